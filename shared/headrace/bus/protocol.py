@@ -1,0 +1,272 @@
+"""What the services may ask of the bus. Nothing outside `headrace.bus` knows what carries it.
+
+Semantics that every implementation keeps:
+
+* `publish` and `request` are at most once. Nothing is buffered while disconnected: they raise `NotConnected`.
+* A callback of the transport never runs our code: handlers run in tasks of their own, each in a fresh context, so that neither a
+  slow handler nor a context variable of one message reaches another.
+* A handler that raises answers nothing, is counted and logged, and harms no other message.
+* Payload and headers together stay under `MAX_MESSAGE_BYTES`; a larger one raises `TooLarge` before anything is sent.
+* Every wait has a limit that the caller names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+from headrace.errors import HeadraceError
+
+__all__ = [
+    "MAX_MESSAGE_BYTES",
+    "AppendRefused",
+    "AppendUnknown",
+    "Bus",
+    "BusClosed",
+    "BusError",
+    "Entry",
+    "Handler",
+    "Inbox",
+    "KeyValue",
+    "Log",
+    "LogEntry",
+    "Message",
+    "Mirror",
+    "NoResponders",
+    "NotConnected",
+    "PermissionRefused",
+    "RequestTimeout",
+    "Subscription",
+    "TooLarge",
+    "WrongRevision",
+]
+
+#: Payload and headers of one message together. Half of the server's default limit, which closes the client for good when passed.
+MAX_MESSAGE_BYTES = 512 * 1024
+
+
+class BusError(HeadraceError):
+    """The bus could not do what was asked."""
+
+
+class NotConnected(BusError):
+    """The bus is not connected; nothing was sent."""
+
+
+class BusClosed(BusError):
+    """The connection was closed for good; the process must be started anew."""
+
+
+class NoResponders(BusError):
+    """Nobody serves this subject at the moment; nobody received the request."""
+
+
+class RequestTimeout(BusError):
+    """No answer came in time; whether the request was received is unknown."""
+
+
+class PermissionRefused(BusError):
+    """The server refuses this subject to our credential."""
+
+
+class TooLarge(BusError):
+    """A message with its headers is larger than the bus carries; nothing was sent."""
+
+    def __init__(self, subject: str, size_bytes: int) -> None:
+        self.subject = subject
+        self.size_bytes = size_bytes
+        super().__init__(f"{subject}: {size_bytes} bytes, at most {MAX_MESSAGE_BYTES} are carried; nothing was sent")
+
+
+class WrongRevision(BusError):
+    """The key was changed by somebody else since it was read."""
+
+
+class AppendRefused(BusError):
+    """Somebody else appended to the log; nothing of ours was added."""
+
+
+class AppendUnknown(BusError):
+    """The log did not answer; whether the entry was added is unknown until the log is read."""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message as received."""
+
+    subject: str
+    data: bytes
+    #: Lower-case names.
+    headers: Mapping[str, str]
+    #: Where an answer goes; empty where none is expected.
+    reply_to: str = ""
+
+
+#: Gets one message, returns the answer's bytes or None for no answer.
+Handler = Callable[[Message], Awaitable[bytes | None]]
+
+
+class Subscription(Protocol):
+    """A standing interest. Closing it twice is allowed."""
+
+    async def close(self) -> None: ...
+
+    def statistics(self) -> Mapping[str, int]:
+        """`received`, `dropped` (the mailbox was full), `failed` (the handler raised), `pending`."""
+        ...
+
+
+class Inbox(Subscription, Protocol):
+    """Messages in order of arrival; with a key, at most the newest of each key waits (a newer one takes the older one's place)."""
+
+    def __aiter__(self) -> AsyncIterator[Message]: ...
+
+    async def __anext__(self) -> Message: ...
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One key's value and the bucket-wide revision that wrote it."""
+
+    key: str
+    value: bytes
+    revision: int
+
+
+class Mirror(Protocol):
+    """A local copy of a whole bucket. It cannot go blind: besides the watch it reads everything at a period and after each reconnect.
+
+    `revision` never falls, unless the bucket lost writes; then `regressed` becomes true and stays true.
+    """
+
+    @property
+    def entries(self) -> Mapping[str, Entry]: ...
+
+    @property
+    def revision(self) -> int: ...
+
+    @property
+    def regressed(self) -> bool: ...
+
+    async def refresh(self) -> None:
+        """Reads the bucket now. Raises `BusError` when it cannot."""
+        ...
+
+    async def wait_for(self, revision: int, *, timeout_s: float) -> bool:
+        """Waits until `revision` is reached; False when it was not in time."""
+        ...
+
+
+class KeyValue(Protocol):
+    """A bucket of small values with compare-and-set."""
+
+    async def get(self, key: str) -> Entry | None: ...
+
+    async def entries(self) -> dict[str, Entry]: ...
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Writes whatever was there; returns the revision."""
+        ...
+
+    async def create(self, key: str, value: bytes) -> int:
+        """Writes a key that does not exist (or was deleted). Raises `WrongRevision`."""
+        ...
+
+    async def update(self, key: str, value: bytes, revision: int) -> int:
+        """Writes a key whose newest revision is `revision`. Raises `WrongRevision`."""
+        ...
+
+    async def delete(self, key: str) -> None: ...
+
+    async def history(self, key: str) -> list[Entry]:
+        """The kept values of a key, oldest first."""
+        ...
+
+    def mirror(
+        self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
+    ) -> AbstractAsyncContextManager[Mirror]:
+        """A mirror that is complete when entered. `on_change(entries, changed keys)` is called synchronously after each change."""
+        ...
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    """One entry of a log. Sequences rise by one."""
+
+    sequence: int
+    data: bytes
+
+
+class Log(Protocol):
+    """An append-only stream with a single writer at a time; the expected last sequence is the fence."""
+
+    async def append(self, data: bytes, *, expected_last: int, timeout_s: float) -> int:
+        """Adds one entry right after `expected_last` and returns its sequence, durable when it returns.
+
+        Raises `AppendRefused` (the log has moved on) or `AppendUnknown` (no answer).
+        """
+        ...
+
+    async def last(self) -> LogEntry | None: ...
+
+    async def bounds(self) -> tuple[int, int]:
+        """First kept and last sequence; (last + 1, last) when nothing is kept."""
+        ...
+
+    def read(self, after: int) -> AsyncIterator[LogEntry]:
+        """The entries after `after` up to the last one there is now, in order."""
+        ...
+
+    async def forget(self, up_to: int) -> None:
+        """Removes entries up to and including `up_to`."""
+        ...
+
+
+class Bus(Protocol):
+    """The connection of one process."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    async def request(
+        self, subject: str, data: bytes, *, timeout_s: float, headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        """Sends and waits for the first answer. Raises `NotConnected`, `NoResponders`, `RequestTimeout`, `TooLarge`, `PermissionRefused`."""
+        ...
+
+    async def gather(self, subject: str, data: bytes, *, wait_s: float) -> list[bytes]:
+        """Sends once and collects every answer that comes within `wait_s`; an empty list where nobody answers."""
+        ...
+
+    async def publish(self, subject: str, data: bytes, *, headers: Mapping[str, str] | None = None) -> None: ...
+
+    async def serve(
+        self, subject: str, handler: Handler, *, queue: str = "", concurrency: int = 64, pending: int = 10_000
+    ) -> Subscription:
+        """Answers requests, up to `concurrency` at a time; what exceeds `pending` waiting ones is dropped and counted.
+
+        The subscription is in force at the server when this returns.
+        """
+        ...
+
+    async def subscribe(
+        self, subject: str, *, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
+    ) -> Inbox: ...
+
+    async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:
+        """Opens a bucket, makes it where it is missing."""
+        ...
+
+    async def log(self, name: str, subject: str) -> Log:
+        """Opens a stream over one subject, makes it where it is missing."""
+        ...
+
+    async def barrier(self) -> None:
+        """Returns when the server has processed everything that was sent before."""
+        ...
+
+    async def drain(self) -> None:
+        """Takes no new messages, lets handlers end, sends what they answered, closes."""
+        ...
+
+    def statistics(self) -> Mapping[str, int]: ...

@@ -1,0 +1,31 @@
+"""The one root of all errors that Headrace raises on purpose.
+
+A subclass is a situation, carries its figures as fields, and its docstring is the default message.
+Across the bus an error travels as a tagged Struct (`headrace.wire.refusals`), never as text of an exception.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+__all__ = ["BadInput", "HeadraceError"]
+
+
+class HeadraceError(Exception):
+    """Something in Headrace could not be done."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or inspect.getdoc(type(self)) or type(self).__name__)
+
+
+class BadInput(HeadraceError):
+    """A value given from outside cannot be used.
+
+    `place` says where it stood (an option, a key, a line), `value` what stood there, `expected` what would do.
+    """
+
+    def __init__(self, place: str, value: object, expected: str) -> None:
+        self.place = place
+        self.value = value
+        self.expected = expected
+        super().__init__(f"{place}: {value!r} cannot be used; expected {expected}")

@@ -1,0 +1,89 @@
+"""Names of things, each with a type of its own, and the one place that says which names are legal.
+
+Every name that can stand in a bus subject is exactly one subject token: no dot, no wildcard, no space.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NewType
+
+from headrace.errors import BadInput
+
+__all__ = [
+    "ROOT_POOL",
+    "AllocationId",
+    "Incarnation",
+    "NodeName",
+    "OperationId",
+    "PoolName",
+    "TreeName",
+    "UserName",
+    "node_name",
+    "node_name_from_host",
+    "operation_id",
+    "pool_name",
+    "tree_name",
+    "user_name",
+]
+
+OperationId = NewType("OperationId", str)
+AllocationId = NewType("AllocationId", str)
+NodeName = NewType("NodeName", str)
+PoolName = NewType("PoolName", str)
+TreeName = NewType("TreeName", str)
+UserName = NewType("UserName", str)
+#: One life of an agent process; a new one at every start.
+Incarnation = NewType("Incarnation", str)
+
+#: The root of every pool tree. It exists always, has no configuration of its own, and no operation runs in it.
+ROOT_POOL = PoolName("<Root>")
+
+_TOKEN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
+_OPERATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{6,62}[a-z0-9])\Z")
+_POOL = re.compile(r"[-_a-z0-9]{1,100}\Z")
+_TOKEN_RULE = "1 to 63 of a-z, 0-9 and '-', neither first nor last a '-'"
+
+
+def operation_id(text: str) -> OperationId:
+    """Checks an operation's id: 8 to 64 of a-z, 0-9 and '-'. Raises `BadInput`."""
+    if not _OPERATION.match(text):
+        raise BadInput("operation id", text, "8 to 64 of a-z, 0-9 and '-', neither first nor last a '-'")
+    return OperationId(text)
+
+
+def node_name(text: str) -> NodeName:
+    """Checks a node's name, one lower-case token. Raises `BadInput`."""
+    if not _TOKEN.match(text):
+        raise BadInput("node name", text, _TOKEN_RULE)
+    return NodeName(text)
+
+
+def node_name_from_host(host: str) -> NodeName:
+    """Makes a node's name from a host name: lower case, everything that is no token character becomes '-'.
+
+    Raises `BadInput` where nothing usable is left.
+    """
+    token = re.sub(r"[^a-z0-9]+", "-", host.lower())[:63].strip("-")
+    return node_name(token)
+
+
+def pool_name(text: str) -> PoolName:
+    """Checks a pool's name: 1 to 100 of a-z, 0-9, '-' and '_'; the root cannot be named. Raises `BadInput`."""
+    if not _POOL.match(text):
+        raise BadInput("pool name", text, "1 to 100 of a-z, 0-9, '-' and '_'")
+    return PoolName(text)
+
+
+def tree_name(text: str) -> TreeName:
+    """Checks a pool tree's name, one lower-case token. Raises `BadInput`."""
+    if not _TOKEN.match(text):
+        raise BadInput("tree name", text, _TOKEN_RULE)
+    return TreeName(text)
+
+
+def user_name(text: str) -> UserName:
+    """Checks a user's name, one lower-case token. Raises `BadInput`."""
+    if not _TOKEN.match(text):
+        raise BadInput("user name", text, _TOKEN_RULE)
+    return UserName(text)

@@ -1,0 +1,179 @@
+"""Amounts of resources: five integers in a fixed order, exact, compared component by component.
+
+cpu counts hundredths of a core, memory bytes; the others count whole units.
+Shares are fractions of a tree's total, floats in the same order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from headrace.errors import BadInput
+
+__all__ = [
+    "EPS",
+    "LARGEST_AMOUNT",
+    "RESOURCE_NAMES",
+    "ZERO",
+    "ZERO_SHARE",
+    "Amount",
+    "Resources",
+    "Share",
+    "format_amount",
+    "parse_amount",
+    "parse_resources",
+]
+
+RESOURCE_NAMES: Final = ("user_slots", "cpu", "gpu", "memory", "network")
+#: Shares nearer than this are equal (`headrace.resources` is its one home).
+EPS: Final = 1e-9
+#: Larger amounts are refused at every border, so that sums over ten thousand nodes stay far from 64 bits.
+LARGEST_AMOUNT: Final = 2**50
+
+Amount = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_AMOUNT)]
+#: Fractions of the tree's total, in the order of `RESOURCE_NAMES`.
+Share = tuple[float, float, float, float, float]
+ZERO_SHARE: Share = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+class Resources(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An amount of every resource. Decoding checks 0 <= amount <= `LARGEST_AMOUNT`; arithmetic may go below zero."""
+
+    user_slots: Amount = 0
+    #: Hundredths of a core.
+    cpu: Amount = 0
+    gpu: Amount = 0
+    #: Bytes.
+    memory: Amount = 0
+    network: Amount = 0
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources(
+            self.user_slots + other.user_slots,
+            self.cpu + other.cpu,
+            self.gpu + other.gpu,
+            self.memory + other.memory,
+            self.network + other.network,
+        )
+
+    def __sub__(self, other: Resources) -> Resources:
+        return Resources(
+            self.user_slots - other.user_slots,
+            self.cpu - other.cpu,
+            self.gpu - other.gpu,
+            self.memory - other.memory,
+            self.network - other.network,
+        )
+
+    def __mul__(self, count: int) -> Resources:
+        return Resources(
+            self.user_slots * count, self.cpu * count, self.gpu * count, self.memory * count, self.network * count
+        )
+
+    def dominates(self, other: Resources) -> bool:
+        """True when every component is at least the other's, so that `other` fits into `self`."""
+        return (
+            self.user_slots >= other.user_slots
+            and self.cpu >= other.cpu
+            and self.memory >= other.memory
+            and self.gpu >= other.gpu
+            and self.network >= other.network
+        )
+
+    def as_tuple(self) -> tuple[int, int, int, int, int]:
+        return (self.user_slots, self.cpu, self.gpu, self.memory, self.network)
+
+    def share_of(self, total: Resources) -> Share:
+        """Each amount over the total's; 0 for a resource of which there is none."""
+        u, c, g, m, n = (a / t if t > 0 else 0.0 for a, t in zip(self.as_tuple(), total.as_tuple(), strict=True))
+        return (u, c, g, m, n)
+
+    def dominant(self, total: Resources) -> str:
+        """The resource with the largest share of `total`; the earlier one on a tie, cpu when all are zero."""
+        share = self.share_of(total)
+        largest = max(share)
+        return RESOURCE_NAMES[share.index(largest)] if largest > 0 else "cpu"
+
+    def times_that_fit(self, room: Resources) -> int:
+        """How many of these fit into `room`; 0 for an amount of nothing."""
+        counts = [r // a for a, r in zip(self.as_tuple(), room.as_tuple(), strict=True) if a > 0]
+        return max(0, min(counts)) if counts else 0
+
+    @staticmethod
+    def sum(amounts: Iterable[Resources]) -> Resources:
+        total = ZERO
+        for amount in amounts:
+            total = total + amount
+        return total
+
+
+ZERO = Resources()
+
+_NUMBER = re.compile(r"(?P<figure>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)\Z")
+_BYTES = {
+    "": 1,
+    "b": 1,
+    "k": 1024,
+    "kb": 1000,
+    "kib": 1024,
+    "m": 1024**2,
+    "mb": 1000**2,
+    "mib": 1024**2,
+    "g": 1024**3,
+    "gb": 1000**3,
+    "gib": 1024**3,
+    "t": 1024**4,
+    "tb": 1000**4,
+    "tib": 1024**4,
+}
+
+
+def parse_amount(resource: str, text: str | int | float, *, place: str | None = None) -> int:
+    """Reads what a person writes: cpu in cores («0.5»), memory with a unit («512M», «2GiB»), the others whole.
+
+    A bare memory figure counts bytes; K, M, G, T are powers of 1024, KB, MB, GB, TB of 1000. Raises `BadInput`.
+    """
+    place = place or resource
+    match = _NUMBER.match(str(text).strip())
+    expected = {
+        "cpu": "a number of cores such as 1, 0.5 or 12.25",
+        "memory": "bytes or a figure with a unit, such as 512M, 2GiB or 1000000",
+    }.get(resource, "a whole number, 0 or more")
+    if match is None or (match["unit"] and resource != "memory"):
+        raise BadInput(place, text, expected)
+    unit = _BYTES.get(match["unit"].lower()) if resource == "memory" else (100 if resource == "cpu" else 1)
+    if unit is None:
+        raise BadInput(place, text, expected)
+    whole, _, fraction = match["figure"].partition(".")
+    scaled, rest = divmod(int(whole + fraction) * unit, 10 ** len(fraction))
+    if rest and resource == "memory":
+        rest = 0  # part of a byte: rounded down
+    if rest:
+        raise BadInput(place, text, expected + (" (hundredths at the finest)" if resource == "cpu" else ""))
+    if scaled > LARGEST_AMOUNT:
+        raise BadInput(place, text, f"at most {format_amount(resource, LARGEST_AMOUNT)}")
+    return scaled
+
+
+def parse_resources(figures: Mapping[str, str | int | float], *, place: str) -> Resources:
+    """Reads a map of resource names to what `parse_amount` reads. Raises `BadInput` naming the key."""
+    unknown = sorted(set(figures) - set(RESOURCE_NAMES))
+    if unknown:
+        raise BadInput(f"{place}.{unknown[0]}", figures[unknown[0]], "one of " + ", ".join(RESOURCE_NAMES))
+    return Resources(**{name: parse_amount(name, text, place=f"{place}.{name}") for name, text in figures.items()})
+
+
+def format_amount(resource: str, amount: int) -> str:
+    """The amount as a person reads it: cores for cpu, binary units for memory, a plain figure otherwise."""
+    if resource == "cpu":
+        return f"{amount / 100:g}"
+    if resource != "memory":
+        return str(amount)
+    for unit, size in (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if abs(amount) >= size:
+            return f"{amount / size:.4g} {unit}"
+    return f"{amount} B"
