@@ -40,7 +40,7 @@ Share = tuple[float, float, float, float, float]
 ZERO_SHARE: Share = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-class Resources(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Resources(msgspec.Struct, frozen=True, array_like=True):
     """An amount of every resource. Decoding checks 0 <= amount <= `LARGEST_AMOUNT`; arithmetic may go below zero."""
 
     user_slots: Amount = 0

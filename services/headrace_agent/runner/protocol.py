@@ -1,0 +1,120 @@
+"""The conversation of an agent with the runner of its host, over a unix socket: frames of a 4-byte big-endian length and msgpack.
+
+One agent speaks at a time; a second connection replaces the first. The runner outlives the agent: on `Hello` it answers with the
+whole `Picture`, so that an agent that was restarted knows what runs. An ended job is reported until it is acknowledged and is kept
+in a file until then, so that an end outlives the runner too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.wire.heartbeat import JobEnd, JobKey
+
+__all__ = [
+    "Acknowledge",
+    "Ended",
+    "EndAll",
+    "Hello",
+    "Interrupt",
+    "KeptJob",
+    "Lease",
+    "Picture",
+    "Run",
+    "Started",
+    "ToAgent",
+    "ToRunner",
+]
+
+
+class Run(msgspec.Struct, frozen=True, tag="run"):
+    """Start this job. Known already (running or ended): nothing is started, its state is told again."""
+
+    job: JobKey
+    allocation: str
+    argv: list[str]
+    #: The whole environment: nothing is added but by the agent.
+    environment: dict[str, str]
+    #: Absolute; empty: a scratch folder that the runner makes and removes.
+    working_directory: str
+    #: Hundredths of a core and bytes, enforced as far as the isolation of the host goes; 0 is no limit.
+    cpu: int
+    memory_bytes: int
+    #: Of stdout and of stderr each, older output is rotated away; 0: the runner's own setting.
+    log_cap_bytes: int = 0
+    #: The agent's own words about the job, handed back in the picture untouched.
+    note: bytes = b""
+
+
+class Interrupt(msgspec.Struct, frozen=True, tag="interrupt"):
+    """SIGTERM to the job's process group, SIGKILL after `timeout_ms`. An earlier deadline is never moved later."""
+
+    job: JobKey
+    timeout_ms: int
+    #: Goes into the end's `reason`.
+    reason: str
+
+
+class EndAll(msgspec.Struct, frozen=True, tag="end_all"):
+    """Interrupt every job as above, start none any more, and exit once all ends are written."""
+
+    timeout_ms: int
+    reason: str
+
+
+class Lease(msgspec.Struct, frozen=True, tag="lease"):
+    """All jobs end when CLOCK_BOOTTIME (ns) passes this, unless a later lease came before."""
+
+    until_boottime_ns: int
+
+
+class Acknowledge(msgspec.Struct, frozen=True, tag="acknowledge"):
+    """These ends are recorded elsewhere; their files may go."""
+
+    jobs: list[JobKey]
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """An agent is there; answered by a `Picture`."""
+
+    incarnation: str
+
+
+ToRunner = Hello | Run | Interrupt | EndAll | Lease | Acknowledge
+
+
+class Started(msgspec.Struct, frozen=True, tag="started"):
+    """The job's process runs."""
+
+    job: JobKey
+    pid: int
+    #: Unix time, and CLOCK_BOOTTIME of the same moment.
+    started_at_ms: int
+    started_boottime_ns: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """The job is over; `end.result` is `failed` also where it could not be started."""
+
+    end: JobEnd
+
+
+class KeptJob(msgspec.Struct, frozen=True):
+    """A running job in the picture."""
+
+    run: Run
+    started: Started
+
+
+class Picture(msgspec.Struct, frozen=True, tag="picture"):
+    """Everything the runner has: what runs and which ends are not acknowledged."""
+
+    running: list[KeptJob]
+    ended: list[JobEnd]
+    #: `cgroup2`, `rlimit` or `none`, with words on why not more.
+    isolation: str
+    isolation_detail: str
+    pid: int
+
+
+ToAgent = Started | Ended | Picture

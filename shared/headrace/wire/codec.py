@@ -1,0 +1,88 @@
+"""Bytes to Structs and back, with every defect of foreign bytes turned into one error.
+
+msgspec checks types, tags and bounds; what it cannot say in a type is checked here once for all messages:
+the size, and that no float is NaN or infinite (msgpack carries both).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import msgspec
+
+from headrace.errors import HeadraceError
+
+__all__ = ["LARGEST_MESSAGE_BYTES", "BadMessage", "MessageTooLarge", "decode", "encode"]
+
+#: The largest message that is encoded or decoded; leaves room for headers under the bus's own limit of 512 KiB.
+LARGEST_MESSAGE_BYTES = 500 * 1024
+
+T = TypeVar("T")
+
+
+class BadMessage(HeadraceError):
+    """Bytes that are not the message they should be."""
+
+
+class MessageTooLarge(HeadraceError):
+    """A message is larger than the wire carries; nothing was sent."""
+
+    def __init__(self, kind: str, size_bytes: int) -> None:
+        self.kind = kind
+        self.size_bytes = size_bytes
+        super().__init__(f"{kind}: {size_bytes} bytes, at most {LARGEST_MESSAGE_BYTES} are carried; nothing was sent")
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+_holds_floats: dict[Any, bool] = {}
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """The message in msgpack. Raises `MessageTooLarge`."""
+    data = _encoder.encode(message)
+    if len(data) > LARGEST_MESSAGE_BYTES:
+        raise MessageTooLarge(type(message).__name__, len(data))
+    return data
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """Reads a message of `kind` (a Struct or a union of tagged ones), strictly.
+
+    Raises `BadMessage` for anything else: other types, unknown tags, bounds passed, a NaN, too many bytes, rubbish.
+    """
+    if len(data) > LARGEST_MESSAGE_BYTES:
+        raise BadMessage(f"{len(data)} bytes, at most {LARGEST_MESSAGE_BYTES} are read")
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+        _holds_floats[kind] = _mentions_float(kind)
+    try:
+        message = decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise BadMessage(str(error)) from None
+    if _holds_floats[kind]:
+        _refuse_not_finite(message)
+    return message  # type: ignore[no-any-return]
+
+
+def _mentions_float(kind: Any) -> bool:
+    return '"number"' in msgspec.json.encode(msgspec.json.schema(kind)).decode()
+
+
+def _refuse_not_finite(value: object) -> None:
+    match value:
+        case float():
+            if not math.isfinite(value):
+                raise BadMessage(f"{value} where a finite number was expected")
+        case msgspec.Struct():
+            for name in value.__struct_fields__:
+                _refuse_not_finite(getattr(value, name))
+        case list() | tuple() | set() | frozenset():
+            for item in value:
+                _refuse_not_finite(item)
+        case dict():
+            for key, item in value.items():
+                _refuse_not_finite(key)
+                _refuse_not_finite(item)

@@ -1,0 +1,276 @@
+"""Heartbeats and orders: the conversation of one node's agent with the allocator of its tree.
+
+A heartbeat is always the whole picture of a node; an answer is valid only while it answers the agent's newest heartbeat.
+When heartbeat n + 1 says `applied < n`, the orders of n never happened. So losing, repeating or overtaking any message
+changes nothing. Orders name allocations, never jobs.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import msgspec
+
+from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, TreeName
+from headrace.resources import ZERO, Resources
+from headrace.wire.version import Counter, Term
+
+__all__ = [
+    "LARGEST_ALLOCATION_JOBS",
+    "MOST_ENDS_PER_HEARTBEAT",
+    "AllocationReport",
+    "AllocationState",
+    "Extend",
+    "Forget",
+    "Heartbeat",
+    "HeartbeatReason",
+    "JobEnd",
+    "JobKey",
+    "JobResult",
+    "JobSlot",
+    "JobSpec",
+    "NodeState",
+    "Nudge",
+    "Orders",
+    "RunningJob",
+    "Start",
+    "TakeBack",
+    "TakeBackReason",
+]
+
+#: Unacknowledged ends in one heartbeat; the others wait for the next.
+MOST_ENDS_PER_HEARTBEAT = 500
+#: Indexes that one allocation may run without asking.
+LARGEST_ALLOCATION_JOBS = 64
+
+ShortText = Annotated[str, msgspec.Meta(max_length=4096)]
+Millis = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class JobSlot(msgspec.Struct, frozen=True, array_like=True):
+    """One run of one job of an operation: the index of the job and which attempt at it this is (first is 1)."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+    attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] = 1
+
+
+class JobKey(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """A job is (operation, index, attempt)."""
+
+    operation: OperationId
+    index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+    attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] = 1
+
+
+class AllocationState(enum.StrEnum):
+    """Where an allocation stands on its node."""
+
+    #: Given, but the room is not free on the host yet: another job is still on its way out.
+    WAITING = "waiting"
+    RUNNING = "running"
+    #: Taken back: the running job was interrupted, no next one starts.
+    CLOSING = "closing"
+    #: Nothing of it runs; kept in the picture until the allocator says forget.
+    ENDED = "ended"
+
+
+class RunningJob(msgspec.Struct, frozen=True, array_like=True):
+    """The job that an allocation runs now."""
+
+    index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+    attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    started_at_ms: Millis = 0
+    #: How long it has run by the node's own monotonic clock.
+    ran_ms: Millis = 0
+
+
+class AllocationReport(msgspec.Struct, frozen=True, array_like=True):
+    """One allocation as the agent sees it."""
+
+    id: AllocationId
+    operation: OperationId
+    state: AllocationState
+    resources: Resources
+    job: RunningJob | None = None
+    #: Indexes it may still run; of a closing or ended allocation: indexes that it gives back, never run.
+    unstarted: Annotated[list[JobSlot], msgspec.Meta(max_length=LARGEST_ALLOCATION_JOBS)] = []
+    #: Jobs that ended in it so far, and the time they took together: the allocator measures its rate by these.
+    jobs_ended: Counter = 0
+    jobs_ended_ms: Millis = 0
+
+
+class JobResult(enum.StrEnum):
+    """How a run of a job ended."""
+
+    COMPLETED = "completed"
+    #: Exit code other than 0, a signal that we did not send, or it could not be started.
+    FAILED = "failed"
+    #: We ended it: taken back, aborted, the host or the service stopped. It counts against nobody.
+    ABORTED = "aborted"
+    #: Nobody knows: the node or its runner went away with it.
+    LOST = "lost"
+
+
+class JobEnd(msgspec.Struct, frozen=True):
+    """The end of one run of one job, reported until it is acknowledged by a forget."""
+
+    operation: OperationId
+    index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+    attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    allocation: AllocationId
+    result: JobResult
+    exit_code: int | None = None
+    #: Number of the signal that ended it.
+    signal: int | None = None
+    #: Why, in words, where an exit code does not say it: not started, interrupted, disk full.
+    reason: ShortText = ""
+    #: The last bytes of stderr, of a failed one.
+    stderr_tail: ShortText = ""
+    started_at_ms: Millis = 0
+    ended_at_ms: Millis = 0
+    cpu_ms: Millis = 0
+    max_rss_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    @property
+    def key(self) -> JobKey:
+        return JobKey(self.operation, self.index, self.attempt)
+
+
+class HeartbeatReason(enum.StrEnum):
+    """What made the agent send this one."""
+
+    STARTED = "started"
+    PERIOD = "period"
+    JOB_ENDED = "job_ended"
+    NUDGED = "nudged"
+    STOPPING = "stopping"
+
+
+class NodeState(enum.StrEnum):
+    """What an agent wants of the allocator."""
+
+    OPEN = "open"
+    #: No new jobs, please; what runs may end.
+    DRAINING = "draining"
+    #: The agent ends; jobs are being interrupted.
+    STOPPING = "stopping"
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """The whole picture of one node."""
+
+    node: NodeName
+    tree: TreeName
+    incarnation: Incarnation
+    #: Rises by one with each heartbeat of an incarnation, from 1.
+    seq: Counter
+    #: The seq whose answer was last obeyed; 0 for none in this incarnation.
+    applied: Counter
+    #: The highest allocator term that the agent has obeyed.
+    term: Term
+    reason: HeartbeatReason
+    #: What the node offers in all.
+    total: Resources
+    allocations: Annotated[list[AllocationReport], msgspec.Meta(max_length=100_000)] = []
+    ends: Annotated[list[JobEnd], msgspec.Meta(max_length=MOST_ENDS_PER_HEARTBEAT)] = []
+    #: Ends that are not in this heartbeat for lack of room.
+    ends_waiting: Counter = 0
+    state: NodeState = NodeState.OPEN
+    #: Which isolation holds on this host: `cgroup2`, `rlimit`, `none`.
+    isolation: str = ""
+    #: Why the node starts nothing, when it does not (too many unacknowledged ends, no log folder).
+    trouble: ShortText = ""
+
+
+class JobSpec(msgspec.Struct, frozen=True):
+    """What every job of an operation runs. Sent with a start to a node that holds no allocation of the operation."""
+
+    operation: OperationId
+    argv: Annotated[list[str], msgspec.Meta(min_length=1)]
+    environment: dict[str, str] = {}
+    #: Empty: a scratch folder of the agent's.
+    working_directory: str = ""
+    job_count: Annotated[int, msgspec.Meta(ge=1)] = 1
+    user: str = ""
+    pool: str = ""
+    #: Between the request to end and the kill, when an allocation is taken back.
+    interruption_timeout_ms: Millis = 10_000
+    log_cap_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    on_lost_node: str = "requeue"
+
+
+class Start(msgspec.Struct, frozen=True):
+    """A new allocation."""
+
+    allocation: AllocationId
+    operation: OperationId
+    resources: Resources
+    slots: Annotated[list[JobSlot], msgspec.Meta(min_length=1, max_length=LARGEST_ALLOCATION_JOBS)]
+    spec: JobSpec | None = None
+
+
+class Extend(msgspec.Struct, frozen=True):
+    """More indexes for an allocation that lives."""
+
+    allocation: AllocationId
+    slots: Annotated[list[JobSlot], msgspec.Meta(min_length=1, max_length=LARGEST_ALLOCATION_JOBS)]
+
+
+class TakeBackReason(enum.StrEnum):
+    """Why an allocation is taken back."""
+
+    #: Somebody has been short of their fair share for too long.
+    PREEMPTED = "preempted"
+    #: Its operation was aborted, failed or is unknown.
+    OPERATION_ENDED = "operation_ended"
+    #: The node's or a pool's limits are violated.
+    LIMITS = "limits"
+    #: The place is wanted elsewhere at the next job's end; nothing running is harmed.
+    GIVEN_BACK = "given_back"
+    NODE_DRAINED = "node_drained"
+
+
+class TakeBack(msgspec.Struct, frozen=True):
+    """The allocation becomes closing at once: no next job, unused indexes return, the running job is interrupted."""
+
+    allocation: AllocationId
+    reason: TakeBackReason
+    #: From the interruption to the kill; null lets the running job end by itself.
+    timeout_ms: Millis | None = None
+    #: Words for the job's end, such as what it was preempted for.
+    detail: ShortText = ""
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """What the agent need not report any more: ends that are recorded, allocations that are booked out."""
+
+    ends: list[JobKey] = []
+    allocations: list[AllocationId] = []
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """The answer to one heartbeat. Obeyed only by `node`, only in `incarnation`, only if `seq` is its newest, only if `term`
+    is not lower than one it has obeyed."""
+
+    node: NodeName
+    incarnation: Incarnation
+    seq: Counter
+    term: Term
+    #: Until the next heartbeat, if nothing calls for one before.
+    next_heartbeat_ms: Millis
+    start: list[Start] = []
+    extend: list[Extend] = []
+    take_back: list[TakeBack] = []
+    forget: Forget = Forget()
+    #: Without an answered heartbeat for this long the runner ends all jobs, 10 s before the node's jobs are given to others.
+    lease_ms: Millis = 600_000
+    #: False: this tree's allocator does not know the node; it must enrol first.
+    enrolled: bool = True
+
+
+class Nudge(msgspec.Struct, frozen=True):
+    """allocator → agent, published: send a heartbeat now."""
+
+    node: NodeName
+    term: Term

@@ -1,0 +1,79 @@
+"""Accumulated volumes: fair_share asks integral to advance them before each update.
+
+integral applies each version once and confirms only what is saved, so repeating, delaying or losing an advance changes no figure.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from headrace.ids import PoolName, TreeName
+from headrace.resources import ZERO, Resources
+from headrace.wire.version import Counter, Version
+
+__all__ = ["Advance", "Advanced", "GetVolumes", "PoolFlow", "PoolVolume", "Volume"]
+
+Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+
+
+class PoolFlow(msgspec.Struct, frozen=True, array_like=True):
+    """One burst or relaxed pool in an advance."""
+
+    pool: PoolName
+    #: Share of the total that accrues, and the most that may be drawn at once.
+    flow_ratio: Ratio
+    burst_ratio: Ratio
+    #: The largest component of the integral share that the update before granted: charged for the whole of dt.
+    grant_ratio: Ratio
+    #: `burst` or `relaxed`.
+    guarantee_type: str
+    can_accept_free_volume: bool = True
+
+
+class Advance(msgspec.Struct, frozen=True):
+    """Let `dt_us` pass for all volumes of the tree. Pools that are not named lose their volume."""
+
+    tree: TreeName
+    version: Version
+    #: The advance before this one, as sent; integral applies only what follows what it has.
+    previous: Version
+    #: Microseconds since the previous update; 0 for the first of a term.
+    dt_us: Counter
+    total: Resources
+    pools: Annotated[list[PoolFlow], msgspec.Meta(max_length=20_000)]
+    saturation_period_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 86_400.0
+
+
+class Volume(msgspec.Struct, frozen=True, array_like=True):
+    """Resource times seconds; cpu in whole hundredths of a core-second, as everywhere."""
+
+    user_slots: float = 0.0
+    cpu: Annotated[int, msgspec.Meta(ge=0)] = 0
+    gpu: float = 0.0
+    memory: float = 0.0
+    network: float = 0.0
+
+
+class PoolVolume(msgspec.Struct, frozen=True, array_like=True):
+    """One pool's savings after an advance."""
+
+    pool: PoolName
+    volume: Volume
+    #: Smallest of volume over total, over the resources that there are.
+    ratio_volume: float
+
+
+class Advanced(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Saved: the volumes as of `version`."""
+
+    tree: TreeName
+    version: Version
+    pools: list[PoolVolume]
+
+
+class GetVolumes(msgspec.Struct, frozen=True):
+    """anybody → integral."""
+
+    tree: TreeName

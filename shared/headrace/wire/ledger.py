@@ -1,0 +1,135 @@
+"""The ledger: allocator asks admission which jobs may be given out, and tells it which ended.
+
+Admission answers only what is durable. Every request carries the allocator's term; a lower one than it knows is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from headrace.ids import NodeName, OperationId, TreeName
+from headrace.wire.heartbeat import JobEnd, JobKey, JobSlot
+from headrace.wire.operations import OperationSpec, OperationState
+from headrace.wire.version import Counter, Term
+
+__all__ = [
+    "Attach",
+    "Attached",
+    "DrawAnswer",
+    "DrawBlock",
+    "LiveOperation",
+    "Released",
+    "ReleasedAnswer",
+    "ReportAnswer",
+    "ReportEnds",
+    "ReportedEnd",
+    "WholeOperations",
+    "WholeOperationsRequest",
+]
+
+
+class Attach(msgspec.Struct, frozen=True):
+    """An allocator starts: from now on blocks are drawn by its term. Answered when that is so."""
+
+    tree: TreeName
+    term: Term
+
+
+class Attached(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """The allocator's term holds; `sequence` is where the log was."""
+
+    term: Term
+    sequence: Counter
+    admission_term: Term
+
+
+class WholeOperationsRequest(msgspec.Struct, frozen=True):
+    """A page of all live operations, in the order of their ids, behind `after`."""
+
+    tree: TreeName
+    after: str = ""
+
+
+class LiveOperation(msgspec.Struct, frozen=True):
+    """What the allocator and fair_share need to know of an operation that is not over."""
+
+    operation: OperationId
+    user: str
+    spec: OperationSpec
+    state: OperationState
+    suspended: bool
+    ephemeral_pool: bool
+    started_at_ms: Counter
+    #: Indexes below may be out; drawn last by the allocator of this term.
+    block: Counter
+    block_term: Term
+    #: One bit per index below `block`, lowest first in each byte: that job is done for good.
+    done: bytes = b""
+    #: Newest attempt of indexes that are past their first.
+    attempts: list[JobSlot] = []
+
+
+class WholeOperations(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """One page; every page of one reading may be of a later sequence than the one before: events after `sequence` of the
+    *first* page are applied on top, and applying one twice changes nothing."""
+
+    sequence: Counter
+    term: Term
+    operations: list[LiveOperation]
+    more: bool = False
+
+
+class DrawBlock(msgspec.Struct, frozen=True):
+    """Let more indexes of an operation out."""
+
+    tree: TreeName
+    term: Term
+    operation: OperationId
+    #: The new border wanted; it is cut at the operation's job count.
+    below: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+
+
+class DrawAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Durable: everything below `below` may be out."""
+
+    operation: OperationId
+    below: Counter
+
+
+class ReportedEnd(msgspec.Struct, frozen=True, array_like=True):
+    """An end and the node it came from."""
+
+    node: NodeName
+    end: JobEnd
+
+
+class ReportEnds(msgspec.Struct, frozen=True):
+    """Ends of jobs, at least once: the same end again changes nothing and is confirmed again."""
+
+    tree: TreeName
+    term: Term
+    ends: Annotated[list[ReportedEnd], msgspec.Meta(max_length=2_000)]
+
+
+class ReportAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Durable: these ends are recorded (or were before, or are of an operation that is not kept any more).
+
+    What runs again and what is over is learnt from the events."""
+
+    recorded: list[JobKey]
+
+
+class Released(msgspec.Struct, frozen=True):
+    """No node holds an allocation of these any more: what was completing, failing or aborting is over."""
+
+    tree: TreeName
+    term: Term
+    operations: Annotated[list[OperationId], msgspec.Meta(max_length=10_000)]
+
+
+class ReleasedAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Durable."""
+
+    operations: list[OperationId]

@@ -1,0 +1,102 @@
+"""Nodes: how they are enrolled, and what people see of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from headrace.ids import NodeName, TreeName
+from headrace.resources import ZERO, Resources
+from headrace.wire.version import Counter
+
+__all__ = ["Enrol", "Enrolled", "JobPlace", "ListNodes", "NodeList", "NodeRecord", "NodeView", "OperationPlaces", "WhereRequest"]
+
+
+class NodeRecord(msgspec.Struct, frozen=True):
+    """An enrolled node, as JSON in the bucket of nodes, keyed by its name."""
+
+    node: NodeName
+    tree: TreeName = TreeName("default")
+    tags: list[str] = []
+    #: Takes no new jobs.
+    drained: bool = False
+    enrolled_at_ms: Counter = 0
+
+
+class Enrol(msgspec.Struct, frozen=True):
+    """agent → admission: this node wants to take part. Enrolling again changes nothing but the tags."""
+
+    node: NodeName
+    tree: TreeName = TreeName("default")
+    tags: Annotated[list[str], msgspec.Meta(max_length=100)] = []
+
+
+class Enrolled(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Durable; `revision` is that of the bucket of nodes."""
+
+    node: NodeName
+    tree: TreeName
+    revision: Counter
+
+
+class ListNodes(msgspec.Struct, frozen=True):
+    """person → allocator."""
+
+    tree: TreeName = TreeName("default")
+    first: Counter = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """A node as the allocator sees it."""
+
+    node: NodeName
+    #: `online`, `offline` (no heartbeat for the timeout), `unheard` (none since the allocator started), `draining`.
+    state: str
+    tags: list[str]
+    total: Resources = ZERO
+    usage: Resources = ZERO
+    allocations: Counter = 0
+    running_jobs: Counter = 0
+    #: Since the last heartbeat.
+    heartbeat_age_ms: Counter | None = None
+    isolation: str = ""
+    trouble: str = ""
+
+
+class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """All nodes of the tree, by name; `recovering` as «heard/enrolled» while the allocator is recovering, else empty."""
+
+    nodes: list[NodeView]
+    recovering: str = ""
+    more: bool = False
+
+
+class WhereRequest(msgspec.Struct, frozen=True):
+    """person → allocator: which jobs of an operation run where, and why others do not."""
+
+    operation: str
+    tree: TreeName = TreeName("default")
+
+
+class JobPlace(msgspec.Struct, frozen=True, array_like=True):
+    """A job that runs now."""
+
+    index: int
+    attempt: int
+    node: NodeName
+    allocation: str
+    ran_ms: Counter
+
+
+class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Running jobs (at most 1,000 are told) and the words on why pending ones wait."""
+
+    operation: str
+    running: list[JobPlace]
+    running_jobs: Counter
+    pending_jobs: Counter
+    in_doubt_jobs: Counter
+    #: Every reason that holds, the heaviest first, each with its figures.
+    reasons: list[str]

@@ -1,0 +1,209 @@
+"""Operations as people start, read and end them: requests to admission, and the view that it publishes."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import msgspec
+
+from headrace.ids import NodeName, OperationId, PoolName, TreeName
+from headrace.resources import Resources
+from headrace.wire.heartbeat import JobEnd, JobResult, JobSpec, JobSlot
+from headrace.wire.version import Counter
+
+__all__ = [
+    "FINAL_STATES",
+    "LARGEST_JOB_COUNT",
+    "AbortOperation",
+    "GetJobs",
+    "GetOperation",
+    "JobPage",
+    "JobRow",
+    "ListOperations",
+    "OnLostNode",
+    "OperationList",
+    "OperationSpec",
+    "OperationState",
+    "OperationView",
+    "StartAnswer",
+    "StartOperation",
+]
+
+LARGEST_JOB_COUNT = 1_000_000
+
+ShortText = Annotated[str, msgspec.Meta(max_length=4096)]
+
+
+class OperationState(enum.StrEnum):
+    """States of an operation. Suspended is a flag beside the state."""
+
+    STARTING = "starting"
+    #: Ready; needs a running slot in its pool and every ancestor.
+    PENDING = "pending"
+    RUNNING = "running"
+    #: Every job is done; the last bookkeeping runs.
+    COMPLETING = "completing"
+    COMPLETED = "completed"
+    #: Too many jobs failed; the others are being ended.
+    FAILING = "failing"
+    FAILED = "failed"
+    ABORTING = "aborting"
+    ABORTED = "aborted"
+
+
+FINAL_STATES = frozenset({OperationState.COMPLETED, OperationState.FAILED, OperationState.ABORTED})
+
+
+class OnLostNode(enum.StrEnum):
+    """What becomes of a job whose node was silent for the whole lease."""
+
+    REQUEUE = "requeue"
+    WAIT = "wait"
+
+
+class OperationSpec(msgspec.Struct, frozen=True):
+    """What a person asks for."""
+
+    pool: PoolName
+    argv: Annotated[list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(min_length=1, max_length=10_000)]
+    job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 1
+    #: Of each job.
+    resources: Resources = Resources(user_slots=1, cpu=100)
+    environment: dict[str, str] = {}
+    working_directory: Annotated[str, msgspec.Meta(max_length=4096)] = ""
+    title: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    weight: Annotated[float, msgspec.Meta(ge=1e-8, le=1e8)] = 1.0
+    #: Failures of jobs that are borne before the operation fails; each failed job is tried again meanwhile.
+    max_failed_job_count: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_JOB_COUNT)] = 10
+    on_lost_node: OnLostNode = OnLostNode.REQUEUE
+    interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 10_000
+    log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
+    type: str = "vanilla"
+    tree: TreeName = TreeName("default")
+
+    def job_spec(self, operation: OperationId, user: str) -> JobSpec:
+        """What a node needs to know to run a job of this."""
+        return JobSpec(
+            operation=operation,
+            argv=self.argv,
+            environment=self.environment,
+            working_directory=self.working_directory,
+            job_count=self.job_count,
+            user=user,
+            pool=self.pool,
+            interruption_timeout_ms=self.interruption_timeout_ms,
+            log_cap_bytes=self.log_cap_bytes,
+            on_lost_node=self.on_lost_node.value,
+        )
+
+
+class StartOperation(msgspec.Struct, frozen=True):
+    """Start an operation. The caller makes the id; the same id from the same user again gets the first answer."""
+
+    operation: OperationId
+    spec: OperationSpec
+    #: Wait until the pool configuration of this revision is known.
+    min_revision: Counter = 0
+
+
+class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Recorded: the operation will run as soon as limits and resources allow."""
+
+    operation: OperationId
+    state: OperationState
+    pool: PoolName
+    #: The pool did not exist and lives as long as its operations do.
+    ephemeral_pool: bool = False
+    #: The nearest existing pool names, where the pool is ephemeral.
+    near: list[str] = []
+    #: The id was known already: nothing new was started.
+    repeated: bool = False
+    warnings: list[str] = []
+
+
+class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """An operation as admission knows it. Job counts add up to `job_count`."""
+
+    operation: OperationId
+    user: str
+    spec: OperationSpec
+    state: OperationState
+    suspended: bool
+    ephemeral_pool: bool
+    started_at_ms: Counter
+    #: 0 until it is over.
+    ended_at_ms: Counter
+    completed_jobs: Counter
+    #: Runs that failed, retried ones too.
+    failed_jobs: Counter
+    #: Runs that we ended or that were lost; they count against nobody.
+    aborted_jobs: Counter
+    lost_jobs: Counter
+    #: Not completed yet: running, pending, or in doubt.
+    open_jobs: Counter
+    #: Why it is in this state, in words: what failed it, who aborted it.
+    reason: ShortText = ""
+    #: The last failures, newest last.
+    last_failures: list[JobEnd] = []
+    #: Sequence of the log that this view is of; a later one is newer.
+    sequence: Counter = 0
+
+
+class GetOperation(msgspec.Struct, frozen=True):
+    """One operation's view."""
+
+    operation: OperationId
+
+
+class ListOperations(msgspec.Struct, frozen=True):
+    """Views, newest first."""
+
+    pool: str = ""
+    state: str = ""
+    user: str = ""
+    #: Only those that are not over.
+    live: bool = False
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 100
+    #: Continue behind this operation.
+    after: str = ""
+
+
+class OperationList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """A page of operations; `more` when there are others behind it. `argv` and environment are left out of the specs."""
+
+    operations: list[OperationView]
+    more: bool = False
+
+
+class AbortOperation(msgspec.Struct, frozen=True):
+    """End it: no new jobs, running ones are interrupted. Answered by the view; aborting twice is no error."""
+
+    operation: OperationId
+    reason: ShortText = ""
+
+
+class GetJobs(msgspec.Struct, frozen=True):
+    """Where the jobs of an operation ran."""
+
+    operation: OperationId
+    first: Counter = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+
+
+class JobRow(msgspec.Struct, frozen=True, array_like=True):
+    """One job: its newest attempt that ended, and where."""
+
+    slot: JobSlot
+    #: Null: it has not ended yet.
+    result: JobResult | None
+    node: NodeName | str
+    exit_code: int | None = None
+
+
+class JobPage(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Jobs in the order of their index."""
+
+    operation: OperationId
+    jobs: list[JobRow]
+    job_count: Counter

@@ -1,0 +1,156 @@
+"""Pool trees: configuration in the bucket of pools, requests of people to fair_share, and what they see."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import msgspec
+
+from headrace.ids import PoolName, TreeName
+from headrace.resources import ZERO, Resources
+from headrace.wire.snapshots import ShareFrame, ShareItem
+from headrace.wire.version import Counter, Version
+
+__all__ = [
+    "CreatePool",
+    "GetPools",
+    "IntegralGuarantees",
+    "IntegralType",
+    "Pool",
+    "PoolChanged",
+    "PoolList",
+    "PoolMode",
+    "PoolSettings",
+    "PoolView",
+    "RemovePool",
+    "SetPool",
+    "Tree",
+]
+
+
+class PoolMode(enum.StrEnum):
+    """How a pool's children share."""
+
+    FAIR_SHARE = "fair_share"
+    FIFO = "fifo"
+
+
+class IntegralType(enum.StrEnum):
+    """Kinds of integral guarantees."""
+
+    NONE = "none"
+    BURST = "burst"
+    RELAXED = "relaxed"
+
+
+class IntegralGuarantees(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Savings of a pool: a flow that accrues, and the most that it may draw at once."""
+
+    guarantee_type: IntegralType = IntegralType.NONE
+    resource_flow: Resources = ZERO
+    burst_guarantee_resources: Resources = ZERO
+
+
+class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a person sets on a pool."""
+
+    weight: Annotated[float, msgspec.Meta(ge=2**-26, le=2**26)] | None = None
+    #: Per resource; a resource that is left out is not guaranteed.
+    strong_guarantee_resources: Resources = ZERO
+    integral_guarantees: IntegralGuarantees = IntegralGuarantees()
+
+
+class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A configured pool."""
+
+    name: PoolName
+    parent: PoolName
+    settings: PoolSettings = PoolSettings()
+
+
+class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole tree's configuration: one value of the bucket, so that a change of several pools is one change or none.
+
+    Pools stand in the order of their making, parents before children."""
+
+    tree: TreeName
+    pools: list[Pool] = []
+
+
+class CreatePool(msgspec.Struct, frozen=True):
+    """Make a pool. Its name must be new in the whole tree."""
+
+    name: PoolName
+    parent: PoolName
+    settings: PoolSettings = PoolSettings()
+    tree: TreeName = TreeName("default")
+
+
+class SetPool(msgspec.Struct, frozen=True):
+    """Change settings: `settings` as a JSON object with only the keys to change; null takes one back to its default."""
+
+    name: PoolName
+    settings: bytes
+    tree: TreeName = TreeName("default")
+
+
+class RemovePool(msgspec.Struct, frozen=True):
+    """Take a pool away; it must have no child pools and no operations."""
+
+    name: PoolName
+    tree: TreeName = TreeName("default")
+
+
+class PoolChanged(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Durable; a request that carries `min_revision` sees it."""
+
+    name: PoolName
+    tree: TreeName
+    revision: Counter
+    warnings: list[str] = []
+
+
+class GetPools(msgspec.Struct, frozen=True):
+    """Pools with their shares; one with `name`, else all."""
+
+    name: str = ""
+    tree: TreeName = TreeName("default")
+    #: Operations too.
+    operations: bool = False
+    #: Place of the first pool of this page; the next page begins behind the last of this one.
+    first: Counter = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 200
+
+
+class PoolView(msgspec.Struct, frozen=True):
+    """A pool, configured or ephemeral, with the figures of the last update."""
+
+    name: PoolName
+    parent: PoolName
+    path: str
+    ephemeral: bool
+    settings: PoolSettings
+    share: ShareItem
+    #: Amounts to the shares.
+    fair_resources: Resources
+    usage: Resources
+    demand: Resources
+    operation_count: Counter
+    running_operation_count: Counter
+    #: Resource times seconds, and its ratio form; None for a pool without integral guarantees.
+    accumulated_resource_volume: dict[str, float] | None = None
+    accumulated_resource_ratio_volume: float | None = None
+
+
+class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Pools, parents before children, siblings in their order; the root first."""
+
+    tree: TreeName
+    pools: list[PoolView]
+    frame: ShareFrame
+    version: Version
+    revision: Counter
+    #: Of the pools on this page.
+    operations: list[ShareItem] = []
+    more: bool = False

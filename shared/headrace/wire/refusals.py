@@ -1,0 +1,144 @@
+"""Refusals: what a service answers instead of what was asked. Each is a situation with its figures; the text is made by the reader.
+
+An answer on the wire is either the answer's own Struct or one of these, told apart by the tag.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.errors import HeadraceError
+from headrace.wire.version import Term
+
+__all__ = [
+    "BadRequest",
+    "Busy",
+    "Exists",
+    "NotAllowed",
+    "NotFound",
+    "NotRecorded",
+    "NotReady",
+    "Refusal",
+    "Refused",
+    "StaleTerm",
+    "WrongState",
+]
+
+
+class _Refusal(msgspec.Struct, frozen=True, tag_field="refusal"):
+    pass
+
+
+class BadRequest(_Refusal, frozen=True, tag="bad_request"):
+    """The request cannot be used as it is; nothing was done."""
+
+    #: Which part of the request, such as `spec.job_count`.
+    place: str
+    value: str
+    expected: str
+
+    def text(self) -> str:
+        return f"{self.place}: {self.value} cannot be used; expected {self.expected}"
+
+
+class NotFound(_Refusal, frozen=True, tag="not_found"):
+    """There is no such thing."""
+
+    #: `pool`, `operation`, `node`, `job`, `tree`.
+    what: str
+    name: str
+    #: The nearest names there are, best first.
+    near: list[str] = []
+
+    def text(self) -> str:
+        hint = f"; did you mean {' or '.join(self.near[:3])}?" if self.near else ""
+        return f"there is no {self.what} {self.name!r}{hint}"
+
+
+class Exists(_Refusal, frozen=True, tag="exists"):
+    """The name is taken."""
+
+    what: str
+    name: str
+    #: Where the holder of the name stands, such as a pool's path.
+    where: str = ""
+
+    def text(self) -> str:
+        return f"{self.what} {self.name!r} exists already" + (f" ({self.where})" if self.where else "")
+
+
+class WrongState(_Refusal, frozen=True, tag="wrong_state"):
+    """The thing is in a state in which this cannot be done."""
+
+    what: str
+    name: str
+    state: str
+    expected: str
+
+    def text(self) -> str:
+        return f"{self.what} {self.name} is {self.state}; expected {self.expected}"
+
+
+class Busy(_Refusal, frozen=True, tag="busy"):
+    """Too much waits already; nothing was done, the same request may be sent again."""
+
+    waiting: int
+    oldest_waiting_ms: int
+
+    def text(self) -> str:
+        return (
+            f"busy: {self.waiting} requests wait, the oldest for {self.oldest_waiting_ms} ms; "
+            "nothing was done, try again"
+        )
+
+
+class NotRecorded(_Refusal, frozen=True, tag="not_recorded"):
+    """The log did not confirm in time. The request may yet take effect; the same id may be retried."""
+
+    waited_ms: int
+
+    def text(self) -> str:
+        return f"not recorded within {self.waited_ms} ms; send the same request with the same id again"
+
+
+class NotReady(_Refusal, frozen=True, tag="not_ready"):
+    """The service is starting; nothing was done."""
+
+    why: str
+
+    def text(self) -> str:
+        return f"not ready: {self.why}; nothing was done, try again"
+
+
+class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
+    """The caller may not do this."""
+
+    who: str
+    what: str
+
+    def text(self) -> str:
+        return f"{self.who} may not {self.what}"
+
+
+class StaleTerm(_Refusal, frozen=True, tag="stale_term"):
+    """The sender's term is lower than one the refuser knows. The sender takes a higher one or ends."""
+
+    role: str
+    known: Term
+    got: Term
+
+    def text(self) -> str:
+        return f"term {self.got} of {self.role} is over; term {self.known} is known"
+
+
+Refusal = (
+    BadRequest | NotFound | Exists | WrongState | Busy | NotRecorded | NotReady | NotAllowed | StaleTerm
+)
+
+
+class Refused(HeadraceError):
+    """A service refused a request."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        super().__init__(refusal.text())

@@ -1,0 +1,184 @@
+"""Snapshots: usage from the allocator, shares from fair_share, and how readers keep up with them.
+
+A snapshot is published as what changed, in parts under the size cap; each part names the version it builds on. A reader
+subscribes first, then asks for the whole in pages; on a gap or three periods of silence it asks again.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Generic, TypeVar
+
+import msgspec
+
+from headrace.ids import OperationId, PoolName, TreeName
+from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
+from headrace.wire.version import NEVER, Counter, Version
+
+__all__ = [
+    "DetailedShare",
+    "ElementKind",
+    "Recovering",
+    "SchedulingStatus",
+    "ShareFrame",
+    "ShareItem",
+    "SharePart",
+    "StarvationStatus",
+    "UsageFrame",
+    "UsageItem",
+    "UsagePart",
+    "WholeRequest",
+]
+
+Item = TypeVar("Item")
+Frame = TypeVar("Frame")
+
+
+class Recovering(msgspec.Struct, frozen=True):
+    """How far an allocator is that has just started; it is done when every enrolled node has reported or is offline."""
+
+    heard: Counter = 0
+    enrolled: Counter = 0
+
+
+class UsageFrame(msgspec.Struct, frozen=True):
+    """What holds for a usage snapshot as a whole."""
+
+    #: Sum over the online nodes of the tree.
+    total: Resources = ZERO
+    nodes: Counter = 0
+    #: False while recovering: figures of unheard nodes are missing, so nothing may be judged by them.
+    complete: bool = False
+    recovering: Recovering = Recovering()
+    #: When it was cut.
+    at_ms: Counter = 0
+
+
+class UsageItem(msgspec.Struct, frozen=True, array_like=True):
+    """One operation as the allocator sees it."""
+
+    operation: OperationId
+    usage: Resources = ZERO
+    #: Being started at this moment, not yet confirmed by a node.
+    precommit: Resources = ZERO
+    #: Jobs that wait for a place, and what they need together.
+    pending_jobs: Counter = 0
+    pending: Resources = ZERO
+    #: Smallest job of the operation.
+    min_needed: Resources = ZERO
+    running_jobs: Counter = 0
+    allocations: Counter = 0
+    #: Why none of its jobs can be placed, as far as the allocator knows; empty when some can.
+    unschedulable_reason: str = ""
+
+
+class ElementKind(enum.StrEnum):
+    """What a share item speaks of."""
+
+    ROOT = "root"
+    POOL = "pool"
+    OPERATION = "operation"
+
+
+class SchedulingStatus(enum.StrEnum):
+    """Momentary: does it have what it is owed."""
+
+    NORMAL = "normal"
+    BELOW_FAIR_SHARE = "below_fair_share"
+
+
+class StarvationStatus(enum.StrEnum):
+    """With memory: for how long it has not."""
+
+    NON_STARVING = "non_starving"
+    STARVING = "starving"
+    AGGRESSIVELY_STARVING = "aggressively_starving"
+
+
+class DetailedShare(msgspec.Struct, frozen=True, array_like=True):
+    """What the fair share is made of, as shares of the tree's total; `total` is their sum."""
+
+    strong_guarantee: Share = ZERO_SHARE
+    integral_guarantee: Share = ZERO_SHARE
+    weight_proportional: Share = ZERO_SHARE
+    total: Share = ZERO_SHARE
+
+
+class ShareItem(msgspec.Struct, frozen=True):
+    """One element of the tree, pool or operation."""
+
+    kind: ElementKind
+    #: Pool name or operation id.
+    name: str
+    #: Pool that it stands in; empty for the root.
+    parent: PoolName
+    fair_share: DetailedShare = DetailedShare()
+    usage_share: Share = ZERO_SHARE
+    demand_share: Share = ZERO_SHARE
+    limits_share: Share = (1.0, 1.0, 1.0, 1.0, 1.0)
+    #: After inference and fitting.
+    strong_guarantee_share: Share = ZERO_SHARE
+    promised_fair_share: Share = ZERO_SHARE
+    estimated_guarantee_share: Share = ZERO_SHARE
+    weight: float = 1.0
+    dominant_resource: str = "cpu"
+    #: Usage over fair share; 1e9 stands for infinite.
+    satisfaction_ratio: float = 1e9
+    local_satisfaction_ratio: float = 1e9
+    scheduling_status: SchedulingStatus = SchedulingStatus.NORMAL
+    starvation_status: StarvationStatus = StarvationStatus.NON_STARVING
+    below_fair_share_since_ms: Counter | None = None
+    starving_since_ms: Counter | None = None
+    schedulable: bool = True
+    #: False where the operation is owed all that it wants: nothing of it is plainly preemptible.
+    preemptible: bool = True
+    accumulated_ratio_volume: float = 0.0
+    ephemeral: bool = False
+
+
+class ShareFrame(msgspec.Struct, frozen=True):
+    """What holds for a share snapshot as a whole."""
+
+    #: The usage snapshot it was made from, and the configuration.
+    usage_version: Version = NEVER
+    pools_revision: Counter = 0
+    total: Resources = ZERO
+    at_ms: Counter = 0
+    #: Volumes did not come in time; those of an earlier update were used.
+    stale_volumes: bool = False
+    #: Errors of the algorithm, in words (guarantees over the cluster and the like).
+    errors: list[str] = []
+
+
+class _Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
+    """One part of a snapshot. It takes effect when all its parts are there."""
+
+    tree: TreeName
+    version: Version
+    #: What the change is relative to; null: this is the whole.
+    base: Version | None
+    #: Number of this part from 0, and how many there are.
+    part: Counter
+    parts: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    frame: Frame
+    items: list[Item] = []
+    #: Names (pools or operations) that are gone.
+    removed: list[str] = []
+
+
+class UsagePart(_Part[UsageItem, UsageFrame], frozen=True):
+    """allocator → fair_share and readers."""
+
+
+class SharePart(_Part[ShareItem, ShareFrame], frozen=True):
+    """fair_share → allocator and readers."""
+
+
+class WholeRequest(msgspec.Struct, frozen=True):
+    """A page of a whole snapshot. First with `version` null and page 0; then the others of the version that was answered.
+
+    A version that the publisher no longer has is answered with page 0 of the newest.
+    """
+
+    version: Version | None = None
+    part: Counter = 0

@@ -1,0 +1,133 @@
+"""All subjects of the bus, in one place. The caller stands in the subject, where the server's permissions fix it.
+
+Inboxes carry their owner too, so that an answer goes only to the party that the subject names: `_INBOX.user.<user>.`,
+`_INBOX.node.<node>.`, `_INBOX.service.<service>.`.
+"""
+
+from __future__ import annotations
+
+from headrace.ids import NodeName, OperationId, TreeName, UserName
+
+__all__ = [
+    "CHECKPOINT_BUCKET",
+    "CLOCKS_BUCKET",
+    "ENROL",
+    "EVENTS",
+    "LEDGER",
+    "LOG",
+    "NODES_BUCKET",
+    "OPERATIONS_WHOLE",
+    "POOLS_BUCKET",
+    "STREAM",
+    "TERMS_BUCKET",
+    "VOLUMES_BUCKET",
+    "WHO",
+    "command",
+    "heartbeat",
+    "inbox",
+    "integral_advance",
+    "integral_volumes",
+    "ledger",
+    "nth",
+    "operation_view",
+    "share",
+    "share_whole",
+    "usage",
+    "usage_whole",
+    "user",
+]
+
+_V1 = "headrace.v1"
+
+#: The stream of operation events and the one subject it records.
+STREAM = "HEADRACE_OPERATIONS"
+LOG = f"{_V1}.log.operations"
+
+POOLS_BUCKET = "headrace_pools"
+NODES_BUCKET = "headrace_nodes"
+TERMS_BUCKET = "headrace_terms"
+VOLUMES_BUCKET = "headrace_volumes"
+CHECKPOINT_BUCKET = "headrace_checkpoint"
+CLOCKS_BUCKET = "headrace_clocks"
+
+#: Scatter: everybody who has seen a term of the role answers.
+WHO = f"{_V1}.who"
+#: admission tells everybody what the log recorded.
+EVENTS = f"{_V1}.events"
+#: A reader asks admission for all live operations.
+OPERATIONS_WHOLE = f"{_V1}.operations.whole"
+#: The allocator asks admission's ledger; the verb follows.
+LEDGER = f"{_V1}.ledger"
+#: An agent asks admission to be enrolled; the node follows.
+ENROL = f"{_V1}.enrol"
+
+
+def heartbeat(node: NodeName | str) -> str:
+    """node → allocator, request."""
+    return f"{_V1}.hb.{node}"
+
+
+def command(node: NodeName | str, verb: str) -> str:
+    """service → node; verbs `nudge` (publish), `stop` (request)."""
+    return f"{_V1}.cmd.{node}.{verb}"
+
+
+def share(tree: TreeName | str) -> str:
+    """fair_share publishes parts of share snapshots."""
+    return f"{_V1}.{tree}.share"
+
+
+def share_whole(tree: TreeName | str) -> str:
+    """reader → fair_share, request: a page of the whole snapshot."""
+    return f"{_V1}.{tree}.share.whole"
+
+
+def usage(tree: TreeName | str) -> str:
+    """allocator publishes parts of usage snapshots."""
+    return f"{_V1}.{tree}.usage"
+
+
+def usage_whole(tree: TreeName | str) -> str:
+    """reader → allocator, request: a page of the whole snapshot."""
+    return f"{_V1}.{tree}.usage.whole"
+
+
+def integral_advance(tree: TreeName | str) -> str:
+    """fair_share → integral, request."""
+    return f"{_V1}.{tree}.integral.advance"
+
+
+def integral_volumes(tree: TreeName | str) -> str:
+    """anybody → integral, request: the volumes as they are."""
+    return f"{_V1}.{tree}.integral.volumes"
+
+
+def ledger(verb: str) -> str:
+    """allocator → admission; verbs `attach`, `draw`, `report`, `released`."""
+    return f"{LEDGER}.{verb}"
+
+
+def enrol(node: NodeName | str) -> str:
+    """agent → admission, request."""
+    return f"{ENROL}.{node}"
+
+
+def operation_view(operation: OperationId | str) -> str:
+    """admission publishes an operation's view whenever it changed."""
+    return f"{_V1}.view.{operation}"
+
+
+def user(user_: UserName | str, verb: str) -> str:
+    """person → service, request; verbs are dotted (`op.start`, `pool.create`, `node.list`, `job.logs.<node>`)."""
+    return f"{_V1}.user.{user_}.{verb}"
+
+
+def inbox(kind: str, name: str) -> str:
+    """The inbox prefix of a party; `kind` is `user`, `node` or `service`."""
+    return f"_INBOX.{kind}.{name}"
+
+
+def nth(subject: str, place: int) -> str:
+    """The token at `place` (0 is `headrace`); empty where there is none."""
+    tokens = subject.split(".")
+    return tokens[place] if place < len(tokens) else ""
