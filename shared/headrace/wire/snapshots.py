@@ -104,7 +104,7 @@ class DetailedShare(msgspec.Struct, frozen=True, array_like=True):
     total: Share = ZERO_SHARE
 
 
-class ShareItem(msgspec.Struct, frozen=True):
+class ShareItem(msgspec.Struct, frozen=True, array_like=True):
     """One element of the tree, pool or operation."""
 
     kind: ElementKind

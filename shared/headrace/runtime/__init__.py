@@ -1,0 +1,1 @@
+"""What every service's shell stands on: settings, clock, terms, guarded handlers, start and stop."""

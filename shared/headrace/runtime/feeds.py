@@ -1,0 +1,210 @@
+"""How a service keeps up with another: subscribe first, then ask for the whole, then apply what comes, and notice gaps.
+
+Both feeds only carry: they hand over what came, in order and without gaps, and decide nothing. Waiting for an answer never holds
+up what is published meanwhile; that is kept and applied on top.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+import anyio
+import msgspec
+
+from headrace.bus import Bus, BusError, Log, Message
+from headrace.ids import TreeName
+from headrace.obs.logging import logger
+from headrace.runtime.clock import Clock
+from headrace.runtime.handlers import Border
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, decode, encode
+from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
+from headrace.wire.log import Event, LogBatch, Published
+from headrace.wire.parts import Applied, SnapshotReader
+from headrace.wire.refusals import Refusal, Refused
+from headrace.wire.snapshots import WholeRequest
+
+__all__ = ["OperationsFeed", "OperationsReader", "SnapshotFeed"]
+
+Item = TypeVar("Item", bound=msgspec.Struct)
+Frame = TypeVar("Frame", bound=msgspec.Struct)
+
+_ASK_TIMEOUT_S = 2.0
+_RETRY_S = 0.2
+
+
+class OperationsReader(Protocol):
+    """Who hears of operations. Both are called from one task, in order."""
+
+    def on_operations(self, operations: list[LiveOperation], sequence: int) -> Awaitable[None]:
+        """Everything live, replacing what was known."""
+        ...
+
+    def on_events(self, events: list[Event], sequence: int) -> Awaitable[None]:
+        """What the log recorded next. After a whole, events that it already contains may come again."""
+        ...
+
+
+class OperationsFeed:
+    """Follows admission: `sequence` is how far its log is known here."""
+
+    def __init__(self, bus: Bus, border: Border, tree: TreeName, reader: OperationsReader) -> None:
+        self._bus = bus
+        self._border = border
+        self._tree = tree
+        self._reader = reader
+        self.sequence = 0
+        self.wholes = 0
+        self.gaps = 0
+
+    async def run(self, ready: anyio.Event | None = None) -> None:
+        """Runs until cancelled. `ready` is set after the first whole."""
+        inbox = await self._bus.subscribe(subjects.EVENTS)
+        log = await self._bus.log(subjects.STREAM, subjects.LOG)
+        await self._take_whole()
+        if ready is not None:
+            ready.set()
+        async for message in inbox:
+            published = self._border.decode(message, Published)
+            if published is not None and published.tree == self._tree:
+                await self._take(published, log)
+
+    async def _take(self, published: Published, log: Log) -> None:
+        if published.sequence <= self.sequence:
+            return
+        if published.previous > self.sequence or not published.events:
+            self.gaps += 1
+            await self._catch_up(published.sequence, log)
+            return
+        self.sequence = published.sequence
+        await self._reader.on_events(published.events, published.sequence)
+
+    async def _catch_up(self, sequence: int, log: Log) -> None:
+        logger().info("events missed", known=self.sequence, told=sequence)
+        while self.sequence < sequence:
+            try:
+                first, _ = await log.bounds()
+                if first > self.sequence + 1:
+                    await self._take_whole()
+                    continue
+                async for entry in log.read(self.sequence):
+                    batch = decode(entry.data, LogBatch)
+                    self.sequence = entry.sequence
+                    await self._reader.on_events(batch.events, entry.sequence)
+            except (BusError, BadMessage) as error:
+                logger().warning("log cannot be read", error=str(error))
+                await anyio.sleep(_RETRY_S * (1 + random.random()))  # noqa: S311 - spreads retries, decides nothing
+
+    async def _take_whole(self) -> None:
+        while True:
+            try:
+                operations, sequence = await self._ask_whole()
+            except (BusError, BadMessage, Refused) as error:
+                logger().info("operations not known yet", error=str(error))
+                await anyio.sleep(_RETRY_S * (1 + random.random()))
+                continue
+            self.wholes += 1
+            self.sequence = sequence
+            await self._reader.on_operations(operations, sequence)
+            return
+
+    async def _ask_whole(self) -> tuple[list[LiveOperation], int]:
+        operations: dict[str, LiveOperation] = {}
+        sequence: int | None = None
+        after = ""
+        while True:
+            request = WholeOperationsRequest(tree=self._tree, after=after)
+            data = await self._bus.request(subjects.OPERATIONS_WHOLE, encode(request), timeout_s=_ASK_TIMEOUT_S)
+            answer: Any = decode(data, WholeOperations | Refusal)  # type: ignore[arg-type]
+            if not isinstance(answer, WholeOperations):
+                raise Refused(answer)
+            sequence = answer.sequence if sequence is None else sequence
+            operations.update((operation.operation, operation) for operation in answer.operations)
+            if not answer.more or not answer.operations:
+                return list(operations.values()), sequence
+            after = answer.operations[-1].operation
+
+
+class SnapshotFeed(Generic[Item, Frame]):
+    """Follows a publisher of snapshots with a `SnapshotReader`; asks for the whole at the start, on gaps and on silence."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        border: Border,
+        clock: Clock,
+        subject: str,
+        whole_subject: str,
+        part_type: type[msgspec.Struct],
+        reader: SnapshotReader[Item, Frame],
+        on_applied: Callable[[Applied], Awaitable[None]],
+        *,
+        silence_s: float,
+    ) -> None:
+        self._bus = bus
+        self._border = border
+        self._clock = clock
+        self._subject = subject
+        self._whole_subject = whole_subject
+        self._part_type = part_type
+        self.reader = reader
+        self._on_applied = on_applied
+        self._silence_s = silence_s
+        self._heard_s = 0.0
+        self._missing = anyio.Event()
+        #: How often the whole was asked for.
+        self.asked = 0
+
+    def age_s(self) -> float:
+        """Seconds since anything was applied."""
+        return self._clock.steady_s() - self._heard_s
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        inbox = await self._bus.subscribe(self._subject)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_whole)
+            self._missing.set()
+            async for message in inbox:
+                await self._take(message.data, message)
+
+    async def _take(self, data: bytes, message: Message) -> None:
+        part = self._border.decode(message, self._part_type)
+        if part is not None:
+            await self._apply(part)
+
+    async def _apply(self, part: Any) -> None:
+        applied = self.reader.on_part(part)
+        if applied is not None:
+            self._heard_s = self._clock.steady_s()
+            await self._on_applied(applied)
+        elif self.reader.needs_whole:
+            self._missing.set()
+
+    async def _keep_whole(self) -> None:
+        while True:
+            with anyio.move_on_after(self._silence_s * (1 + random.random() / 2)):
+                await self._missing.wait()
+            if not self.reader.needs_whole and self.age_s() < self._silence_s:
+                continue
+            self._missing = anyio.Event()
+            try:
+                await self._ask()
+            except (BusError, BadMessage) as error:
+                logger().debug("snapshot not there yet", subject=self._whole_subject, error=str(error))
+            if self.reader.needs_whole:
+                await anyio.sleep(_RETRY_S * (1 + random.random()))
+                self._missing.set()
+
+    async def _ask(self) -> None:
+        self.asked += 1
+        request = WholeRequest()
+        while True:
+            data = await self._bus.request(self._whole_subject, encode(request), timeout_s=_ASK_TIMEOUT_S)
+            part: Any = decode(data, self._part_type)
+            await self._apply(part)
+            if part.part + 1 >= part.parts:
+                return
+            request = WholeRequest(version=part.version, part=part.part + 1)

@@ -1,0 +1,147 @@
+"""The border of a service: bytes in, a checked message to the handler, an answer out.
+
+Whatever comes malformed, oversized or under somebody else's name is counted, logged once per sender and minute, answered where an
+answer is expected, and reaches no engine.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from headrace.bus import Bus, Message, Subscription
+from headrace.obs.logging import logger
+from headrace.runtime.clock import Clock
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
+from headrace.wire.refusals import BadRequest, NotAllowed
+
+__all__ = ["Border", "Caller", "CallerKind"]
+
+T = TypeVar("T")
+#: A sender's defects are logged at most once in this time.
+_LOG_EVERY_S = 60.0
+_MOST_SENDERS = 1_000
+
+
+class CallerKind(enum.StrEnum):
+    """Who may send on a subject, by what the subject carries."""
+
+    USER = "user"
+    NODE = "node"
+    SERVICE = "service"
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who sent a message, as far as its subject and the place of its answer say; the server fixed both by permission."""
+
+    kind: CallerKind
+    name: str
+    subject: str
+
+
+class Border:
+    """Wraps handlers of one service."""
+
+    def __init__(self, bus: Bus, clock: Clock) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._logged: dict[str, float] = {}
+        self.malformed = 0
+        self.forged = 0
+        self.answered_too_large = 0
+
+    async def serve(
+        self,
+        subject: str,
+        kind: type[T],
+        caller_kind: CallerKind,
+        handler: Callable[[T, Caller], Awaitable[msgspec.Struct | bytes | None]],
+        *,
+        name_at: int = 3,
+        concurrency: int = 64,
+        pending: int = 10_000,
+    ) -> Subscription:
+        """Serves requests. `name_at` is the place of the caller's name in the subject (users and nodes)."""
+
+        async def handle(message: Message) -> bytes | None:
+            caller = self._caller(message, caller_kind, name_at)
+            if caller is None:
+                return None
+            try:
+                request = decode(message.data, kind)
+            except BadMessage as error:
+                self.report_malformed(caller.name, message.subject, str(error))
+                if not message.reply_to:
+                    return None
+                return encode(BadRequest(place="message", value=_shorten(str(error)), expected=_kind_name(kind)))
+            answer = await handler(request, caller)
+            if answer is None or not message.reply_to:
+                return None
+            return answer if isinstance(answer, bytes) else self._encode(answer, message.subject)
+
+        return await self._bus.serve(subject, handle, concurrency=concurrency, pending=pending)
+
+    def decode(self, message: Message, kind: type[T]) -> T | None:
+        """Reads a published message; None (counted, logged) where it is none of `kind`."""
+        try:
+            return decode(message.data, kind)
+        except BadMessage as error:
+            self.report_malformed(message.subject, message.subject, str(error))
+            return None
+
+    def report_malformed(self, sender: str, subject: str, defect: str) -> None:
+        """Counts a malformed message and logs it, once per sender and minute."""
+        self.malformed += 1
+        if self._may_log(f"malformed {sender}"):
+            logger().warning("malformed message", sender=sender, subject=subject, defect=_shorten(defect))
+
+    def report_forged(self, sender: str, subject: str, defect: str) -> None:
+        """Counts a message that speaks in another's name and logs it, once per sender and minute."""
+        self.forged += 1
+        if self._may_log(f"forged {sender}"):
+            logger().warning("forged message", sender=sender, subject=subject, defect=_shorten(defect))
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "malformed": self.malformed,
+            "forged": self.forged,
+            "answered_too_large": self.answered_too_large,
+        }
+
+    def _caller(self, message: Message, kind: CallerKind, name_at: int) -> Caller | None:
+        name = "" if kind is CallerKind.SERVICE else subjects.nth(message.subject, name_at)
+        prefix = subjects.inbox(kind.value, name) if name else f"_INBOX.{kind.value}"
+        if message.reply_to and not message.reply_to.startswith(prefix + "."):
+            # Answering would let the sender direct our words at somebody else.
+            self.report_forged(name or message.reply_to, message.subject, f"wants its answer at {message.reply_to}")
+            return None
+        return Caller(kind=kind, name=name, subject=message.subject)
+
+    def _encode(self, answer: msgspec.Struct, subject: str) -> bytes:
+        try:
+            return encode(answer)
+        except MessageTooLarge as error:
+            self.answered_too_large += 1
+            logger().error("answer too large", subject=subject, size_bytes=error.size_bytes)
+            return encode(NotAllowed(who="nobody", what=f"read an answer of {error.size_bytes} bytes; ask for less"))
+
+    def _may_log(self, what: str) -> bool:
+        now = self._clock.steady_s()
+        if now - self._logged.get(what, -_LOG_EVERY_S) < _LOG_EVERY_S:
+            return False
+        if len(self._logged) >= _MOST_SENDERS:
+            self._logged.clear()
+        self._logged[what] = now
+        return True
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def _kind_name(kind: Any) -> str:
+    return getattr(kind, "__name__", str(kind))

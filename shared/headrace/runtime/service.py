@@ -1,0 +1,174 @@
+"""Start and stop of a service's process, the same for all.
+
+Exit status: 0 stopped as asked; 2 bad settings; 3 the bus is out of reach or was closed for good; 4 a higher term is known
+(somebody else has taken over); 1 anything unforeseen. A supervisor starts the process anew after 3, 4 and 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Generic, NoReturn, TypeVar
+
+import anyio
+import anyio.abc
+import msgspec
+
+from headrace.bus import Bus, BusClosed, BusError, Credential, ServiceInfo, connect
+from headrace.errors import BadInput, HeadraceError
+from headrace.obs.logging import configure, logger
+from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.handlers import Border
+from headrace.runtime.settings import CommonSettings, load
+from headrace.runtime.terms import TermBook
+from headrace.wire import subjects
+
+__all__ = ["Deposed", "Runtime", "read_credential", "run_service"]
+
+S = TypeVar("S", bound=CommonSettings)
+
+#: Beside a thread that computes, the loop gets its turn this soon: a responder's 99th percentile falls from 13.5 to 2.9 ms.
+_SWITCH_INTERVAL_S = 0.0005
+
+
+class Deposed(HeadraceError):
+    """Another process serves with a higher term; this one must not go on."""
+
+
+class Runtime(msgspec.Struct, Generic[S], frozen=True):
+    """What the shell of a service gets."""
+
+    name: str
+    settings: S
+    bus: Bus
+    clock: Clock
+    border: Border
+    terms: TermBook
+    #: For tasks that live as long as the service.
+    tasks: anyio.abc.TaskGroup
+    #: Set when the process was asked to stop.
+    stopping: anyio.Event
+
+
+def read_credential(path: str) -> Credential | None:
+    """Reads `user:password` from a file. Raises `BadInput` when it is missing, readable by others, or something else."""
+    if not path:
+        return None
+    try:
+        status = os.stat(path)
+        text = Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise BadInput("credential_file", path, f"a readable file ({error.strerror})") from None
+    if status.st_mode & 0o077:
+        raise BadInput("credential_file", path, "a file that only its owner can read (chmod 600)")
+    user, colon, password = text.partition(":")
+    if not (user and colon and password) or "\n" in text:
+        raise BadInput("credential_file", path, "one line, user:password")
+    return Credential(user=user, password=password)
+
+
+def run_service(
+    name: str,
+    kind: type[S],
+    serve: Callable[[Runtime[S]], Awaitable[None]],
+    *,
+    inbox: Callable[[S], str] | None = None,
+) -> NoReturn:
+    """The main function of a service: reads settings, connects, runs `serve` until it returns.
+
+    `serve` watches `runtime.stopping` and returns when it has put everything in order; `inbox` gives the inbox prefix where it is
+    not that of a service (an agent's is its node's).
+    """
+    parser = argparse.ArgumentParser(prog=f"headrace-{name.replace('_', '-')}", description=kind.__doc__)
+    parser.add_argument("--config", type=Path, help="settings file (TOML)")
+    arguments = parser.parse_args()
+    try:
+        settings = load(kind, name, arguments.config, os.environ)
+        configure(name, settings.log_level)
+        credential = read_credential(settings.credential_file)
+    except (BadInput, KeyError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(2)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    prefix = inbox(settings) if inbox else subjects.inbox("service", name.replace("_", "-"))
+    sys.exit(anyio.run(_run, name, settings, credential, prefix, serve))
+
+
+async def _run(
+    name: str, settings: S, credential: Credential | None, prefix: str, serve: Callable[[Runtime[S]], Awaitable[None]]
+) -> int:
+    stopping = anyio.Event()
+    clock = SystemClock()
+    status = 0
+    try:
+        async with (
+            connect(
+                [settings.nats_url],
+                name=f"headrace-{name}",
+                credential=credential,
+                inbox_prefix=prefix,
+                connect_timeout_s=settings.connect_timeout_ms / 1000,
+                service=ServiceInfo(name=f"headrace-{name.replace('_', '-')}", version="0.1.0"),
+            ) as bus,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(_watch_signals, stopping)
+            tasks.start_soon(_watch_bus, bus)
+            terms = TermBook(name)
+            runtime = Runtime(
+                name=name,
+                settings=settings,
+                bus=bus,
+                clock=clock,
+                border=Border(bus, clock),
+                terms=terms,
+                tasks=tasks,
+                stopping=stopping,
+            )
+            await terms.serve(bus)
+            await serve(runtime)
+            await bus.drain()
+            tasks.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        status = _exit_status(group)
+    except HeadraceError as error:
+        status = _exit_status(BaseExceptionGroup("", [error]))
+    logger().info("service ended", status=status)
+    return status
+
+
+async def _watch_signals(stopping: anyio.Event) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            logger().info("asked to stop", signal=signal.Signals(number).name)
+            stopping.set()
+
+
+async def _watch_bus(bus: Bus) -> None:
+    await bus.wait_closed()
+    raise BusClosed
+
+
+def _exit_status(group: BaseExceptionGroup[BaseException]) -> int:
+    deposed, rest = group.split(Deposed)
+    if deposed is not None:
+        logger().error("deposed", error=str(deposed.exceptions[0]))
+        return 4
+    closed, rest = group.split(BusError)
+    if closed is not None and rest is None:
+        logger().error("bus lost", error="; ".join(str(error) for error in _leaves(closed)))
+        return 3
+    if rest is not None:
+        logger().error("service failed", exc_info=rest)
+    return 1
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    leaves: list[BaseException] = []
+    for error in group.exceptions:
+        leaves.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return leaves

@@ -1,0 +1,103 @@
+"""Settings: one Struct a service documents all of them; a TOML file and the environment fill it, unknown keys are refused.
+
+The file has a table per service (`[allocator]`) and one for all (`[common]`); a variable `HEADRACE_<SERVICE>_<KEY>` or
+`HEADRACE_<KEY>` wins over the file. Durations are written `30s` or `500ms`; a bare integer is milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from headrace.errors import BadInput
+
+__all__ = ["CommonSettings", "format_duration", "load", "parse_duration_ms"]
+
+S = TypeVar("S", bound="CommonSettings")
+
+_DURATION = re.compile(r"(?P<figure>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>ms|s|m|h|d)?\Z")
+_UNIT_MS = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every service needs."""
+
+    #: Where the NATS server listens.
+    nats_url: str = "nats://127.0.0.1:4222"
+    #: File with the credential, one line `user:password`, readable by its owner only; empty for none.
+    credential_file: str = ""
+    #: The pool tree served (fair_share, integral, allocator, agent).
+    tree: str = "default"
+    #: `debug`, `info`, `warning` or `error`.
+    log_level: str = "info"
+    #: How long the first connection may take.
+    connect_timeout_ms: int = 30_000
+
+
+def parse_duration_ms(text: str | int, *, place: str) -> int:
+    """Reads `30s`, `500ms`, `1.5h` or a bare number of milliseconds. Raises `BadInput`."""
+    match = _DURATION.match(str(text).strip())
+    if match is None:
+        raise BadInput(place, text, "a length of time such as 30s, 500ms or 10m")
+    return int(float(match["figure"]) * _UNIT_MS[match["unit"]])
+
+
+def format_duration(ms: int) -> str:
+    """A length of time as a person reads it, two units at most."""
+    seconds, rest_ms = divmod(ms, 1000)
+    if seconds == 0:
+        return f"{rest_ms}ms"
+    for unit, size, lower, lower_size in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if seconds >= size:
+            rest = seconds % size // lower_size
+            return f"{seconds // size}{unit}" + (f"{rest}{lower}" if rest else "")
+    return f"{seconds}s"
+
+
+def load(kind: type[S], service: str, path: Path | None, environment: Mapping[str, str]) -> S:
+    """Reads the settings of one service. Raises `BadInput` naming file and key, or variable."""
+    values: dict[str, Any] = {}
+    if path is not None:
+        values.update(_from_file(kind, service, path))
+    values.update(_from_environment(kind, service, environment))
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadInput(str(path or "environment"), str(error), f"the settings of {service}") from None
+
+
+def _from_file(kind: type[S], service: str, path: Path) -> dict[str, Any]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(str(path), error.strerror or str(error), "a readable settings file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(str(path), str(error), "a TOML file") from None
+    known = set(kind.__struct_fields__)
+    values: dict[str, Any] = {}
+    for table in ("common", service):
+        for key, value in tables.get(table, {}).items():
+            if key not in known:
+                raise BadInput(f"{path}: [{table}] {key}", value, "one of " + ", ".join(sorted(known)))
+            values[key] = _plain(key, value, f"{path}: [{table}] {key}")
+    return values
+
+
+def _from_environment(kind: type[S], service: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key in kind.__struct_fields__:
+        for name in (f"HEADRACE_{key.upper()}", f"HEADRACE_{service.upper()}_{key.upper()}"):
+            if name in environment:
+                values[key] = _plain(key, environment[name], name)
+    return values
+
+
+def _plain(key: str, value: Any, place: str) -> Any:
+    if key.endswith("_ms") and isinstance(value, str):
+        return parse_duration_ms(value, place=place)
+    return value

@@ -1,0 +1,207 @@
+"""Cutting a snapshot into parts and putting it together again; pure, used by every publisher and reader of snapshots.
+
+A publisher keeps the newest items; each `advance` yields the parts of one version, each naming the version it builds on.
+A reader applies a version only when all its parts are there and it builds on what the reader has; otherwise it knows that it
+needs the whole. Parts may come twice, late or not at all: what the reader holds is always some version, complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from headrace.ids import TreeName
+from headrace.wire.codec import MessageTooLarge, encode
+from headrace.wire.snapshots import WholeRequest
+from headrace.wire.version import NEVER, Term, Version
+
+__all__ = ["Applied", "SnapshotPublisher", "SnapshotReader"]
+
+Item = TypeVar("Item", bound=msgspec.Struct)
+Frame = TypeVar("Frame", bound=msgspec.Struct)
+
+#: Items in a part before sizes are looked at.
+_ITEMS_PER_PART = 2_000
+#: Versions that a reader holds back because one between is missing.
+_MOST_AHEAD = 64
+
+
+class Part(Protocol[Item, Frame]):
+    """What `SharePart` and `UsagePart` have in common."""
+
+    @property
+    def tree(self) -> TreeName: ...
+    @property
+    def version(self) -> Version: ...
+    @property
+    def base(self) -> Version | None: ...
+    @property
+    def part(self) -> int: ...
+    @property
+    def parts(self) -> int: ...
+    @property
+    def frame(self) -> Frame: ...
+    @property
+    def items(self) -> list[Item]: ...
+    @property
+    def removed(self) -> list[str]: ...
+
+
+class SnapshotPublisher(Generic[Item, Frame]):
+    """The publishing side: holds the newest version whole. `part_type` is `SharePart` or `UsagePart`, `key` names an item."""
+
+    def __init__(
+        self, part_type: Callable[..., msgspec.Struct], tree: TreeName, term: Term, frame: Frame, key: Callable[[Item], str]
+    ) -> None:
+        self._part_type = part_type
+        self._tree = tree
+        self._key = key
+        self.version = Version(term, 0)
+        self.frame = frame
+        self.items: dict[str, Item] = {}
+        self._whole: tuple[Version, list[bytes]] | None = None
+
+    def advance(self, frame: Frame, changed: Iterable[Item], removed: Iterable[str] = ()) -> list[bytes]:
+        """The next version: encoded parts, ready to publish in order. An item equal to the one before is left out."""
+        base = self.version
+        self.version = base.next()
+        self.frame = frame
+        different: list[Item] = []
+        for item in changed:
+            key = self._key(item)
+            if self.items.get(key) != item:
+                self.items[key] = item
+                different.append(item)
+        gone = [key for key in removed if self.items.pop(key, None) is not None]
+        return self._cut(base, different, gone)
+
+    def page(self, request: WholeRequest) -> bytes:
+        """A page of the newest whole, or of the one before if the request names that one."""
+        if self._whole is None or request.version != self._whole[0]:
+            self._whole = (self.version, self._cut(None, list(self.items.values()), []))
+            return self._whole[1][0]
+        pages = self._whole[1]
+        return pages[request.part if request.part < len(pages) else 0]
+
+    def _cut(self, base: Version | None, items: list[Item], removed: list[str]) -> list[bytes]:
+        size = _ITEMS_PER_PART
+        while True:
+            chunks = [items[at : at + size] for at in range(0, len(items), size)] or [[]]
+            try:
+                return [
+                    encode(
+                        self._part_type(
+                            tree=self._tree,
+                            version=self.version,
+                            base=base,
+                            part=number,
+                            parts=len(chunks),
+                            frame=self.frame,
+                            items=chunk,
+                            removed=removed if number == 0 else [],
+                        )
+                    )
+                    for number, chunk in enumerate(chunks)
+                ]
+            except MessageTooLarge:
+                if size == 1:
+                    raise
+                size = max(1, size // 4)
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What a part changed at a reader: names whose items are new, different or gone."""
+
+    version: Version
+    changed: frozenset[str]
+    removed: frozenset[str]
+    #: Everything was replaced.
+    whole: bool
+
+
+class _Gathering(Generic[Item, Frame]):
+    """Parts of one version that is not complete yet."""
+
+    def __init__(self, first: Part[Item, Frame]) -> None:
+        self.base = first.base
+        self.parts: dict[int, Part[Item, Frame]] = {}
+        self.count = first.parts
+
+    def add(self, part: Part[Item, Frame]) -> bool:
+        if part.parts == self.count and part.part < self.count:
+            self.parts[part.part] = part
+        return len(self.parts) == self.count
+
+
+class SnapshotReader(Generic[Item, Frame]):
+    """The reading side. `needs_whole` is true until the first whole and after every gap."""
+
+    def __init__(self, tree: TreeName, frame: Frame, key: Callable[[Item], str]) -> None:
+        self._tree = tree
+        self._key = key
+        self.version = NEVER
+        self.frame = frame
+        self.items: dict[str, Item] = {}
+        self.needs_whole = True
+        #: Parts that could not be used: another tree's, of an older version or term, or repeated.
+        self.ignored = 0
+        self._gathering: dict[tuple[Version, bool], _Gathering[Item, Frame]] = {}
+        self._ahead: dict[Version, tuple[Version, _Gathering[Item, Frame]]] = {}
+
+    def on_part(self, part: Part[Item, Frame]) -> Applied | None:
+        """Takes one part, published or as a page; returns what changed when a version (or several) became complete."""
+        if part.tree != self._tree or (part.version <= self.version and self.version != NEVER):
+            self.ignored += 1
+            return None
+        place = (part.version, part.base is None)
+        gathering = self._gathering.get(place)
+        if gathering is None:
+            gathering = self._gathering[place] = _Gathering(part)
+            self._forget_oldest()
+        if not gathering.add(part):
+            return None
+        del self._gathering[place]
+        if part.base is not None and (part.base != self.version or self.needs_whole):
+            self._ahead[part.base] = (part.version, gathering)
+            while len(self._ahead) > _MOST_AHEAD:
+                del self._ahead[min(self._ahead)]
+            self.needs_whole = True
+            return None
+        return self._apply(part.version, gathering)
+
+    def _apply(self, version: Version, gathering: _Gathering[Item, Frame]) -> Applied:
+        whole = gathering.base is None
+        before = frozenset(self.items) if whole else frozenset()
+        changed: set[str] = set()
+        removed: set[str] = set()
+        if whole:
+            self.items = {}
+        steps = [(version, gathering)]
+        while steps:
+            at, step = steps.pop()
+            for number in range(step.count):
+                for name in step.parts[number].removed:
+                    self.items.pop(name, None)
+                    removed.add(name)
+                for item in step.parts[number].items:
+                    name = self._key(item)
+                    self.items[name] = item
+                    changed.add(name)
+            self.version = at
+            self.frame = step.parts[0].frame
+            following = self._ahead.pop(at, None)
+            if following is not None:
+                steps.append(following)
+        self.needs_whole = False
+        self._ahead = {base: held for base, held in self._ahead.items() if base > self.version}
+        self._gathering = {place: held for place, held in self._gathering.items() if place[0] > self.version}
+        gone = (removed | before) - self.items.keys()
+        return Applied(version=self.version, changed=frozenset(changed), removed=frozenset(gone), whole=whole)
+
+    def _forget_oldest(self) -> None:
+        while len(self._gathering) > _MOST_AHEAD:
+            del self._gathering[min(self._gathering)]
+
+
