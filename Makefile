@@ -1,0 +1,59 @@
+# `make` prints what there is. Every target sets up what is missing; PYTHON=python3.12 chooses the interpreter.
+.DEFAULT_GOAL := help
+export PYTHON
+BIN := .venv/bin
+
+.PHONY: help setup check fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
+	demo up bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Make .venv with all that running and testing need
+	@.ci/setup
+
+demo: setup ## Three pools, three agents, sixty real jobs, one table
+	$(BIN)/headrace demo
+
+up: setup ## Run everything on this machine until Ctrl-C
+	$(BIN)/headrace up
+
+check: setup ## Lint, format, types and layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: setup ## Format, and mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+test: setup ## All tests: no Docker, no root, no skips
+	$(BIN)/pytest
+
+test-unit: setup ## Engines and other pure code
+	$(BIN)/pytest tests/unit
+
+test-properties: setup ## What must hold for any input
+	$(BIN)/pytest tests/properties
+
+test-contract: setup ## The bus against a real NATS server
+	$(BIN)/pytest tests/contract
+
+test-integration: setup ## Services on a real NATS server
+	$(BIN)/pytest tests/integration
+
+test-acceptance: setup ## Real processes, kills, the command line
+	$(BIN)/pytest tests/acceptance
+
+bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures
+	$(BIN)/python -m tests.bench
+
+lock: ## Renew requirements.lock, then see that wheels exist
+	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \
+		--python-version 3.11 --group dev --group build --output-file requirements.lock pyproject.toml >/dev/null
+	.ci/check-lock
+
+clean: ## Remove .venv, caches and build results
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
