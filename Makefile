@@ -22,7 +22,7 @@ check: setup ## Lint, format, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 fmt: setup ## Format, and mend what ruff can mend
 	$(BIN)/ruff check --fix
