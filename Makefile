@@ -3,7 +3,7 @@
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: help setup check fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
+.PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
 	demo up bench clean
 
 help: ## Show this list
@@ -18,10 +18,16 @@ demo: setup ## Three pools, three agents, sixty real jobs, one table
 up: setup ## Run everything on this machine until Ctrl-C
 	$(BIN)/headrace up
 
-check: setup ## Lint, format, types and layers
+check: lint types layers ## Lint, format, types and layers
+
+lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+types: setup
 	$(BIN)/mypy
+
+layers: setup
 	$(BIN)/lint-imports --no-logo
 
 fmt: setup ## Format, and mend what ruff can mend
