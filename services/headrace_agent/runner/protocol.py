@@ -3,15 +3,22 @@
 One agent speaks at a time; a second connection replaces the first. The runner outlives the agent: on `Hello` it answers with the
 whole `Picture`, so that an agent that was restarted knows what runs. An ended job is reported until it is acknowledged and is kept
 in a file until then, so that an end outlives the runner too.
+
+`Hello` is the first frame of a connection: only then does it replace another, and only then is it told anything. A frame that is too
+large, unreadable or out of turn closes the connection and changes nothing.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from headrace.wire.heartbeat import JobEnd, JobKey
+from headrace.wire.heartbeat import JobEnd, JobKey, Millis
 
 __all__ = [
+    "LARGEST_ANSWER_BYTES",
+    "LARGEST_REQUEST_BYTES",
     "Acknowledge",
     "Ended",
     "EndAll",
@@ -27,21 +34,30 @@ __all__ = [
 ]
 
 
+#: Of one frame to the runner; a longer one closes the connection.
+LARGEST_REQUEST_BYTES = 4 * 1024 * 1024
+#: Of one frame to the agent: a running job carries its `Run`, so there must be room beside the largest of these.
+LARGEST_ANSWER_BYTES = 8 * 1024 * 1024
+
+
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
 class Run(msgspec.Struct, frozen=True, tag="run"):
     """Start this job. Known already (running or ended): nothing is started, its state is told again."""
 
     job: JobKey
     allocation: str
     argv: list[str]
-    #: The whole environment: nothing is added but by the agent.
+    #: The whole environment; the runner adds only `HEADRACE_JOB=<operation>.<index>.<attempt>`, by which it finds its processes.
     environment: dict[str, str]
     #: Absolute; empty: a scratch folder that the runner makes and removes.
     working_directory: str
     #: Hundredths of a core and bytes, enforced as far as the isolation of the host goes; 0 is no limit.
-    cpu: int
-    memory_bytes: int
+    cpu: _Natural
+    memory_bytes: _Natural
     #: Of stdout and of stderr each, older output is rotated away; 0: the runner's own setting.
-    log_cap_bytes: int = 0
+    log_cap_bytes: _Natural = 0
     #: The agent's own words about the job, handed back in the picture untouched.
     note: bytes = b""
 
@@ -50,7 +66,7 @@ class Interrupt(msgspec.Struct, frozen=True, tag="interrupt"):
     """SIGTERM to the job's process group, SIGKILL after `timeout_ms`. An earlier deadline is never moved later."""
 
     job: JobKey
-    timeout_ms: int
+    timeout_ms: Millis
     #: Goes into the end's `reason`.
     reason: str
 
@@ -58,14 +74,14 @@ class Interrupt(msgspec.Struct, frozen=True, tag="interrupt"):
 class EndAll(msgspec.Struct, frozen=True, tag="end_all"):
     """Interrupt every job as above, start none any more, and exit once all ends are written."""
 
-    timeout_ms: int
+    timeout_ms: Millis
     reason: str
 
 
 class Lease(msgspec.Struct, frozen=True, tag="lease"):
     """All jobs end when CLOCK_BOOTTIME (ns) passes this, unless a later lease came before."""
 
-    until_boottime_ns: int
+    until_boottime_ns: _Natural
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag="acknowledge"):
@@ -107,7 +123,10 @@ class KeptJob(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True, tag="picture"):
-    """Everything the runner has: what runs and which ends are not acknowledged."""
+    """Everything the runner has: what runs and which ends are not acknowledged.
+
+    A large one comes in several frames, one directly after the other: the picture is complete with the first that has no `more`.
+    """
 
     running: list[KeptJob]
     ended: list[JobEnd]
@@ -115,6 +134,10 @@ class Picture(msgspec.Struct, frozen=True, tag="picture"):
     isolation: str
     isolation_detail: str
     pid: int
+    #: What is wrong at the moment (ends that cannot be written, files that could not be read); empty: nothing.
+    trouble: str = ""
+    #: Another part of this picture follows.
+    more: bool = False
 
 
 ToAgent = Started | Ended | Picture

@@ -1,0 +1,141 @@
+"""Reads the logs of jobs back, over rotation, by logical offsets: byte 0 is the first that the job ever wrote.
+
+It never leaves the logs folder: names are made of checked ids only, and no symbolic link is followed. What the runner writes and how
+is told in `runner.job_log`; a reader may come at any moment of a rotation, and after a runner that was killed in the middle of one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.ids import operation_id
+from headrace.wire.heartbeat import JobKey
+from headrace_agent.runner.job_log import Stream, log_name
+
+__all__ = ["LARGEST_CHUNK_BYTES", "LogChunk", "Stream", "read_log"]
+
+LARGEST_CHUNK_BYTES = 1024 * 1024
+#: Rotations that may come between our looks at the files before we take what we have.
+_ATTEMPTS = 5
+
+
+class LogChunk(msgspec.Struct, frozen=True):
+    """A piece of a stream. `next_offset - len(data)` is where it begins: later than asked for if what was there is gone."""
+
+    data: bytes
+    #: Where to go on reading.
+    next_offset: int
+    #: All that the job has written so far.
+    size: int
+    #: Of that, from the beginning: rotated away, not to be had any more.
+    rotated_bytes: int
+    #: False: the stream has no file, since the job has written nothing or its logs were removed.
+    exists: bool = True
+
+
+class _Part(NamedTuple):
+    """One file of the stream."""
+
+    fd: int
+    start: int
+    size: int
+
+
+def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: int = 64 * 1024) -> LogChunk:
+    """Reads at most `limit` bytes (and `LARGEST_CHUNK_BYTES`) from `offset`; a negative one counts from the end.
+
+    An offset past the end gives no data and is handed back. Raises `BadInput` for what is no id or no stream, OSError where files
+    cannot be read.
+    """
+    _check(job, stream)
+    limit = max(0, min(limit, LARGEST_CHUNK_BYTES))
+    try:
+        logs = os.open(f"{folder}/{job.operation}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return LogChunk(b"", max(0, offset), 0, 0, exists=False)
+    fds: list[int] = []
+    try:
+        return _read(_parts(logs, log_name(job, stream), fds), offset, limit)
+    finally:
+        for fd in [logs, *fds]:
+            os.close(fd)
+
+
+def _check(job: JobKey, stream: str) -> None:
+    operation_id(job.operation)
+    if stream not in ("stdout", "stderr"):
+        raise BadInput("stream", stream, "stdout or stderr")
+    for name, number, least in (("index", job.index, 0), ("attempt", job.attempt, 1)):
+        if type(number) is not int or number < least:
+            raise BadInput(name, number, f"a whole number, {least} or more")
+
+
+def _read(parts: list[_Part], offset: int, limit: int) -> LogChunk:
+    if not parts:
+        return LogChunk(b"", max(0, offset), 0, 0, exists=False)
+    size = parts[-1].start + parts[-1].size
+    rotated = parts[0].start
+    if offset < 0:
+        offset = max(0, size + offset)
+    offset = max(offset, rotated)
+    data = b""
+    for part in parts:
+        at = offset + len(data) - part.start
+        if 0 <= at < part.size and len(data) < limit:
+            data += os.pread(part.fd, min(limit - len(data), part.size - at), at)
+    return LogChunk(data, offset + len(data), size, rotated)
+
+
+def _parts(logs: int, name: str, fds: list[int]) -> list[_Part]:
+    """The files of the stream in order, each with the offset at which it begins; `fds` collects what is to be closed."""
+    older = newer = None
+    for _ in range(_ATTEMPTS):
+        older, newer = _open(logs, f"{name}.1", fds), _open(logs, name, fds)
+        inode, start = _place(logs, name, fds)
+        again = _open(logs, f"{name}.1", fds)
+        # A rotation in between shows in the older file: it is another one than it was.
+        if _inode(again) == _inode(older) and (newer is None or older is None or newer[1] != older[1]):
+            break
+    if newer is not None and inode == newer[1]:
+        return [*_before(older, start), _Part(newer[0], start, newer[2])]
+    # The runner stands (or was killed) between two steps of a rotation: the place still speaks of the file that is the older now.
+    older_start = start if older is not None and inode == older[1] else 0
+    found = [_Part(older[0], older_start, older[2])] if older is not None else []
+    if newer is not None:
+        found.append(_Part(newer[0], older_start + (older[2] if older is not None else 0), newer[2]))
+    return found
+
+
+def _before(older: tuple[int, int, int] | None, end: int) -> list[_Part]:
+    return [_Part(older[0], end - older[2], older[2])] if older is not None else []
+
+
+def _open(logs: int, name: str, fds: list[int]) -> tuple[int, int, int] | None:
+    """Descriptor, inode and size."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=logs)
+    except FileNotFoundError:
+        return None
+    fds.append(fd)
+    status = os.fstat(fd)
+    return fd, status.st_ino, status.st_size
+
+
+def _inode(file: tuple[int, int, int] | None) -> int:
+    return file[1] if file is not None else 0
+
+
+def _place(logs: int, name: str, fds: list[int]) -> tuple[int, int]:
+    """Which file (by inode) begins at which offset; zeros before the first rotation."""
+    found = _open(logs, f"{name}.at", fds)
+    if found is None:
+        return 0, 0
+    try:
+        inode, start = os.pread(found[0], 64, 0).split()
+        return int(inode), int(start)
+    except ValueError:
+        return 0, 0

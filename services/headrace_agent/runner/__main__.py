@@ -1,0 +1,62 @@
+"""`python -m headrace_agent.runner --state DIR`: runs jobs until it is told to end.
+
+Exit status: 0 everything ended, 1 it could not start, 2 the command line is wrong, 3 another runner uses the state folder.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import sys
+
+from headrace.errors import BadInput
+from headrace_agent.runner.host import LinuxHost
+from headrace_agent.runner.json_log import JsonLog
+from headrace_agent.runner.service import Runner
+from headrace_agent.runner.settings import Settings, parse
+from headrace_agent.runner.state_folder import StateInUse, claim
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        settings = parse(arguments)
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        return 2
+    os.umask(0o077)
+    try:
+        lock = claim(settings.state)
+        runner = _make_runner(settings)
+    except StateInUse as error:
+        print(error, file=sys.stderr)
+        return 3
+    except OSError as error:
+        print(f"the runner cannot start: {error.filename or settings.state}: {error.strerror}", file=sys.stderr)
+        return 1
+    if settings.ready_fd >= 0:
+        os.write(settings.ready_fd, b"ready\n")
+        os.close(settings.ready_fd)
+    gc.freeze()
+    runner.run()
+    os.close(lock)
+    return 0
+
+
+def _make_runner(settings: Settings) -> Runner:
+    try:
+        os.setsid()  # a terminal that goes away takes its session along, and the runner is to stay
+    except PermissionError:
+        pass  # it leads a session already
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # jobs inherit it: a core file would fill somebody's disk
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    host = LinuxHost()
+    log = JsonLog(settings.log_level)
+    if not host.become_reaper():
+        log.info("no_subreaper", why="daemons of jobs are found by their process group only")
+    return Runner(host, settings, log, (soft, hard), hard)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,247 @@
+"""The agent's side door: a unix socket at which one agent speaks at a time.
+
+A connection becomes the agent's with its `Hello` and replaces the one before; until then it is a guest that is told nothing.
+Whoever sends something else, or is another user, is shown out and counted; the jobs do not notice.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+from collections import deque
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.ids import operation_id
+from headrace.wire.heartbeat import JobEnd
+from headrace_agent.runner.frames import SOCKET_NAME, BadFrame, FrameReader, pack, unpack
+from headrace_agent.runner.json_log import JsonLog
+from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Hello, KeptJob, Picture, Run, ToAgent, ToRunner
+
+__all__ = ["AgentLink", "parts"]
+
+_READ_BYTES = 256 * 1024
+_MOST_GUESTS = 8
+_PART_BYTES = 1024 * 1024
+#: An agent that lets so much wait is stuck; it gets the whole picture when it comes back.
+_MOST_WAITING_BYTES = 64 * 1024 * 1024
+_CREDENTIALS = struct.Struct("3i")
+
+
+class _Connection:
+    __slots__ = ("outbox", "reader", "socket", "waiting_bytes")
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.reader = FrameReader(LARGEST_REQUEST_BYTES)
+        self.outbox: deque[memoryview] = deque()
+        self.waiting_bytes = 0
+
+
+class AgentLink:
+    """Listens in the state folder. Raises OSError where it cannot."""
+
+    def __init__(self, state: str, poll: select.epoll, log: JsonLog) -> None:
+        self._poll = poll
+        self._log = log
+        self._path = f"{state}/{SOCKET_NAME}"
+        self._connections: dict[int, _Connection] = {}
+        self._agent = -1
+        #: Connections that may hold whole frames which were not read out yet.
+        self._unread: dict[int, None] = {}
+        self._decoder = msgspec.msgpack.Decoder(ToRunner)
+        self.garbage = 0
+        self._listener = _listen(state)
+        poll.register(self._listener, select.EPOLLIN)
+
+    @property
+    def connected(self) -> bool:
+        return self._agent >= 0
+
+    @property
+    def unread(self) -> bool:
+        return bool(self._unread)
+
+    @property
+    def flushed(self) -> bool:
+        return self._agent < 0 or not self._connections[self._agent].outbox
+
+    def on_event(self, fd: int, mask: int) -> bool:
+        """Takes an event of the poll; False: it is none of ours."""
+        if fd == self._listener.fileno():
+            self._accept()
+        elif fd in self._connections:
+            if mask & select.EPOLLOUT:
+                self._flush(fd)
+            if mask & ~select.EPOLLOUT and fd in self._connections:
+                self._read(fd)
+        else:
+            return False
+        return True
+
+    def messages(self, most: int) -> list[ToRunner]:
+        """What the agent said, oldest first."""
+        found: list[ToRunner] = []
+        for fd in list(self._unread):
+            while fd in self._unread and len(found) < most:
+                message = self._next(fd)
+                if message is None:
+                    self._unread.pop(fd, None)
+                elif fd == self._agent:
+                    found.append(message)
+        return found
+
+    def tell(self, message: ToAgent) -> None:
+        """Sends it to the agent, now or when it reads; without an agent it is not kept."""
+        if self._agent < 0:
+            return
+        connection = self._connections[self._agent]
+        if isinstance(message, Picture):
+            frames = [pack(part) for part in parts(message)]
+        else:
+            frames = [pack(message)]
+            if connection.waiting_bytes > _MOST_WAITING_BYTES:
+                self._close(self._agent, "it does not read")
+                return
+        for frame in frames:
+            connection.outbox.append(memoryview(frame))
+            connection.waiting_bytes += len(frame)
+        self._flush(self._agent)
+
+    def close(self) -> None:
+        for fd in list(self._connections):
+            self._close(fd, "")
+        self._listener.close()
+        try:
+            os.unlink(self._path)
+        except OSError:
+            pass
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            self._log.info("connection_refused", why=str(error))
+            return
+        uid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
+        if uid != os.getuid():
+            self.garbage += 1
+            self._log.info("connection_refused", why=f"user {uid} is not ours")
+            connection.close()
+            return
+        guests = [fd for fd in self._connections if fd != self._agent]
+        if len(guests) >= _MOST_GUESTS:
+            self._close(guests[0], "it never said hello")
+        connection.setblocking(False)
+        self._connections[connection.fileno()] = _Connection(connection)
+        self._poll.register(connection, select.EPOLLIN)
+
+    def _read(self, fd: int) -> None:
+        connection = self._connections[fd]
+        try:
+            data = connection.socket.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close(fd, "")
+            return
+        connection.reader.feed(data)
+        self._unread[fd] = None
+
+    def _next(self, fd: int) -> ToRunner | None:
+        try:
+            frame = self._connections[fd].reader.next()
+            message = unpack(frame, self._decoder) if frame is not None else None
+            if isinstance(message, Run):
+                operation_id(message.job.operation)
+            if fd != self._agent and message is not None and not isinstance(message, Hello):
+                raise BadFrame(f"{type(message).__name__} before Hello")
+        except (BadFrame, BadInput) as error:
+            self.garbage += 1
+            self._close(fd, f"garbage: {error}")
+            return None
+        if isinstance(message, Hello) and fd != self._agent:
+            if self._agent >= 0:
+                self._close(self._agent, "another agent came")
+            self._agent = fd
+            self._log.info("agent_connected", incarnation=message.incarnation)
+        return message
+
+    def _flush(self, fd: int) -> None:
+        connection = self._connections[fd]
+        outbox = connection.outbox
+        try:
+            while outbox:
+                sent = connection.socket.send(outbox[0])
+                connection.waiting_bytes -= sent
+                if sent < len(outbox[0]):
+                    outbox[0] = outbox[0][sent:]
+                else:
+                    outbox.popleft()
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._close(fd, str(error))
+            return
+        self._poll.modify(fd, select.EPOLLIN | select.EPOLLOUT if outbox else select.EPOLLIN)
+
+    def _close(self, fd: int, why: str) -> None:
+        connection = self._connections.pop(fd)
+        self._unread.pop(fd, None)
+        self._poll.unregister(fd)
+        connection.socket.close()
+        if fd == self._agent:
+            self._agent = -1
+            self._log.info("agent_gone", why=why)
+        elif why:
+            self._log.info("connection_closed", why=why, garbage=self.garbage)
+
+
+def parts(picture: Picture) -> list[Picture]:
+    """The picture in frames of about a mebibyte, all but the last with `more`."""
+    found: list[Picture] = []
+    running: list[KeptJob] = []
+    ended: list[JobEnd] = []
+    size = 0
+    encoder = msgspec.msgpack.Encoder()
+    empty = msgspec.structs.replace(picture, running=[], ended=[], more=True)
+    items: list[KeptJob | JobEnd] = [*picture.running, *picture.ended]
+    for item in items:
+        length = len(encoder.encode(item))
+        if size and size + length > _PART_BYTES:
+            found.append(msgspec.structs.replace(empty, running=running, ended=ended))
+            running, ended, size = [], [], 0
+        size += length
+        if isinstance(item, KeptJob):
+            running.append(item)
+        else:
+            ended.append(item)
+    found.append(msgspec.structs.replace(picture, running=running, ended=ended))
+    return found
+
+
+def _listen(state: str) -> socket.socket:
+    path = f"{state}/{SOCKET_NAME}"
+    try:
+        os.unlink(path)  # of a runner that was killed: we hold the lock
+    except FileNotFoundError:
+        pass
+    folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Through the folder's descriptor, since a unix address has room for 107 bytes only.
+        listener.bind(f"/proc/self/fd/{folder}/{SOCKET_NAME}")
+        os.chmod(path, 0o600)
+        listener.listen(16)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.close(folder)
+    return listener

@@ -1,0 +1,226 @@
+"""How far jobs are kept to what they were given, and which of three ways this host allows.
+
+* `cgroup2`: a group per job in a delegated cgroup v2 folder: memory and cpu of all its processes together, and a kill that nothing
+  escapes.
+* `rlimit`: memory only, and of each process alone: RLIMIT_DATA, which counts private writable memory as it is reserved. Stacks of
+  threads count with their full size and RLIMIT_AS would count far more (mapped files, address space that runtimes reserve and never
+  touch), so it is set to the limit and some room. A process that asks for more is refused the memory; it is not killed.
+* `none`: nothing.
+
+In all of them the limits come right after the start, not before it: a child that the job forks in its very first moments may
+escape them, never the kill at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import NamedTuple, Protocol
+
+from headrace.resources import format_amount
+from headrace.wire.heartbeat import JobKey
+from headrace_agent.runner.host import Files, Host, write_file
+from headrace_agent.runner.job_log import job_name
+from headrace_agent.runner.protocol import Run
+
+__all__ = ["Account", "CannotIsolate", "Cgroup2", "Isolation", "NoIsolation", "RlimitIsolation", "choose_isolation"]
+
+_CPU_PERIOD_US = 100_000
+_LEAST_CPU_QUOTA_US = 1_000
+_SMALL_FILE_BYTES = 64 * 1024
+
+
+class CannotIsolate(Exception):
+    """This way does not work here; the text says why."""
+
+
+class Account(NamedTuple):
+    """What the isolation knows of a job that ended. 0: nothing."""
+
+    #: In words, if memory was why it ended.
+    out_of_memory: str = ""
+    cpu_ms: int = 0
+    max_rss_bytes: int = 0
+
+
+class Isolation(Protocol):
+    """One of the three."""
+
+    #: As in the picture.
+    name: str
+    #: Why not more.
+    detail: str
+
+    def prepare(self, run: Run) -> None:
+        """Before the start. Raises OSError."""
+
+    def confine(self, run: Run, pid: int) -> None:
+        """Right after the start. Raises OSError; a process that is gone already is no error."""
+
+    def kill(self, job: JobKey) -> None:
+        """Kills whatever is left of a job."""
+
+    def account(self, run: Run) -> Account: ...
+    def remove(self, job: JobKey) -> bool:
+        """After the end. False: not possible yet, try again later."""
+
+
+class NoIsolation:
+    name = "none"
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+
+    def prepare(self, run: Run) -> None:
+        pass
+
+    def confine(self, run: Run, pid: int) -> None:
+        pass
+
+    def kill(self, job: JobKey) -> None:
+        pass
+
+    def account(self, run: Run) -> Account:
+        return Account()
+
+    def remove(self, job: JobKey) -> bool:
+        return True
+
+
+class RlimitIsolation(NoIsolation):
+    name = "rlimit"
+
+    def __init__(self, host: Host, headroom_bytes: int, detail: str) -> None:
+        super().__init__(detail)
+        self._host = host
+        self._headroom_bytes = headroom_bytes
+        try:
+            soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            host.limit(os.getpid(), resource.RLIMIT_DATA, soft, hard)
+        except OSError as error:
+            raise CannotIsolate(f"prlimit is refused: {error.strerror}") from None
+        self._most = hard
+
+    def confine(self, run: Run, pid: int) -> None:
+        if not run.memory_bytes:
+            return
+        bound = run.memory_bytes + self._headroom_bytes
+        if self._most != resource.RLIM_INFINITY:
+            bound = min(bound, self._most)
+        try:
+            self._host.limit(pid, resource.RLIMIT_DATA, bound, bound)
+        except ProcessLookupError:
+            pass
+
+
+class Cgroup2:
+    """A group per job in `<folder>/jobs`; `folder` is a delegated cgroup v2 folder."""
+
+    name = "cgroup2"
+
+    def __init__(self, files: Files, folder: str) -> None:
+        self.detail = f"in {folder}"
+        self._files = files
+        self._jobs = f"{folder}/jobs"
+        try:
+            self._set_up(folder)
+        except OSError as error:
+            raise CannotIsolate(f"{error.filename or folder}: {error.strerror}") from None
+
+    def prepare(self, run: Run) -> None:
+        group = self._group(run.job)
+        self._files.make_folder(group)
+        if run.memory_bytes:
+            self._write(f"{group}/memory.max", str(run.memory_bytes))
+            self._write(f"{group}/memory.oom.group", "1")
+            self._write_if_there(f"{group}/memory.swap.max", "0")
+        if run.cpu:
+            quota_us = max(_LEAST_CPU_QUOTA_US, run.cpu * _CPU_PERIOD_US // 100)
+            self._write(f"{group}/cpu.max", f"{quota_us} {_CPU_PERIOD_US}")
+
+    def confine(self, run: Run, pid: int) -> None:
+        try:
+            self._write(f"{self._group(run.job)}/cgroup.procs", str(pid))
+        except ProcessLookupError:
+            pass
+
+    def kill(self, job: JobKey) -> None:
+        self._write_if_there(f"{self._group(job)}/cgroup.kill", "1")
+
+    def account(self, run: Run) -> Account:
+        group = self._group(run.job)
+        events = self._table(f"{group}/memory.events")
+        ended_by_memory = events.get("oom_kill", 0) > 0 or events.get("oom_group_kill", 0) > 0
+        return Account(
+            out_of_memory=f"out of memory: limit {format_amount('memory', run.memory_bytes)}"
+            if ended_by_memory
+            else "",
+            cpu_ms=self._table(f"{group}/cpu.stat").get("usage_usec", 0) // 1000,
+            max_rss_bytes=self._figure(f"{group}/memory.peak"),
+        )
+
+    def remove(self, job: JobKey) -> bool:
+        try:
+            self._files.remove_folder(self._group(job))
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def _set_up(self, folder: str) -> None:
+        offered = self._files.read_file(f"{folder}/cgroup.controllers", _SMALL_FILE_BYTES).decode().split()
+        missing = sorted({"cpu", "memory"} - set(offered))
+        if missing:
+            raise CannotIsolate(f"{folder} offers no controller for {' and '.join(missing)}")
+        # A group that gives controllers to its children must hold no process itself, and we may be in it.
+        own = f"{folder}/supervisor"
+        self._files.make_folder(own)
+        for pid in self._files.read_file(f"{folder}/cgroup.procs", _SMALL_FILE_BYTES).decode().split():
+            self._write(f"{own}/cgroup.procs", pid)
+        self._write(f"{folder}/cgroup.subtree_control", "+cpu +memory")
+        self._files.make_folder(self._jobs)
+        self._write(f"{self._jobs}/cgroup.subtree_control", "+cpu +memory")
+
+    def _group(self, job: JobKey) -> str:
+        return f"{self._jobs}/{job_name(job)}"
+
+    def _write(self, path: str, text: str) -> None:
+        # Control files are never created: a name that is missing is a feature that is missing.
+        write_file(self._files, path, text.encode(), os.O_WRONLY)
+
+    def _write_if_there(self, path: str, text: str) -> None:
+        try:
+            self._write(path, text)
+        except OSError:
+            pass
+
+    def _table(self, path: str) -> dict[str, int]:
+        try:
+            lines = self._files.read_file(path, _SMALL_FILE_BYTES).decode().splitlines()
+            return {name: int(figure) for name, _, figure in (line.partition(" ") for line in lines)}
+        except (OSError, ValueError):
+            return {}
+
+    def _figure(self, path: str) -> int:
+        try:
+            return int(self._files.read_file(path, _SMALL_FILE_BYTES))
+        except (OSError, ValueError):
+            return 0
+
+
+def choose_isolation(host: Host, wanted: str, cgroup: str, headroom_bytes: int) -> Isolation:
+    """The strongest that works here and is not stronger than `wanted` (`auto`, `cgroup2`, `rlimit` or `none`)."""
+    if wanted == "none":
+        return NoIsolation("switched off by the settings")
+    why_not = "the settings ask for no more" if wanted == "rlimit" else "no delegated cgroup v2 folder is given"
+    if cgroup and wanted != "rlimit":
+        try:
+            return Cgroup2(host, cgroup)
+        except CannotIsolate as refusal:
+            why_not = str(refusal)
+    limits = "memory of each process is limited, cpu is not"
+    try:
+        return RlimitIsolation(host, headroom_bytes, f"{limits}; no cgroup2: {why_not}")
+    except CannotIsolate as refusal:
+        return NoIsolation(f"no cgroup2: {why_not}; no rlimit: {refusal}")

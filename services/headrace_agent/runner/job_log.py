@@ -1,0 +1,122 @@
+"""The log of a job: two streams, each a file that holds the newest output and never more than its cap.
+
+When a file holds half the cap it is renamed to `….1`, in place of an older one, and a new one is begun. Offsets into a stream are
+logical: they count every byte that the job ever wrote. From the first rotation on a third file, `….at`, says with which offset
+which file (by inode) begins; whatever moment the runner is killed at, a reader can tell the offsets from it (`headrace_agent.logs`).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from headrace.wire.heartbeat import JobKey
+from headrace_agent.runner.host import Files, write_file
+
+__all__ = ["SMALLEST_CAP_BYTES", "LogStream", "LogUnwritable", "Stream", "job_name", "log_name", "open_folder"]
+
+Stream = Literal["stdout", "stderr"]
+#: A smaller cap would mean a rename for every few lines.
+SMALLEST_CAP_BYTES = 64 * 1024
+TAIL_BYTES = 2048
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+
+class LogUnwritable(Exception):
+    """The log of a job cannot be written; the text names the path and the error."""
+
+    def __init__(self, path: str, error: OSError) -> None:
+        super().__init__(f"the log {path} cannot be written: {error.strerror}")
+
+
+def job_name(job: JobKey) -> str:
+    """The job in one token, as in its marker and in names of files."""
+    return f"{job.operation}.{job.index}.{job.attempt}"
+
+
+def log_name(job: JobKey, stream: Stream) -> str:
+    """Name of the stream's file in the folder of its operation."""
+    return f"{job.index}.{job.attempt}.{stream}"
+
+
+def open_folder(files: Files, logs: str, operation: str) -> str:
+    """Makes the folder of an operation's logs and returns its path. Raises `LogUnwritable`."""
+    path = f"{logs}/{operation}"
+    try:
+        files.make_folder(path)
+    except OSError as error:
+        raise LogUnwritable(path, error) from None
+    return path
+
+
+class LogStream:
+    """Writes one stream. The file is made with the first byte."""
+
+    def __init__(self, files: Files, path: str, cap_bytes: int, *, with_tail: bool) -> None:
+        self.path = path
+        self._files = files
+        self._half_bytes = max(cap_bytes, SMALLEST_CAP_BYTES) // 2
+        self._fd = -1
+        self._size_bytes = 0
+        self._start = 0
+        self._older_bytes = 0
+        self._tail = bytearray() if with_tail else None
+
+    def write(self, data: memoryview) -> int:
+        """Appends all of it and returns by how much the log grew on disk (less than 0 where older output went).
+
+        Raises `LogUnwritable`.
+        """
+        if self._tail is not None:
+            self._tail += data[-TAIL_BYTES:]
+            del self._tail[:-TAIL_BYTES]
+        before = self._older_bytes + self._size_bytes
+        path = self.path
+        try:
+            while data:
+                if self._fd < 0:
+                    self._begin()
+                if self._size_bytes >= self._half_bytes:
+                    self._rotate()
+                written = self._files.write(self._fd, data[: self._half_bytes - self._size_bytes])
+                self._size_bytes += written
+                data = data[written:]
+        except OSError as error:
+            raise LogUnwritable(path, error) from None
+        return self._older_bytes + self._size_bytes - before
+
+    def tail(self) -> str:
+        """The last `TAIL_BYTES` of the stream as text; what is no UTF-8 is replaced."""
+        return bytes(self._tail or b"").decode("utf-8", errors="replace")
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._files.close(self._fd)
+            self._fd = -1
+
+    def _begin(self) -> None:
+        # A job that ran here under the same name before left files: they are not this one's output.
+        for leftover in (self.path, f"{self.path}.1", f"{self.path}.at"):
+            self._unlink(leftover)
+        try:
+            self._fd = self._files.open(self.path, _NEW_FILE)
+        except FileNotFoundError:  # somebody removed the folder while the job was silent
+            self._files.make_folder(os.path.dirname(self.path))
+            self._fd = self._files.open(self.path, _NEW_FILE)
+
+    def _rotate(self) -> None:
+        self._files.rename(self.path, f"{self.path}.1")
+        fresh = self._files.open(self.path, _NEW_FILE | os.O_EXCL)
+        self._files.close(self._fd)
+        self._fd = fresh
+        self._start += self._size_bytes
+        self._older_bytes, self._size_bytes = self._size_bytes, 0
+        place = f"{self.path}.at"
+        write_file(self._files, f"{place}.new", b"%d %d\n" % (self._files.inode(fresh), self._start))
+        self._files.rename(f"{place}.new", place)
+
+    def _unlink(self, path: str) -> None:
+        try:
+            self._files.unlink(path)
+        except FileNotFoundError:
+            pass

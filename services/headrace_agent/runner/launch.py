@@ -1,0 +1,164 @@
+"""From a `Run` to a process with its pipes, limits and folders, or to words on why there is none."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+
+import msgspec
+
+from headrace_agent.runner.host import MARKER, Host, Spawn
+from headrace_agent.runner.isolation import Isolation
+from headrace_agent.runner.job_log import LogUnwritable, job_name, open_folder
+from headrace_agent.runner.kept import JobRecord, KeptJobs, ProcessRecord
+from headrace_agent.runner.protocol import Run
+from headrace_agent.runner.settings import Settings
+
+__all__ = ["Launched", "Launcher", "NotStarted"]
+
+#: What a shell returns for a command that is not there, and for one that cannot be run.
+_NOT_FOUND, _NOT_RUNNABLE = 127, 126
+
+
+class NotStarted(Exception):
+    """The job has no process. `exit_code` is what a shell would have returned, if a shell would have said anything."""
+
+    def __init__(self, reason: str, exit_code: int | None = None) -> None:
+        self.exit_code = exit_code
+        super().__init__(reason)
+
+
+class Launched(msgspec.Struct, frozen=True):
+    """A job that has a process. The descriptors are the reader's to close."""
+
+    pid: int
+    pidfd: int
+    stdout_fd: int
+    stderr_fd: int
+    #: The scratch folder that was made for it; empty: none.
+    scratch: str
+    #: What the job cannot go on without, if something failed right after the start; the process lives and must be ended.
+    failure: str = ""
+
+
+class Launcher:
+    """Starts jobs. `open_files` is the (soft, hard) limit that they get: not the one that the runner raised for itself."""
+
+    def __init__(
+        self, host: Host, settings: Settings, kept: KeptJobs, isolation: Isolation, open_files: tuple[int, int]
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._kept = kept
+        self._isolation = isolation
+        self._open_files = open_files
+        self._raised = resource.getrlimit(resource.RLIMIT_NOFILE) != open_files
+        #: Identity of this boot of the host.
+        self.boot = host.read_file("/proc/sys/kernel/random/boot_id", 64).decode().strip()
+
+    def launch(self, run: Run) -> Launched:
+        """Raises `NotStarted`; nothing of the job is left then."""
+        _refuse_nonsense(run)
+        try:
+            open_folder(self._host, self._settings.logs, run.job.operation)
+            scratch = self._make_scratch(run)
+            self._kept.write_job(JobRecord(run.job, run.allocation, self.boot))
+            self._isolation.prepare(run)
+        except LogUnwritable as error:
+            raise NotStarted(f"not started: {error}") from None
+        except OSError as error:
+            raise NotStarted(f"not started: {error.filename}: {error.strerror}") from None
+        try:
+            return self._start(run, scratch)
+        except NotStarted:
+            self._isolation.remove(run.job)
+            if scratch:
+                self._host.remove_folder(scratch)
+            raise
+
+    def _make_scratch(self, run: Run) -> str:
+        if run.working_directory:
+            return ""
+        path = f"{self._settings.state}/scratch/{job_name(run.job)}"
+        self._host.make_folder(path)
+        return path
+
+    def _start(self, run: Run, scratch: str) -> Launched:
+        folder = scratch or run.working_directory
+        pipes: list[int] = []
+        try:
+            pipes += os.pipe2(os.O_CLOEXEC)
+            pipes += os.pipe2(os.O_CLOEXEC)
+            out, out_end, err, err_end = pipes
+            environment = {**run.environment, MARKER: job_name(run.job)}
+            pid = self._host.spawn(Spawn(run.argv, environment, folder, out_end, err_end))
+            pidfd = self._watch(pid)
+        except (OSError, ValueError) as error:
+            for fd in pipes:
+                os.close(fd)
+            raise _not_started(run, folder, error) from None
+        os.close(out_end)
+        os.close(err_end)
+        os.set_blocking(out, False)
+        os.set_blocking(err, False)
+        failure = self._after_start(run, pid)
+        return Launched(pid, pidfd, out, err, scratch, failure)
+
+    def _watch(self, pid: int) -> int:
+        try:
+            return self._host.pidfd(pid)
+        except OSError:
+            self._host.signal_group(pid, signal.SIGKILL)
+            while self._host.reap(pid) is None:
+                self._host.pause(1)
+            raise
+
+    def _after_start(self, run: Run, pid: int) -> str:
+        failure = ""
+        try:
+            self._isolation.confine(run, pid)
+            if self._raised:
+                self._host.limit(pid, resource.RLIMIT_NOFILE, *self._open_files)
+        except ProcessLookupError:
+            pass
+        except OSError as error:
+            failure = f"its limits could not be set: {error.filename or 'prlimit'}: {error.strerror}"
+        stat = self._host.stat(pid)
+        try:
+            self._kept.write_process(run.job, ProcessRecord(pid, stat[1] if stat else 0, self._host.now().unix_ms))
+        except OSError:
+            pass  # the marker finds the process as well; the end's file will say that the disk is full
+        return failure
+
+
+def _refuse_nonsense(run: Run) -> None:
+    if not run.argv or not run.argv[0]:
+        raise NotStarted("not started: no command is given", _NOT_FOUND)
+    if run.working_directory and not run.working_directory.startswith("/"):
+        raise NotStarted(f"not started: the working directory {run.working_directory} is not absolute")
+
+
+def _not_started(run: Run, folder: str, error: OSError | ValueError) -> NotStarted:
+    command = run.argv[0][:500]
+    if not isinstance(error, OSError):
+        return NotStarted(f"not started: {command}: {error}", _NOT_RUNNABLE)
+    if error.filename == folder and not os.path.isdir(folder):
+        return NotStarted(f"not started: the working directory {folder}: {error.strerror}", _NOT_RUNNABLE)
+    match error.errno:
+        case errno.ENOENT if "/" in command and os.path.exists(os.path.join(folder, command)):
+            return NotStarted(f"not started: {command} is there, but not the interpreter that it names", _NOT_FOUND)
+        case errno.ENOENT | errno.ENOTDIR if "/" in command:
+            return NotStarted(f"not started: {command}: no such file", _NOT_FOUND)
+        case errno.ENOENT | errno.ENOTDIR:
+            path = run.environment.get("PATH", os.defpath)
+            return NotStarted(f"not started: {command}: no such command in PATH={path[:1000]}", _NOT_FOUND)
+        case errno.EACCES if error.filename == folder:
+            return NotStarted(f"not started: the working directory {folder}: {error.strerror}", _NOT_RUNNABLE)
+        case errno.EAGAIN | errno.ENOMEM:
+            return NotStarted(f"not started: the host has no room for another process: {error.strerror}")
+        case errno.EMFILE | errno.ENFILE:
+            return NotStarted(f"not started: no file descriptor is left: {error.strerror}")
+        case _:
+            return NotStarted(f"not started: {command}: {error.strerror}", _NOT_RUNNABLE)

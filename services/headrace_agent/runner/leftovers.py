@@ -1,0 +1,93 @@
+"""Ends what a killed runner left running, and says of each such job that it was lost.
+
+A process is ours if it carries the marker of one of the jobs that the former runner had, or stands in the session of such a job's
+main process, which is known by pid, start time and marker together. A number alone is never enough: numbers are given again.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from headrace.ids import AllocationId
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace_agent.runner.host import Host
+from headrace_agent.runner.job_log import job_name
+from headrace_agent.runner.kept import Leftover
+
+__all__ = ["end_leftovers", "lost"]
+
+_PASSES = 200
+_PAUSE_MS = 10
+
+
+def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
+    """Kills their processes and waits until none is left, 2 s at most; how many were killed."""
+    names = {job_name(leftover.record.job) for leftover in leftovers if leftover.record.boot == boot}
+    sessions = {
+        leftover.process.pid
+        for leftover in leftovers
+        if leftover.process is not None and leftover.record.boot == boot and _is_same(host, leftover)
+    }
+    killed: set[int] = set()
+    for _ in range(_PASSES if names else 0):
+        victims = _victims(host, names, sessions)
+        if not victims:
+            break
+        for pid in victims:
+            _kill(host, pid, names, sessions)
+        killed.update(victims)
+        host.pause(_PAUSE_MS)
+    return len(killed)
+
+
+def lost(leftover: Leftover, boot: str, now_ms: int) -> JobEnd:
+    """The end of a job that nobody saw end."""
+    record, process = leftover.record, leftover.process
+    return JobEnd(
+        operation=record.job.operation,
+        index=record.job.index,
+        attempt=record.job.attempt,
+        allocation=AllocationId(record.allocation),
+        result=JobResult.LOST,
+        reason="the runner was killed" if record.boot == boot else "the host was restarted",
+        started_at_ms=process.started_at_ms if process is not None else 0,
+        ended_at_ms=now_ms,
+    )
+
+
+def _is_same(host: Host, leftover: Leftover) -> bool:
+    process = leftover.process
+    if process is None:
+        return False
+    stat = host.stat(process.pid)
+    return (
+        stat is not None
+        and stat[1] == process.start_ticks
+        and host.marker(process.pid) == job_name(leftover.record.job)
+    )
+
+
+def _victims(host: Host, names: set[str], sessions: set[int]) -> list[int]:
+    return [pid for pid in host.pids() if _belongs(host, pid, names, sessions)]
+
+
+def _belongs(host: Host, pid: int, names: set[str], sessions: set[int]) -> bool:
+    if host.marker(pid) in names:
+        return True
+    if not sessions:
+        return False
+    stat = host.stat(pid)
+    return stat is not None and stat[0] in sessions
+
+
+def _kill(host: Host, pid: int, names: set[str], sessions: set[int]) -> None:
+    try:
+        pidfd = host.pidfd(pid)
+    except OSError:
+        return
+    try:
+        # Looked at again now that the number cannot change hands unnoticed.
+        if _belongs(host, pid, names, sessions):
+            host.signal_pidfd(pidfd, signal.SIGKILL)
+    finally:
+        host.close(pidfd)

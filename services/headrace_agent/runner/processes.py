@@ -1,0 +1,268 @@
+"""The processes of the jobs: their start, their output, their signals, and the end of everything that they left behind.
+
+The runner is a subreaper: what a job orphans becomes the runner's child, so that at the job's end the rest of it is found however it
+was daemonised. The end is told only when nothing of the job lives (or after `REST_PATIENCE_MS`).
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+from collections.abc import Iterable
+
+from headrace.wire.heartbeat import JobKey
+from headrace_agent.runner.engine import NS_PER_MS, JobExit, Moment
+from headrace_agent.runner.host import Host, Reaped
+from headrace_agent.runner.isolation import Isolation
+from headrace_agent.runner.job_log import LogStream, LogUnwritable, job_name, log_name
+from headrace_agent.runner.launch import Launched, Launcher
+from headrace_agent.runner.protocol import Run
+from headrace_agent.runner.removal import Removal
+from headrace_agent.runner.retention import Retention
+from headrace_agent.runner.settings import Settings
+
+__all__ = ["ProcessTable"]
+
+_READ_BYTES = 64 * 1024
+#: After the end of the main process its job's end waits at most so long for the rest to die of SIGKILL.
+REST_PATIENCE_MS = 2_000
+_FIRST_LOOK_MS = 1
+_SLOWEST_LOOK_MS = 50
+
+
+class _Process:
+    """A job that has a main process, or had one a moment ago."""
+
+    def __init__(self, run: Run, launched: Launched) -> None:
+        self.run = run
+        self.pid = launched.pid
+        self.pidfd = launched.pidfd
+        self.scratch = launched.scratch
+        self.name = job_name(run.job)
+        self.streams: dict[int, LogStream] = {}
+        self.failure = launched.failure
+        self.reaped: Reaped | None = None
+        self.give_up_ns = 0
+        self.look_ns = 0
+        self.main_ended_ns = 0
+        self.pause_ms = _FIRST_LOOK_MS
+
+
+class ProcessTable:
+    """All of them. `poll` tells of output (`on_output`) and of main processes that ended (`on_main_ended`)."""
+
+    def __init__(
+        self,
+        host: Host,
+        settings: Settings,
+        poll: select.epoll,
+        launcher: Launcher,
+        isolation: Isolation,
+        removal: Removal,
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._poll = poll
+        self._launcher = launcher
+        self._isolation = isolation
+        self._removal = removal
+        self.retention = Retention(settings.logs_total_bytes)
+        self._jobs: dict[JobKey, _Process] = {}
+        self._pids: dict[int, _Process] = {}
+        self._pipes: dict[int, _Process] = {}
+        self._pidfds: dict[int, _Process] = {}
+        #: Main process gone, the rest dying.
+        self._closing: list[_Process] = []
+        #: Groups of the isolation that could not be removed yet.
+        self._to_remove: list[JobKey] = []
+        self._buffer = bytearray(_READ_BYTES)
+        self._view = memoryview(self._buffer)
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def launch(self, run: Run, now: Moment) -> tuple[int, str]:
+        """Starts the job; its pid, and what it cannot go on without, if something failed. Raises `NotStarted`."""
+        launched = self._launcher.launch(run)
+        process = _Process(run, launched)
+        folder = f"{self._settings.logs}/{run.job.operation}"
+        cap = run.log_cap_bytes or self._settings.log_cap_bytes
+        for fd, stream in ((launched.stdout_fd, "stdout"), (launched.stderr_fd, "stderr")):
+            path = f"{folder}/{log_name(run.job, 'stderr' if stream == 'stderr' else 'stdout')}"
+            process.streams[fd] = LogStream(self._host, path, cap, with_tail=stream == "stderr")
+            self._pipes[fd] = process
+            self._poll.register(fd, select.EPOLLIN)
+        self._jobs[run.job] = process
+        self._pids[process.pid] = process
+        self._pidfds[process.pidfd] = process
+        self._poll.register(process.pidfd, select.EPOLLIN)
+        self.retention.job_started(run.job.operation, now.unix_ms / 1000)
+        return process.pid, process.failure
+
+    def signal(self, job: JobKey, number: int) -> None:
+        """To the whole process group; a stopped one is woken so that it can obey."""
+        process = self._jobs.get(job)
+        if process is None or process.reaped is not None:
+            return
+        self._host.signal_group(process.pid, number)
+        if number == signal.SIGTERM:
+            self._host.signal_group(process.pid, signal.SIGCONT)
+        elif number == signal.SIGKILL:
+            self._isolation.kill(job)
+
+    def owns_pipe(self, fd: int) -> bool:
+        return fd in self._pipes
+
+    def owns_pidfd(self, fd: int) -> bool:
+        return fd in self._pidfds
+
+    def on_output(self, fd: int) -> tuple[JobKey, str] | None:
+        """Takes one helping from a pipe. Answers the job and the reason when its log cannot be written from now on."""
+        process = self._pipes[fd]
+        before = process.failure
+        try:
+            count = self._host.read(fd, self._buffer)
+        except BlockingIOError:
+            return None
+        if count == 0:
+            self._close_pipe(process, fd)
+            return None
+        self._store(process, fd, count)
+        return (process.run.job, process.failure) if process.failure and not before else None
+
+    def ended_unseen(self, jobs: Iterable[JobKey]) -> list[int]:
+        """Pidfds of those whose main process has ended, while the event of it is still to come.
+
+        Asked for before a signal of ours is sent, so that a job that had ended by then is not taken for an obedient one.
+        """
+        found = [self._jobs[job] for job in jobs if job in self._jobs]
+        return [process.pidfd for process in found if process.reaped is None and self._host.exited(process.pid)]
+
+    def jobs(self) -> list[JobKey]:
+        return list(self._jobs)
+
+    def on_main_ended(self, pidfd: int, now: Moment) -> None:
+        """The main process ended: what it wrote until now is kept, and the rest of the job killed."""
+        process = self._pidfds[pidfd]
+        for fd in list(process.streams):
+            if self._pipes.get(fd) is process:
+                self._drain(process, fd)
+        self._host.signal_group(process.pid, signal.SIGKILL)
+        self._isolation.kill(process.run.job)
+        process.reaped = self._host.reap(process.pid)
+        if process.reaped is None:  # threads of it are on their way out: the event comes again
+            return
+        del self._pidfds[pidfd], self._pids[process.pid]
+        self._poll.unregister(pidfd)
+        self._host.close(pidfd)
+        process.main_ended_ns = now.boottime_ns
+        process.give_up_ns = now.boottime_ns + REST_PATIENCE_MS * NS_PER_MS
+        process.look_ns = now.boottime_ns
+        self._closing.append(process)
+
+    def next_look_ns(self) -> int | None:
+        return min((process.look_ns for process in self._closing), default=None)
+
+    def look(self, now: Moment) -> list[tuple[JobKey, JobExit]]:
+        """Jobs of which nothing is left any more."""
+        due = [process for process in self._closing if process.look_ns <= now.boottime_ns]
+        if not due:
+            return []
+        with_orphans = self._sweep()
+        over = []
+        for process in due:
+            alive = self._host.signal_group(process.pid, signal.SIGKILL) or process.name in with_orphans
+            if alive and now.boottime_ns < process.give_up_ns:
+                process.look_ns = now.boottime_ns + process.pause_ms * NS_PER_MS
+                process.pause_ms = min(process.pause_ms * 2, _SLOWEST_LOOK_MS)
+            else:
+                over.append((process.run.job, self._conclude(process, now)))
+        self._closing = [process for process in self._closing if process.run.job in self._jobs]
+        return over
+
+    def _sweep(self) -> set[str]:
+        """Collects dead orphans and kills living ones whose job is closing or over. Answers the closing jobs that have such."""
+        closing = {process.name: process for process in self._closing}
+        sessions = {process.pid: process for process in self._closing}
+        live = {process.name for process in self._pids.values()}
+        found = set()
+        for pid in self._host.children():
+            if pid in self._pids or self._host.reap(pid) is not None:
+                continue
+            stat = self._host.stat(pid)
+            session = stat[0] if stat is not None else 0
+            name = self._host.marker(pid)
+            owner = sessions.get(session) or closing.get(name)
+            if owner is not None:
+                found.add(owner.name)
+            elif session in self._pids or name in live or (not name and self._pids):
+                continue  # a child of a job that runs, or one that hides: that goes with the last job
+            self._host.signal(pid, signal.SIGKILL)
+        return found
+
+    def remove_later(self, job: JobKey) -> None:
+        """The isolation's group of a job of a former runner."""
+        self._to_remove.append(job)
+
+    @property
+    def untidy(self) -> bool:
+        return bool(self._to_remove)
+
+    def tidy(self) -> None:
+        """Once a second: what could not be done at once."""
+        self._sweep()
+        self._to_remove = [job for job in self._to_remove if not self._isolation.remove(job)]
+
+    def _store(self, process: _Process, fd: int, count: int) -> None:
+        if process.failure:
+            return
+        try:
+            grown = process.streams[fd].write(self._view[:count])
+            self.retention.grew(process.run.job.operation, grown)
+        except LogUnwritable as error:
+            process.failure = str(error)
+
+    def _drain(self, process: _Process, fd: int) -> None:
+        """What the pipe holds at this moment, not what a child that was left behind goes on to write."""
+        rest = self._host.waiting(fd)
+        while rest > 0:
+            try:
+                count = self._host.read(fd, self._buffer)
+            except BlockingIOError:
+                break
+            if count == 0:
+                break
+            self._store(process, fd, count)
+            rest -= count
+        self._close_pipe(process, fd)
+
+    def _close_pipe(self, process: _Process, fd: int) -> None:
+        del self._pipes[fd]
+        self._poll.unregister(fd)
+        self._host.close(fd)
+        process.streams[fd].close()
+
+    def _conclude(self, process: _Process, now: Moment) -> JobExit:
+        job = process.run.job
+        del self._jobs[job]
+        self.retention.job_ended(job.operation, now.unix_ms / 1000)
+        account = self._isolation.account(process.run)
+        if not self._isolation.remove(job):
+            self._to_remove.append(job)
+        if process.scratch:
+            try:
+                self._removal.take(process.scratch)
+            except OSError:
+                pass  # the next runner finds it
+        reaped = process.reaped
+        assert reaped is not None
+        stderr = list(process.streams.values())[1]
+        return JobExit(
+            main_ended_ns=process.main_ended_ns,
+            exit_code=reaped.exit_code,
+            signal=reaped.signal,
+            failure=process.failure or (account.out_of_memory if reaped.exit_code != 0 else ""),
+            stderr_tail=stderr.tail(),
+            cpu_ms=max(reaped.cpu_ms, account.cpu_ms),
+            max_rss_bytes=max(reaped.max_rss_bytes, account.max_rss_bytes),
+        )

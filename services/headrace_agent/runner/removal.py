@@ -1,0 +1,76 @@
+"""Removes folders a little at a time, so that no job's scratch folder of a million files holds the others up.
+
+What is to go is first renamed into a trash folder, which costs nothing and frees its name at once.
+"""
+
+from __future__ import annotations
+
+from headrace_agent.runner.host import Files
+
+__all__ = ["Removal"]
+
+
+class Removal:
+    """The folder `trash`. Errors leave things where they are, to be tried again by the next runner."""
+
+    def __init__(self, files: Files, trash: str) -> None:
+        """Makes the folder; what a former runner left in it is removed too. Raises OSError."""
+        self._files = files
+        self._trash = trash
+        files.make_folder(trash)
+        #: Folders to empty; one stays below those that are inside it until they are gone.
+        self._folders = [f"{trash}/{entry.name}" for entry in files.entries(trash) if entry.is_folder]
+        self._serial = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._folders)
+
+    def take(self, path: str) -> None:
+        """The folder goes: at once if it is empty, otherwise by and by. Raises OSError if it cannot even be moved."""
+        try:
+            self._files.remove_folder(path)
+            return
+        except OSError:
+            pass
+        self._serial += 1
+        target = f"{self._trash}/{self._serial}.{path.rpartition('/')[2]}"
+        self._files.rename(path, target)
+        self._folders.append(target)
+
+    def step(self, entries: int = 200) -> None:
+        """Removes about so many files."""
+        while self._folders and entries > 0:
+            folder = self._folders[-1]
+            try:
+                found = self._files.entries(folder)
+            except OSError:
+                self._folders.pop()
+                continue
+            inner = [f"{folder}/{entry.name}" for entry in found if entry.is_folder]
+            plain = [f"{folder}/{entry.name}" for entry in found if not entry.is_folder]
+            kept = False
+            for path in plain[:entries]:
+                entries -= 1
+                kept = not self._unlink(path) or kept
+            if kept:
+                self._folders.pop()
+            elif inner:
+                self._folders += inner
+            elif len(plain) <= entries or not plain:
+                self._remove(folder)
+                entries -= 1
+
+    def _unlink(self, path: str) -> bool:
+        try:
+            self._files.unlink(path)
+        except OSError:
+            return False
+        return True
+
+    def _remove(self, folder: str) -> None:
+        self._folders.pop()
+        try:
+            self._files.remove_folder(folder)
+        except OSError:
+            pass

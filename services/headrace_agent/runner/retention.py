@@ -1,0 +1,75 @@
+"""How much room logs take in all, and whose go when it is too much: those of operations that have been idle longest.
+
+Never those of an operation that has a job running here. Amounts are bytes of content, not of disk blocks.
+"""
+
+from __future__ import annotations
+
+from headrace_agent.runner.host import Files
+
+__all__ = ["Retention"]
+
+
+class _Held:
+    __slots__ = ("jobs", "size_bytes", "used_at")
+
+    def __init__(self, size_bytes: int, used_at: float) -> None:
+        self.size_bytes = size_bytes
+        self.used_at = used_at
+        self.jobs = 0
+
+
+class Retention:
+    """Books over the logs folder. Times are seconds of Unix time."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held: dict[str, _Held] = {}
+        self._total_bytes = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self._total_bytes
+
+    def survey(self, files: Files, logs: str) -> None:
+        """Books what is there already. Raises OSError."""
+        for folder in files.entries(logs):
+            if folder.is_folder:
+                size = sum(entry.size_bytes for entry in files.entries(f"{logs}/{folder.name}"))
+                self._held[folder.name] = _Held(size, folder.changed_at)
+                self._total_bytes += size
+
+    def job_started(self, operation: str, now: float) -> None:
+        held = self._held.setdefault(operation, _Held(0, now))
+        held.jobs += 1
+        held.used_at = now
+
+    def job_ended(self, operation: str, now: float) -> None:
+        held = self._held[operation]
+        held.jobs -= 1
+        held.used_at = now
+
+    def grew(self, operation: str, size_bytes: int) -> None:
+        self._held[operation].size_bytes += size_bytes
+        self._total_bytes += size_bytes
+
+    @property
+    def next_is_due(self) -> bool:
+        """Whether `next_to_go` has an answer."""
+        return self._total_bytes > self._most_bytes and any(held.jobs == 0 for held in self._held.values())
+
+    def next_to_go(self) -> str | None:
+        """The operation whose logs go now, and are booked out; None: enough room, or all that is left is in use."""
+        if self._total_bytes <= self._most_bytes:
+            return None
+        idle = [(held.used_at, name) for name, held in self._held.items() if held.jobs == 0]
+        if not idle:
+            return None
+        name = min(idle)[1]
+        self._total_bytes -= self._held.pop(name).size_bytes
+        return name
+
+    def check(self) -> None:
+        """Raises AssertionError where the books disagree with themselves."""
+        assert self._total_bytes == sum(held.size_bytes for held in self._held.values())
+        assert all(held.jobs >= 0 and held.size_bytes >= 0 for held in self._held.values())

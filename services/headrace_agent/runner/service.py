@@ -1,0 +1,272 @@
+"""The shell around the engine: one loop over the agent's socket, the jobs' pipes and processes, signals and time.
+
+It does nothing else while it performs an effect, so it performs them in the engine's order; starting a process (below a millisecond)
+is the longest of them.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from collections import deque
+from typing import assert_never
+
+from headrace.wire.heartbeat import JobKey
+from headrace_agent.runner.agent_link import AgentLink
+from headrace_agent.runner.engine import (
+    NS_PER_MS,
+    About,
+    Drop,
+    Effect,
+    Engine,
+    Exit,
+    Keep,
+    Launch,
+    Moment,
+    Signal,
+    Tell,
+)
+from headrace_agent.runner.host import Host
+from headrace_agent.runner.isolation import choose_isolation
+from headrace_agent.runner.json_log import JsonLog, job_fields
+from headrace_agent.runner.kept import KeptJobs
+from headrace_agent.runner.launch import Launcher, NotStarted
+from headrace_agent.runner.leftovers import end_leftovers, lost
+from headrace_agent.runner.processes import ProcessTable
+from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, Lease, Run, Started, ToRunner
+from headrace_agent.runner.removal import Removal
+from headrace_agent.runner.settings import Settings
+
+__all__ = ["Runner"]
+
+#: So many messages are obeyed before the jobs' output is looked at again.
+_MESSAGES_A_TURN = 32
+_TICK_MS = 1_000
+#: After the last job: for the agent to read what it was told, and for ends that could not be written.
+_LEAVE_MS = 2_000
+#: Two pipes, two files, one pidfd.
+_FDS_PER_JOB = 5
+_SPARE_FDS = 64
+
+
+class Runner:
+    """Made with a state folder that nobody else uses. Raises OSError where its folders cannot be made."""
+
+    def __init__(
+        self, host: Host, settings: Settings, log: JsonLog, open_files: tuple[int, int], usable_fds: int
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._log = log
+        self._poll = select.epoll()
+        state = settings.state
+        for folder in (settings.logs, f"{state}/scratch"):
+            host.make_folder(folder)
+        self._kept = KeptJobs(host, state)
+        self._removal = Removal(host, f"{state}/trash")
+        self._isolation = choose_isolation(host, settings.isolation, settings.cgroup, settings.memory_headroom_bytes)
+        launcher = Launcher(host, settings, self._kept, self._isolation, open_files)
+        self._jobs = ProcessTable(host, settings, self._poll, launcher, self._isolation, self._removal)
+        self._engine = Engine(most_jobs=max(1, (usable_fds - _SPARE_FDS) // _FDS_PER_JOB))
+        self._notes: list[str] = []
+        self._leave_ns: int | None = None
+        self._tick_ns = 0
+        self._terminations = 0
+        self._recover(launcher.boot)
+        self._jobs.retention.survey(host, settings.logs)
+        self._signals = self._listen_to_signals()
+        self._link = AgentLink(state, self._poll, log)
+        log.info("runner_started", isolation=self._isolation.name, detail=self._isolation.detail, pid=os.getpid())
+
+    def run(self) -> None:
+        """Until everything has ended."""
+        while not self.step():
+            pass
+        self.close()
+
+    def step(self, most_ms: int = 60_000) -> bool:
+        """One turn: waits for something to happen, `most_ms` at most, and does it. True: the runner may go."""
+        for fd, mask in self._poll.poll(self._timeout_ms(most_ms) / 1000):
+            self._on_event(fd, mask)
+        for message in self._link.messages(_MESSAGES_A_TURN):
+            self._on_message(message)
+        now = self._host.now()
+        due_ns = self._engine.next_wake_ns()
+        if due_ns is not None and due_ns <= now.boottime_ns:
+            self._settle(self._jobs.jobs())
+            self._perform(self._engine.on_time(now))
+        self._look()
+        self._make_room()
+        self._removal.step()
+        if now.boottime_ns >= self._tick_ns:
+            self._tick_ns = now.boottime_ns + _TICK_MS * NS_PER_MS
+            self._jobs.tidy()
+            self._kept.retry()
+        return self._may_leave(now)
+
+    def close(self) -> None:
+        self._link.close()
+        self._signals.close()
+        self._poll.close()
+        self._log.info("runner_ended", unwritten_ends=self._kept.unwritten)
+
+    def _recover(self, boot: str) -> None:
+        state = self._settings.state
+        kept = self._kept.load()
+        now = self._host.now()
+        killed = end_leftovers(self._host, kept.leftovers, boot)
+        ends = list(kept.ends)
+        for leftover in kept.leftovers:
+            end = lost(leftover, boot, now.unix_ms)
+            self._isolation.kill(end.key)
+            self._jobs.remove_later(end.key)
+            self._kept.write_end(end)
+            ends.append(end)
+            self._log.info("job_lost", **job_fields(end.key, end.allocation), reason=end.reason)
+        if kept.spoiled:
+            names = ", ".join(kept.spoiled[:5])
+            self._notes.append(
+                f"{len(kept.spoiled)} files of jobs could not be read and are in {state}/spoiled: {names}"
+            )
+            self._log.info("files_spoiled", count=len(kept.spoiled), names=names)
+        for entry in self._host.entries(f"{state}/scratch"):
+            if entry.is_folder:
+                self._removal.take(f"{state}/scratch/{entry.name}")
+        self._engine.on_recovered(ends)
+        self._log.info("recovered", ends=len(kept.ends), lost=len(kept.leftovers), processes_killed=killed)
+
+    def _listen_to_signals(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        self._wakeup = theirs
+        signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        # A handler that does nothing, not SIG_IGN: what is ignored here would be ignored by the jobs.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        self._poll.register(ours, select.EPOLLIN)
+        return ours
+
+    def _timeout_ms(self, most_ms: int) -> float:
+        if self._link.unread or self._removal.busy or (self._jobs.retention.next_is_due and not self._leave_ns):
+            return 0
+        now_ns = self._host.now().boottime_ns
+        due = [now_ns + most_ms * NS_PER_MS, self._engine.next_wake_ns(), self._jobs.next_look_ns(), self._leave_ns]
+        # A lease runs on while the host sleeps, and the poll's time does not: with jobs there is a turn every second.
+        if len(self._jobs) or self._kept.unwritten or self._jobs.untidy:
+            due.append(self._tick_ns)
+        return max(0.0, (min(moment for moment in due if moment is not None) - now_ns) / NS_PER_MS)
+
+    def _on_event(self, fd: int, mask: int) -> None:
+        if self._jobs.owns_pipe(fd):
+            failed = self._jobs.on_output(fd)
+            if failed is not None:
+                self._fail(*failed)
+        elif self._jobs.owns_pidfd(fd):
+            self._jobs.on_main_ended(fd, self._host.now())
+        elif fd == self._signals.fileno():
+            self._on_signals(self._signals.recv(4096))
+        else:
+            self._link.on_event(fd, mask)
+
+    def _on_signals(self, numbers: bytes) -> None:
+        for number in numbers:
+            self._log.info("signal", number=number)
+            if number == signal.SIGTERM:
+                self._terminations += 1
+                timeout_ms = self._settings.end_timeout_ms if self._terminations == 1 else 0
+                self._on_message(EndAll(timeout_ms, "the runner was told to end"))
+
+    def _on_message(self, message: ToRunner) -> None:
+        now = self._host.now()
+        match message:
+            case Hello():
+                about = About(self._isolation.name, self._isolation.detail, os.getpid(), self._trouble())
+                self._perform(self._engine.on_hello(about))
+            case Run():
+                self._perform(self._engine.on_run(message, now))
+            case Interrupt():
+                self._log.info(
+                    "interrupt", **job_fields(message.job), timeout_ms=message.timeout_ms, reason=message.reason
+                )
+                self._settle([message.job])
+                self._perform(self._engine.on_interrupt(message, self._host.now()))
+            case EndAll():
+                self._log.info("end_all", timeout_ms=message.timeout_ms, reason=message.reason)
+                self._settle(self._jobs.jobs())
+                self._perform(self._engine.on_end_all(message, self._host.now()))
+            case Lease():
+                self._perform(self._engine.on_lease(message, now))
+            case Acknowledge():
+                self._perform(self._engine.on_acknowledge(message.jobs))
+            case _:
+                assert_never(message)
+
+    def _trouble(self) -> str:
+        return "; ".join(note for note in [*self._notes, self._kept.trouble] if note)
+
+    def _perform(self, effects: list[Effect]) -> None:
+        todo = deque(effects)
+        while todo:
+            effect = todo.popleft()
+            match effect:
+                case Launch(run):
+                    todo.extend(self._launch(run))
+                case Signal(job, number):
+                    self._log.debug("job_signal", **job_fields(job), number=number)
+                    self._jobs.signal(job, number)
+                case Keep(end):
+                    facts = {name: getattr(end, name) for name in ("result", "exit_code", "signal", "reason", "cpu_ms")}
+                    self._log.info("job_ended", **job_fields(end.key, end.allocation), **facts)
+                    if not self._kept.write_end(end):
+                        self._log.info("end_not_written", **job_fields(end.key), trouble=self._kept.trouble)
+                case Drop(job):
+                    self._log.debug("job_acknowledged", **job_fields(job))
+                    self._kept.forget(job)
+                case Tell(message):
+                    self._link.tell(message)
+                case Exit():
+                    self._leave_ns = self._leave_ns or self._host.now().boottime_ns + _LEAVE_MS * NS_PER_MS
+                case _:
+                    assert_never(effect)
+
+    def _launch(self, run: Run) -> list[Effect]:
+        try:
+            pid, failure = self._jobs.launch(run, self._host.now())
+        except NotStarted as refusal:
+            return self._engine.on_not_started(run.job, str(refusal), refusal.exit_code, self._host.now())
+        effects = self._engine.on_started(run.job, pid, self._host.now())
+        self._log.info("job_started", **job_fields(run.job, run.allocation), pid=pid)
+        if failure:
+            effects += self._engine.on_failure(run.job, failure, self._host.now())
+        return effects
+
+    def _fail(self, job: JobKey, reason: str) -> None:
+        self._log.info("job_failing", **job_fields(job), reason=reason)
+        self._perform(self._engine.on_failure(job, reason, self._host.now()))
+
+    def _settle(self, jobs: list[JobKey]) -> None:
+        """Main processes that have ended by now are seen to have ended before anything is decided about their jobs."""
+        for pidfd in self._jobs.ended_unseen(jobs):
+            self._jobs.on_main_ended(pidfd, self._host.now())
+        self._look()
+
+    def _look(self) -> None:
+        for job, exit in self._jobs.look(self._host.now()):
+            self._perform(self._engine.on_exited(job, exit, self._host.now()))
+
+    def _make_room(self) -> None:
+        operation = self._jobs.retention.next_to_go()
+        if operation is not None:
+            try:
+                self._removal.take(f"{self._settings.logs}/{operation}")
+                self._log.info("logs_removed", operation=operation, why="all logs together took too much room")
+            except OSError as error:
+                self._log.info("logs_not_removed", operation=operation, why=str(error))
+
+    def _may_leave(self, now: Moment) -> bool:
+        if self._leave_ns is None:
+            return False
+        return now.boottime_ns >= self._leave_ns or (self._link.flushed and not self._kept.unwritten)
