@@ -57,7 +57,7 @@ bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures
 
 lock: ## Renew requirements.lock, then see that wheels exist
 	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \
-		--python-version 3.11 --group dev --group build --output-file requirements.lock pyproject.toml >/dev/null
+		--no-python-downloads --python-version 3.11 --group dev --group build --output-file requirements.lock pyproject.toml >/dev/null
 	.ci/check-lock
 
 clean: ## Remove .venv, caches and build results
