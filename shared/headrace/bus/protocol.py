@@ -27,6 +27,7 @@ __all__ = [
     "Bus",
     "BusClosed",
     "BusError",
+    "CredentialRefused",
     "Entry",
     "Handler",
     "Inbox",
@@ -39,8 +40,10 @@ __all__ = [
     "NotConnected",
     "PermissionRefused",
     "RequestTimeout",
+    "ServerTooOld",
     "Subscription",
     "TooLarge",
+    "WrongConfiguration",
     "WrongRevision",
 ]
 
@@ -72,13 +75,31 @@ class PermissionRefused(BusError):
     """The server refuses this subject to our credential."""
 
 
+class CredentialRefused(BusError):
+    """The server knows no such credential; trying again is no use."""
+
+
+class ServerTooOld(BusError):
+    """The server would take newer requests without complaint and not do them."""
+
+    def __init__(self, found: str, required: str) -> None:
+        self.found = found
+        self.required = required
+        super().__init__(f"the nats-server is {found}; {required} or newer is needed")
+
+
 class TooLarge(BusError):
     """A message with its headers is larger than the bus carries; nothing was sent."""
 
-    def __init__(self, subject: str, size_bytes: int) -> None:
+    def __init__(self, subject: str, size_bytes: int, limit_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self.subject = subject
         self.size_bytes = size_bytes
-        super().__init__(f"{subject}: {size_bytes} bytes, at most {MAX_MESSAGE_BYTES} are carried; nothing was sent")
+        self.limit_bytes = limit_bytes
+        super().__init__(f"{subject}: {size_bytes} bytes, at most {limit_bytes} are carried; nothing was sent")
+
+
+class WrongConfiguration(BusError):
+    """A stream or bucket of this name exists, but is not made as it must be to keep what is written."""
 
 
 class WrongRevision(BusError):
@@ -114,12 +135,16 @@ class Subscription(Protocol):
     async def close(self) -> None: ...
 
     def statistics(self) -> Mapping[str, int]:
-        """`received`, `dropped` (the mailbox was full), `failed` (the handler raised), `pending`."""
+        """`received`, `dropped` (the mailbox was full), `failed` (the handler raised), `pending`, and what else it counts."""
         ...
 
 
 class Inbox(Subscription, Protocol):
-    """Messages in order of arrival; with a key, at most the newest of each key waits (a newer one takes the older one's place)."""
+    """Messages in order of arrival; with a key, at most the newest of each key waits (a newer one takes the older one's place).
+
+    Full, it drops the oldest: so the last message always arrives, and who counts sequences always sees the gap. Iteration ends
+    when the inbox is closed or the bus drained, and raises `BusClosed` when the connection was closed for good.
+    """
 
     def __aiter__(self) -> AsyncIterator[Message]: ...
 
@@ -231,7 +256,10 @@ class Bus(Protocol):
     async def request(
         self, subject: str, data: bytes, *, timeout_s: float, headers: Mapping[str, str] | None = None
     ) -> bytes:
-        """Sends and waits for the first answer. Raises `NotConnected`, `NoResponders`, `RequestTimeout`, `TooLarge`, `PermissionRefused`."""
+        """Sends and waits for the first answer.
+
+        Raises `NotConnected`, `NoResponders`, `RequestTimeout`, `TooLarge`, `PermissionRefused`.
+        """
         ...
 
     async def gather(self, subject: str, data: bytes, *, wait_s: float) -> list[bytes]:
@@ -266,7 +294,11 @@ class Bus(Protocol):
         ...
 
     async def drain(self) -> None:
-        """Takes no new messages, lets handlers end, sends what they answered, closes."""
+        """Takes no new messages, lets handlers end (10 s at most), sends what they answered, closes."""
+        ...
+
+    async def wait_closed(self) -> None:
+        """Returns when the connection was closed for good without our asking; not after `drain`."""
         ...
 
     def statistics(self) -> Mapping[str, int]: ...

@@ -1,0 +1,70 @@
+"""The bus: the one place that knows what carries messages, buckets and logs between processes.
+
+`protocol` says what can be asked of it; `connect` makes one over NATS. What the rest of the package cures stands where it is cured.
+"""
+
+from __future__ import annotations
+
+from headrace.bus.connecting import Credential
+from headrace.bus.discovery import ServiceInfo
+from headrace.bus.group_commit import MAX_GROUP_BYTES, Deposed, GroupAppender
+from headrace.bus.nats_bus import connect
+from headrace.bus.protocol import (
+    MAX_MESSAGE_BYTES,
+    AppendRefused,
+    AppendUnknown,
+    Bus,
+    BusClosed,
+    BusError,
+    CredentialRefused,
+    Entry,
+    Handler,
+    Inbox,
+    KeyValue,
+    Log,
+    LogEntry,
+    Message,
+    Mirror,
+    NoResponders,
+    NotConnected,
+    PermissionRefused,
+    RequestTimeout,
+    ServerTooOld,
+    Subscription,
+    TooLarge,
+    WrongConfiguration,
+    WrongRevision,
+)
+
+__all__ = [
+    "MAX_GROUP_BYTES",
+    "MAX_MESSAGE_BYTES",
+    "AppendRefused",
+    "AppendUnknown",
+    "Bus",
+    "BusClosed",
+    "BusError",
+    "Credential",
+    "CredentialRefused",
+    "Deposed",
+    "Entry",
+    "GroupAppender",
+    "Handler",
+    "Inbox",
+    "KeyValue",
+    "Log",
+    "LogEntry",
+    "Message",
+    "Mirror",
+    "NoResponders",
+    "NotConnected",
+    "PermissionRefused",
+    "RequestTimeout",
+    "ServerTooOld",
+    "ServiceInfo",
+    "Subscription",
+    "TooLarge",
+    "WrongConfiguration",
+    "WrongRevision",
+    "connect",
+]

@@ -1,0 +1,172 @@
+"""Making the connection: who we are, how long it may take, what the server must be."""
+
+from __future__ import annotations
+
+import random
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import msgspec
+from nats.aio.client import Client, Server
+
+from headrace.bus.nats_link import Link
+from headrace.bus.protocol import CredentialRefused, NotConnected, ServerTooOld
+from headrace.errors import BadInput
+
+__all__ = ["Credential", "open_client"]
+
+#: Older ones take newer requests without complaint: keys that should expire never do, atomic batches are stored singly.
+_REQUIRED_SERVER = (2, 12)
+#: A dead peer is noticed after (2 + 1) x 5 s; nats-py's own setting takes six minutes.
+_PING_INTERVAL_S = 5
+_OUTSTANDING_PINGS = 2
+#: One attempt at one server.
+_ATTEMPT_TIMEOUT_S = 2
+_FIRST_DELAY_S = 0.1
+_LONGEST_DELAY_S = 2.0
+#: Ours stops senders far below it, since nats-py swallows a cancellation where it waits for room itself.
+_PENDING_BYTES = 16 * 1024 * 1024
+
+
+class Credential(msgspec.Struct, frozen=True, kw_only=True):
+    """What proves to the server who we are: user and password, or a token, or the seed of an nkey. Never shown by `repr`."""
+
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    nkey_seed: str = ""
+
+    def __post_init__(self) -> None:
+        kinds = [bool(self.user or self.password), bool(self.token), bool(self.nkey_seed)]
+        if sum(kinds) != 1 or bool(self.user) != bool(self.password):
+            raise BadInput("credential", "...", "user and password, or a token, or an nkey seed")
+
+    def __repr__(self) -> str:
+        kind = f"user={self.user!r}" if self.user else "token" if self.token else "nkey"
+        return f"Credential({kind}, ...)"
+
+    def options(self) -> dict[str, Any]:
+        """As nats-py takes them. Raises `BadInput` when an nkey cannot be used here."""
+        if self.token:
+            return {"token": self.token}
+        if self.user:
+            return {"user": self.user, "password": self.password}
+        try:
+            import nkeys  # type: ignore[import-not-found,import-untyped,unused-ignore] # noqa: F401 - optional
+        except ImportError:
+            raise BadInput("credential", "an nkey seed", "the package nkeys to be installed") from None
+        return {"nkeys_seed_str": self.nkey_seed}
+
+
+class _Hooks:
+    """What nats-py calls back, before and after there is a link. Nothing here may raise or wait."""
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        self.attempt: anyio.CancelScope | None = None
+        self.refusal = ""
+        self.trouble = ""
+
+    async def error(self, error: Exception) -> None:
+        with suppress(Exception):
+            if self.link is not None:
+                self.link.note_error(error)
+                return
+            self.trouble = str(error) or type(error).__name__
+            if "authorization" in self.trouble.lower() and self.attempt is not None:
+                self.refusal = self.trouble
+                self.attempt.cancel()
+
+    async def disconnected(self) -> None:
+        with suppress(Exception):
+            if self.link is not None:
+                self.link.note_disconnected()
+
+    async def reconnected(self) -> None:
+        with suppress(Exception):
+            if self.link is not None:
+                self.link.note_reconnected()
+
+    async def closed(self) -> None:
+        with suppress(Exception):
+            if self.link is not None:
+                self.link.note_closed()
+
+
+def _next_server(servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
+    """The server tried least, after a jittered delay that grows with the tries.
+
+    Naming none would make nats-py try the same first server for ever; a fixed delay would bring a fleet back at one moment.
+    """
+    chosen = min(servers, key=lambda server: (server.reconnects, random.uniform(0, 1)))
+    longest = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2 ** min(chosen.reconnects, 10))
+    return chosen, random.uniform(longest / 2, longest)
+
+
+async def open_client(
+    urls: Sequence[str], *, name: str, credential: Credential | None, inbox_prefix: str, connect_timeout_s: float
+) -> tuple[Client, _Hooks]:
+    """A connected client. Raises `NotConnected`, `CredentialRefused`, `ServerTooOld`."""
+    client = Client()
+    hooks = _Hooks()
+    with anyio.move_on_after(connect_timeout_s) as hooks.attempt:
+        await client.connect(
+            list(urls),
+            name=name,
+            error_cb=hooks.error,
+            disconnected_cb=hooks.disconnected,
+            reconnected_cb=hooks.reconnected,
+            closed_cb=hooks.closed,
+            inbox_prefix=inbox_prefix,
+            connect_timeout=_ATTEMPT_TIMEOUT_S,
+            # For the first connection only, afterwards `_next_server` says when.
+            reconnect_time_wait=0.2,  # type: ignore[arg-type]
+            max_reconnect_attempts=-1,
+            reconnect_to_server_handler=_next_server,
+            ping_interval=_PING_INTERVAL_S,
+            max_outstanding_pings=_OUTSTANDING_PINGS,
+            pending_size=_PENDING_BYTES,
+            flush_timeout=_ATTEMPT_TIMEOUT_S,
+            **_tls(urls),
+            **(credential.options() if credential else {}),
+        )
+    if not client.is_connected or hooks.refusal:
+        await discard(client)
+        if hooks.refusal:
+            raise CredentialRefused(f"the server refuses the credential: {hooks.refusal}")
+        where = ", ".join(urls)
+        raise NotConnected(
+            f"no server at {where} within {connect_timeout_s:g} s ({hooks.trouble or 'no answer at all'})"
+        )
+    found = client.connected_server_version
+    try:
+        too_old = (found.major, found.minor) < _REQUIRED_SERVER
+        version = f"{found.major}.{found.minor}.{found.patch}"
+    except ValueError:
+        too_old, version = True, "of an unreadable version"
+    if too_old:
+        await discard(client)
+        raise ServerTooOld(version, ".".join(map(str, _REQUIRED_SERVER)))
+    return client, hooks
+
+
+async def discard(client: Client) -> None:
+    """Closes a client that is not wanted, whatever state it is in."""
+    with anyio.CancelScope(shield=True), anyio.move_on_after(_ATTEMPT_TIMEOUT_S), suppress(Exception):
+        await client.close()
+    if client._transport is not None:
+        with suppress(Exception):
+            client._transport.close()  # type: ignore[no-untyped-call]
+
+
+def _tls(urls: Sequence[str]) -> dict[str, Any]:
+    secure = [url.startswith(("tls://", "wss://")) for url in urls]
+    if not any(secure):
+        return {}
+    if not all(secure):
+        raise BadInput("servers", ", ".join(urls), "all of them tls:// or none")
+    # Handshake first: without it nats-py speaks in the clear to whoever answers, although it was given tls://.
+    return {"tls": ssl.create_default_context(), "tls_handshake_first": True}

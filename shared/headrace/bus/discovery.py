@@ -1,0 +1,107 @@
+"""Answers NATS service discovery, so that `nats micro ls`, `info` and `stats` show this process.
+
+The subjects are `$SRV.<verb>`, `$SRV.<verb>.<name>` and `$SRV.<verb>.<name>.<id>`; the answers are JSON as ADR-32 lays them down.
+nats-py's own service framework is not used: its handlers run in turn and its errors carry the exception's text to the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from headrace.bus.serving import Serving
+from headrace.errors import BadInput
+
+__all__ = ["Discovery", "ServiceInfo"]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
+_VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)([-+][0-9A-Za-z.+-]+)?\Z")
+_ENDPOINT = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class ServiceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process shows up in discovery."""
+
+    #: The kind of service, the same for all its processes: letters, digits, `-` and `_`.
+    name: str
+    #: Semantic version, such as `0.1.0`.
+    version: str
+    description: str = ""
+    metadata: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if not _NAME.match(self.name):
+            raise BadInput("service name", self.name, "letters, digits, - and _")
+        if not _VERSION.match(self.version):
+            raise BadInput("service version", self.version, "a semantic version such as 0.1.0")
+
+
+class Discovery:
+    """Composes the answers. `servings` tells what is served at the moment."""
+
+    def __init__(
+        self, info: ServiceInfo, instance: str, started: datetime, servings: Callable[[], Sequence[Serving]]
+    ) -> None:
+        self._info = info
+        self._instance = instance
+        self._started = started
+        self._servings = servings
+
+    def subjects(self) -> dict[str, Callable[[], bytes]]:
+        """Every subject to answer on, with what makes the answer."""
+        answers: dict[str, Callable[[], bytes]] = {}
+        for verb, answer in (("PING", self.ping), ("INFO", self.info), ("STATS", self.stats)):
+            for subject in (verb, f"{verb}.{self._info.name}", f"{verb}.{self._info.name}.{self._instance}"):
+                answers[f"$SRV.{subject}"] = answer
+        return answers
+
+    def ping(self) -> bytes:
+        """Who is there."""
+        return msgspec.json.encode(self._standard("ping"))
+
+    def info(self) -> bytes:
+        """What is served."""
+        endpoints = [
+            {**self._endpoint(serving), "metadata": {}}  # the schema wants the field
+            for serving in self._servings()
+        ]
+        return msgspec.json.encode(
+            {**self._standard("info"), "description": self._info.description, "endpoints": endpoints}
+        )
+
+    def stats(self) -> bytes:
+        """How much was served. Times are nanoseconds."""
+        endpoints = []
+        for serving in self._servings():
+            counts = serving.statistics()
+            endpoints.append(
+                {
+                    **self._endpoint(serving),
+                    "num_requests": counts["received"],
+                    "num_errors": counts["failed"],
+                    "last_error": serving.last_error,
+                    "processing_time": serving.busy_ns,
+                    "average_processing_time": serving.busy_ns // max(1, counts["received"]),
+                    "data": counts,
+                }
+            )
+        started = self._started.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return msgspec.json.encode({**self._standard("stats"), "started": started, "endpoints": endpoints})
+
+    def _standard(self, kind: str) -> dict[str, Any]:
+        return {
+            "type": f"io.nats.micro.v1.{kind}_response",
+            "name": self._info.name,
+            "id": self._instance,
+            "version": self._info.version,
+            "metadata": self._info.metadata,
+        }
+
+    @staticmethod
+    def _endpoint(serving: Serving) -> dict[str, Any]:
+        name = _ENDPOINT.sub("-", serving.subject).strip("-") or "all"
+        return {"name": name, "subject": serving.subject, "queue_group": serving.queue}

@@ -1,0 +1,239 @@
+"""Group commit: one append in flight, and what arrives meanwhile travels in the next.
+
+The expected last sequence is the fence and the only one: predictions of several appends in flight were tried and let a former
+writer's entry in behind its successor's. Whatever answer is lost, the log itself says what happened: the entry after the last one
+that is known to be ours is either not there (send the same again), or exactly what was sent (go on), or another's (step down).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from headrace.bus.protocol import AppendRefused, AppendUnknown, BusClosed, BusError, Log, LogEntry, TooLarge
+from headrace.bus.seldom import Seldom
+from headrace.obs.logging import logger
+
+__all__ = ["MAX_GROUP_BYTES", "Deposed", "GroupAppender"]
+
+#: Events of one entry together.
+MAX_GROUP_BYTES = 256 * 1024
+#: What the caller's encoding may add to each event, so that very many tiny ones do not pass what the bus carries.
+_FRAME_BYTES = 8
+_FIRST_RETRY_S = 0.02
+_LONGEST_RETRY_S = 1.0
+
+
+class Deposed(BusError):
+    """Somebody else writes this log now; what waits here may be in it or not, and nothing more of ours goes in."""
+
+
+class _Waiting:
+    """Events of one call that travel together, and whoever waits for them."""
+
+    def __init__(self, events: list[bytes], since_s: float) -> None:
+        self.events = events
+        self.size_bytes = sum(len(event) + _FRAME_BYTES for event in events)
+        self.since_s = since_s
+        self.done = anyio.Event()
+        self.sequence = 0
+        self.error: BusError | None = None
+
+
+class GroupAppender:
+    """The single writer of a log. `run` does the work; `append` waits for it.
+
+    `encode` makes one entry of some events and puts the writer's term in; two writers must never make equal entries. `term_of`
+    reads the term of an entry, for messages to people only. `last` is the sequence after which this writer begins, the end of what
+    it has read. No failure makes it give up: callers watch `waiting` and `oldest_waiting_s` and refuse new work in time.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        encode: Callable[[list[bytes]], bytes],
+        term_of: Callable[[bytes], int],
+        last: int,
+        append_timeout_s: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._encode = encode
+        self._term_of = term_of
+        self._last = last
+        self._append_timeout_s = append_timeout_s
+        self._clock = clock
+        self._queue: deque[_Waiting] = deque()
+        self._sent: list[_Waiting] = []
+        self._wake = anyio.Event()
+        self._end: BusError | None = None
+        self._seldom = Seldom(clock)
+        self.entries = 0
+        self.events = 0
+        #: Appends whose outcome had to be read from the log.
+        self.doubts = 0
+        self.resent = 0
+
+    @property
+    def last(self) -> int:
+        """Sequence of the newest entry that is known to be in the log."""
+        return self._last
+
+    @property
+    def waiting(self) -> int:
+        """Events that are not known to be in the log."""
+        return sum(len(item.events) for item in (*self._sent, *self._queue))
+
+    def oldest_waiting_s(self, now_s: float) -> float:
+        """How long the oldest of them has waited, seconds by the clock given at the start; 0 when nothing waits."""
+        oldest = self._sent[0] if self._sent else self._queue[0] if self._queue else None
+        return max(0.0, now_s - oldest.since_s) if oldest else 0.0
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "last": self._last,
+            "entries": self.entries,
+            "events": self.events,
+            "waiting": self.waiting,
+            "doubts": self.doubts,
+            "resent": self.resent,
+        }
+
+    async def append(self, event: bytes) -> int:
+        """Adds an event, durable when it returns; the sequence of the entry that holds it.
+
+        Raises `TooLarge` at once for an event over `MAX_GROUP_BYTES`, `Deposed` when somebody else writes the log, `AppendUnknown`
+        when the appender was stopped meanwhile. Cancelling the wait does not take the event back.
+        """
+        return await self.append_many([event])
+
+    async def append_many(self, events: Sequence[bytes]) -> int:
+        """Adds events in their order, in one entry where they fit together; the sequence of the entry that holds the last."""
+        for event in events:
+            if len(event) > MAX_GROUP_BYTES - _FRAME_BYTES:
+                raise TooLarge("an event of the log", len(event), MAX_GROUP_BYTES - _FRAME_BYTES)
+        if self._end is not None:
+            raise self._end
+        if not events:
+            return self._last
+        items = [_Waiting(part, self._clock()) for part in _split(events)]
+        self._queue.extend(items)
+        self._wake.set()
+        for item in items:
+            await item.done.wait()
+            if item.error is not None:
+                raise item.error
+        return items[-1].sequence
+
+    async def run(self) -> None:
+        """Appends until cancelled. Raises `Deposed`, or `BusClosed` when the bus is gone for good."""
+        end: BusError = AppendUnknown("the appender was stopped; what waited may be in the log or not")
+        try:
+            while True:
+                if not self._queue:
+                    self._wake = anyio.Event()
+                    await self._wake.wait()
+                self._take_group()
+                sequence = await self._commit(self._encode([e for item in self._sent for e in item.events]))
+                self._finish(sequence)
+        except BusError as error:
+            end = error
+            raise
+        finally:
+            self._end = end
+            for item in (*self._sent, *self._queue):
+                item.error = end
+                item.done.set()
+            self._sent = []
+            self._queue.clear()
+
+    def _take_group(self) -> None:
+        size_bytes = 0
+        while self._queue and (not self._sent or size_bytes + self._queue[0].size_bytes <= MAX_GROUP_BYTES):
+            item = self._queue.popleft()
+            size_bytes += item.size_bytes
+            self._sent.append(item)
+
+    def _finish(self, sequence: int) -> None:
+        self._last = sequence
+        self.entries += 1
+        sent, self._sent = self._sent, []
+        for item in sent:
+            self.events += len(item.events)
+            item.sequence = sequence
+            item.done.set()
+
+    async def _commit(self, entry: bytes) -> int:
+        retry_s = _FIRST_RETRY_S
+        while True:
+            try:
+                return await self._log.append(entry, expected_last=self._last, timeout_s=self._append_timeout_s)
+            except (AppendRefused, AppendUnknown) as error:
+                self.doubts += 1
+                self._report("append in doubt", error)
+            while True:
+                try:
+                    if await self._is_in_log(entry):
+                        return self._last + 1
+                    break
+                except (BusClosed, Deposed):
+                    raise
+                except BusError as error:
+                    self._report("log cannot be read", error)
+                await anyio.sleep(retry_s)
+                retry_s = min(_LONGEST_RETRY_S, 2 * retry_s)
+            await anyio.sleep(retry_s)
+            retry_s = min(_LONGEST_RETRY_S, 2 * retry_s)
+            self.resent += 1
+
+    async def _is_in_log(self, entry: bytes) -> bool:
+        """Whether `entry` stands right after our last one; False when nothing does. Raises `Deposed` when something else does."""
+        newest = await self._log.last()
+        if newest is None or newest.sequence < self._last:
+            _, last = await self._log.bounds()
+            if last < self._last:
+                raise Deposed(f"the log ends at {last}, but {self._last} was acknowledged: it lost entries")
+            return await self._next_is(entry) if last > self._last else False
+        if newest.sequence == self._last:
+            return False
+        if newest.sequence == self._last + 1:
+            return self._is_ours(newest, entry)
+        return await self._next_is(entry)
+
+    async def _next_is(self, entry: bytes) -> bool:
+        async for found in self._log.read(self._last):
+            return found.sequence == self._last + 1 and self._is_ours(found, entry)
+        raise Deposed(f"the log went on behind {self._last} and has forgotten how")
+
+    def _is_ours(self, found: LogEntry, entry: bytes) -> bool:
+        if found.data == entry:
+            return True
+        raise Deposed(
+            f"entry {found.sequence} of the log is of term {self._describe(found.data)}, not what was sent here"
+        )
+
+    def _describe(self, data: bytes) -> str:
+        try:
+            return str(self._term_of(data))
+        except Exception:
+            return "unknown"
+
+    def _report(self, what: str, error: BusError) -> None:
+        if self._seldom.due(what):
+            logger().warning(what, last=self._last, waiting=self.waiting, error=str(error))
+
+
+def _split(events: Sequence[bytes]) -> list[list[bytes]]:
+    parts: list[list[bytes]] = [[]]
+    size_bytes = 0
+    for event in events:
+        size_bytes += len(event) + _FRAME_BYTES
+        if size_bytes > MAX_GROUP_BYTES and parts[-1]:
+            parts.append([])
+            size_bytes = len(event) + _FRAME_BYTES
+        parts[-1].append(event)
+    return parts

@@ -1,0 +1,378 @@
+"""The few requests of the JetStream API that buckets and logs need, over our own link.
+
+nats-py's own classes are not used: their buckets confuse expiry markers with values, their ordered consumers stay silent for 20 s
+after a server's restart. Answers are read as Structs; what the server refuses is `JetStreamRefused` with its code.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from headrace.bus.nats_link import Link, Listener
+from headrace.bus.protocol import MAX_MESSAGE_BYTES, BusError, Message, RequestTimeout
+
+__all__ = ["Delivered", "JetStream", "JetStreamRefused", "Stored", "StreamConfig", "StreamInfo", "Watch", "seconds_ns"]
+
+STREAM_NOT_FOUND: Final = 10059
+MESSAGE_NOT_FOUND: Final = 10037
+NAME_IN_USE: Final = 10058
+#: Of a stream or of a subject; the second is what a cluster says.
+WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
+
+#: A consumer says this often that it lives; three times as long without a word and it is made anew.
+IDLE_HEARTBEAT_S: Final = 1.0
+_SILENCE_S = 3.0
+#: A consumer that nobody listens to is gone after this time.
+_FORGOTTEN_S = 10.0
+#: Status of a heartbeat; every other one is bad news.
+_IDLE: Final = "100"
+
+
+class JetStreamRefused(BusError):
+    """JetStream refused a request."""
+
+    def __init__(self, what: str, code: int, err_code: int, description: str) -> None:
+        self.code = code
+        self.err_code = err_code
+        super().__init__(f"{what}: {description} ({code}, {err_code})")
+
+
+class _ApiError(msgspec.Struct):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _Answer(msgspec.Struct):
+    error: _ApiError | None = None
+
+
+class _PubAck(msgspec.Struct):
+    seq: int = 0
+    error: _ApiError | None = None
+
+
+class StreamConfig(msgspec.Struct):
+    """What of a stream's configuration decides whether it keeps what is written."""
+
+    name: str
+    subjects: list[str] = []
+    storage: str = "file"
+    retention: str = "limits"
+    discard: str = "old"
+    max_msgs: int = -1
+    max_bytes: int = -1
+    #: Nanoseconds; 0 is for ever.
+    max_age: int = 0
+    max_msgs_per_subject: int = -1
+    max_msg_size: int = -1
+    num_replicas: int = 1
+    allow_rollup_hdrs: bool = False
+    deny_delete: bool = False
+    allow_direct: bool = False
+
+
+class _StreamState(msgspec.Struct):
+    messages: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+
+
+class StreamInfo(msgspec.Struct):
+    """A stream as it is."""
+
+    config: StreamConfig
+    created: str
+    state: _StreamState
+
+
+class _StoredMessage(msgspec.Struct):
+    subject: str
+    seq: int
+    data: str = ""
+    hdrs: str = ""
+
+
+class _MessageAnswer(msgspec.Struct):
+    message: _StoredMessage
+
+
+class _SequencePair(msgspec.Struct):
+    consumer_seq: int = 0
+
+
+class _ConsumerInfo(msgspec.Struct):
+    num_pending: int = 0
+    delivered: _SequencePair = msgspec.field(default_factory=_SequencePair)
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """One message of a stream."""
+
+    subject: str
+    sequence: int
+    data: bytes
+    #: Lower-case names.
+    headers: Mapping[str, str]
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """One message that a consumer delivered."""
+
+    subject: str
+    sequence: int
+    data: bytes
+    headers: Mapping[str, str]
+    #: Counts the consumer's deliveries from 1.
+    delivery: int
+    #: How many more of the stream wait for this consumer.
+    pending: int
+
+
+def seconds_ns(seconds: float) -> int:
+    """As the API writes lengths of time."""
+    return int(seconds * 1_000_000_000)
+
+
+def delivered(message: Message) -> Delivered | None:
+    """Reads what a consumer sent; None for a status."""
+    tokens = message.reply_to.split(".")
+    # `$JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<delivery>.<time>.<pending>`; newer ones put domain and account before.
+    if len(tokens) < 9 or tokens[:2] != ["$JS", "ACK"]:
+        return None
+    offset = 0 if len(tokens) == 9 else 2
+    sequence, delivery, pending = (int(tokens[offset + place]) for place in (5, 6, 8))
+    return Delivered(
+        subject=message.subject,
+        sequence=sequence,
+        data=message.data,
+        headers=message.headers,
+        delivery=delivery,
+        pending=pending,
+    )
+
+
+class JetStream:
+    """Requests to the API. All raise `JetStreamRefused` and what `Link.call` raises."""
+
+    def __init__(self, link: Link, *, replicas: int, timeout_s: float) -> None:
+        self.link = link
+        self.replicas = replicas
+        self.timeout_s = timeout_s
+
+    async def ask(self, what: str, body: Mapping[str, Any]) -> bytes:
+        """One request; the answer's bytes, which carry no error."""
+        data = msgspec.json.encode(body) if body else b""
+        answer = await self.link.call(f"$JS.API.{what}", data, timeout_s=self.timeout_s)
+        _raise_refusal(what, msgspec.json.decode(answer.data, type=_Answer).error)
+        return answer.data
+
+    async def stream(self, name: str) -> StreamInfo | None:
+        """A stream as it is, or None."""
+        try:
+            return msgspec.json.decode(await self.ask(f"STREAM.INFO.{name}", {}), type=StreamInfo)
+        except JetStreamRefused as refusal:
+            if refusal.err_code == STREAM_NOT_FOUND:
+                return None
+            raise
+
+    async def existing(self, name: str) -> StreamInfo:
+        """A stream that must be there."""
+        return msgspec.json.decode(await self.ask(f"STREAM.INFO.{name}", {}), type=StreamInfo)
+
+    async def stream_or_new(self, config: StreamConfig) -> StreamInfo:
+        """A stream as it is; made by `config` where it is missing."""
+        found = await self.stream(config.name)
+        if found is not None:
+            return found
+        try:
+            await self.ask(f"STREAM.CREATE.{config.name}", msgspec.to_builtins(config))
+        except JetStreamRefused as refusal:
+            # Somebody else made it in the meantime, otherwise.
+            if refusal.err_code != NAME_IN_USE:
+                raise
+        # An older or otherwise configured server takes what it does not do without complaint, so what is there counts.
+        return await self.existing(config.name)
+
+    async def change_stream(self, name: str, **fields: object) -> None:
+        """Changes a few fields of a stream's configuration and leaves all others as they are."""
+        found: dict[str, Any] = msgspec.json.decode(await self.ask(f"STREAM.INFO.{name}", {}))
+        await self.ask(f"STREAM.UPDATE.{name}", {**found["config"], **fields})
+
+    async def last_message(self, stream: str, subject: str) -> Stored | None:
+        """The newest message of a subject, from the stream's leader."""
+        try:
+            answer = await self.ask(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
+        except JetStreamRefused as refusal:
+            if refusal.err_code == MESSAGE_NOT_FOUND:
+                return None
+            raise
+        message = msgspec.json.decode(answer, type=_MessageAnswer).message
+        return Stored(
+            subject=message.subject,
+            sequence=message.seq,
+            data=base64.b64decode(message.data),
+            headers=_stored_headers(base64.b64decode(message.hdrs)),
+        )
+
+    async def append(self, subject: str, data: bytes, headers: Mapping[str, str], *, timeout_s: float) -> int:
+        """Adds a message to whichever stream records the subject; returns its sequence."""
+        answer = await self.link.call(subject, data, timeout_s=timeout_s, headers=headers)
+        ack = msgspec.json.decode(answer.data, type=_PubAck)
+        _raise_refusal(subject, ack.error)
+        return ack.seq
+
+    async def make_consumer(self, stream: str, config: Mapping[str, Any]) -> tuple[str, int]:
+        """Makes a consumer that lives in memory as long as it is used; its name and how many messages await it."""
+        name = f"h{secrets.token_hex(8)}"
+        body = {
+            "stream_name": stream,
+            "config": {
+                "name": name,
+                "ack_policy": "none",
+                "replay_policy": "instant",
+                "mem_storage": True,
+                "num_replicas": 1,
+                "inactive_threshold": seconds_ns(_FORGOTTEN_S),
+                **config,
+            },
+        }
+        answer = await self.ask(f"CONSUMER.CREATE.{stream}.{name}", body)
+        info = msgspec.json.decode(answer, type=_ConsumerInfo)
+        # It may have begun to deliver before it answered.
+        return name, info.num_pending + info.delivered.consumer_seq
+
+    async def drop_consumer(self, stream: str, name: str) -> None:
+        """Deletes a consumer; if that fails, the server does so a little later."""
+        try:
+            await self.ask(f"CONSUMER.DELETE.{stream}.{name}", {})
+        except BusError:
+            return
+
+
+class Watch:
+    """A consumer that pushes, and what it delivered. `broken` says why it can no longer be relied upon.
+
+    First the newest message of each subject, then what is written. An update may come between; each subject's are in order.
+    """
+
+    def __init__(self, jetstream: JetStream, stream: str) -> None:
+        self._jetstream = jetstream
+        self._stream = stream
+        self._arrived: deque[Delivered] = deque()
+        self._wake = anyio.Event()
+        self._listener: Listener | None = None
+        self._consumer = ""
+        self._awaited = 0
+        self._deliveries = 0
+        self._gap = False
+        self._idle = False
+        self._heard_s = 0.0
+        #: Called on the loop when something came; must not wait or raise.
+        self.on_arrival = self._nothing
+
+    async def open(self, filter_subject: str, *, policy: str = "last_per_subject") -> None:
+        """Begins. Raises `BusError`."""
+        inbox = self._jetstream.link.new_inbox()
+        self._heard_s = anyio.current_time()
+        self._listener = await self._jetstream.link.listen(inbox, self._on_message)
+        self._consumer, self._awaited = await self._jetstream.make_consumer(
+            self._stream,
+            {
+                "deliver_subject": inbox,
+                "deliver_policy": policy,
+                "filter_subject": filter_subject,
+                "idle_heartbeat": seconds_ns(IDLE_HEARTBEAT_S),
+            },
+        )
+
+    async def first(self) -> list[Delivered]:
+        """What was there at the beginning. Raises `RequestTimeout` when it does not become complete."""
+        items: list[Delivered] = []
+        complete = self._awaited == 0
+        while not complete:
+            wake = self._wake
+            for item in self.take():
+                items.append(item)
+                complete = complete or item.pending == 0 or len(items) >= self._awaited
+            # A consumer that idles has delivered everything: a message that was superseded meanwhile never comes.
+            if complete or self._idle:
+                break
+            with anyio.move_on_after(_SILENCE_S) as scope:
+                await wake.wait()
+            if scope.cancelled_caught or self._gap:
+                raise RequestTimeout(f"stream {self._stream} could not be read to its end")
+        return items
+
+    def take(self) -> list[Delivered]:
+        """What arrived since."""
+        items = list(self._arrived)
+        self._arrived.clear()
+        return items
+
+    @property
+    def broken(self) -> bool:
+        """A delivery is missing, or the consumer has been silent for too long."""
+        return self._gap or anyio.current_time() - self._heard_s > _SILENCE_S
+
+    async def close(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.close()
+        consumer, self._consumer = self._consumer, ""
+        if consumer:
+            await self._jetstream.drop_consumer(self._stream, consumer)
+
+    def _on_message(self, message: Message) -> None:
+        self._heard_s = anyio.current_time()
+        item = delivered(message)
+        if item is None:
+            self._idle = message.headers.get("status") == _IDLE
+            self._gap = self._gap or not self._idle
+        else:
+            self._gap = self._gap or item.delivery != self._deliveries + 1
+            self._deliveries = item.delivery
+            self._arrived.append(item)
+        self._wake.set()
+        self._wake = anyio.Event()
+        self.on_arrival()
+
+    @staticmethod
+    def _nothing() -> None:
+        return
+
+
+def standard_stream(name: str, subject: str, *, replicas: int) -> StreamConfig:
+    """What buckets and logs have in common: in files, for ever, every answer from the leader."""
+    return StreamConfig(
+        name=name,
+        subjects=[subject],
+        # Full, it must refuse new messages: losing the oldest would be losing what was acknowledged.
+        discard="new",
+        max_msg_size=MAX_MESSAGE_BYTES,
+        num_replicas=replicas,
+        deny_delete=True,
+        # Direct reads are answered by followers as well, and may be stale.
+        allow_direct=False,
+    )
+
+
+def _raise_refusal(what: str, error: _ApiError | None) -> None:
+    if error is not None:
+        raise JetStreamRefused(what, error.code, error.err_code, error.description)
+
+
+def _stored_headers(raw: bytes) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for line in raw.decode("utf-8", "replace").split("\r\n")[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            headers[name.strip().lower()] = value.strip()
+    return headers

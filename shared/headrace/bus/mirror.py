@@ -1,0 +1,233 @@
+"""A local copy of a bucket that cannot go blind.
+
+A watch alone can: after a server's restart it was silent for 20 s, after the loss of the server that held its consumer for as long
+as anybody looked, while writes were acknowledged. So besides the watch there is a look at the bucket's last sequence at a period,
+and the whole is read anew whenever that, a reconnect, a gap or a silent watch gives reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import anyio
+
+from headrace.bus.jetstream import Delivered, JetStream, StreamInfo, Watch
+from headrace.bus.protocol import BusClosed, BusError, Entry
+from headrace.bus.seldom import Seldom
+from headrace.obs.logging import logger
+
+__all__ = ["BucketMirror"]
+
+#: Who waits for a revision has the bucket looked at, after this time and then as often.
+_ASK_AFTER_S = 0.1
+_ASK_EVERY_S = 0.25
+#: Even where sequences agree, the whole is read at every so many looks: a bucket may have lost writes and got as many new ones.
+_WHOLE_EVERY = 12
+
+
+class BucketMirror:
+    """Implements `headrace.bus.protocol.Mirror`. `run` keeps it up to date."""
+
+    def __init__(
+        self,
+        jetstream: JetStream,
+        stream: str,
+        entry_of: Callable[[Delivered], Entry | None],
+        key_of: Callable[[str], str],
+        on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None,
+    ) -> None:
+        self._jetstream = jetstream
+        self._stream = stream
+        self._entry_of = entry_of
+        self._key_of = key_of
+        self._on_change = on_change
+        self._entries: dict[str, Entry] = {}
+        self._view = MappingProxyType(self._entries)
+        self._revision = 0
+        self._created = ""
+        self._regressed = False
+        self._watch: Watch | None = None
+        self._reading = anyio.Lock()
+        self._wake = anyio.Event()
+        self._changed = anyio.Event()
+        self._reconnected = False
+        self._asked = False
+        self._seldom = Seldom()
+        self.wholes = 0
+        self.updates = 0
+        self.failures = 0
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        return self._view
+
+    @property
+    def revision(self) -> int:
+        return self._revision
+
+    @property
+    def regressed(self) -> bool:
+        return self._regressed
+
+    def statistics(self) -> dict[str, int]:
+        """`wholes` read, `updates` heard from the watch, `failures` to read."""
+        return {
+            "entries": len(self._entries),
+            "revision": self._revision,
+            "wholes": self.wholes,
+            "updates": self.updates,
+            "failures": self.failures,
+        }
+
+    async def refresh(self) -> None:
+        """Reads the bucket now, by a new watch that takes the place of the old one."""
+        async with self._reading:
+            info = await self._jetstream.existing(self._stream)
+            watch = Watch(self._jetstream, self._stream)
+            try:
+                await watch.open(f"{self._key_subject()}>")
+                first = await watch.first()
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await watch.close()
+                raise
+            old, self._watch = self._watch, watch
+            watch.on_arrival = self._rouse
+            self.wholes += 1
+            self._take_whole(info, first)
+            self._rouse()
+            if old is not None:
+                with anyio.CancelScope(shield=True):
+                    await old.close()
+
+    async def wait_for(self, revision: int, *, timeout_s: float) -> bool:
+        """Waits until `revision` is reached, and has the bucket looked at meanwhile; False when it was not in time."""
+        delay_s = _ASK_AFTER_S
+        with anyio.move_on_after(timeout_s):
+            while self._revision < revision:
+                changed = self._changed
+                with anyio.move_on_after(delay_s) as scope:
+                    await changed.wait()
+                if scope.cancelled_caught:
+                    delay_s = _ASK_EVERY_S
+                    self._asked = True
+                    self._rouse()
+        return self._revision >= revision
+
+    async def run(self, read_all_s: float) -> None:
+        """Keeps up to date until cancelled or the bus is closed. `read_all_s` is the time between two looks at the bucket."""
+        self._jetstream.link.on_reconnect.add(self._note_reconnect)
+        looks = 0
+        next_look_s = anyio.current_time() + read_all_s
+        try:
+            while True:
+                wake = self._wake
+                self._take_updates()
+                with anyio.move_on_at(next_look_s):
+                    await wake.wait()
+                now = anyio.current_time()
+                if not (self._reconnected or self._asked or now >= next_look_s):
+                    continue
+                whole = self._reconnected or (now >= next_look_s and looks % _WHOLE_EVERY == _WHOLE_EVERY - 1)
+                looks += now >= next_look_s
+                self._reconnected = self._asked = False
+                next_look_s = now + read_all_s
+                await self._look(whole=whole)
+        except BusClosed:
+            return
+        finally:
+            self._jetstream.link.on_reconnect.discard(self._note_reconnect)
+
+    async def close(self) -> None:
+        """Ends the watch."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            await watch.close()
+
+    async def _look(self, *, whole: bool) -> None:
+        try:
+            info = await self._jetstream.existing(self._stream)
+            self._take_updates()
+            behind = info.state.last_seq != self._revision or info.created != self._created
+            if whole or behind or self._watch is None or self._watch.broken:
+                await self.refresh()
+        except BusClosed:
+            raise
+        except BusError as error:
+            self.failures += 1
+            if self._seldom.due("failed"):
+                logger().info("bucket cannot be read", stream=self._stream, error=str(error))
+
+    def _take_updates(self) -> None:
+        if self._watch is None:
+            return
+        changed: set[str] = set()
+        for item in self._watch.take():
+            self.updates += 1
+            # A gap before it makes the rest worthless as a measure of how far this copy is: the whole is read next.
+            if self._watch.broken:
+                self._asked = True
+                self._rouse()
+                break
+            if item.sequence > self._revision:
+                changed |= self._take_one(item)
+                self._revision = item.sequence
+        self._tell(changed)
+
+    def _take_one(self, item: Delivered) -> set[str]:
+        entry = self._entry_of(item)
+        key = self._key_of(item.subject)
+        if entry is not None:
+            self._entries[key] = entry
+            return {key}
+        return {key} if self._entries.pop(key, None) is not None else set()
+
+    def _take_whole(self, info: StreamInfo, items: list[Delivered]) -> None:
+        entries: dict[str, Entry] = {}
+        revision = info.state.last_seq
+        for item in sorted(items, key=lambda item: item.sequence):
+            revision = max(revision, item.sequence)
+            entry = self._entry_of(item)
+            if entry is None:
+                entries.pop(self._key_of(item.subject), None)
+            else:
+                entries[entry.key] = entry
+        if self._lost_writes(info, revision, entries):
+            self._regressed = True
+            logger().error("bucket lost writes", stream=self._stream, known=self._revision, found=revision)
+        changed = {key for key, entry in entries.items() if self._entries.get(key) != entry}
+        changed |= self._entries.keys() - entries.keys()
+        self._entries.clear()
+        self._entries.update(entries)
+        self._revision = revision
+        self._created = info.created
+        self._tell(changed)
+
+    def _lost_writes(self, info: StreamInfo, revision: int, entries: dict[str, Entry]) -> bool:
+        if not self._created:
+            return False
+        if revision < self._revision or info.created != self._created:
+            return True
+        for key, new in entries.items():
+            old = self._entries.get(key)
+            if old is not None and (old.revision > new.revision or (old.revision == new.revision and old != new)):
+                return True
+        return False
+
+    def _tell(self, changed: set[str]) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+        if changed and self._on_change is not None:
+            self._on_change(self._view, frozenset(changed))
+
+    def _note_reconnect(self) -> None:
+        self._reconnected = True
+        self._rouse()
+
+    def _rouse(self) -> None:
+        self._wake.set()
+        self._wake = anyio.Event()
+
+    def _key_subject(self) -> str:
+        return f"$KV.{self._stream.removeprefix('KV_')}."

@@ -1,0 +1,229 @@
+"""The bus over NATS: requests, publications, serving, subscriptions, and an orderly end."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from headrace.bus.connecting import Credential, open_client
+from headrace.bus.discovery import Discovery, ServiceInfo
+from headrace.bus.inbox import Mailbox, MessageInbox
+from headrace.bus.jetstream import JetStream
+from headrace.bus.nats_kv import NatsKeyValue
+from headrace.bus.nats_link import Link
+from headrace.bus.nats_log import NatsLog
+from headrace.bus.protocol import BusClosed, BusError, Handler, KeyValue, Log, Message
+from headrace.bus.serving import Serving
+from headrace.obs.logging import logger
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+__all__ = ["NatsBus", "connect"]
+
+Item = TypeVar("Item")
+
+#: How long handlers may take to end while draining.
+_DRAIN_TIMEOUT_S = 10.0
+_DISCOVERY_PENDING = 100
+
+
+@asynccontextmanager
+async def connect(
+    urls: Sequence[str],
+    *,
+    name: str,
+    credential: Credential | None = None,
+    inbox_prefix: str = "_INBOX",
+    connect_timeout_s: float = 10.0,
+    service: ServiceInfo | None = None,
+    replicas: int = 1,
+    api_timeout_s: float = 5.0,
+    read_all_s: float = 5.0,
+) -> AsyncIterator[NatsBus]:
+    """Connects, and closes at the end of the block; handlers run inside it.
+
+    `replicas` is for buckets and streams made anew; `api_timeout_s` limits each call of a bucket or log that names no time of its
+    own; `read_all_s` is the period of mirrors.
+
+    Raises `NotConnected` when no server answers within `connect_timeout_s`, `CredentialRefused`, `ServerTooOld`, and
+    `PermissionRefused` when the server refuses the inbox prefix.
+    """
+    client, hooks = await open_client(
+        urls, name=name, credential=credential, inbox_prefix=inbox_prefix, connect_timeout_s=connect_timeout_s
+    )
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        link = Link(client, tasks, inbox_prefix=inbox_prefix)
+        hooks.link = link
+        bus = NatsBus(link, tasks, JetStream(link, replicas=replicas, timeout_s=api_timeout_s), read_all_s=read_all_s)
+        try:
+            await bus.start()
+            if service is not None:
+                await bus.announce(service)
+            yield bus
+        except Exception as error:
+            # Outside of the group it is raised as it is, not as a group of one.
+            failure = error
+        finally:
+            with anyio.CancelScope(shield=True):
+                await bus.close()
+            tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+class NatsBus:
+    """Implements `headrace.bus.protocol.Bus`; made by `connect`."""
+
+    def __init__(self, link: Link, tasks: TaskGroup, jetstream: JetStream, *, read_all_s: float) -> None:
+        self._link = link
+        self._tasks = tasks
+        self._jetstream = jetstream
+        self._read_all_s = read_all_s
+        self._servings: list[Serving] = []
+        self._inboxes: list[MessageInbox] = []
+        self._draining = False
+
+    @property
+    def connected(self) -> bool:
+        return self._link.connected
+
+    async def request(
+        self, subject: str, data: bytes, *, timeout_s: float, headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        answer = await self._link.call(subject, data, timeout_s=timeout_s, headers=_lower(headers))
+        return answer.data
+
+    async def gather(self, subject: str, data: bytes, *, wait_s: float) -> list[bytes]:
+        return [answer.data for answer in await self._link.collect(subject, data, wait_s=wait_s)]
+
+    async def publish(self, subject: str, data: bytes, *, headers: Mapping[str, str] | None = None) -> None:
+        await self._link.send(subject, data, headers=_lower(headers))
+
+    async def serve(
+        self, subject: str, handler: Handler, *, queue: str = "", concurrency: int = 64, pending: int = 10_000
+    ) -> Serving:
+        serving = self._new_serving(subject, handler, queue=queue, concurrency=concurrency, pending=pending)
+        self._servings.append(serving)
+        serving.on_close(lambda: _remove(self._servings, serving))
+        try:
+            listener = await self._link.listen(subject, serving.on_message, queue=queue)
+        except BaseException:
+            self._servings.remove(serving)
+            raise
+        serving.on_close(listener.close)
+        return serving
+
+    async def subscribe(
+        self, subject: str, *, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
+    ) -> MessageInbox:
+        self._check_open()
+        inbox = MessageInbox(Mailbox(key=key, pending=pending))
+        listener = await self._link.listen(subject, inbox.on_message)
+        self._inboxes.append(inbox)
+        inbox.on_close(lambda: _remove(self._inboxes, inbox))
+        inbox.on_close(listener.close)
+        return inbox
+
+    async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:
+        return await NatsKeyValue.open(
+            self._link, self._jetstream, bucket, history=history, read_all_s=self._read_all_s
+        )
+
+    async def log(self, name: str, subject: str) -> Log:
+        return await NatsLog.open(self._link, self._jetstream, name, subject)
+
+    async def barrier(self) -> None:
+        await self._link.barrier()
+
+    async def drain(self) -> None:
+        if self._draining:
+            return
+        self._draining = True
+        if not self._link.closed:
+            await self._link.unsubscribe_all()
+            for inbox in tuple(self._inboxes):
+                inbox.end()
+            with anyio.move_on_after(_DRAIN_TIMEOUT_S) as scope:
+                for serving in tuple(self._servings):
+                    await serving.wait_idle()
+            if scope.cancelled_caught:
+                logger().warning("handlers still running at the end of draining")
+            try:
+                await self._link.barrier()
+            except BusError as error:
+                logger().info("answers may be lost", error=str(error))
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes at once; what waits is dropped. `drain` is the orderly way."""
+        self._draining = True
+        for serving in tuple(self._servings):
+            await serving.close()
+        for inbox in tuple(self._inboxes):
+            inbox.end()
+        await self._link.close()
+
+    async def wait_closed(self) -> None:
+        await self._link.wait_lost()
+
+    def statistics(self) -> dict[str, int]:
+        totals = self._link.statistics()
+        for count in ("dropped", "failed", "unanswered", "running", "pending"):
+            parts: list[Serving | MessageInbox] = [*self._servings, *self._inboxes]
+            totals[count] = sum(part.statistics().get(count, 0) for part in parts)
+        return totals
+
+    async def start(self) -> None:
+        """Takes the connection into use."""
+        await self._link.start()
+        self._tasks.start_soon(self._end_inboxes_when_lost)
+
+    async def announce(self, service: ServiceInfo) -> None:
+        """Answers service discovery from now on, as far as the server lets us."""
+        discovery = Discovery(service, secrets.token_hex(11), datetime.now(UTC), lambda: self._servings)
+        for subject, compose in discovery.subjects().items():
+            serving = self._new_serving(
+                subject, _answering(compose), queue="", concurrency=1, pending=_DISCOVERY_PENDING
+            )
+            try:
+                await self._link.listen(subject, serving.on_message, needed=False)
+            except BusError as error:
+                logger().info("no service discovery", error=str(error))
+                return
+
+    def _new_serving(self, subject: str, handler: Handler, *, queue: str, concurrency: int, pending: int) -> Serving:
+        self._check_open()
+        return Serving(subject, queue, handler, self._tasks, self._link.send, concurrency=concurrency, pending=pending)
+
+    async def _end_inboxes_when_lost(self) -> None:
+        await self._link.wait_lost()
+        for inbox in tuple(self._inboxes):
+            inbox.end(BusClosed())
+
+    def _check_open(self) -> None:
+        if self._draining or self._link.closed:
+            raise BusClosed
+
+
+def _answering(compose: Callable[[], bytes]) -> Handler:
+    async def answer(_message: Message) -> bytes:
+        return compose()
+
+    return answer
+
+
+async def _remove(items: list[Item], item: Item) -> None:
+    if item in items:
+        items.remove(item)
+
+
+def _lower(headers: Mapping[str, str] | None) -> dict[str, str] | None:
+    # NATS names are case-sensitive and nats-py keeps one value a name: two spellings would be two headers.
+    return {name.lower(): value for name, value in headers.items()} if headers else None

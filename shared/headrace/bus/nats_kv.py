@@ -1,0 +1,160 @@
+"""Buckets: a stream with one subject per key, of which the newest message is the value. Compatible with `nats kv`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import anyio
+
+from headrace.bus.jetstream import (
+    WRONG_LAST_SEQUENCE,
+    Delivered,
+    JetStream,
+    JetStreamRefused,
+    Stored,
+    StreamConfig,
+    Watch,
+    standard_stream,
+)
+from headrace.bus.mirror import BucketMirror
+from headrace.bus.nats_link import Link
+from headrace.bus.protocol import Entry, Mirror, WrongConfiguration, WrongRevision
+from headrace.errors import BadInput
+
+__all__ = ["NatsKeyValue"]
+
+_BUCKET = re.compile(r"[A-Za-z0-9_-]+\Z")
+_KEY = re.compile(r"[A-Za-z0-9_=/-]+(\.[A-Za-z0-9_=/-]+)*\Z")
+_MOST_HISTORY = 64
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+_OPERATION = "KV-Operation"
+
+
+class NatsKeyValue:
+    """Implements `headrace.bus.protocol.KeyValue`. Every call ends within the bus's API time-out, with `BusError` at worst."""
+
+    def __init__(self, link: Link, jetstream: JetStream, bucket: str, read_all_s: float) -> None:
+        self._link = link
+        self._jetstream = jetstream
+        self._bucket = bucket
+        self._stream = f"KV_{bucket}"
+        self._prefix = f"$KV.{bucket}."
+        self._read_all_s = read_all_s
+
+    @classmethod
+    async def open(
+        cls, link: Link, jetstream: JetStream, bucket: str, *, history: int, read_all_s: float
+    ) -> NatsKeyValue:
+        """Opens a bucket, makes it where it is missing, raises its history where it is shorter.
+
+        Raises `WrongConfiguration` when what is there would lose values.
+        """
+        if not _BUCKET.match(bucket):
+            raise BadInput("bucket", bucket, "letters, digits, - and _")
+        if not 1 <= history <= _MOST_HISTORY:
+            raise BadInput(f"history of bucket {bucket}", history, f"1 to {_MOST_HISTORY}")
+        wanted = standard_stream(f"KV_{bucket}", f"$KV.{bucket}.>", replicas=jetstream.replicas)
+        wanted.max_msgs_per_subject = history
+        wanted.allow_rollup_hdrs = True
+        found = (await jetstream.stream_or_new(wanted)).config
+        _check(bucket, found, wanted)
+        if found.max_msgs_per_subject < history:
+            await jetstream.change_stream(wanted.name, max_msgs_per_subject=history)
+        return cls(link, jetstream, bucket, read_all_s)
+
+    async def get(self, key: str) -> Entry | None:
+        stored = await self._jetstream.last_message(self._stream, self._subject(key))
+        return None if stored is None or _is_deleted(stored.headers) else self._entry(stored)
+
+    async def entries(self) -> dict[str, Entry]:
+        read = await self._read(f"{self._prefix}>", "last_per_subject")
+        return {entry.key: entry for entry in map(self._entry_or_none, read) if entry is not None}
+
+    async def put(self, key: str, value: bytes) -> int:
+        return await self._write(key, value, {})
+
+    async def create(self, key: str, value: bytes) -> int:
+        try:
+            return await self._write(key, value, {_EXPECTED: "0"})
+        except WrongRevision:
+            stored = await self._jetstream.last_message(self._stream, self._subject(key))
+            if stored is None or not _is_deleted(stored.headers):
+                raise
+            return await self._write(key, value, {_EXPECTED: str(stored.sequence)})
+
+    async def update(self, key: str, value: bytes, revision: int) -> int:
+        return await self._write(key, value, {_EXPECTED: str(revision)})
+
+    async def delete(self, key: str) -> None:
+        await self._write(key, b"", {_OPERATION: "DEL"})
+
+    async def history(self, key: str) -> list[Entry]:
+        read = await self._read(self._subject(key), "all")
+        return [entry for entry in map(self._entry_or_none, read) if entry is not None]
+
+    @asynccontextmanager
+    async def mirror(
+        self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
+    ) -> AsyncIterator[Mirror]:
+        """A mirror that is complete when entered; `on_change` hears of the first filling, too."""
+        mirror = BucketMirror(self._jetstream, self._stream, self._entry_or_none, self._key_of, on_change)
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            try:
+                await mirror.refresh()
+                tasks.start_soon(mirror.run, self._read_all_s)
+                yield mirror
+            except Exception as error:
+                failure = error
+            finally:
+                tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await mirror.close()
+        if failure is not None:
+            raise failure
+
+    async def _read(self, subject: str, policy: str) -> list[Delivered]:
+        watch = Watch(self._jetstream, self._stream)
+        try:
+            await watch.open(subject, policy=policy)
+            return await watch.first()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await watch.close()
+
+    async def _write(self, key: str, value: bytes, headers: dict[str, str]) -> int:
+        try:
+            return await self._jetstream.append(self._subject(key), value, headers, timeout_s=self._jetstream.timeout_s)
+        except JetStreamRefused as refusal:
+            if refusal.err_code in WRONG_LAST_SEQUENCE:
+                raise WrongRevision(f"{self._bucket}: {key} was changed by somebody else") from None
+            raise
+
+    def _subject(self, key: str) -> str:
+        if not _KEY.match(key):
+            raise BadInput(f"key of bucket {self._bucket}", key, "letters, digits, -, _, =, / and single dots inside")
+        return self._prefix + key
+
+    def _key_of(self, subject: str) -> str:
+        return subject.removeprefix(self._prefix)
+
+    def _entry(self, stored: Stored | Delivered) -> Entry:
+        return Entry(key=self._key_of(stored.subject), value=stored.data, revision=stored.sequence)
+
+    def _entry_or_none(self, stored: Stored | Delivered) -> Entry | None:
+        return None if _is_deleted(stored.headers) else self._entry(stored)
+
+
+def _is_deleted(headers: Mapping[str, str]) -> bool:
+    # A marker of expiry has a reason in place of an operation; taking it for an empty value would lock out whoever creates the key.
+    return headers.get(_OPERATION.lower()) in ("DEL", "PURGE") or "nats-marker-reason" in headers
+
+
+def _check(bucket: str, found: StreamConfig, wanted: StreamConfig) -> None:
+    for field in ("subjects", "storage", "retention", "discard", "max_age", "max_msgs", "allow_direct"):
+        if getattr(found, field) != getattr(wanted, field):
+            raise WrongConfiguration(
+                f"bucket {bucket}: {field} is {getattr(found, field)!r}, must be {getattr(wanted, field)!r}"
+            )

@@ -1,0 +1,499 @@
+"""One connection to a nats-server, without the behaviours of nats-py that would break something here.
+
+Nothing else imports nats. What it calls back only enqueues: an exception in `error_cb` ends nats-py's read loop while the
+connection still looks alive, callbacks of one subscription run strictly in turn, and all of them inherit the context of whoever
+subscribed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+from nats.errors import BadSubjectError, ConnectionClosedError, OutboundBufferLimitError, SlowConsumerError
+
+from headrace.bus.protocol import (
+    MAX_MESSAGE_BYTES,
+    BusClosed,
+    Message,
+    NoResponders,
+    NotConnected,
+    PermissionRefused,
+    RequestTimeout,
+    TooLarge,
+)
+from headrace.bus.seldom import Seldom
+from headrace.errors import BadInput
+from headrace.obs.logging import logger
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription as NatsSubscription
+
+__all__ = ["Link", "Listener"]
+
+#: nats-py's own queue per subscription: only a burst within one turn of the loop waits there; the limits that matter are ours.
+_BURST_MESSAGES = 65_536
+_BURST_BYTES = 64 * 1024 * 1024
+#: Waiting to be written; above it a sender waits. nats-py would wait, too, but swallow a cancellation meanwhile.
+_HIGH_WATER_BYTES = 1024 * 1024
+#: How long a sender waits for room. Longer means that the server takes nothing.
+_ROOM_TIMEOUT_S = 2.0
+#: A PONG that comes after its waiter gave up ends nats-py's read loop, so the waiter must outlive a stale connection (15 s).
+_FLUSH_TIMEOUT_S = 60
+_BARRIER_TIMEOUT_S = 10.0
+_INSPECT_EVERY_S = 1.0
+_CLOSE_TIMEOUT_S = 2.0
+_HEADER_FRAME_BYTES = len("NATS/1.0\r\n\r\n")
+
+_PERMISSION = re.compile(r'permissions violation for (?P<what>publish|subscription)[^"]*"(?P<subject>[^"]*)"')
+
+
+class Listener:
+    """A subscription of the connection. `on_message` is called on the loop, must not raise and cannot wait."""
+
+    def __init__(self, link: Link, subject: str, queue: str, on_message: Callable[[Message], None]) -> None:
+        self.subject = subject
+        self.queue = queue
+        self.refused = False
+        self.in_force = False
+        #: Whether losing it makes the whole connection useless.
+        self.needed = True
+        #: Dropped by nats-py, because one turn of the loop brought more than it queues.
+        self.dropped = 0
+        self._link = link
+        self._on_message = on_message
+        self._nats: NatsSubscription | None = None
+
+    async def deliver(self, message: Msg) -> None:
+        """What nats-py calls; does not wait, so that nothing piles up behind it."""
+        self._on_message(_received(message))
+
+    def attach(self, subscription: NatsSubscription) -> None:
+        """Remembers the subscription that nats-py made."""
+        self._nats = subscription
+
+    @property
+    def sid(self) -> int:
+        return -1 if self._nats is None else self._nats._id
+
+    @property
+    def queued(self) -> int:
+        """Messages that nats-py has read and not yet handed over."""
+        return 0 if self._nats is None else self._nats.pending_msgs
+
+    async def close(self) -> None:
+        """Ends it; what is still on its way is discarded. May be called twice."""
+        subscription, self._nats = self._nats, None
+        self._link.forget(self)
+        if subscription is not None:
+            with contextlib.suppress(Exception):
+                await subscription.unsubscribe()
+
+
+class _Call:
+    """A request under way, or a collection of answers."""
+
+    def __init__(
+        self, subject: str, on_answer: Callable[[Message], None], on_error: Callable[[Exception], None]
+    ) -> None:
+        self.subject = subject
+        self.on_answer = on_answer
+        self.on_error = on_error
+
+
+class Link:
+    """The connection: sending, calling, listening. It lives inside the task group that it is given."""
+
+    def __init__(self, client: Client, tasks: TaskGroup, *, inbox_prefix: str) -> None:
+        self._nats = client
+        self._tasks = tasks
+        self._prefix = f"{inbox_prefix}.{secrets.token_hex(8)}"
+        self._calls: dict[str, _Call] = {}
+        self._made = 0
+        self._listeners: set[Listener] = set()
+        self._barriers: set[asyncio.Future[None]] = set()
+        self._errors: deque[Exception] = deque(maxlen=1_000)
+        self._wake = anyio.Event()
+        self._lost = anyio.Event()
+        self._seldom = Seldom()
+        self._opened = False
+        self._closing = False
+        self.closed = False
+        self.reconnects = 0
+        self.refused_publishes = 0
+        self.errors = 0
+        #: Called on the loop after each reconnect; must not wait or raise.
+        self.on_reconnect: set[Callable[[], None]] = set()
+
+    # -- what nats-py calls: enqueue, nothing else ---------------------------------------------------------------------------
+
+    def note_error(self, error: Exception) -> None:
+        """From `error_cb`. Raising there would end nats-py's read loop."""
+        self._errors.append(error)
+        self._wake.set()
+
+    def note_disconnected(self) -> None:
+        """From `disconnected_cb`: nothing that waited to be sent may be sent later (559 stale heartbeats came in one burst)."""
+        self._nats._pending.clear()
+        self._nats._pending_data_size = 0
+        for barrier in self._barriers:
+            if not barrier.done():
+                barrier.set_exception(NotConnected())
+
+    def note_reconnected(self) -> None:
+        """From `reconnected_cb`."""
+        self.reconnects += 1
+        for callback in tuple(self.on_reconnect):
+            callback()
+
+    def note_closed(self) -> None:
+        """From `closed_cb`: for good, whoever wanted it."""
+        self.closed = True
+        self._wake.set()
+
+    # -- state ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def connected(self) -> bool:
+        """`is_connected` of nats-py is true while draining as well; ours never drains that way."""
+        return not self.closed and not self._closing and self._nats.is_connected
+
+    async def wait_lost(self) -> None:
+        """Returns when the connection was closed for good without our asking."""
+        await self._lost.wait()
+
+    def statistics(self) -> dict[str, int]:
+        stats = self._nats.stats
+        return {
+            "received": stats["in_msgs"],
+            "received_bytes": stats["in_bytes"],
+            "sent": stats["out_msgs"],
+            "sent_bytes": stats["out_bytes"],
+            "reconnects": self.reconnects,
+            "calls": len(self._calls),
+            "listeners": len(self._listeners),
+            "errors": self.errors,
+            "refused_publishes": self.refused_publishes,
+            "unsent_bytes": self._nats.pending_data_size,
+        }
+
+    # -- life ----------------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Takes the connection into use. Raises `PermissionRefused` where even our own inbox is refused."""
+        self._tasks.start_soon(self._tend)
+        await self.listen(f"{self._prefix}.*", self._on_answer)
+        self._opened = True
+
+    async def close(self) -> None:
+        """Closes, within seconds whatever the server does."""
+        self._closing = True
+        self._fail_all(BusClosed())
+        with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True) as scope:
+            await self._nats.close()
+        if scope.cancelled_caught and self._nats._transport is not None:
+            self._nats._transport.close()  # type: ignore[no-untyped-call]
+        self.closed = True
+
+    async def unsubscribe_all(self) -> None:
+        """Takes no new messages, but keeps what the server has sent already: nats-py's own drain lost 19 requests in 20 restarts.
+
+        When it returns, everything that was sent to us before has been handed to its `on_message`.
+        """
+        kept = [listener for listener in self._listeners if not listener.subject.startswith(self._prefix)]
+        for listener in kept:
+            await self._nats._send_unsubscribe(listener.sid)
+        with contextlib.suppress(NotConnected, RequestTimeout):
+            await self.barrier()
+        while any(listener.queued for listener in kept):
+            await anyio.lowlevel.checkpoint()
+        for listener in kept:
+            await listener.close()
+
+    # -- sending -------------------------------------------------------------------------------------------------------------
+
+    async def send(
+        self, subject: str, data: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Sends once, header names as they are. Raises `NotConnected`, `BusClosed`, `TooLarge`, `BadInput`."""
+        self._check_size(subject, data, headers)
+        self._check_connected()
+        if self._nats.pending_data_size > _HIGH_WATER_BYTES:
+            await self._wait_for_room()
+        try:
+            await self._nats.publish(subject, data, reply=reply, headers=dict(headers) if headers else None)
+        except ConnectionClosedError:
+            raise BusClosed from None
+        except OutboundBufferLimitError:
+            raise NotConnected from None
+        except BadSubjectError:
+            raise BadInput("subject", subject, "tokens without blanks, joined by dots") from None
+
+    async def call(
+        self, subject: str, data: bytes, *, timeout_s: float, headers: Mapping[str, str] | None = None
+    ) -> Message:
+        """Sends and waits for the first answer."""
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        def on_answer(message: Message) -> None:
+            if not answer.done():
+                answer.set_result(message)
+
+        def on_error(error: Exception) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+
+        with anyio.move_on_after(timeout_s), self._expecting(subject, on_answer, on_error) as inbox:
+            await self.send(subject, data, reply=inbox, headers=headers)
+            message = await answer
+            if message.headers.get("status") == "503" and not message.data:
+                raise NoResponders(f"{subject}: nobody serves it at the moment")
+            return message
+        if answer.done() and not answer.cancelled():
+            answer.exception()
+        raise RequestTimeout(f"{subject}: no answer within {timeout_s:g} s")
+
+    async def collect(self, subject: str, data: bytes, *, wait_s: float) -> list[Message]:
+        """Sends once and collects the answers of `wait_s`; ends at once where nobody listens."""
+        answers: list[Message] = []
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_answer(message: Message) -> None:
+            if message.headers.get("status") != "503":
+                answers.append(message)
+            elif not ended.done():
+                ended.set_result(None)
+
+        def on_error(error: Exception) -> None:
+            if not ended.done():
+                ended.set_exception(error)
+
+        with anyio.move_on_after(wait_s), self._expecting(subject, on_answer, on_error) as inbox:
+            await self.send(subject, data, reply=inbox)
+            await ended
+        return answers
+
+    # -- listening -----------------------------------------------------------------------------------------------------------
+
+    def new_inbox(self) -> str:
+        """A subject of our own, not one that answers to calls arrive on."""
+        return f"{self._prefix}.{secrets.token_hex(4)}.in"
+
+    async def listen(
+        self, subject: str, on_message: Callable[[Message], None], *, queue: str = "", needed: bool = True
+    ) -> Listener:
+        """In force at the server when it returns. Raises `PermissionRefused`, `NotConnected`, `RequestTimeout`.
+
+        Where the server refuses it later, after a change of its permissions, a `needed` one ends the connection for good:
+        nats-py would go on with a subscription that looks alive and hears nothing.
+        """
+        self._check_connected()
+        listener = Listener(self, subject, queue, on_message)
+        try:
+            subscription = await self._nats.subscribe(
+                subject,
+                queue=queue,
+                cb=listener.deliver,
+                pending_msgs_limit=_BURST_MESSAGES,
+                pending_bytes_limit=_BURST_BYTES,
+            )
+        except BadSubjectError:
+            raise BadInput("subject", subject, "tokens without blanks, joined by dots") from None
+        except ConnectionClosedError:
+            raise BusClosed from None
+        listener.attach(subscription)
+        self._listeners.add(listener)
+        try:
+            await self.barrier()
+            self._take_errors()
+            if listener.refused:
+                raise PermissionRefused(f"the server refuses us to listen on {subject}")
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await listener.close()
+            raise
+        listener.in_force = True
+        listener.needed = needed
+        return listener
+
+    def forget(self, listener: Listener) -> None:
+        """A listener was closed."""
+        self._listeners.discard(listener)
+
+    async def barrier(self, timeout_s: float = _BARRIER_TIMEOUT_S) -> None:
+        """Returns when the server has processed everything sent before.
+
+        nats-py's `flush` writes its PING past the commands that still wait for the flusher: 15 of 500 requests right after
+        subscribe and flush found nobody. So the flusher comes first.
+        """
+        self._check_connected()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._barriers.add(done)
+        try:
+            with anyio.move_on_after(timeout_s):
+                await anyio.lowlevel.checkpoint()
+                while self._nats.pending_data_size > 0 and self.connected:  # noqa: ASYNC110 - as above
+                    await anyio.sleep(0.001)
+                self._check_connected()
+                self._tasks.start_soon(self._flush, done)
+                await done
+                return
+        finally:
+            self._barriers.discard(done)
+            if done.done() and not done.cancelled():
+                done.exception()
+        raise RequestTimeout(f"the server did not answer within {timeout_s:g} s")
+
+    async def _flush(self, done: asyncio.Future[None]) -> None:
+        # In a task of its own, since a caller may give up: the PONG that comes later would find a cancelled future, and nats-py's
+        # read loop would end on it.
+        error: Exception | None = None
+        try:
+            await self._nats.flush(_FLUSH_TIMEOUT_S)
+        except Exception:
+            error = NotConnected()
+        if not done.done():
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+    # -- inside --------------------------------------------------------------------------------------------------------------
+
+    def _check_connected(self) -> None:
+        if self.closed or self._closing:
+            raise BusClosed
+        if not self._nats.is_connected:
+            raise NotConnected
+
+    def _check_size(self, subject: str, data: bytes, headers: Mapping[str, str] | None) -> None:
+        # nats-py looks at the payload alone; with headers past the server's limit the connection is closed for good.
+        size = len(data)
+        if headers:
+            size += _HEADER_FRAME_BYTES
+            size += sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
+        limit = min(MAX_MESSAGE_BYTES, self._nats.max_payload)
+        if size > limit:
+            raise TooLarge(subject, size, limit)
+
+    async def _wait_for_room(self) -> None:
+        with anyio.move_on_after(_ROOM_TIMEOUT_S):
+            await anyio.lowlevel.checkpoint()
+            while self._nats.pending_data_size > _HIGH_WATER_BYTES:
+                await anyio.sleep(0.002)
+                self._check_connected()
+            return
+        raise NotConnected("the connection has taken nothing for a while; nothing was sent")
+
+    @contextlib.contextmanager
+    def _expecting(
+        self, subject: str, on_answer: Callable[[Message], None], on_error: Callable[[Exception], None]
+    ) -> Iterator[str]:
+        self._made += 1
+        token = f"{self._made:x}"
+        self._calls[token] = _Call(subject.lower(), on_answer, on_error)
+        try:
+            yield f"{self._prefix}.{token}"
+        finally:
+            del self._calls[token]
+
+    def _on_answer(self, message: Message) -> None:
+        call = self._calls.get(message.subject.rpartition(".")[2])
+        if call is not None:
+            call.on_answer(message)
+
+    def _fail_all(self, error: Exception) -> None:
+        for call in tuple(self._calls.values()):
+            call.on_error(error)
+        for barrier in self._barriers:
+            if not barrier.done():
+                barrier.set_exception(error)
+
+    async def _tend(self) -> None:
+        while True:
+            with anyio.move_on_after(_INSPECT_EVERY_S):
+                await self._wake.wait()
+            self._wake = anyio.Event()
+            self._take_errors()
+            if self.closed or self._closing:
+                break
+            await self._inspect()
+        if not self._closing:
+            logger().error("bus closed for good", error=str(self._nats.last_error or "no reason given"))
+            self._fail_all(BusClosed())
+            self._lost.set()
+
+    async def _inspect(self) -> None:
+        """Looks after nats-py's own tasks: it would notice a dead read loop after 15 s and a dead reconnect task never."""
+        client = self._nats
+        if client.is_closed:
+            self.note_closed()
+        elif client.is_connected and client._reading_task is not None and client._reading_task.done():
+            await client.force_reconnect()
+        elif client.is_reconnecting and client._reconnection_task is not None and client._reconnection_task.done():
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        with anyio.move_on_after(_CLOSE_TIMEOUT_S):
+            await self._nats.close()
+        self.closed = True
+        self._wake.set()
+
+    def _take_errors(self) -> None:
+        while self._errors:
+            error = self._errors.popleft()
+            self.errors += 1
+            try:
+                self._take_error(error)
+            except Exception:
+                # A defect here must not cost the connection.
+                self.errors += 1
+
+    def _take_error(self, error: Exception) -> None:
+        if isinstance(error, SlowConsumerError):
+            for listener in self._listeners:
+                listener.dropped += listener.sid == error.sid
+            return
+        text = str(error) or type(error).__name__
+        refused = _PERMISSION.search(text.lower())
+        if refused is not None:
+            self._take_refusal(refused["what"], refused["subject"])
+        elif "authorization" in text.lower() and self._opened:
+            # Reconnecting for ever with a credential that was withdrawn helps nobody; a new process says clearly what is wrong.
+            self._tasks.start_soon(self._give_up)
+        elif self._seldom.due(text):
+            logger().info("bus trouble", error=text)
+
+    def _take_refusal(self, what: str, subject: str) -> None:
+        # The server names the subject, nats-py writes it in lower case.
+        if what == "publish":
+            self.refused_publishes += 1
+            error = PermissionRefused(f"the server refuses us to publish on {subject}")
+            for call in tuple(self._calls.values()):
+                if call.subject == subject:
+                    call.on_error(error)
+            if self._seldom.due(f"publish {subject}"):
+                logger().error("publishing refused", subject=subject)
+            return
+        for listener in tuple(self._listeners):
+            if listener.subject.lower() != subject:
+                continue
+            listener.refused = True
+            if listener.in_force and listener.needed:
+                logger().error("subscription refused", subject=listener.subject)
+                self._tasks.start_soon(self._give_up)
+
+
+def _received(message: Msg) -> Message:
+    headers = {name.lower(): value for name, value in message.headers.items()} if message.headers else {}
+    return Message(subject=message.subject, data=message.data, headers=headers, reply_to=message.reply)
