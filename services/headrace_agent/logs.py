@@ -6,6 +6,7 @@ is told in `runner.job_log`; a reader may come at any moment of a rotation, and 
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import NamedTuple
 
@@ -16,11 +17,11 @@ from headrace.ids import operation_id
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.job_log import Stream, log_name
 
-__all__ = ["LARGEST_CHUNK_BYTES", "LogChunk", "Stream", "read_log"]
+__all__ = ["LARGEST_CHUNK_BYTES", "LogChunk", "Stream", "newest_attempt", "read_log"]
 
 LARGEST_CHUNK_BYTES = 1024 * 1024
-#: Rotations that may come between our looks at the files before we take what we have.
-_ATTEMPTS = 5
+#: Rotations that may come between our looks at the files before we give up.
+_ATTEMPTS = 100
 
 
 class LogChunk(msgspec.Struct, frozen=True):
@@ -53,16 +54,43 @@ def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: i
     """
     _check(job, stream)
     limit = max(0, min(limit, LARGEST_CHUNK_BYTES))
-    try:
-        logs = os.open(f"{folder}/{job.operation}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
+    logs = _open_folder(folder, job.operation)
+    if logs is None:
         return LogChunk(b"", max(0, offset), 0, 0, exists=False)
-    fds: list[int] = []
     try:
-        return _read(_parts(logs, log_name(job, stream), fds), offset, limit)
+        for _ in range(_ATTEMPTS):
+            fds: list[int] = []
+            try:
+                parts = _parts(logs, log_name(job, stream), fds)
+                if parts is not None:
+                    return _read(parts, offset, limit)
+            finally:
+                for fd in fds:
+                    os.close(fd)
     finally:
-        for fd in [logs, *fds]:
-            os.close(fd)
+        os.close(logs)
+    raise BlockingIOError(errno.EAGAIN, "the log is rotated faster than it can be read", f"{folder}/{job.operation}")
+
+
+def newest_attempt(folder: str, operation: str, index: int) -> int | None:
+    """The highest attempt at a job that has a log here; None: there is none. Raises `BadInput` for what is no id."""
+    _check(JobKey(operation_id(operation), index), "stdout")
+    logs = _open_folder(folder, operation)
+    if logs is None:
+        return None
+    try:
+        names = (name.split(".") for name in os.listdir(logs))
+        attempts = [int(name[1]) for name in names if len(name) == 3 and name[0] == str(index) and name[1].isdecimal()]
+    finally:
+        os.close(logs)
+    return max(attempts, default=None)
+
+
+def _open_folder(folder: str, operation: str) -> int | None:
+    try:
+        return os.open(f"{folder}/{operation}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
 
 
 def _check(job: JobKey, stream: str) -> None:
@@ -90,16 +118,16 @@ def _read(parts: list[_Part], offset: int, limit: int) -> LogChunk:
     return LogChunk(data, offset + len(data), size, rotated)
 
 
-def _parts(logs: int, name: str, fds: list[int]) -> list[_Part]:
-    """The files of the stream in order, each with the offset at which it begins; `fds` collects what is to be closed."""
-    older = newer = None
-    for _ in range(_ATTEMPTS):
-        older, newer = _open(logs, f"{name}.1", fds), _open(logs, name, fds)
-        inode, start = _place(logs, name, fds)
-        again = _open(logs, f"{name}.1", fds)
-        # A rotation in between shows in the older file: it is another one than it was.
-        if _inode(again) == _inode(older) and (newer is None or older is None or newer[1] != older[1]):
-            break
+def _parts(logs: int, name: str, fds: list[int]) -> list[_Part] | None:
+    """The files of the stream in order, each with the offset at which it begins; None: they changed under our eyes.
+
+    `fds` collects what is to be closed.
+    """
+    older, newer = _open(logs, f"{name}.1", fds), _open(logs, name, fds)
+    inode, start = _place(logs, name, fds)
+    # A rotation in between shows in the older file: it is another one than it was. Ours stays open, so its number is not given again.
+    if _inode(_open(logs, f"{name}.1", fds)) != _inode(older):
+        return None
     if newer is not None and inode == newer[1]:
         return [*_before(older, start), _Part(newer[0], start, newer[2])]
     # The runner stands (or was killed) between two steps of a rotation: the place still speaks of the file that is the older now.

@@ -5,6 +5,7 @@ Exit status: 0 everything ended, 1 it could not start, 2 the command line is wro
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import resource
@@ -19,6 +20,7 @@ from headrace_agent.runner.state_folder import StateInUse, claim
 
 
 def main(arguments: list[str]) -> int:
+    """The whole life of a runner; its exit status."""
     try:
         settings = parse(arguments)
     except BadInput as error:
@@ -44,10 +46,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _make_runner(settings: Settings) -> Runner:
-    try:
+    with contextlib.suppress(PermissionError):  # refused to one that leads a session already
         os.setsid()  # a terminal that goes away takes its session along, and the runner is to stay
-    except PermissionError:
-        pass  # it leads a session already
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # jobs inherit it: a core file would fill somebody's disk
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -6,6 +6,7 @@ Whoever sends something else, or is another user, is shown out and counted; the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -16,29 +17,28 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import operation_id
-from headrace.wire.heartbeat import JobEnd
 from headrace_agent.runner.frames import SOCKET_NAME, BadFrame, FrameReader, pack, unpack
 from headrace_agent.runner.json_log import JsonLog
-from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Hello, KeptJob, Picture, Run, ToAgent, ToRunner
+from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Hello, Run, ToAgent, ToRunner
 
-__all__ = ["AgentLink", "parts"]
+__all__ = ["AgentLink"]
 
 _READ_BYTES = 256 * 1024
 _MOST_GUESTS = 8
-_PART_BYTES = 1024 * 1024
 #: An agent that lets so much wait is stuck; it gets the whole picture when it comes back.
 _MOST_WAITING_BYTES = 64 * 1024 * 1024
 _CREDENTIALS = struct.Struct("3i")
 
 
 class _Connection:
-    __slots__ = ("outbox", "reader", "socket", "waiting_bytes")
+    __slots__ = ("mask", "outbox", "reader", "socket", "waiting_bytes")
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         self.reader = FrameReader(LARGEST_REQUEST_BYTES)
         self.outbox: deque[memoryview] = deque()
         self.waiting_bytes = 0
+        self.mask = select.EPOLLIN
 
 
 class AgentLink:
@@ -99,26 +99,20 @@ class AgentLink:
         if self._agent < 0:
             return
         connection = self._connections[self._agent]
-        if isinstance(message, Picture):
-            frames = [pack(part) for part in parts(message)]
-        else:
-            frames = [pack(message)]
-            if connection.waiting_bytes > _MOST_WAITING_BYTES:
-                self._close(self._agent, "it does not read")
-                return
-        for frame in frames:
-            connection.outbox.append(memoryview(frame))
-            connection.waiting_bytes += len(frame)
+        if connection.waiting_bytes > _MOST_WAITING_BYTES:
+            self._close(self._agent, "it does not read")
+            return
+        frame = pack(message)
+        connection.outbox.append(memoryview(frame))
+        connection.waiting_bytes += len(frame)
         self._flush(self._agent)
 
     def close(self) -> None:
         for fd in list(self._connections):
             self._close(fd, "")
         self._listener.close()
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(self._path)
-        except OSError:
-            pass
 
     def _accept(self) -> None:
         try:
@@ -140,6 +134,8 @@ class AgentLink:
         self._poll.register(connection, select.EPOLLIN)
 
     def _read(self, fd: int) -> None:
+        if fd in self._unread:  # it speaks faster than it is obeyed
+            return
         connection = self._connections[fd]
         try:
             data = connection.socket.recv(_READ_BYTES)
@@ -188,7 +184,10 @@ class AgentLink:
         except OSError as error:
             self._close(fd, str(error))
             return
-        self._poll.modify(fd, select.EPOLLIN | select.EPOLLOUT if outbox else select.EPOLLIN)
+        mask = select.EPOLLIN | select.EPOLLOUT if outbox else select.EPOLLIN
+        if mask != connection.mask:
+            connection.mask = mask
+            self._poll.modify(fd, mask)
 
     def _close(self, fd: int, why: str) -> None:
         connection = self._connections.pop(fd)
@@ -202,35 +201,10 @@ class AgentLink:
             self._log.info("connection_closed", why=why, garbage=self.garbage)
 
 
-def parts(picture: Picture) -> list[Picture]:
-    """The picture in frames of about a mebibyte, all but the last with `more`."""
-    found: list[Picture] = []
-    running: list[KeptJob] = []
-    ended: list[JobEnd] = []
-    size = 0
-    encoder = msgspec.msgpack.Encoder()
-    empty = msgspec.structs.replace(picture, running=[], ended=[], more=True)
-    items: list[KeptJob | JobEnd] = [*picture.running, *picture.ended]
-    for item in items:
-        length = len(encoder.encode(item))
-        if size and size + length > _PART_BYTES:
-            found.append(msgspec.structs.replace(empty, running=running, ended=ended))
-            running, ended, size = [], [], 0
-        size += length
-        if isinstance(item, KeptJob):
-            running.append(item)
-        else:
-            ended.append(item)
-    found.append(msgspec.structs.replace(picture, running=running, ended=ended))
-    return found
-
-
 def _listen(state: str) -> socket.socket:
     path = f"{state}/{SOCKET_NAME}"
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # of a runner that was killed: we hold the lock
-    except FileNotFoundError:
-        pass
     folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

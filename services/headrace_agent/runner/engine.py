@@ -7,7 +7,6 @@ never becomes due later; once everything is to end, nothing starts.
 
 from __future__ import annotations
 
-import enum
 import heapq
 import signal
 from typing import NamedTuple
@@ -16,24 +15,21 @@ import msgspec
 
 from headrace.ids import AllocationId
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
-from headrace_agent.runner.protocol import Ended, EndAll, Interrupt, KeptJob, Lease, Picture, Run, Started, ToAgent
+from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, KeptJob, Lease, Picture, Run, Started, ToAgent
+from headrace_agent.runner.states import Event, State, next_state
 
 __all__ = [
-    "TRANSITIONS",
     "About",
     "Drop",
     "Effect",
     "Engine",
-    "Event",
     "Exit",
     "JobExit",
     "Keep",
     "Launch",
     "Moment",
     "Signal",
-    "State",
     "Tell",
-    "next_state",
 ]
 
 NS_PER_MS = 1_000_000
@@ -42,51 +38,6 @@ OWN_TIMEOUT_MS = 5_000
 #: A process that is still there so long after SIGKILL gets another; when everything is to end, the runner goes without it.
 KILL_PATIENCE_MS = 10_000
 _REASON_CHARACTERS = 2_000
-
-
-class State(enum.Enum):
-    """Where a job stands."""
-
-    ABSENT = "absent"
-    STARTING = "starting"
-    RUNNING = "running"
-    #: SIGTERM was sent; a kill is due.
-    INTERRUPTED = "interrupted"
-    #: SIGKILL was sent.
-    KILLED = "killed"
-    #: Over, and not acknowledged yet.
-    ENDED = "ended"
-
-
-class Event(enum.Enum):
-    """What can happen to a job."""
-
-    RUN = "run"
-    STARTED = "started"
-    NOT_STARTED = "not_started"
-    INTERRUPT = "interrupt"
-    #: The kill of an interrupted job is due.
-    DEADLINE = "deadline"
-    EXITED = "exited"
-    ACKNOWLEDGE = "acknowledge"
-
-
-#: A pair that is missing leaves the state as it is.
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.ABSENT, Event.RUN): State.STARTING,
-    (State.STARTING, Event.STARTED): State.RUNNING,
-    (State.STARTING, Event.NOT_STARTED): State.ENDED,
-    (State.RUNNING, Event.INTERRUPT): State.INTERRUPTED,
-    (State.RUNNING, Event.EXITED): State.ENDED,
-    (State.INTERRUPTED, Event.DEADLINE): State.KILLED,
-    (State.INTERRUPTED, Event.EXITED): State.ENDED,
-    (State.KILLED, Event.EXITED): State.ENDED,
-    (State.ENDED, Event.ACKNOWLEDGE): State.ABSENT,
-}
-
-
-def next_state(state: State, event: Event) -> State:
-    return TRANSITIONS.get((state, event), state)
 
 
 class Moment(NamedTuple):

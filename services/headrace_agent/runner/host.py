@@ -104,7 +104,7 @@ class Processes(Protocol):
 
     def limit(self, pid: int, which: int, soft: int, hard: int) -> None: ...
     def children(self) -> list[int]:
-        """Children of the runner: main processes of jobs and what was orphaned below them."""
+        """Children of the runner: main processes of jobs and what was orphaned below them. Empty if orphans do not come to us."""
 
     def pids(self) -> list[int]: ...
     def stat(self, pid: int) -> tuple[int, int] | None:
@@ -138,11 +138,13 @@ class LinuxHost:
     def __init__(self) -> None:
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._children_file = f"/proc/self/task/{os.getpid()}/children"
+        self._is_reaper = False
 
     def become_reaper(self) -> bool:
         """Makes orphans below us our children, whatever they did to get away. False where the kernel refuses."""
         libc = ctypes.CDLL(None, use_errno=True)
-        return int(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0
+        self._is_reaper = libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        return self._is_reaper
 
     def now(self) -> Moment:
         return Moment(time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.time_ns() // NS_PER_MS)
@@ -260,6 +262,8 @@ class LinuxHost:
         resource.prlimit(pid, which, (soft, hard))
 
     def children(self) -> list[int]:
+        if not self._is_reaper:  # then children that we do not know are not ours to judge
+            return []
         try:
             with open(self._children_file, "rb") as file:
                 return [int(pid) for pid in file.read().split()]

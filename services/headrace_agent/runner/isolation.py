@@ -13,6 +13,7 @@ escape them, never the kill at the end.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 from typing import NamedTuple, Protocol
@@ -66,6 +67,8 @@ class Isolation(Protocol):
 
 
 class NoIsolation:
+    """Jobs are kept to nothing."""
+
     name = "none"
 
     def __init__(self, detail: str) -> None:
@@ -88,6 +91,8 @@ class NoIsolation:
 
 
 class RlimitIsolation(NoIsolation):
+    """Limits of single processes, by prlimit. Raises `CannotIsolate` where that is refused."""
+
     name = "rlimit"
 
     def __init__(self, host: Host, headroom_bytes: int, detail: str) -> None:
@@ -107,10 +112,8 @@ class RlimitIsolation(NoIsolation):
         bound = run.memory_bytes + self._headroom_bytes
         if self._most != resource.RLIM_INFINITY:
             bound = min(bound, self._most)
-        try:
+        with contextlib.suppress(ProcessLookupError):
             self._host.limit(pid, resource.RLIMIT_DATA, bound, bound)
-        except ProcessLookupError:
-            pass
 
 
 class Cgroup2:
@@ -139,10 +142,8 @@ class Cgroup2:
             self._write(f"{group}/cpu.max", f"{quota_us} {_CPU_PERIOD_US}")
 
     def confine(self, run: Run, pid: int) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             self._write(f"{self._group(run.job)}/cgroup.procs", str(pid))
-        except ProcessLookupError:
-            pass
 
     def kill(self, job: JobKey) -> None:
         self._write_if_there(f"{self._group(job)}/cgroup.kill", "1")
@@ -190,10 +191,8 @@ class Cgroup2:
         write_file(self._files, path, text.encode(), os.O_WRONLY)
 
     def _write_if_there(self, path: str, text: str) -> None:
-        try:
+        with contextlib.suppress(OSError):
             self._write(path, text)
-        except OSError:
-            pass
 
     def _table(self, path: str) -> dict[str, int]:
         try:

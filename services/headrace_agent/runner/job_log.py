@@ -7,6 +7,7 @@ which file (by inode) begins; whatever moment the runner is killed at, a reader 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Literal
 
@@ -43,7 +44,11 @@ def open_folder(files: Files, logs: str, operation: str) -> str:
     """Makes the folder of an operation's logs and returns its path. Raises `LogUnwritable`."""
     path = f"{logs}/{operation}"
     try:
-        files.make_folder(path)
+        try:
+            files.make_folder(path)
+        except FileNotFoundError:  # the logs folder could not be made when the runner started, or is gone since
+            files.make_folder(logs)
+            files.make_folder(path)
     except OSError as error:
         raise LogUnwritable(path, error) from None
     return path
@@ -116,7 +121,5 @@ class LogStream:
         self._files.rename(f"{place}.new", place)
 
     def _unlink(self, path: str) -> None:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self._files.unlink(path)
-        except FileNotFoundError:
-            pass

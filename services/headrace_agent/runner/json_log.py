@@ -21,6 +21,8 @@ _LINE_BYTES = 4096
 
 
 class JsonLog:
+    """Writes to `fd`, from `level` on."""
+
     def __init__(self, level: LogLevel = "info", fd: int = 2) -> None:
         self._fd = fd
         self._debug = level == "debug"

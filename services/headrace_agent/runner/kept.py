@@ -7,6 +7,7 @@ loses nothing that was written, and after a crash of the host no process of ours
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zlib
 
@@ -158,10 +159,8 @@ class KeptJobs:
 
     def _remove(self, path: str) -> None:
         # One that cannot be removed is reported again after a restart: harmless, since an end may be told twice.
-        try:
+        with contextlib.suppress(OSError):
             self._files.unlink(path)
-        except OSError:
-            pass
 
     def _read(self, path: str) -> list[Record]:
         try:

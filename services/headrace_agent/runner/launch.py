@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -61,29 +62,28 @@ class Launcher:
     def launch(self, run: Run) -> Launched:
         """Raises `NotStarted`; nothing of the job is left then."""
         _refuse_nonsense(run)
+        scratch = "" if run.working_directory else f"{self._settings.state}/scratch/{job_name(run.job)}"
+        try:
+            self._prepare(run, scratch)
+            return self._start(run, scratch)
+        except NotStarted:
+            self._isolation.remove(run.job)
+            if scratch:
+                with contextlib.suppress(OSError):
+                    self._host.remove_folder(scratch)
+            raise
+
+    def _prepare(self, run: Run, scratch: str) -> None:
         try:
             open_folder(self._host, self._settings.logs, run.job.operation)
-            scratch = self._make_scratch(run)
+            if scratch:
+                self._host.make_folder(scratch)
             self._kept.write_job(JobRecord(run.job, run.allocation, self.boot))
             self._isolation.prepare(run)
         except LogUnwritable as error:
             raise NotStarted(f"not started: {error}") from None
         except OSError as error:
-            raise NotStarted(f"not started: {error.filename}: {error.strerror}") from None
-        try:
-            return self._start(run, scratch)
-        except NotStarted:
-            self._isolation.remove(run.job)
-            if scratch:
-                self._host.remove_folder(scratch)
-            raise
-
-    def _make_scratch(self, run: Run) -> str:
-        if run.working_directory:
-            return ""
-        path = f"{self._settings.state}/scratch/{job_name(run.job)}"
-        self._host.make_folder(path)
-        return path
+            raise NotStarted(f"not started: {error.filename} cannot be written: {error.strerror}") from None
 
     def _start(self, run: Run, scratch: str) -> Launched:
         folder = scratch or run.working_directory
@@ -126,10 +126,9 @@ class Launcher:
         except OSError as error:
             failure = f"its limits could not be set: {error.filename or 'prlimit'}: {error.strerror}"
         stat = self._host.stat(pid)
-        try:
+        # Should it fail: the marker finds the process as well, and the end's file will say that the disk is full.
+        with contextlib.suppress(OSError):
             self._kept.write_process(run.job, ProcessRecord(pid, stat[1] if stat else 0, self._host.now().unix_ms))
-        except OSError:
-            pass  # the marker finds the process as well; the end's file will say that the disk is full
         return failure
 
 

@@ -6,6 +6,7 @@ was daemonised. The end is told only when nothing of the job lives (or after `RE
 
 from __future__ import annotations
 
+import contextlib
 import select
 import signal
 from collections.abc import Iterable
@@ -75,6 +76,8 @@ class ProcessTable:
         self._closing: list[_Process] = []
         #: Groups of the isolation that could not be removed yet.
         self._to_remove: list[JobKey] = []
+        #: Processes of nobody were killed and are still to be collected.
+        self._strays = False
         self._buffer = bytearray(_READ_BYTES)
         self._view = memoryview(self._buffer)
 
@@ -184,19 +187,23 @@ class ProcessTable:
         """Collects dead orphans and kills living ones whose job is closing or over. Answers the closing jobs that have such."""
         closing = {process.name: process for process in self._closing}
         sessions = {process.pid: process for process in self._closing}
-        live = {process.name for process in self._pids.values()}
-        found = set()
+        found: set[str] = set()
+        self._strays = False
         for pid in self._host.children():
             if pid in self._pids or self._host.reap(pid) is not None:
                 continue
             stat = self._host.stat(pid)
             session = stat[0] if stat is not None else 0
-            name = self._host.marker(pid)
+            if session in self._pids:
+                continue
+            name = self._host.marker(pid) if session not in sessions else ""
             owner = sessions.get(session) or closing.get(name)
             if owner is not None:
                 found.add(owner.name)
-            elif session in self._pids or name in live or (not name and self._pids):
+            elif name in {process.name for process in self._pids.values()} or (not name and self._pids):
                 continue  # a child of a job that runs, or one that hides: that goes with the last job
+            else:
+                self._strays = True
             self._host.signal(pid, signal.SIGKILL)
         return found
 
@@ -206,7 +213,8 @@ class ProcessTable:
 
     @property
     def untidy(self) -> bool:
-        return bool(self._to_remove)
+        """Whether `tidy` has something to do though nothing runs."""
+        return bool(self._to_remove) or self._strays
 
     def tidy(self) -> None:
         """Once a second: what could not be done at once."""
@@ -250,10 +258,8 @@ class ProcessTable:
         if not self._isolation.remove(job):
             self._to_remove.append(job)
         if process.scratch:
-            try:
+            with contextlib.suppress(OSError):  # the next runner finds it
                 self._removal.take(process.scratch)
-            except OSError:
-                pass  # the next runner finds it
         reaped = process.reaped
         assert reaped is not None
         stderr = list(process.streams.values())[1]

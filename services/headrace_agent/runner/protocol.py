@@ -20,8 +20,8 @@ __all__ = [
     "LARGEST_ANSWER_BYTES",
     "LARGEST_REQUEST_BYTES",
     "Acknowledge",
-    "Ended",
     "EndAll",
+    "Ended",
     "Hello",
     "Interrupt",
     "KeptJob",
@@ -36,8 +36,8 @@ __all__ = [
 
 #: Of one frame to the runner; a longer one closes the connection.
 LARGEST_REQUEST_BYTES = 4 * 1024 * 1024
-#: Of one frame to the agent: a running job carries its `Run`, so there must be room beside the largest of these.
-LARGEST_ANSWER_BYTES = 8 * 1024 * 1024
+#: Of one frame to the agent. A picture is always one frame: half of one would look as if jobs were gone.
+LARGEST_ANSWER_BYTES = 1024 * 1024 * 1024
 
 
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -123,10 +123,7 @@ class KeptJob(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True, tag="picture"):
-    """Everything the runner has: what runs and which ends are not acknowledged.
-
-    A large one comes in several frames, one directly after the other: the picture is complete with the first that has no `more`.
-    """
+    """Everything the runner has: what runs and which ends are not acknowledged."""
 
     running: list[KeptJob]
     ended: list[JobEnd]
@@ -136,8 +133,6 @@ class Picture(msgspec.Struct, frozen=True, tag="picture"):
     pid: int
     #: What is wrong at the moment (ends that cannot be written, files that could not be read); empty: nothing.
     trouble: str = ""
-    #: Another part of this picture follows.
-    more: bool = False
 
 
 ToAgent = Started | Ended | Picture

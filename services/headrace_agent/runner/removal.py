@@ -5,6 +5,8 @@ What is to go is first renamed into a trash folder, which costs nothing and free
 
 from __future__ import annotations
 
+import contextlib
+
 from headrace_agent.runner.host import Files
 
 __all__ = ["Removal"]
@@ -70,7 +72,5 @@ class Removal:
 
     def _remove(self, folder: str) -> None:
         self._folders.pop()
-        try:
+        with contextlib.suppress(OSError):
             self._files.remove_folder(folder)
-        except OSError:
-            pass

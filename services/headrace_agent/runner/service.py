@@ -6,6 +6,7 @@ is the longest of them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -35,7 +36,7 @@ from headrace_agent.runner.kept import KeptJobs
 from headrace_agent.runner.launch import Launcher, NotStarted
 from headrace_agent.runner.leftovers import end_leftovers, lost
 from headrace_agent.runner.processes import ProcessTable
-from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, Lease, Run, Started, ToRunner
+from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, Lease, Run, ToRunner
 from headrace_agent.runner.removal import Removal
 from headrace_agent.runner.settings import Settings
 
@@ -62,8 +63,7 @@ class Runner:
         self._log = log
         self._poll = select.epoll()
         state = settings.state
-        for folder in (settings.logs, f"{state}/scratch"):
-            host.make_folder(folder)
+        host.make_folder(f"{state}/scratch")
         self._kept = KeptJobs(host, state)
         self._removal = Removal(host, f"{state}/trash")
         self._isolation = choose_isolation(host, settings.isolation, settings.cgroup, settings.memory_headroom_bytes)
@@ -75,7 +75,7 @@ class Runner:
         self._tick_ns = 0
         self._terminations = 0
         self._recover(launcher.boot)
-        self._jobs.retention.survey(host, settings.logs)
+        self._survey_logs()
         self._signals = self._listen_to_signals()
         self._link = AgentLink(state, self._poll, log)
         log.info("runner_started", isolation=self._isolation.name, detail=self._isolation.detail, pid=os.getpid())
@@ -96,7 +96,7 @@ class Runner:
         due_ns = self._engine.next_wake_ns()
         if due_ns is not None and due_ns <= now.boottime_ns:
             self._settle(self._jobs.jobs())
-            self._perform(self._engine.on_time(now))
+            self._perform(self._engine.on_time(self._host.now()))
         self._look()
         self._make_room()
         self._removal.step()
@@ -132,10 +132,19 @@ class Runner:
             )
             self._log.info("files_spoiled", count=len(kept.spoiled), names=names)
         for entry in self._host.entries(f"{state}/scratch"):
-            if entry.is_folder:
+            with contextlib.suppress(OSError):
                 self._removal.take(f"{state}/scratch/{entry.name}")
         self._engine.on_recovered(ends)
         self._log.info("recovered", ends=len(kept.ends), lost=len(kept.leftovers), processes_killed=killed)
+
+    def _survey_logs(self) -> None:
+        """A logs folder that cannot be used fails the jobs, each with the reason, and not the runner."""
+        try:
+            self._host.make_folder(self._settings.logs)
+            self._jobs.retention.survey(self._host, self._settings.logs)
+        except OSError as error:
+            self._notes.append(f"the logs folder {self._settings.logs} cannot be used: {error.strerror}")
+            self._log.info("logs_unusable", folder=self._settings.logs, why=error.strerror)
 
     def _listen_to_signals(self) -> socket.socket:
         ours, theirs = socket.socketpair()
