@@ -58,6 +58,7 @@ class GroupAppender:
         encode: Callable[[list[bytes]], bytes],
         term_of: Callable[[bytes], int],
         last: int,
+        on_durable: Callable[[list[bytes], int], None] | None = None,
         append_timeout_s: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,6 +66,8 @@ class GroupAppender:
         self._encode = encode
         self._term_of = term_of
         self._last = last
+        self._on_durable = on_durable
+        self._waiting_events = 0
         self._append_timeout_s = append_timeout_s
         self._clock = clock
         self._queue: deque[_Waiting] = deque()
@@ -86,7 +89,7 @@ class GroupAppender:
     @property
     def waiting(self) -> int:
         """Events that are not known to be in the log."""
-        return sum(len(item.events) for item in (*self._sent, *self._queue))
+        return self._waiting_events
 
     def oldest_waiting_s(self, now_s: float) -> float:
         """How long the oldest of them has waited, seconds by the clock given at the start; 0 when nothing waits."""
@@ -122,6 +125,7 @@ class GroupAppender:
             return self._last
         items = [_Waiting(part, self._clock()) for part in _split(events)]
         self._queue.extend(items)
+        self._waiting_events += len(events)
         self._wake.set()
         for item in items:
             await item.done.wait()
@@ -162,8 +166,12 @@ class GroupAppender:
         self._last = sequence
         self.entries += 1
         sent, self._sent = self._sent, []
+        events = [event for item in sent for event in item.events]
+        self.events += len(events)
+        self._waiting_events -= len(events)
+        if self._on_durable is not None:
+            self._on_durable(events, sequence)
         for item in sent:
-            self.events += len(item.events)
             item.sequence = sequence
             item.done.set()
 

@@ -23,7 +23,7 @@ from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
 from headrace.wire.log import Event, LogBatch, Published
 from headrace.wire.parts import Applied, SnapshotReader
-from headrace.wire.refusals import Refusal, Refused
+from headrace.wire.refusals import Refused, decode_answer
 from headrace.wire.snapshots import WholeRequest
 
 __all__ = ["OperationsFeed", "OperationsReader", "SnapshotFeed"]
@@ -33,6 +33,8 @@ Frame = TypeVar("Frame", bound=msgspec.Struct)
 
 _ASK_TIMEOUT_S = 2.0
 _RETRY_S = 0.2
+#: Spreads retries of many readers; decides nothing.
+_jitter = random.Random()
 
 
 class OperationsReader(Protocol):
@@ -95,7 +97,7 @@ class OperationsFeed:
                     await self._reader.on_events(batch.events, entry.sequence)
             except (BusError, BadMessage) as error:
                 logger().warning("log cannot be read", error=str(error))
-                await anyio.sleep(_RETRY_S * (1 + random.random()))  # noqa: S311 - spreads retries, decides nothing
+                await anyio.sleep(_RETRY_S * (1 + _jitter.random()))
 
     async def _take_whole(self) -> None:
         while True:
@@ -103,7 +105,7 @@ class OperationsFeed:
                 operations, sequence = await self._ask_whole()
             except (BusError, BadMessage, Refused) as error:
                 logger().info("operations not known yet", error=str(error))
-                await anyio.sleep(_RETRY_S * (1 + random.random()))
+                await anyio.sleep(_RETRY_S * (1 + _jitter.random()))
                 continue
             self.wholes += 1
             self.sequence = sequence
@@ -117,7 +119,7 @@ class OperationsFeed:
         while True:
             request = WholeOperationsRequest(tree=self._tree, after=after)
             data = await self._bus.request(subjects.OPERATIONS_WHOLE, encode(request), timeout_s=_ASK_TIMEOUT_S)
-            answer: Any = decode(data, WholeOperations | Refusal)  # type: ignore[arg-type]
+            answer = decode_answer(data, WholeOperations)
             if not isinstance(answer, WholeOperations):
                 raise Refused(answer)
             sequence = answer.sequence if sequence is None else sequence
@@ -185,7 +187,7 @@ class SnapshotFeed(Generic[Item, Frame]):
 
     async def _keep_whole(self) -> None:
         while True:
-            with anyio.move_on_after(self._silence_s * (1 + random.random() / 2)):
+            with anyio.move_on_after(self._silence_s * (1 + _jitter.random() / 2)):
                 await self._missing.wait()
             if not self.reader.needs_whole and self.age_s() < self._silence_s:
                 continue
@@ -195,7 +197,7 @@ class SnapshotFeed(Generic[Item, Frame]):
             except (BusError, BadMessage) as error:
                 logger().debug("snapshot not there yet", subject=self._whole_subject, error=str(error))
             if self.reader.needs_whole:
-                await anyio.sleep(_RETRY_S * (1 + random.random()))
+                await anyio.sleep(_RETRY_S * (1 + _jitter.random()))
                 self._missing.set()
 
     async def _ask(self) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, TreeName
-from headrace.resources import ZERO, Resources
+from headrace.resources import Resources
 from headrace.wire.version import Counter, Term
 
 __all__ = [

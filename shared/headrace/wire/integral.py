@@ -10,10 +10,10 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import PoolName, TreeName
-from headrace.resources import ZERO, Resources
+from headrace.resources import Resources
 from headrace.wire.version import Counter, Version
 
-__all__ = ["Advance", "Advanced", "GetVolumes", "PoolFlow", "PoolVolume", "Volume"]
+__all__ = ["Advance", "AdvanceGap", "Advanced", "GetVolumes", "PoolFlow", "PoolVolume", "Volume"]
 
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
@@ -33,7 +33,10 @@ class PoolFlow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Advance(msgspec.Struct, frozen=True):
-    """Let `dt_us` pass for all volumes of the tree. Pools that are not named lose their volume."""
+    """Let `dt_us` pass for all volumes of the tree. Pools that are not named lose their volume.
+
+    A chain begins with `previous` at `NEVER` and no time passed; so does every term of the sender.
+    """
 
     tree: TreeName
     version: Version
@@ -71,6 +74,19 @@ class Advanced(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     tree: TreeName
     version: Version
     pools: list[PoolVolume]
+
+
+class AdvanceGap(msgspec.Struct, frozen=True, tag_field="refusal", tag="advance_gap"):
+    """Refused: the advance follows one that was not applied here, or is older than what is remembered."""
+
+    tree: TreeName
+    #: The newest that was applied and saved.
+    have: Version
+    #: What the refused advance says that it follows.
+    previous: Version
+
+    def text(self) -> str:
+        return f"the advance follows {self.previous}; the volumes of {self.tree} are of {self.have}"
 
 
 class GetVolumes(msgspec.Struct, frozen=True):

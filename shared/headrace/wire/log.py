@@ -21,8 +21,8 @@ __all__ = [
     "BlockDrawn",
     "Event",
     "JobsEnded",
-    "LoggedEnd",
     "LogBatch",
+    "LoggedEnd",
     "OperationStarted",
     "OperationStateChanged",
     "OperationSuspended",
@@ -45,6 +45,7 @@ class StateCause(enum.StrEnum):
     ABORTED_BY_USER = "aborted_by_user"
     RELEASED = "released"
     TREE_REMOVED = "tree_removed"
+    COMPLETED_BY_USER = "completed_by_user"
 
 
 class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated
 
 import msgspec
@@ -10,7 +11,17 @@ from headrace.ids import NodeName, TreeName
 from headrace.resources import ZERO, Resources
 from headrace.wire.version import Counter
 
-__all__ = ["Enrol", "Enrolled", "JobPlace", "ListNodes", "NodeList", "NodeRecord", "NodeView", "OperationPlaces", "WhereRequest"]
+__all__ = [
+    "Enrol",
+    "Enrolled",
+    "JobPlace",
+    "ListNodes",
+    "NodeList",
+    "NodeRecord",
+    "NodeView",
+    "OperationPlaces",
+    "WhereRequest",
+]
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
@@ -100,3 +111,31 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
     in_doubt_jobs: Counter
     #: Every reason that holds, the heaviest first, each with its figures.
     reasons: list[str]
+
+
+class StopMode(enum.StrEnum):
+    """What becomes of the jobs of an agent that stops, from the gentlest to the most urgent."""
+
+    #: They run on to their end, then the agent ends.
+    WAIT = "wait"
+    #: They run on at the runner, under the lease they have; the next agent on this host adopts them.
+    LEAVE = "leave"
+    #: They are interrupted and get their timeout; they count as aborted, and others run in their place later.
+    INTERRUPT = "interrupt"
+    #: They are killed at once, and nothing is waited for.
+    KILL = "kill"
+
+
+class StopNode(msgspec.Struct, frozen=True):
+    """service → agent, on its `stop` command: take no new jobs and end. A more urgent one may follow."""
+
+    node: NodeName
+    mode: StopMode = StopMode.INTERRUPT
+
+
+class StoppedNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Understood: no new job starts; the agent ends as soon as its jobs allow."""
+
+    node: NodeName
+    mode: StopMode
+    running_jobs: Counter

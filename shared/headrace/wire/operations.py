@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
-from headrace.wire.heartbeat import JobEnd, JobResult, JobSpec, JobSlot
+from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot, JobSpec
 from headrace.wire.version import Counter
 
 __all__ = [
@@ -66,7 +66,9 @@ class OperationSpec(msgspec.Struct, frozen=True):
     """What a person asks for."""
 
     pool: PoolName
-    argv: Annotated[list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(min_length=1, max_length=10_000)]
+    argv: Annotated[
+        list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(min_length=1, max_length=10_000)
+    ]
     job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 1
     #: Of each job.
     resources: Resources = Resources(user_slots=1, cpu=100)
@@ -74,8 +76,8 @@ class OperationSpec(msgspec.Struct, frozen=True):
     working_directory: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     title: Annotated[str, msgspec.Meta(max_length=256)] = ""
     weight: Annotated[float, msgspec.Meta(ge=1e-8, le=1e8)] = 1.0
-    #: Failures of jobs that are borne before the operation fails; each failed job is tried again meanwhile.
-    max_failed_job_count: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_JOB_COUNT)] = 10
+    #: The operation fails when this many runs of its jobs have failed; until then each failed job runs again.
+    max_failed_job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 10
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
     interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0

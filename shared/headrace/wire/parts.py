@@ -53,7 +53,12 @@ class SnapshotPublisher(Generic[Item, Frame]):
     """The publishing side: holds the newest version whole. `part_type` is `SharePart` or `UsagePart`, `key` names an item."""
 
     def __init__(
-        self, part_type: Callable[..., msgspec.Struct], tree: TreeName, term: Term, frame: Frame, key: Callable[[Item], str]
+        self,
+        part_type: Callable[..., msgspec.Struct],
+        tree: TreeName,
+        term: Term,
+        frame: Frame,
+        key: Callable[[Item], str],
     ) -> None:
         self._part_type = part_type
         self._tree = tree
@@ -203,5 +208,3 @@ class SnapshotReader(Generic[Item, Frame]):
     def _forget_oldest(self) -> None:
         while len(self._gathering) > _MOST_AHEAD:
             del self._gathering[min(self._gathering)]
-
-

@@ -5,9 +5,12 @@ An answer on the wire is either the answer's own Struct or one of these, told ap
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import msgspec
 
 from headrace.errors import HeadraceError
+from headrace.wire.codec import decode
 from headrace.wire.version import Term
 
 __all__ = [
@@ -16,13 +19,16 @@ __all__ = [
     "Exists",
     "NotAllowed",
     "NotFound",
-    "NotRecorded",
     "NotReady",
+    "NotRecorded",
     "Refusal",
     "Refused",
     "StaleTerm",
     "WrongState",
+    "decode_answer",
 ]
+
+Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 
 class _Refusal(msgspec.Struct, frozen=True, tag_field="refusal"):
@@ -131,9 +137,7 @@ class StaleTerm(_Refusal, frozen=True, tag="stale_term"):
         return f"term {self.got} of {self.role} is over; term {self.known} is known"
 
 
-Refusal = (
-    BadRequest | NotFound | Exists | WrongState | Busy | NotRecorded | NotReady | NotAllowed | StaleTerm
-)
+Refusal = BadRequest | NotFound | Exists | WrongState | Busy | NotRecorded | NotReady | NotAllowed | StaleTerm
 
 
 class Refused(HeadraceError):
@@ -142,3 +146,10 @@ class Refused(HeadraceError):
     def __init__(self, refusal: Refusal) -> None:
         self.refusal = refusal
         super().__init__(refusal.text())
+
+
+def decode_answer(data: bytes, kind: type[Answer]) -> Answer | Refusal:
+    """Reads what a service answered: a `kind`, or the refusal. Raises `BadMessage` for anything else."""
+    either: Any = kind | Refusal
+    answer: Answer | Refusal = decode(data, either)
+    return answer

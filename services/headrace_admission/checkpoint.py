@@ -1,0 +1,93 @@
+"""Checkpoints: the engine's state in the bucket, so that a start reads the log's end and not the whole log.
+
+A checkpoint is cut while nothing is in flight, so it covers the log up to its sequence exactly. Its pages are written first, then
+the head that names them, then the pages of the one before are removed: whatever is interrupted, some whole checkpoint stands.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headrace.bus import KeyValue
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
+from headrace_admission.operation import Operation, OperationRecord
+
+__all__ = ["Checkpoint", "cut", "load", "save"]
+
+_HEAD: Final = "head"
+_PAGE_BYTES: Final = 300 * 1024
+
+
+class _Head(msgspec.Struct, frozen=True):
+    sequence: int
+    term: int
+    pages: int
+
+
+class _Page(msgspec.Struct, frozen=True):
+    operations: list[OperationRecord]
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The operations as of a sequence, in pages ready to be written."""
+
+    sequence: int
+    pages: list[bytes]
+
+
+def cut(operations: list[Operation], sequence: int) -> Checkpoint:
+    """The state at this moment, encoded. An operation too large for a page of its own is split off into one."""
+    pages: list[bytes] = []
+    waiting: list[OperationRecord] = []
+    size = 0
+    for operation in operations:
+        record = operation.to_record()
+        length = len(msgspec.msgpack.encode(record))
+        if waiting and size + length > _PAGE_BYTES:
+            pages.append(msgspec.msgpack.encode(_Page(waiting)))
+            waiting, size = [], 0
+        waiting.append(record)
+        size += length
+    if waiting:
+        pages.append(msgspec.msgpack.encode(_Page(waiting)))
+    return Checkpoint(sequence, pages)
+
+
+async def save(bucket: KeyValue, checkpoint: Checkpoint, term: int) -> None:
+    """Writes it. Raises `BusError`; the one before stands then."""
+    before = await bucket.entries()
+    for number, page in enumerate(checkpoint.pages):
+        for piece, start in enumerate(range(0, len(page), LARGEST_MESSAGE_BYTES)):
+            key = f"page.{term}.{checkpoint.sequence}.{number}.{piece}"
+            await bucket.put(key, page[start : start + LARGEST_MESSAGE_BYTES])
+    head = _Head(sequence=checkpoint.sequence, term=term, pages=len(checkpoint.pages))
+    await bucket.put(_HEAD, msgspec.msgpack.encode(head))
+    for key in before:
+        if key != _HEAD and not key.startswith(f"page.{term}.{checkpoint.sequence}."):
+            await bucket.delete(key)
+
+
+async def load(bucket: KeyValue) -> tuple[list[OperationRecord], int]:
+    """The operations of the newest whole checkpoint and the sequence it covers; nothing and 0 where there is none.
+
+    Raises `BadMessage` when a page is missing or damaged: then the log alone may not tell everything.
+    """
+    entries = await bucket.entries()
+    if _HEAD not in entries:
+        return [], 0
+    head = msgspec.msgpack.decode(entries[_HEAD].value, type=_Head)
+    operations: list[OperationRecord] = []
+    for number in range(head.pages):
+        prefix = f"page.{head.term}.{head.sequence}.{number}."
+        pieces = sorted((key for key in entries if key.startswith(prefix)), key=lambda key: int(key.rpartition(".")[2]))
+        data = b"".join(entries[key].value for key in pieces)
+        operations += _read_page(data)
+    return operations, head.sequence
+
+
+def _read_page(data: bytes) -> list[OperationRecord]:
+    if len(data) <= LARGEST_MESSAGE_BYTES:
+        return decode(data, _Page).operations
+    return msgspec.msgpack.decode(data, type=_Page).operations

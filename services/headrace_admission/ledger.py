@@ -1,0 +1,194 @@
+"""The ledger of one operation's jobs: which may be out, which are done, which attempt counts.
+
+Invariants (`check`): done and ended jobs lie below `block`; an index past its first attempt is not done unless that attempt was;
+counts add up. Memory is a few bytes a job below `block`, so a million jobs take megabytes, not gigabytes.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.operations import JobRow
+
+__all__ = ["KEPT_FAILURES", "Ledger", "LedgerRecord", "Verdict"]
+
+#: Last failures of an operation kept in full.
+KEPT_FAILURES: Final = 10
+
+_RESULT_CODE: Final = {JobResult.COMPLETED: 1, JobResult.FAILED: 2, JobResult.ABORTED: 3, JobResult.LOST: 4}
+_CODE_RESULT: Final = {code: result for result, code in _RESULT_CODE.items()}
+
+
+class Verdict(enum.Enum):
+    """What a reported end means to the ledger."""
+
+    #: New: it is to be recorded.
+    NEW = "new"
+    #: Recorded before, or of an attempt that was given up: nothing changes.
+    KNOWN = "known"
+    #: Of a job that was never out: nothing changes, and something is wrong with the sender.
+    NEVER_OUT = "never_out"
+
+
+class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
+    """The ledger as a checkpoint keeps it."""
+
+    block: int
+    block_term: int
+    done: bytes
+    attempts: dict[int, int]
+    results: bytes
+    nodes: bytes
+    node_names: list[str]
+    exit_codes: dict[int, int]
+    counts: dict[JobResult, int]
+    failures: list[JobEnd]
+
+
+class Ledger:
+    """Jobs of one operation."""
+
+    def __init__(self, job_count: int) -> None:
+        self.job_count = job_count
+        #: Indexes below may be out, drawn by the allocator of this term or an earlier one.
+        self.block = 0
+        self.block_term = 0
+        self.done_count = 0
+        #: Newest attempt of each index that is past its first.
+        self.attempts: dict[int, int] = {}
+        #: How many runs ended in each way.
+        self.counts: dict[JobResult, int] = dict.fromkeys(JobResult, 0)
+        self.failures: list[JobEnd] = []
+        self._done = bytearray()
+        self._results = bytearray()
+        self._nodes: array[int] = array("H")
+        self._node_names: list[str] = [""]
+        self._node_numbers: dict[str, int] = {"": 0}
+        self._exit_codes: dict[int, int] = {}
+
+    @property
+    def all_done(self) -> bool:
+        return self.done_count == self.job_count
+
+    def is_done(self, index: int) -> bool:
+        return index < self.block and bool(self._done[index >> 3] >> (index & 7) & 1)
+
+    def done_bits(self) -> bytes:
+        """One bit per index below `block`, lowest first in each byte."""
+        return bytes(self._done)
+
+    def draw(self, below: int, term: int) -> None:
+        """Lets every index under `below` out. A lower border than before changes nothing."""
+        below = min(below, self.job_count)
+        if below > self.block:
+            more = below - self.block
+            self.block = below
+            self._done.extend(bytes((below + 7) // 8 - len(self._done)))
+            self._results.extend(bytes(more))
+            self._nodes.frombytes(bytes(more * self._nodes.itemsize))
+        self.block_term = max(self.block_term, term)
+
+    def judge(self, end: JobEnd) -> Verdict:
+        """What an end that was reported means."""
+        current = self.attempts.get(end.index, 1)
+        if end.index >= self.block or end.attempt > current:
+            return Verdict.NEVER_OUT
+        return Verdict.KNOWN if end.attempt < current or self.is_done(end.index) else Verdict.NEW
+
+    def record(self, end: JobEnd, node: str, retry: JobSlot | None) -> None:
+        """Books a new end: a completed job is done for good, another runs again when `retry` names its next attempt."""
+        index = end.index
+        self.counts[end.result] += 1
+        self._results[index] = _RESULT_CODE[end.result]
+        self._nodes[index] = self._number(node)
+        if end.exit_code:
+            self._exit_codes[index] = end.exit_code
+        else:
+            self._exit_codes.pop(index, None)
+        if end.result is JobResult.COMPLETED:
+            self._done[index >> 3] |= 1 << (index & 7)
+            self.done_count += 1
+        if end.result is JobResult.FAILED:
+            self.failures = [*self.failures[1 - KEPT_FAILURES :], end]
+        if retry is not None:
+            self.attempts[index] = retry.attempt
+
+    def rows(self, first: int, limit: int) -> list[JobRow]:
+        """Jobs from index `first` on: the newest ended attempt of each, or the attempt that is out or will be."""
+        return list(self._rows(first, min(first + limit, self.job_count)))
+
+    def attempt_slots(self) -> list[JobSlot]:
+        """Indexes past their first attempt, with the attempt that counts."""
+        return [JobSlot(index, attempt) for index, attempt in sorted(self.attempts.items())]
+
+    def to_record(self) -> LedgerRecord:
+        return LedgerRecord(
+            block=self.block,
+            block_term=self.block_term,
+            done=bytes(self._done),
+            attempts=dict(self.attempts),
+            results=bytes(self._results),
+            nodes=self._nodes.tobytes(),
+            node_names=list(self._node_names),
+            exit_codes=dict(self._exit_codes),
+            counts=dict(self.counts),
+            failures=list(self.failures),
+        )
+
+    @classmethod
+    def from_record(cls, job_count: int, record: LedgerRecord) -> Ledger:
+        ledger = cls(job_count)
+        ledger.draw(record.block, record.block_term)
+        ledger._done[:] = record.done
+        ledger._results[:] = record.results
+        ledger._nodes = array("H")
+        ledger._nodes.frombytes(record.nodes)
+        ledger._node_names = list(record.node_names)
+        ledger._node_numbers = {name: number for number, name in enumerate(ledger._node_names)}
+        ledger._exit_codes = dict(record.exit_codes)
+        ledger.attempts = dict(record.attempts)
+        ledger.counts = {result: record.counts.get(result, 0) for result in JobResult}
+        ledger.failures = list(record.failures)
+        ledger.done_count = sum(byte.bit_count() for byte in ledger._done)
+        return ledger
+
+    def check(self) -> list[str]:
+        """Broken invariants, in words; empty when all hold."""
+        broken = []
+        if self.done_count != sum(byte.bit_count() for byte in self._done):
+            broken.append(f"done_count {self.done_count} differs from the bits set")
+        if self.done_count != self.counts[JobResult.COMPLETED]:
+            broken.append(f"{self.done_count} jobs done, {self.counts[JobResult.COMPLETED]} completions counted")
+        if self.block > self.job_count:
+            broken.append(f"block {self.block} beyond the {self.job_count} jobs")
+        broken += [
+            f"attempt {attempt} of index {i} beyond block" for i, attempt in self.attempts.items() if i >= self.block
+        ]
+        return broken
+
+    def _rows(self, first: int, end: int) -> Iterator[JobRow]:
+        for index in range(first, end):
+            attempt = self.attempts.get(index, 1)
+            code = self._results[index] if index < self.block else 0
+            if code == 0:
+                yield JobRow(JobSlot(index, attempt), None, "")
+                continue
+            result = _CODE_RESULT[code]
+            ended = attempt if self.is_done(index) or attempt == 1 else attempt - 1
+            exit_code = 0 if result is JobResult.COMPLETED else self._exit_codes.get(index)
+            yield JobRow(JobSlot(index, ended), result, self._node_names[self._nodes[index]], exit_code)
+
+    def _number(self, node: str) -> int:
+        number = self._node_numbers.get(node)
+        if number is None:
+            if len(self._node_names) > 65_535:
+                return 0
+            number = self._node_numbers[node] = len(self._node_names)
+            self._node_names.append(node)
+        return number

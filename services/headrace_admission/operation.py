@@ -1,0 +1,116 @@
+"""One operation in admission's memory: its spec, its state, its ledger."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.ids import OperationId
+from headrace.wire.heartbeat import JobResult
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.operations import OperationSpec, OperationState, OperationView
+from headrace_admission.ledger import Ledger, LedgerRecord
+
+__all__ = ["Operation", "OperationRecord"]
+
+
+class OperationRecord(msgspec.Struct, frozen=True):
+    """An operation as a checkpoint keeps it."""
+
+    operation: OperationId
+    user: str
+    spec: OperationSpec
+    state: OperationState
+    suspended: bool
+    ephemeral_pool: bool
+    started_at_ms: int
+    ended_at_ms: int
+    reason: str
+    ledger: LedgerRecord
+    sequence: int
+
+
+class Operation:
+    """Changed only by `AdmissionEngine.apply`."""
+
+    def __init__(
+        self, operation: OperationId, user: str, spec: OperationSpec, state: OperationState, started_at_ms: int
+    ) -> None:
+        self.id = operation
+        self.user = user
+        self.spec = spec
+        self.state = state
+        self.started_at_ms = started_at_ms
+        self.ended_at_ms = 0
+        self.suspended = False
+        self.ephemeral_pool = False
+        self.reason = ""
+        self.ledger = Ledger(spec.job_count)
+        #: Sequence of the log's entry that changed it last; 0 while that is not known yet.
+        self.sequence = 0
+
+    def view(self, *, short: bool = False) -> OperationView:
+        """For people; `short` leaves out what lists do not show."""
+        counts = self.ledger.counts
+        spec = self.spec
+        if short:
+            spec = msgspec.structs.replace(spec, argv=spec.argv[:1], environment={}, working_directory="")
+        return OperationView(
+            operation=self.id,
+            user=self.user,
+            spec=spec,
+            state=self.state,
+            suspended=self.suspended,
+            ephemeral_pool=self.ephemeral_pool,
+            started_at_ms=self.started_at_ms,
+            ended_at_ms=self.ended_at_ms,
+            completed_jobs=counts[JobResult.COMPLETED],
+            failed_jobs=counts[JobResult.FAILED],
+            aborted_jobs=counts[JobResult.ABORTED],
+            lost_jobs=counts[JobResult.LOST],
+            open_jobs=self.spec.job_count - counts[JobResult.COMPLETED],
+            reason=self.reason,
+            last_failures=[] if short else self.ledger.failures[-3:],
+            sequence=self.sequence,
+        )
+
+    def live(self) -> LiveOperation:
+        """For the allocator and fair_share."""
+        return LiveOperation(
+            operation=self.id,
+            user=self.user,
+            spec=self.spec,
+            state=self.state,
+            suspended=self.suspended,
+            ephemeral_pool=self.ephemeral_pool,
+            started_at_ms=self.started_at_ms,
+            block=self.ledger.block,
+            block_term=self.ledger.block_term,
+            done=self.ledger.done_bits(),
+            attempts=self.ledger.attempt_slots(),
+        )
+
+    def to_record(self) -> OperationRecord:
+        return OperationRecord(
+            operation=self.id,
+            user=self.user,
+            spec=self.spec,
+            state=self.state,
+            suspended=self.suspended,
+            ephemeral_pool=self.ephemeral_pool,
+            started_at_ms=self.started_at_ms,
+            ended_at_ms=self.ended_at_ms,
+            reason=self.reason,
+            ledger=self.ledger.to_record(),
+            sequence=self.sequence,
+        )
+
+    @classmethod
+    def from_record(cls, record: OperationRecord) -> Operation:
+        made = cls(record.operation, record.user, record.spec, record.state, record.started_at_ms)
+        made.ended_at_ms = record.ended_at_ms
+        made.suspended = record.suspended
+        made.ephemeral_pool = record.ephemeral_pool
+        made.reason = record.reason
+        made.ledger = Ledger.from_record(record.spec.job_count, record.ledger)
+        made.sequence = record.sequence
+        return made

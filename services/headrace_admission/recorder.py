@@ -1,0 +1,127 @@
+"""Events on their way to the log, and out of it to everybody.
+
+One append is in flight; what is decided meanwhile travels in the next entry. An entry is published only when it is durable, in
+order, once by this process; a reader that misses one reads it from the stream.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import anyio
+import msgspec
+
+from headrace.bus import Bus, BusError, GroupAppender, Log
+from headrace.ids import TreeName
+from headrace.obs.logging import logger
+from headrace.wire import subjects
+from headrace.wire.codec import MessageTooLarge, encode
+from headrace.wire.log import Event, Published
+
+__all__ = ["Recorder", "encode_batch", "term_of"]
+
+_event_encoder = msgspec.msgpack.Encoder()
+
+
+class _RawBatch(msgspec.Struct, frozen=True):
+    """A `LogBatch` whose events are encoded already."""
+
+    term: int
+    events: list[msgspec.Raw]
+    writer: str
+    number: int
+
+
+class _TermOnly(msgspec.Struct, frozen=True):
+    term: int
+
+
+def term_of(data: bytes) -> int:
+    """The term of an entry of the log."""
+    return msgspec.msgpack.decode(data, type=_TermOnly).term
+
+
+def encode_batch(term: int, events: list[bytes], writer: str, number: int) -> bytes:
+    """An entry of the log from encoded events."""
+    return msgspec.msgpack.encode(_RawBatch(term, [msgspec.Raw(event) for event in events], writer, number))
+
+
+class Recorder:
+    """The single appender of one term."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        log: Log,
+        tree: TreeName,
+        *,
+        term: int,
+        last: int,
+        writer: str,
+        on_durable: Callable[[list[Event], int], None],
+    ) -> None:
+        self._bus = bus
+        self._tree = tree
+        self._term = term
+        self._writer = writer
+        self._on_durable = on_durable
+        self._number = 0
+        #: Events that are not durable, in the order of the decisions.
+        self._waiting: deque[Event] = deque()
+        self._decided = 0
+        self._durable_count = 0
+        self._progress = anyio.Event()
+        #: Durable and to be published.
+        self._to_publish: deque[Published] = deque()
+        self._publish_wanted = anyio.Event()
+        #: Sequence of the last entry that is durable.
+        self.sequence = last
+        self.appender = GroupAppender(log, encode=self._encode, term_of=term_of, last=last, on_durable=self._durable)
+
+    async def record(self, events: list[Event]) -> int:
+        """Returns the sequence when the events are durable. To be called without a pause after they were decided, so that the
+        log has them in the order of the decisions. Cancelling the wait takes nothing back."""
+        encoded = [_event_encoder.encode(event) for event in events]
+        self._waiting.extend(events)
+        self._decided += len(events)
+        return await self.appender.append_many(encoded)
+
+    async def flush(self) -> None:
+        """Returns when everything that was decided before is durable."""
+        target = self._decided
+        while self._durable_count < target:
+            await self._progress.wait()
+
+    async def publish(self) -> None:
+        """Publishes what became durable, until cancelled."""
+        while True:
+            while self._to_publish:
+                await self._send(self._to_publish.popleft())
+            self._publish_wanted = anyio.Event()
+            await self._publish_wanted.wait()
+
+    async def tell_position(self) -> None:
+        """Publishes how far the log is, with no events."""
+        await self._send(Published(self._tree, self._term, self.sequence, self.sequence))
+
+    def _encode(self, events: list[bytes]) -> bytes:
+        self._number += 1
+        return encode_batch(self._term, events, self._writer, self._number)
+
+    def _durable(self, encoded: list[bytes], sequence: int) -> None:
+        events = [self._waiting.popleft() for _ in encoded]
+        self.sequence = sequence
+        self._durable_count += len(events)
+        progress, self._progress = self._progress, anyio.Event()
+        progress.set()
+        self._on_durable(events, sequence)
+        self._to_publish.append(Published(self._tree, self._term, sequence, sequence - 1, events))
+        self._publish_wanted.set()
+
+    async def _send(self, published: Published) -> None:
+        try:
+            await self._bus.publish(subjects.EVENTS, encode(published))
+        except (BusError, MessageTooLarge) as error:
+            # A reader sees by the next position that it misses something, and reads it from the stream.
+            logger().info("events not published", sequence=published.sequence, error=str(error))

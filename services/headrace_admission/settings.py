@@ -1,0 +1,27 @@
+"""Settings of admission."""
+
+from __future__ import annotations
+
+from headrace.runtime.settings import CommonSettings
+
+__all__ = ["AdmissionSettings"]
+
+
+class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
+    """Starts operations, keeps the ledger of their jobs, enrols nodes."""
+
+    #: How many finished operations are remembered; the oldest are forgotten first.
+    keep_finished: int = 10_000
+    #: Entries of the log that are kept behind a checkpoint, as history.
+    keep_entries: int = 100_000
+    #: A checkpoint is written after this many events, and when the service stops.
+    checkpoint_events: int = 20_000
+    #: A request whose event is not durable by then is answered «not recorded; the same id may be retried».
+    answer_deadline_ms: int = 2_000
+    #: More requests waiting for the log than this, or the oldest for longer: busy, nothing was done.
+    most_waiting: int = 10_000
+    longest_waiting_ms: int = 2_000
+    #: How long a request that names a revision of the pool configuration waits for it.
+    revision_wait_ms: int = 2_000
+    #: How often the log's position is told, so that a reader that missed the last entry notices.
+    tell_period_ms: int = 1_000

@@ -1,0 +1,50 @@
+"""The life of an operation as a table. What is not in the table cannot happen."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.wire.log import StateCause
+from headrace.wire.operations import FINAL_STATES, OperationState
+
+__all__ = ["TRANSITIONS", "after", "is_ending", "is_final"]
+
+_S = OperationState
+_C = StateCause
+
+#: (state, what happened) → next state.
+TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
+    (_S.STARTING, _C.ADMITTED): _S.RUNNING,
+    (_S.STARTING, _C.WAITING): _S.PENDING,
+    (_S.PENDING, _C.ADMITTED): _S.RUNNING,
+    (_S.PENDING, _C.ABORTED_BY_USER): _S.ABORTING,
+    (_S.PENDING, _C.TREE_REMOVED): _S.ABORTING,
+    (_S.RUNNING, _C.JOBS_DONE): _S.COMPLETED,
+    (_S.RUNNING, _C.COMPLETED_BY_USER): _S.COMPLETING,
+    (_S.RUNNING, _C.TOO_MANY_FAILURES): _S.FAILING,
+    (_S.RUNNING, _C.ABORTED_BY_USER): _S.ABORTING,
+    (_S.RUNNING, _C.TREE_REMOVED): _S.ABORTING,
+    # What is ending is over once no node holds an allocation of it.
+    (_S.COMPLETING, _C.RELEASED): _S.COMPLETED,
+    (_S.FAILING, _C.RELEASED): _S.FAILED,
+    (_S.ABORTING, _C.RELEASED): _S.ABORTED,
+    # The last jobs may end well while the others are being ended.
+    (_S.COMPLETING, _C.JOBS_DONE): _S.COMPLETED,
+    (_S.COMPLETING, _C.ABORTED_BY_USER): _S.ABORTING,
+    (_S.FAILING, _C.ABORTED_BY_USER): _S.ABORTING,
+}
+
+
+def after(state: OperationState, cause: StateCause) -> OperationState | None:
+    """The state that follows, or None where `cause` means nothing in `state`."""
+    return TRANSITIONS.get((state, cause))
+
+
+def is_final(state: OperationState) -> bool:
+    """True for a state that nothing follows."""
+    return state in FINAL_STATES
+
+
+def is_ending(state: OperationState) -> bool:
+    """True while running jobs are being ended: no job of the operation starts or is retried any more."""
+    return state in (OperationState.COMPLETING, OperationState.FAILING, OperationState.ABORTING)

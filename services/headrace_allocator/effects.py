@@ -1,0 +1,51 @@
+"""What the allocator's engine asks its shell to do; performed in the order given."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.ids import NodeName, OperationId
+from headrace.wire.heartbeat import Orders
+from headrace.wire.ledger import ReportedEnd
+
+__all__ = ["Answer", "Draw", "Effect", "NudgeNode", "Release", "Report", "StepDown"]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to the heartbeat at hand."""
+
+    orders: Orders
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Tell the ledger, until it confirms; then call `on_recorded`."""
+
+    ends: list[ReportedEnd]
+
+
+class Draw(msgspec.Struct, frozen=True):
+    """Ask the ledger for indexes; then call `on_drawn`."""
+
+    operation: OperationId
+    below: int
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Tell the ledger, until it confirms, that no node holds anything of these."""
+
+    operations: list[OperationId]
+
+
+class NudgeNode(msgspec.Struct, frozen=True):
+    """Ask a node for a heartbeat now."""
+
+    node: NodeName
+
+
+class StepDown(msgspec.Struct, frozen=True):
+    """Somebody allocates with a higher term: this process ends."""
+
+    term: int
+
+
+Effect = Answer | Report | Draw | Release | NudgeNode | StepDown
