@@ -14,6 +14,7 @@ from nats.aio.client import Client, Server
 
 from headrace.bus.nats_link import Link
 from headrace.bus.protocol import CredentialRefused, NotConnected, ServerTooOld
+from headrace.bus.trouble import CredentialLost, understand
 from headrace.errors import BadInput
 
 __all__ = ["Credential", "open_client"]
@@ -76,7 +77,7 @@ class _Hooks:
                 self.link.note_error(error)
                 return
             self.trouble = str(error) or type(error).__name__
-            if "authorization" in self.trouble.lower() and self.attempt is not None:
+            if isinstance(understand(error), CredentialLost) and self.attempt is not None:
                 self.refusal = self.trouble
                 self.attempt.cancel()
 

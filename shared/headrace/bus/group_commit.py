@@ -13,7 +13,16 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from headrace.bus.protocol import AppendRefused, AppendUnknown, BusClosed, BusError, Log, LogEntry, TooLarge
+from headrace.bus.protocol import (
+    AppendRefused,
+    AppendUnknown,
+    BusClosed,
+    BusError,
+    Log,
+    LogEntry,
+    PermissionRefused,
+    TooLarge,
+)
 from headrace.bus.seldom import Seldom
 from headrace.obs.logging import logger
 
@@ -46,9 +55,10 @@ class _Waiting:
 class GroupAppender:
     """The single writer of a log. `run` does the work; `append` waits for it.
 
-    `encode` makes one entry of some events and puts the writer's term in; two writers must never make equal entries. `term_of`
-    reads the term of an entry, for messages to people only. `last` is the sequence after which this writer begins, the end of what
-    it has read. No failure makes it give up: callers watch `waiting` and `oldest_waiting_s` and refuse new work in time.
+    `encode` makes one entry of some events and puts the writer's term in; two writers must never make equal entries. It is called
+    once for each entry, in the order of the log. `term_of` reads the term of an entry; it and `term`, our own, only serve to say
+    who took over. `last` is the sequence after which this writer begins, the end of what it has read. No failure makes it give up:
+    callers watch `waiting` and `oldest_waiting_s` and refuse new work in time.
     """
 
     def __init__(
@@ -71,6 +81,7 @@ class GroupAppender:
         self._append_timeout_s = append_timeout_s
         self._clock = clock
         self._queue: deque[_Waiting] = deque()
+        self._waiting = 0
         self._sent: list[_Waiting] = []
         self._wake = anyio.Event()
         self._end: BusError | None = None
@@ -125,6 +136,7 @@ class GroupAppender:
             return self._last
         items = [_Waiting(part, self._clock()) for part in _split(events)]
         self._queue.extend(items)
+        self._waiting += len(events)
         self._waiting_events += len(events)
         self._wake.set()
         for item in items:
@@ -132,6 +144,15 @@ class GroupAppender:
             if item.error is not None:
                 raise item.error
         return items[-1].sequence
+
+    async def flush(self) -> None:
+        """Returns when everything appended so far is durable. Raises as `append` does."""
+        newest = self._queue[-1] if self._queue else self._sent[-1] if self._sent else None
+        if newest is None:
+            return
+        await newest.done.wait()
+        if newest.error is not None:
+            raise newest.error
 
     async def run(self) -> None:
         """Appends until cancelled. Raises `Deposed`, or `BusClosed` when the bus is gone for good."""
@@ -154,6 +175,7 @@ class GroupAppender:
                 item.done.set()
             self._sent = []
             self._queue.clear()
+            self._waiting = 0
 
     def _take_group(self) -> None:
         size_bytes = 0
@@ -188,7 +210,7 @@ class GroupAppender:
                     if await self._is_in_log(entry):
                         return self._last + 1
                     break
-                except (BusClosed, Deposed):
+                except (BusClosed, Deposed, PermissionRefused):
                     raise
                 except BusError as error:
                     self._report("log cannot be read", error)

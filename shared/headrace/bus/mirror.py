@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import anyio
 
-from headrace.bus.jetstream import Delivered, JetStream, StreamInfo, Watch
+from headrace.bus.jetstream import STREAM_NOT_FOUND, Delivered, JetStream, JetStreamRefused, StreamInfo, Watch
 from headrace.bus.protocol import BusClosed, BusError, Entry
 from headrace.bus.seldom import Seldom
 from headrace.obs.logging import logger
@@ -83,23 +83,15 @@ class BucketMirror:
     async def refresh(self) -> None:
         """Reads the bucket now, by a new watch that takes the place of the old one."""
         async with self._reading:
-            info = await self._jetstream.existing(self._stream)
-            watch = Watch(self._jetstream, self._stream)
             try:
-                await watch.open(f"{self._key_subject()}>")
-                first = await watch.first()
-            except BaseException:
-                with anyio.CancelScope(shield=True):
-                    await watch.close()
+                await self._read_whole()
+            except JetStreamRefused as refusal:
+                if refusal.err_code == STREAM_NOT_FOUND and self._created and not self._regressed:
+                    self._regressed = True
+                    logger().error("bucket is gone", stream=self._stream, known=self._revision)
                 raise
-            old, self._watch = self._watch, watch
-            watch.on_arrival = self._rouse
-            self.wholes += 1
-            self._take_whole(info, first)
-            self._rouse()
-            if old is not None:
-                with anyio.CancelScope(shield=True):
-                    await old.close()
+            finally:
+                self._rouse()
 
     async def wait_for(self, revision: int, *, timeout_s: float) -> bool:
         """Waits until `revision` is reached, and has the bucket looked at meanwhile; False when it was not in time."""
@@ -145,11 +137,29 @@ class BucketMirror:
         if watch is not None:
             await watch.close()
 
+    async def _read_whole(self) -> None:
+        info = await self._jetstream.existing(self._stream)
+        watch = Watch(self._jetstream, self._stream)
+        try:
+            await watch.open(f"$KV.{self._stream.removeprefix('KV_')}.>")
+            first = await watch.first()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await watch.close()
+            raise
+        old, self._watch = self._watch, watch
+        watch.on_arrival = self._rouse
+        self.wholes += 1
+        self._take_whole(info, first)
+        if old is not None:
+            with anyio.CancelScope(shield=True):
+                await old.close()
+
     async def _look(self, *, whole: bool) -> None:
         try:
-            info = await self._jetstream.existing(self._stream)
+            info = await self._jetstream.stream(self._stream)
             self._take_updates()
-            behind = info.state.last_seq != self._revision or info.created != self._created
+            behind = info is None or info.state.last_seq != self._revision or info.created != self._created
             if whole or behind or self._watch is None or self._watch.broken:
                 await self.refresh()
         except BusClosed:
@@ -160,7 +170,8 @@ class BucketMirror:
                 logger().info("bucket cannot be read", stream=self._stream, error=str(error))
 
     def _take_updates(self) -> None:
-        if self._watch is None:
+        # While the whole is read the old watch must not run ahead of it; the new one delivers the same again.
+        if self._watch is None or self._reading.locked():
             return
         changed: set[str] = set()
         for item in self._watch.take():
@@ -228,6 +239,3 @@ class BucketMirror:
     def _rouse(self) -> None:
         self._wake.set()
         self._wake = anyio.Event()
-
-    def _key_subject(self) -> str:
-        return f"$KV.{self._stream.removeprefix('KV_')}."

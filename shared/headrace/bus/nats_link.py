@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
-from nats.errors import BadSubjectError, ConnectionClosedError, OutboundBufferLimitError, SlowConsumerError
+from nats.errors import BadHeaderError, BadSubjectError, ConnectionClosedError, OutboundBufferLimitError
 
+from headrace.bus.calls import Calls
+from headrace.bus.nats_listener import Listener
 from headrace.bus.protocol import (
     MAX_MESSAGE_BYTES,
     BusClosed,
+    BusError,
     Message,
     NoResponders,
     NotConnected,
@@ -30,16 +32,15 @@ from headrace.bus.protocol import (
     TooLarge,
 )
 from headrace.bus.seldom import Seldom
+from headrace.bus.trouble import CredentialLost, Overflow, Refusal, understand
 from headrace.errors import BadInput
 from headrace.obs.logging import logger
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from nats.aio.client import Client
-    from nats.aio.msg import Msg
-    from nats.aio.subscription import Subscription as NatsSubscription
 
-__all__ = ["Link", "Listener"]
+__all__ = ["Link"]
 
 #: nats-py's own queue per subscription: only a burst within one turn of the loop waits there; the limits that matter are ours.
 _BURST_MESSAGES = 65_536
@@ -55,61 +56,6 @@ _INSPECT_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
 _HEADER_FRAME_BYTES = len("NATS/1.0\r\n\r\n")
 
-_PERMISSION = re.compile(r'permissions violation for (?P<what>publish|subscription)[^"]*"(?P<subject>[^"]*)"')
-
-
-class Listener:
-    """A subscription of the connection. `on_message` is called on the loop, must not raise and cannot wait."""
-
-    def __init__(self, link: Link, subject: str, queue: str, on_message: Callable[[Message], None]) -> None:
-        self.subject = subject
-        self.queue = queue
-        self.refused = False
-        self.in_force = False
-        #: Whether losing it makes the whole connection useless.
-        self.needed = True
-        #: Dropped by nats-py, because one turn of the loop brought more than it queues.
-        self.dropped = 0
-        self._link = link
-        self._on_message = on_message
-        self._nats: NatsSubscription | None = None
-
-    async def deliver(self, message: Msg) -> None:
-        """What nats-py calls; does not wait, so that nothing piles up behind it."""
-        self._on_message(_received(message))
-
-    def attach(self, subscription: NatsSubscription) -> None:
-        """Remembers the subscription that nats-py made."""
-        self._nats = subscription
-
-    @property
-    def sid(self) -> int:
-        return -1 if self._nats is None else self._nats._id
-
-    @property
-    def queued(self) -> int:
-        """Messages that nats-py has read and not yet handed over."""
-        return 0 if self._nats is None else self._nats.pending_msgs
-
-    async def close(self) -> None:
-        """Ends it; what is still on its way is discarded. May be called twice."""
-        subscription, self._nats = self._nats, None
-        self._link.forget(self)
-        if subscription is not None:
-            with contextlib.suppress(Exception):
-                await subscription.unsubscribe()
-
-
-class _Call:
-    """A request under way, or a collection of answers."""
-
-    def __init__(
-        self, subject: str, on_answer: Callable[[Message], None], on_error: Callable[[Exception], None]
-    ) -> None:
-        self.subject = subject
-        self.on_answer = on_answer
-        self.on_error = on_error
-
 
 class Link:
     """The connection: sending, calling, listening. It lives inside the task group that it is given."""
@@ -118,24 +64,21 @@ class Link:
         self._nats = client
         self._tasks = tasks
         self._prefix = f"{inbox_prefix}.{secrets.token_hex(8)}"
-        self._calls: dict[str, _Call] = {}
-        self._made = 0
+        self._calls = Calls(self._prefix)
         self._listeners: set[Listener] = set()
         self._barriers: set[asyncio.Future[None]] = set()
         self._errors: deque[Exception] = deque(maxlen=1_000)
         self._wake = anyio.Event()
         self._lost = anyio.Event()
         self._seldom = Seldom()
-        self._opened = False
         self._closing = False
+        self._reason = ""
         self.closed = False
         self.reconnects = 0
         self.refused_publishes = 0
         self.errors = 0
         #: Called on the loop after each reconnect; must not wait or raise.
         self.on_reconnect: set[Callable[[], None]] = set()
-
-    # -- what nats-py calls: enqueue, nothing else ---------------------------------------------------------------------------
 
     def note_error(self, error: Exception) -> None:
         """From `error_cb`. Raising there would end nats-py's read loop."""
@@ -161,8 +104,6 @@ class Link:
         self.closed = True
         self._wake.set()
 
-    # -- state ---------------------------------------------------------------------------------------------------------------
-
     @property
     def connected(self) -> bool:
         """`is_connected` of nats-py is true while draining as well; ours never drains that way."""
@@ -183,17 +124,15 @@ class Link:
             "calls": len(self._calls),
             "listeners": len(self._listeners),
             "errors": self.errors,
+            "overflowed": sum(listener.dropped for listener in self._listeners),
             "refused_publishes": self.refused_publishes,
             "unsent_bytes": self._nats.pending_data_size,
         }
 
-    # -- life ----------------------------------------------------------------------------------------------------------------
-
     async def start(self) -> None:
         """Takes the connection into use. Raises `PermissionRefused` where even our own inbox is refused."""
         self._tasks.start_soon(self._tend)
-        await self.listen(f"{self._prefix}.*", self._on_answer)
-        self._opened = True
+        await self.listen(f"{self._prefix}.*", self._calls.on_answer)
 
     async def close(self) -> None:
         """Closes, within seconds whatever the server does."""
@@ -220,8 +159,6 @@ class Link:
         for listener in kept:
             await listener.close()
 
-    # -- sending -------------------------------------------------------------------------------------------------------------
-
     async def send(
         self, subject: str, data: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
@@ -236,6 +173,8 @@ class Link:
             raise BusClosed from None
         except OutboundBufferLimitError:
             raise NotConnected from None
+        except BadHeaderError as error:
+            raise BadInput("header", str(error), "a name of visible characters") from None
         except BadSubjectError:
             raise BadInput("subject", subject, "tokens without blanks, joined by dots") from None
 
@@ -249,11 +188,11 @@ class Link:
             if not answer.done():
                 answer.set_result(message)
 
-        def on_error(error: Exception) -> None:
+        def on_error(error: BusError) -> None:
             if not answer.done():
                 answer.set_exception(error)
 
-        with anyio.move_on_after(timeout_s), self._expecting(subject, on_answer, on_error) as inbox:
+        with anyio.move_on_after(timeout_s), self._calls.expecting(subject, on_answer, on_error) as inbox:
             await self.send(subject, data, reply=inbox, headers=headers)
             message = await answer
             if message.headers.get("status") == "503" and not message.data:
@@ -274,16 +213,14 @@ class Link:
             elif not ended.done():
                 ended.set_result(None)
 
-        def on_error(error: Exception) -> None:
+        def on_error(error: BusError) -> None:
             if not ended.done():
                 ended.set_exception(error)
 
-        with anyio.move_on_after(wait_s), self._expecting(subject, on_answer, on_error) as inbox:
+        with anyio.move_on_after(wait_s), self._calls.expecting(subject, on_answer, on_error) as inbox:
             await self.send(subject, data, reply=inbox)
             await ended
         return answers
-
-    # -- listening -----------------------------------------------------------------------------------------------------------
 
     def new_inbox(self) -> str:
         """A subject of our own, not one that answers to calls arrive on."""
@@ -298,7 +235,7 @@ class Link:
         nats-py would go on with a subscription that looks alive and hears nothing.
         """
         self._check_connected()
-        listener = Listener(self, subject, queue, on_message)
+        listener = Listener(subject, on_message, self._listeners.discard, needed=needed)
         try:
             subscription = await self._nats.subscribe(
                 subject,
@@ -323,12 +260,7 @@ class Link:
                 await listener.close()
             raise
         listener.in_force = True
-        listener.needed = needed
         return listener
-
-    def forget(self, listener: Listener) -> None:
-        """A listener was closed."""
-        self._listeners.discard(listener)
 
     async def barrier(self, timeout_s: float = _BARRIER_TIMEOUT_S) -> None:
         """Returns when the server has processed everything sent before.
@@ -368,8 +300,6 @@ class Link:
             else:
                 done.set_exception(error)
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
-
     def _check_connected(self) -> None:
         if self.closed or self._closing:
             raise BusClosed
@@ -395,58 +325,41 @@ class Link:
             return
         raise NotConnected("the connection has taken nothing for a while; nothing was sent")
 
-    @contextlib.contextmanager
-    def _expecting(
-        self, subject: str, on_answer: Callable[[Message], None], on_error: Callable[[Exception], None]
-    ) -> Iterator[str]:
-        self._made += 1
-        token = f"{self._made:x}"
-        self._calls[token] = _Call(subject.lower(), on_answer, on_error)
-        try:
-            yield f"{self._prefix}.{token}"
-        finally:
-            del self._calls[token]
-
-    def _on_answer(self, message: Message) -> None:
-        call = self._calls.get(message.subject.rpartition(".")[2])
-        if call is not None:
-            call.on_answer(message)
-
-    def _fail_all(self, error: Exception) -> None:
-        for call in tuple(self._calls.values()):
-            call.on_error(error)
+    def _fail_all(self, error: BusError) -> None:
+        self._calls.fail(error)
         for barrier in self._barriers:
             if not barrier.done():
                 barrier.set_exception(error)
 
     async def _tend(self) -> None:
-        while True:
+        while not (self.closed or self._closing):
             with anyio.move_on_after(_INSPECT_EVERY_S):
                 await self._wake.wait()
             self._wake = anyio.Event()
             self._take_errors()
-            if self.closed or self._closing:
-                break
             await self._inspect()
         if not self._closing:
-            logger().error("bus closed for good", error=str(self._nats.last_error or "no reason given"))
+            logger().error("bus closed for good", reason=self._reason or str(self._nats.last_error))
             self._fail_all(BusClosed())
             self._lost.set()
 
     async def _inspect(self) -> None:
-        """Looks after nats-py's own tasks: it would notice a dead read loop after 15 s and a dead reconnect task never."""
+        """Looks after nats-py's own tasks: it would notice a dead read loop after 15 s, and a dead reconnect task never."""
         client = self._nats
-        if client.is_closed:
-            self.note_closed()
+        if self._reason:
+            with anyio.move_on_after(_CLOSE_TIMEOUT_S):
+                await client.close()
+            self.closed = True
+        elif client.is_closed:
+            self.closed = True
         elif client.is_connected and client._reading_task is not None and client._reading_task.done():
             await client.force_reconnect()
         elif client.is_reconnecting and client._reconnection_task is not None and client._reconnection_task.done():
-            await self._give_up()
+            self._give_up("the client has stopped reconnecting")
 
-    async def _give_up(self) -> None:
-        with anyio.move_on_after(_CLOSE_TIMEOUT_S):
-            await self._nats.close()
-        self.closed = True
+    def _give_up(self, reason: str) -> None:
+        """Has the connection closed for good, by `_tend`."""
+        self._reason = self._reason or reason
         self._wake.set()
 
     def _take_errors(self) -> None:
@@ -460,40 +373,28 @@ class Link:
                 self.errors += 1
 
     def _take_error(self, error: Exception) -> None:
-        if isinstance(error, SlowConsumerError):
-            for listener in self._listeners:
-                listener.dropped += listener.sid == error.sid
-            return
-        text = str(error) or type(error).__name__
-        refused = _PERMISSION.search(text.lower())
-        if refused is not None:
-            self._take_refusal(refused["what"], refused["subject"])
-        elif "authorization" in text.lower() and self._opened:
-            # Reconnecting for ever with a credential that was withdrawn helps nobody; a new process says clearly what is wrong.
-            self._tasks.start_soon(self._give_up)
-        elif self._seldom.due(text):
-            logger().info("bus trouble", error=text)
+        match understand(error):
+            case Overflow(sid):
+                for listener in self._listeners:
+                    listener.dropped += listener.sid == sid
+            case Refusal(publish=True, subject=subject):
+                self.refused_publishes += 1
+                self._calls.refuse(subject, PermissionRefused(f"the server refuses us to publish on {subject}"))
+                if self._seldom.due(f"publish {subject.rpartition('.')[0]}"):
+                    logger().error("publishing refused", subject=subject)
+            case Refusal(subject=subject):
+                self._take_refusal(subject)
+            case CredentialLost(text):
+                # Trying for ever with a credential that was withdrawn helps nobody; a new process will say what is wrong.
+                self._give_up(text)
+            case trouble:
+                if self._seldom.due(trouble.text):
+                    logger().info("bus trouble", error=trouble.text)
 
-    def _take_refusal(self, what: str, subject: str) -> None:
-        # The server names the subject, nats-py writes it in lower case.
-        if what == "publish":
-            self.refused_publishes += 1
-            error = PermissionRefused(f"the server refuses us to publish on {subject}")
-            for call in tuple(self._calls.values()):
-                if call.subject == subject:
-                    call.on_error(error)
-            if self._seldom.due(f"publish {subject}"):
-                logger().error("publishing refused", subject=subject)
-            return
+    def _take_refusal(self, subject: str) -> None:
         for listener in tuple(self._listeners):
             if listener.subject.lower() != subject:
                 continue
             listener.refused = True
             if listener.in_force and listener.needed:
-                logger().error("subscription refused", subject=listener.subject)
-                self._tasks.start_soon(self._give_up)
-
-
-def _received(message: Msg) -> Message:
-    headers = {name.lower(): value for name, value in message.headers.items()} if message.headers else {}
-    return Message(subject=message.subject, data=message.data, headers=headers, reply_to=message.reply)
+                self._give_up(f"the server no longer lets us listen on {listener.subject}")

@@ -18,7 +18,8 @@ from headrace.bus.jetstream import (
     seconds_ns,
     standard_stream,
 )
-from headrace.bus.nats_link import Link, Listener
+from headrace.bus.nats_link import Link
+from headrace.bus.nats_listener import Listener
 from headrace.bus.protocol import (
     AppendRefused,
     AppendUnknown,

@@ -1,0 +1,54 @@
+"""What nats-py reports as an error, told apart."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from nats.errors import SlowConsumerError
+
+__all__ = ["CredentialLost", "Overflow", "Refusal", "Trouble", "understand"]
+
+#: Also `subscription to "x" using queue "q"` and `publish with reply of "x"`.
+_PERMISSION = re.compile(r'permissions violation for (?P<what>publish|subscription)[^"]*"(?P<subject>[^"]*)"')
+#: Not `authentication timeout`: that is a slow machine, and trying again helps.
+_CREDENTIAL = re.compile(r"authorization violation|authentication (expired|revoked)|credentials? (expired|revoked)")
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The server refused one publication or subscription; the connection goes on."""
+
+    publish: bool
+    #: nats-py gives it in lower case.
+    subject: str
+
+
+class CredentialLost(msgspec.Struct, frozen=True):
+    """The server does not take our credential, or no longer."""
+
+    text: str
+
+
+class Overflow(msgspec.Struct, frozen=True):
+    """nats-py's own queue of a subscription was full."""
+
+    sid: int
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Anything else: a connection that broke, a server that is away."""
+
+    text: str
+
+
+def understand(error: Exception) -> Refusal | CredentialLost | Overflow | Trouble:
+    """Tells what an error of the connection means."""
+    if isinstance(error, SlowConsumerError):
+        return Overflow(error.sid)
+    text = str(error) or type(error).__name__
+    refused = _PERMISSION.search(text.lower())
+    if refused is not None:
+        return Refusal(publish=refused["what"] == "publish", subject=refused["subject"])
+    if _CREDENTIAL.search(text.lower()):
+        return CredentialLost(text)
+    return Trouble(text)
