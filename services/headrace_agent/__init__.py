@@ -1,0 +1,1 @@
+"""agent: the node's side of the heartbeats, and the runner that holds its jobs."""

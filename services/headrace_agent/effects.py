@@ -1,0 +1,79 @@
+"""What the agent's engine wants done, and what it is told by its shell besides messages. Data only."""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal
+
+import msgspec
+
+from headrace.ids import Incarnation, NodeName, TreeName
+from headrace.resources import Resources
+from headrace.wire.heartbeat import Heartbeat
+from headrace_agent.runner.protocol import ToRunner
+
+__all__ = ["Beat", "Effect", "Enrol", "Identity", "Leave", "Note", "Reconnect", "Tell", "Trouble"]
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Which agent this is; fixed for its life."""
+
+    node: NodeName
+    tree: TreeName
+    incarnation: Incarnation
+    #: What the host offers.
+    total: Resources
+    #: The scrubbed environment on which that of every job is built.
+    environment: dict[str, str]
+    #: At a stop: from the interruption of the jobs to their kill, unless their own timeout is shorter.
+    stop_timeout_ms: int
+
+
+class Trouble(enum.StrEnum):
+    """Why jobs cannot start, as the shell sees it."""
+
+    #: The runner is not connected; what runs there is as it was, or not known yet.
+    RUNNER_AWAY = "runner_away"
+    #: No runner could be started, and there is none: nothing can be running.
+    NO_RUNNER = "no_runner"
+    #: Logs cannot be written.
+    LOGS = "logs"
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """Send this heartbeat, then say `on_orders` or `on_heartbeat_lost`."""
+
+    heartbeat: Heartbeat
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """Send this to the runner, if it is connected; what it misses is made up for by its next picture."""
+
+    message: ToRunner
+
+
+class Enrol(msgspec.Struct, frozen=True):
+    """Enrol, after a pause, until it succeeded; then say `on_enrolled`."""
+
+    after_ms: int
+
+
+class Reconnect(msgspec.Struct, frozen=True):
+    """The runner has something that the books do not know: connect anew for its picture."""
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """The agent may end, after all that was told before has gone out. `with_runner`: the runner was told to end, too."""
+
+    with_runner: bool
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A line for the log."""
+
+    level: Literal["debug", "info", "warning"]
+    event: str
+    fields: dict[str, str | int]
+
+
+Effect = Beat | Tell | Enrol | Reconnect | Leave | Note

@@ -1,0 +1,50 @@
+"""The environment of a job: a few harmless variables of the host, the operation's own, and what Headrace says to it.
+
+Nothing else of the agent's environment reaches a job: it may hold credentials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.ids import AllocationId, NodeName
+from headrace.wire.heartbeat import JobKey, JobSpec
+
+__all__ = ["host_environment", "job_environment", "path_with_interpreter"]
+
+#: Taken from the agent's own environment where they are set.
+_PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "TMPDIR", "TZ", "USER")
+_LOCALE = "C.UTF-8"
+
+
+def path_with_interpreter(path: str, interpreter_folder: str) -> str:
+    """`path` with the folder of the agent's interpreter at its end, so that `python` is found on every host."""
+    folders = [folder for folder in path.split(":") if folder]
+    return ":".join(folders if interpreter_folder in folders else [*folders, interpreter_folder])
+
+
+def host_environment(own: Mapping[str, str], *, path: str, home: str, user: str) -> dict[str, str]:
+    """What every job on this host gets; `own` is the agent's environment, `home` and `user` stand in where it has none."""
+    environment = {"HOME": home, "LANG": _LOCALE, "LC_ALL": _LOCALE, "LOGNAME": user, "USER": user}
+    environment.update((name, own[name]) for name in _PASSED_ON if own.get(name))
+    if own.get("LANG") and not own.get("LC_ALL"):
+        del environment["LC_ALL"]  # the host's LANG is meant, and LC_ALL would override it
+    environment["PATH"] = path
+    return environment
+
+
+def job_environment(
+    host: Mapping[str, str], spec: JobSpec, key: JobKey, allocation: AllocationId, node: NodeName
+) -> dict[str, str]:
+    """The whole environment of one job. The operation's variables win over the host's, Headrace's over both."""
+    return {
+        **host,
+        **spec.environment,
+        "HEADRACE_OPERATION_ID": spec.operation,
+        "HEADRACE_JOB_INDEX": str(key.index),
+        "HEADRACE_ATTEMPT": str(key.attempt),
+        "HEADRACE_JOB_COUNT": str(spec.job_count),
+        "HEADRACE_ALLOCATION_ID": allocation,
+        "HEADRACE_NODE": node,
+        "HEADRACE_POOL": spec.pool,
+    }

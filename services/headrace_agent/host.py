@@ -1,0 +1,104 @@
+"""What the agent reads off its host: name, figures, folders, clocks, and whether a folder can be written."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from headrace.runtime.clock import Clock
+from headrace_agent.books import Moment
+from headrace_agent.environment import host_environment, path_with_interpreter
+
+__all__ = [
+    "absolute",
+    "cpu_centi",
+    "default_state_folder",
+    "defect_of_folder",
+    "host_name",
+    "jobs_environment",
+    "memory_bytes",
+    "moment",
+]
+
+_CGROUP = Path("/sys/fs/cgroup")
+_PROBE = b"headrace" * 512
+_USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def moment(clock: Clock) -> Moment:
+    """Now."""
+    return Moment(time.clock_gettime_ns(time.CLOCK_BOOTTIME), clock.wall_ms())
+
+
+def host_name() -> str:
+    """As the host calls itself."""
+    return socket.gethostname()
+
+
+def cpu_centi(cgroup: Path = _CGROUP) -> int:
+    """Hundredths of cores that this process may use: by affinity, and by the quota of a container."""
+    cores = len(os.sched_getaffinity(0)) * 100
+    quota, _, period = _read(cgroup / "cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit() and int(period) > 0:
+        cores = min(cores, int(quota) * 100 // int(period))
+    return cores
+
+
+def memory_bytes(cgroup: Path = _CGROUP) -> int:
+    """Bytes of memory of the host, or of the container where it has less."""
+    total = psutil.virtual_memory().total
+    limit = _read(cgroup / "memory.max")
+    return min(total, int(limit)) if limit.isdigit() else total
+
+
+def default_state_folder(node: str) -> str:
+    """In the folder where this user's programs keep what is to outlive them."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return f"{base}/headrace/agent-{node}"
+
+
+def absolute(path: str) -> str:
+    """The path from the root, `~` resolved."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def jobs_environment(path: str) -> dict[str, str]:
+    """The environment that every job of this host gets; `path` is the setting."""
+    try:
+        account = pwd.getpwuid(os.getuid())
+        home, user = account.pw_dir, account.pw_name
+    except KeyError:
+        home, user = "/", str(os.getuid())
+    folder = os.path.dirname(sys.executable) or "/usr/bin"
+    path = path or path_with_interpreter(os.environ.get("PATH", _USUAL_PATH), folder)
+    return host_environment(os.environ, path=path, home=home, user=user)
+
+
+def defect_of_folder(folder: str) -> str:
+    """Why nothing can be written in a folder, by trying; empty: it can. A folder that is not there yet has no defect."""
+    probe = f"{folder}/.probe-{os.getpid()}"
+    try:
+        with open(probe, "wb") as file:
+            file.write(_PROBE)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"{folder} cannot be written: {error.strerror}"
+    finally:
+        with suppress(OSError):
+            os.unlink(probe)
+    return ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

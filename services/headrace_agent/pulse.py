@@ -1,0 +1,105 @@
+"""When a heartbeat goes: one in flight; at once when something calls for it; else when the allocator said; never in a tight loop.
+
+Pure. Moments are nanoseconds of CLOCK_BOOTTIME.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.wire.heartbeat import HeartbeatReason
+
+__all__ = ["Pulse"]
+
+_NS_PER_MS = 1_000_000
+#: Between two heartbeats at least, so that jobs which end one right after the other are told together.
+_GAP_NS: Final = 10 * _NS_PER_MS
+#: Before the next heartbeat when one was lost; doubled with each further one.
+_FIRST_PAUSE_NS: Final = 500 * _NS_PER_MS
+_LONGEST_PAUSE_NS: Final = 10_000 * _NS_PER_MS
+_PAUSE_WHILE_STOPPING_NS: Final = 500 * _NS_PER_MS
+#: The first heartbeat waits so long to be told of the enrolment, so that it does not come from an unknown node.
+_ENROLMENT_NS: Final = 300 * _NS_PER_MS
+
+
+class Pulse:
+    """The rhythm. It beats only when opened: before the picture of the runner is known, a heartbeat would be a lie."""
+
+    def __init__(self) -> None:
+        #: Of the newest heartbeat.
+        self.seq = 0
+        #: Of the newest heartbeat whose answer was obeyed.
+        self.applied = 0
+        #: Of the newest heartbeat that was answered or given up.
+        self.settled = 0
+        self.lost_in_a_row = 0
+        self._open = False
+        #: When the one in flight was sent.
+        self._in_flight_ns: int | None = None
+        self._sent_ns = 0
+        self._wanted: HeartbeatReason | None = HeartbeatReason.STARTED
+        #: Not before this, whatever calls for it.
+        self._floor_ns = 0
+        self._due_ns = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
+
+    @property
+    def in_flight(self) -> bool:
+        return self._in_flight_ns is not None
+
+    def started(self, now_ns: int) -> None:
+        self._floor_ns = self._due_ns = now_ns + _ENROLMENT_NS
+
+    def open(self) -> None:
+        self._open = True
+
+    def want(self, reason: HeartbeatReason) -> None:
+        """Something calls for a heartbeat: one goes as soon as none is in flight and no pause holds."""
+        if self._wanted is None or reason is HeartbeatReason.STOPPING:
+            self._wanted = reason
+
+    def end_pause(self, now_ns: int) -> None:
+        """Somebody spoke to us: there is no reason to wait longer for an allocator."""
+        self._floor_ns = min(self._floor_ns, max(now_ns, self._sent_ns + _GAP_NS))
+
+    def take(self, now_ns: int) -> HeartbeatReason | None:
+        """The reason to send one now, which is then in flight with a new `seq`; None when it is not the time."""
+        next_ns = self.next_ns()
+        if next_ns is None or now_ns < next_ns:
+            return None
+        reason = self._wanted or HeartbeatReason.PERIOD
+        self._wanted = None
+        self.seq += 1
+        self._in_flight_ns = self._sent_ns = now_ns
+        return reason
+
+    def answered(self, next_ms: int, now_ns: int) -> int:
+        """The one in flight was answered and is obeyed; returns when it was sent."""
+        assert self._in_flight_ns is not None
+        sent_ns = self._in_flight_ns
+        self._in_flight_ns = None
+        self.applied = self.settled = self.seq
+        self.lost_in_a_row = 0
+        self._floor_ns = sent_ns + _GAP_NS
+        self._due_ns = max(now_ns + next_ms * _NS_PER_MS, self._floor_ns)
+        return sent_ns
+
+    def lost(self, unit: float, now_ns: int, *, stopping: bool) -> None:
+        """The one in flight is given up; `unit` in [0, 1) spreads the pauses of many nodes."""
+        self._in_flight_ns = None
+        self.settled = self.seq
+        pause_ns = min(_LONGEST_PAUSE_NS, _FIRST_PAUSE_NS << min(self.lost_in_a_row, 16))
+        self.lost_in_a_row += 1
+        pause_ns = int(pause_ns * (0.5 + unit))
+        if stopping:
+            pause_ns = min(pause_ns, _PAUSE_WHILE_STOPPING_NS)
+        self._floor_ns = self._due_ns = now_ns + pause_ns
+
+    def next_ns(self) -> int | None:
+        """When `take` will give one; None while one is in flight or it is not open."""
+        if not self._open or self._in_flight_ns is not None:
+            return None
+        return self._floor_ns if self._wanted is not None else max(self._due_ns, self._floor_ns)

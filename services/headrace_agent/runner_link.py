@@ -1,0 +1,196 @@
+"""The way to the runner of this host: starts one where none lives, speaks with it, comes back to it, starts another when it died.
+
+What is said while no picture of the runner is there is dropped: whatever was missed shows in the next picture.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections import deque
+from collections.abc import Callable
+
+import anyio
+import msgspec
+
+from headrace.obs.logging import logger
+from headrace_agent.effects import Trouble
+from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
+from headrace_agent.runner.protocol import LARGEST_ANSWER_BYTES, Hello, Picture, ToAgent, ToRunner
+from headrace_agent.runner_process import IN_USE, NotStarted, RunnerProcess, start_runner
+from headrace_agent.settings import AgentSettings
+
+__all__ = ["RunnerLink"]
+
+_READ_BYTES = 256 * 1024
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 10.0
+#: An answer to Hello comes within this, or the runner is stuck.
+_PICTURE_TIMEOUT_S = 30.0
+
+
+class RunnerLink:
+    """`on_message` gets what the runner says, whole pictures only; `on_trouble` why it cannot be spoken with."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        incarnation: str,
+        on_message: Callable[[ToAgent], None],
+        on_trouble: Callable[[Trouble, str], None],
+    ) -> None:
+        self._settings = settings
+        self._state = settings.state()
+        self._hello = pack(Hello(incarnation))
+        self._on_message = on_message
+        self._on_trouble = on_trouble
+        self._decoder = msgspec.msgpack.Decoder(ToAgent)
+        self._random = random.Random()
+        self._connection: socket.socket | None = None
+        self._outbox: deque[bytes] = deque()
+        self._more = anyio.Event()
+        self._flushed = anyio.Event()
+        self._gone = anyio.Event()
+        self._with_picture = False
+        self._ending = False
+        #: The runner that this process started last, if it did.
+        self._child: RunnerProcess | None = None
+        #: Runners started.
+        self.starts = 0
+
+    async def run(self) -> None:
+        """Until cancelled, or `end` was called and the conversation is over."""
+        pause_s = _FIRST_PAUSE_S
+        while not self._ending:
+            try:
+                self._connection = await self._reach()
+                if await self._converse(self._connection):
+                    pause_s = _FIRST_PAUSE_S
+                self._on_trouble(Trouble.RUNNER_AWAY, "the runner is gone and is being started again")
+            except NotStarted as refusal:
+                nothing_runs = refusal.status not in (None, IN_USE) and not self._has_jobs()
+                self._on_trouble(Trouble.NO_RUNNER if nothing_runs else Trouble.RUNNER_AWAY, str(refusal))
+            await anyio.sleep(pause_s * (0.5 + self._random.random()))
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+
+    def tell(self, message: ToRunner) -> None:
+        """Sends, in order; dropped while there is no picture of the runner."""
+        if self._with_picture:
+            self._outbox.append(pack(message))
+            self._flushed = anyio.Event()
+            self._more.set()
+
+    def reconnect(self) -> None:
+        """Ends the conversation; another begins, with a picture."""
+        if self._connection is not None:
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    async def end(self, timeout_s: float, *, with_runner: bool) -> bool:
+        """Starts no runner any more; waits until all that was told has gone out and, `with_runner`, until the runner is gone."""
+        self._ending = True
+        with anyio.move_on_after(timeout_s) as scope:
+            while self._with_picture and self._outbox:
+                await self._flushed.wait()
+            if with_runner:
+                if self._connection is not None:
+                    await self._gone.wait()
+                elif self._child is not None:
+                    self._child.terminate()  # started a moment ago, and not spoken with yet
+                if self._child is not None:
+                    await self._child.wait()
+        if self._child is not None:
+            self._child.release()
+        return not scope.cancelled_caught
+
+    async def _converse(self, connection: socket.socket) -> bool:
+        """One connection, from Hello to its end; True when a picture came."""
+        self._gone = anyio.Event()
+        self._outbox.clear()
+        self._outbox.append(self._hello)
+        self._more.set()
+        had_picture = False
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._write, connection)
+                await self._read(connection)
+                tasks.cancel_scope.cancel()
+        finally:
+            had_picture, self._with_picture = self._with_picture, False
+            self._connection = None
+            self._outbox.clear()
+            self._flushed.set()
+            self._gone.set()
+            connection.close()
+        return had_picture
+
+    async def _read(self, connection: socket.socket) -> None:
+        reader = FrameReader(LARGEST_ANSWER_BYTES)
+        with anyio.move_on_after(_PICTURE_TIMEOUT_S) as patience:
+            while True:
+                await anyio.wait_readable(connection)
+                try:
+                    data = connection.recv(_READ_BYTES)
+                    reader.feed(data)
+                    while (frame := reader.next()) is not None:
+                        self._take(unpack(frame, self._decoder))
+                except (BlockingIOError, InterruptedError):
+                    continue
+                except (OSError, BadFrame) as error:
+                    logger().warning("runner not understood", error=str(error))
+                    return
+                if not data:
+                    return
+                if self._with_picture:
+                    patience.deadline = float("inf")
+        if patience.cancelled_caught:
+            logger().warning("runner said nothing", waited_s=_PICTURE_TIMEOUT_S)
+
+    def _take(self, message: ToAgent) -> None:
+        if isinstance(message, Picture):
+            self._with_picture = True
+        self._on_message(message)
+
+    async def _write(self, connection: socket.socket) -> None:
+        while True:
+            await self._more.wait()
+            self._more = anyio.Event()
+            while self._outbox:
+                data = memoryview(self._outbox[0])
+                while data:
+                    try:
+                        data = data[connection.send(data) :]
+                    except (BlockingIOError, InterruptedError):
+                        await anyio.wait_writable(connection)
+                    except OSError:
+                        return  # the reader sees the end, too
+                self._outbox.popleft()
+            self._flushed.set()
+
+    async def _reach(self) -> socket.socket:
+        """A connection to the runner of the state folder, started if need be. Raises `NotStarted`."""
+        connection = self._connect()
+        if connection is None:
+            if self._child is not None and self._child.status() is None:
+                raise NotStarted("the runner lives and does not listen", None)
+            self._child = await start_runner(self._settings)
+            self.starts += 1
+            logger().info("runner started", pid=self._child.pid, state=self._state)
+            connection = self._connect()
+        if connection is None:
+            raise NotStarted("the runner was started and does not listen", None)
+        connection.setblocking(False)
+        return connection
+
+    def _connect(self) -> socket.socket | None:
+        try:
+            return connect(self._state)
+        except OSError:
+            return None
+
+    def _has_jobs(self) -> bool:
+        """Whether a former runner left jobs of which nothing is known."""
+        try:
+            return bool(os.listdir(f"{self._state}/jobs"))
+        except OSError:
+            return False

@@ -1,0 +1,269 @@
+"""The shell of the agent: bus, runner, signals and clocks around the engine.
+
+Everything the engine decides happens on one loop, an input at a time; its effects are performed in their order, and what takes long
+(a heartbeat, an enrolment) is only handed to the task that does it.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import signal
+from typing import assert_never
+
+import anyio
+import anyio.to_thread
+
+from headrace.bus import BusError
+from headrace.ids import Incarnation, TreeName, tree_name
+from headrace.obs.logging import logger
+from headrace.runtime.handlers import Caller, CallerKind
+from headrace.runtime.service import Runtime
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
+from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
+from headrace.wire.logs import ReadLog
+from headrace.wire.nodes import Enrol as EnrolRequest
+from headrace.wire.nodes import Enrolled, StopMode, StopNode, StoppedNode
+from headrace.wire.refusals import NotAllowed, Refusal
+from headrace_agent import host
+from headrace_agent.books import Moment
+from headrace_agent.effects import Beat, Effect, Enrol, Identity, Leave, Note, Reconnect, Tell, Trouble
+from headrace_agent.engine import AgentEngine
+from headrace_agent.job_logs import JobLogs
+from headrace_agent.runner.protocol import ToAgent
+from headrace_agent.runner_link import RunnerLink
+from headrace_agent.settings import AgentSettings
+
+__all__ = ["Agent", "serve"]
+
+#: The runner writes what is left and goes within this, or is left alone.
+_RUNNER_END_S = 5.0
+_LOOK_AT_FOLDERS_S = 10.0
+_FIRST_ENROL_PAUSE_S = 0.25
+_LONGEST_ENROL_PAUSE_S = 10.0
+_SIGNALS = {
+    signal.SIGUSR1: StopMode.WAIT,
+    signal.SIGUSR2: StopMode.LEAVE,
+    signal.SIGQUIT: StopMode.KILL,
+}
+
+
+async def serve(runtime: Runtime[AgentSettings]) -> None:
+    """Runs the agent until it has stopped as it was asked to."""
+    await Agent(runtime).run()
+
+
+def _tree(settings: AgentSettings) -> TreeName:
+    return tree_name(settings.tree)
+
+
+class Agent:
+    """One life of the agent of one host."""
+
+    def __init__(self, runtime: Runtime[AgentSettings]) -> None:
+        settings = runtime.settings
+        self._runtime = runtime
+        self._settings = settings
+        self._bus = runtime.bus
+        self.node = settings.node_name()
+        self._log = logger(node=self.node)
+        self._random = random.Random()
+        incarnation = Incarnation(secrets.token_hex(8))
+        identity = Identity(
+            node=self.node,
+            tree=_tree(settings),
+            incarnation=incarnation,
+            total=settings.total(),
+            environment=host.jobs_environment(settings.path),
+            stop_timeout_ms=settings.stop_timeout_ms,
+        )
+        self.engine = AgentEngine(identity)
+        self.runner = RunnerLink(settings, incarnation, self._on_runner, self._on_trouble)
+        self._heartbeat: Heartbeat | None = None
+        self._enrol_after_ms = 0
+        #: Set when there is something new for the task that waits for it.
+        self._beat = anyio.Event()
+        self._enrol = anyio.Event()
+        self._changed = anyio.Event()
+        self._leave = anyio.Event()
+        self._with_runner = False
+
+    async def run(self) -> None:
+        """Until the agent has stopped."""
+        self._log.info("agent started", tree=self._settings.tree, total=self.engine.books.total.as_tuple())
+        async with anyio.create_task_group() as tasks:
+            await self._serve()
+            for job in (self._watch_signals, self._watch_stop, self._send_heartbeats, self._send_enrolments):
+                tasks.start_soon(job)
+            tasks.start_soon(self._keep_time)
+            tasks.start_soon(self._look_at_folders)
+            tasks.start_soon(self.runner.run)
+            self._do(self.engine.start(self._now()))
+            await self._leave.wait()
+            gone = await self.runner.end(_RUNNER_END_S, with_runner=self._with_runner)
+            tasks.cancel_scope.cancel()
+        self._log.info("agent stopped", with_runner=self._with_runner, runner_gone=gone, **self.engine.statistics())
+
+    def _now(self) -> Moment:
+        return host.moment(self._runtime.clock)
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Beat(heartbeat):
+                    self._heartbeat = heartbeat
+                    self._beat.set()
+                case Tell(message):
+                    self.runner.tell(message)
+                case Enrol(after_ms):
+                    self._enrol_after_ms = after_ms
+                    self._enrol.set()
+                case Reconnect():
+                    self.runner.reconnect()
+                case Leave(with_runner):
+                    self._with_runner = with_runner
+                    self._leave.set()
+                case Note():
+                    self._write(effect)
+                case _:
+                    assert_never(effect)
+        self._changed.set()
+
+    def _write(self, note: Note) -> None:
+        match note.level:
+            case "debug":
+                self._log.debug(note.event, **note.fields)
+            case "info":
+                self._log.info(note.event, **note.fields)
+            case "warning":
+                self._log.warning(note.event, **note.fields)
+            case _:
+                assert_never(note.level)
+
+    def _on_runner(self, message: ToAgent) -> None:
+        self._do(self.engine.on_runner(message, self._now()))
+
+    def _on_trouble(self, kind: Trouble, words: str) -> None:
+        self._do(self.engine.on_trouble(kind, words, self._now()))
+
+    async def _serve(self) -> None:
+        """Listens, all subscriptions in force when it returns."""
+        border = self._runtime.border
+        logs = JobLogs(self._settings.logs(), self._known_attempt, self.engine.books.by_job.__contains__)
+        await border.serve(subjects.user("*", f"job.logs.{self.node}"), ReadLog, CallerKind.USER, logs.on_read)
+        await border.serve(subjects.command(self.node, "stop"), StopNode, CallerKind.SERVICE, self._on_stop)
+        await border.serve(subjects.command(self.node, "nudge"), Nudge, CallerKind.SERVICE, self._on_nudge)
+
+    def _known_attempt(self, operation: str, index: int) -> int | None:
+        return self.engine.books.newest_attempt(operation, index)
+
+    async def _on_nudge(self, nudge: Nudge, _caller: Caller) -> None:
+        self._do(self.engine.on_nudge(nudge, self._now()))
+
+    async def _on_stop(self, request: StopNode, caller: Caller) -> StoppedNode | NotAllowed:
+        if request.node != self.node:
+            self._runtime.border.report_forged(caller.subject, caller.subject, f"stops {request.node}")
+            return NotAllowed(who="this subject", what=f"stop {request.node}")
+        self._do(self.engine.on_stop(request.mode, self._now()))
+        return StoppedNode(node=self.node, mode=request.mode, running_jobs=len(self.engine.books.by_job))
+
+    async def _watch_signals(self) -> None:
+        with anyio.open_signal_receiver(*_SIGNALS) as numbers:
+            async for number in numbers:
+                self._log.info("asked to stop", signal=number.name)
+                self._do(self.engine.on_stop(_SIGNALS[number], self._now()))
+
+    async def _watch_stop(self) -> None:
+        await self._runtime.stopping.wait()
+        self._do(self.engine.on_stop(self._settings.stop_mode, self._now()))
+
+    async def _keep_time(self) -> None:
+        while True:
+            self._changed = anyio.Event()
+            due_ns = self.engine.due_ns()
+            wait_s = (due_ns - self._now().boottime_ns) / 1e9 if due_ns is not None else float("inf")
+            with anyio.move_on_after(max(0.0, wait_s)) as scope:
+                await self._changed.wait()
+            if scope.cancelled_caught:
+                self._do(self.engine.on_tick(self._now()))
+
+    async def _look_at_folders(self) -> None:
+        while True:
+            defect = await anyio.to_thread.run_sync(host.defect_of_folder, self._settings.logs())
+            self._on_trouble(Trouble.LOGS, defect)
+            await anyio.sleep(_LOOK_AT_FOLDERS_S)
+
+    async def _send_heartbeats(self) -> None:
+        while True:
+            await self._beat.wait()
+            self._beat = anyio.Event()
+            heartbeat, self._heartbeat = self._heartbeat, None
+            if heartbeat is None:
+                continue
+            orders = await self._ask(heartbeat)
+            if orders is not None:
+                self._do(self.engine.on_orders(orders, self._now()))
+                if self.engine.pulse.applied == heartbeat.seq:
+                    self._runtime.terms.see(f"allocator.{self._settings.tree}", orders.term)
+            if self.engine.pulse.settled < heartbeat.seq:
+                self._do(self.engine.on_heartbeat_lost(heartbeat.seq, self._random.random(), self._now()))
+
+    async def _ask(self, heartbeat: Heartbeat) -> Orders | None:
+        subject = subjects.heartbeat(self.node)
+        timeout_s = self._settings.heartbeat_timeout_ms / 1000
+        fields = {"seq": heartbeat.seq, "reason": heartbeat.reason.value}
+        try:
+            answer = await self._bus.request(subject, encode(heartbeat), timeout_s=timeout_s)
+        except MessageTooLarge as error:
+            self._log.error("heartbeat too large", size_bytes=error.size_bytes, **fields)
+            return None
+        except BusError as error:
+            write = self._log.debug if self.engine.pulse.lost_in_a_row else self._log.warning
+            write("heartbeat not answered", why=str(error), **fields)
+            return None
+        try:
+            return decode(answer, Orders)
+        except BadMessage as error:
+            self._report_answer(subject, answer, str(error))
+            return None
+
+    def _report_answer(self, subject: str, answer: bytes, defect: str) -> None:
+        try:
+            refusal: Refusal = decode(answer, Refusal)  # type: ignore[arg-type]
+        except BadMessage:
+            self._runtime.border.report_malformed("allocator", subject, defect)
+        else:
+            self._log.warning("heartbeat refused", why=refusal.text())
+
+    async def _send_enrolments(self) -> None:
+        pause_s = _FIRST_ENROL_PAUSE_S
+        while True:
+            await self._enrol.wait()
+            await anyio.sleep(self._enrol_after_ms / 1000)
+            self._enrol_after_ms = 0
+            if await self._enrol_once():
+                pause_s = _FIRST_ENROL_PAUSE_S
+                self._enrol = anyio.Event()
+                self._do(self.engine.on_enrolled(self._now()))
+            else:
+                await anyio.sleep(pause_s * (0.5 + self._random.random()))
+                pause_s = min(_LONGEST_ENROL_PAUSE_S, pause_s * 2)
+
+    async def _enrol_once(self) -> bool:
+        request = EnrolRequest(node=self.node, tree=_tree(self._settings), tags=self._settings.tag_list())
+        subject = subjects.enrol(self.node)
+        try:
+            data = await self._bus.request(subject, encode(request), timeout_s=self._settings.enrol_timeout_ms / 1000)
+            answer: Enrolled | Refusal = decode(data, Enrolled | Refusal)  # type: ignore[arg-type]
+        except BadMessage as error:
+            self._runtime.border.report_malformed("admission", subject, str(error))
+            return False
+        except BusError as error:
+            self._log.info("not enrolled yet", why=str(error))
+            return False
+        if not isinstance(answer, Enrolled):
+            self._log.warning("not enrolled", why=answer.text())
+            return False
+        self._log.info("enrolled", tree=answer.tree, revision=answer.revision)
+        return True

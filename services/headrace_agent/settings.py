@@ -1,0 +1,86 @@
+"""Settings of the agent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from headrace.ids import NodeName, node_name, node_name_from_host
+from headrace.resources import Resources, parse_amount
+from headrace.runtime.settings import CommonSettings
+from headrace.wire.nodes import StopMode
+from headrace_agent import host
+
+__all__ = ["AgentSettings"]
+
+
+class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The agent of one host.
+
+    SIGTERM and SIGINT stop it as `stop_mode` says; SIGUSR1 lets the jobs end first, SIGUSR2 leaves them running at the runner for the
+    next agent, SIGQUIT kills them at once. A more urgent wish may follow a gentler one.
+    """
+
+    #: The node's name; empty: made from the host's name.
+    node: str = ""
+    #: Comma-separated, or a list: what pools and operations may ask a node to have.
+    tags: list[str] | str = ""
+    #: Cores offered, such as 12 or 0.5; empty: what the host (or the container) has.
+    cpu: str | int | float = ""
+    #: Memory offered, such as 64GiB; empty: what the host (or the container) has.
+    memory: str | int = ""
+    #: GPUs offered. They are not looked for.
+    gpu: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
+    #: Jobs at a time, where they take one slot each. A thousand keep every heartbeat well below the largest message.
+    user_slots: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 1_000
+    #: Network units offered; they mean what the owner of the fleet says.
+    network: Annotated[int, msgspec.Meta(ge=0, le=2**50)] = 0
+    #: Folder of the runner: jobs, ends, logs, scratch; empty: `headrace/agent-<node>` in the user's state folder.
+    state_folder: str = ""
+    #: Folder for logs of jobs; empty: `logs` in the state folder.
+    logs_folder: str = ""
+    #: PATH of the jobs; empty: the agent's own, with the folder of its interpreter at the end.
+    path: str = ""
+    #: An unanswered heartbeat is given up after this.
+    heartbeat_timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 2_000
+    #: An unanswered request to be enrolled, likewise.
+    enrol_timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 5_000
+    #: What SIGTERM means: `interrupt`, `wait`, `leave` or `kill`.
+    stop_mode: StopMode = StopMode.INTERRUPT
+    #: At a stop, from the interruption of the jobs to their kill, unless their own timeout is shorter. 3 s more are for the last ends.
+    stop_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 8_000
+    #: The strongest isolation of jobs to try.
+    isolation: Literal["auto", "cgroup2", "rlimit", "none"] = "auto"
+    #: A cgroup v2 folder that was delegated to this user; empty: none.
+    cgroup: str = ""
+    #: Of one stream of one job whose operation names no cap.
+    log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 16 * 1024 * 1024
+    #: Of all logs together; the oldest of operations that run nothing here go first.
+    logs_total_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 10 * 1024 * 1024 * 1024
+
+    def node_name(self) -> NodeName:
+        """Raises `BadInput` when the setting is no legal name, or nothing usable is left of the host's."""
+        return node_name(self.node) if self.node else node_name_from_host(host.host_name())
+
+    def tag_list(self) -> list[str]:
+        tags = self.tags.split(",") if isinstance(self.tags, str) else self.tags
+        return sorted({tag.strip() for tag in tags} - {""})
+
+    def total(self) -> Resources:
+        """What the node offers. Raises `BadInput`."""
+        return Resources(
+            user_slots=self.user_slots,
+            cpu=parse_amount("cpu", self.cpu) if self.cpu != "" else host.cpu_centi(),
+            gpu=self.gpu,
+            memory=parse_amount("memory", self.memory) if self.memory != "" else host.memory_bytes(),
+            network=self.network,
+        )
+
+    def state(self) -> str:
+        """Absolute path of the state folder."""
+        return host.absolute(self.state_folder or host.default_state_folder(self.node_name()))
+
+    def logs(self) -> str:
+        """Absolute path of the logs folder."""
+        return host.absolute(self.logs_folder) if self.logs_folder else f"{self.state()}/logs"
