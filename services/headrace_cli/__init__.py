@@ -1,0 +1,1 @@
+"""The command `headrace`, and `headrace up`, which runs everything on one machine."""

@@ -1,0 +1,207 @@
+"""`headrace op …`: operations that were started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from headrace.client import Client, Unanswered
+from headrace.runtime.clock import SystemClock
+from headrace.wire.nodes import OperationPlaces
+from headrace.wire.operations import FINAL_STATES, OperationView
+from headrace_cli.following import follow as follow_to_end
+from headrace_cli.plain import plain
+from headrace_cli.render import failure_lines, job_table, operation_facts, operation_table
+from headrace_cli.screen import Screen
+from headrace_cli.session import Common, Flag, talk
+
+__all__ = ["app"]
+
+app = App(name="op", help="List, look into, wait for, and end operations.")
+
+
+@app.command(name="list")
+def list_(
+    *,
+    pool: str | None = None,
+    user: str | None = None,
+    op_state: Annotated[str | None, Parameter(name="--in-state")] = None,
+    live: Flag = False,
+    limit: int = 50,
+    common: Common | None = None,
+) -> int:
+    """List operations, newest first.
+
+    Examples:
+
+        headrace op list --live
+
+        headrace op list --pool research --in-state failed --json
+
+    Parameters
+    ----------
+    pool
+        Only those of this pool.
+    user
+        Only those of this user.
+    op_state
+        Only those in this state: pending, running, completed, failed, aborted, …
+    live
+        Only those that are not over.
+    limit
+        At most so many.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        views = await client.list(pool=pool or "", state=op_state or "", user=user or "", live=live, limit=limit)
+        screen.show(list(views), operation_table(views, SystemClock().wall_ms()))
+        if not views and not screen.json:
+            screen.say("no operations" + (" of that kind" if pool or user or op_state or live else " yet"))
+
+    return talk(common, work)
+
+
+@app.command
+def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) -> int:
+    """Show one operation: its state, its jobs, and every reason why jobs wait.
+
+    Examples:
+
+        headrace op get 69201a4f-0c1d2e3f4a5b
+
+        headrace op get 69201a4f-0c1d2e3f4a5b --jobs
+
+    Parameters
+    ----------
+    operation
+        The operation's id.
+    jobs
+        List its jobs too: where each runs or ran, and its exit code.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        view = await client.get(operation)
+        places = await _places(client, view)
+        rows = [row async for row in client.jobs(operation)] if jobs else []
+        if screen.json:
+            answer = {"operation": view, "places": places} | ({"jobs": rows} if jobs else {})
+            screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
+            return
+        screen.out.print(operation_facts(view, places, SystemClock().wall_ms()))
+        for end in view.last_failures[-1:]:
+            screen.out.print()
+            screen.out.print("\n".join(failure_lines(end, "")), markup=False)
+        if jobs:
+            screen.out.print()
+            screen.out.print(job_table(rows, places))
+
+    return talk(common, work)
+
+
+async def _places(client: Client, view: OperationView) -> OperationPlaces | None:
+    """Where it runs; None when it is over, or when the allocator does not answer: the rest is worth showing."""
+    if view.state in FINAL_STATES:
+        return None
+    try:
+        return await client.places(view.operation)
+    except Unanswered:
+        return None
+
+
+@app.command
+def logs(
+    operation: str,
+    /,
+    *,
+    job: int | None = None,
+    stderr: Flag = False,
+    follow: Annotated[Flag, Parameter(name=["--follow", "-f"])] = False,
+    common: Common | None = None,
+) -> int:
+    """Print what jobs wrote. With several jobs each line begins with its job's index.
+
+    Examples:
+
+        headrace op logs 69201a4f-0c1d2e3f4a5b --job 7 --stderr
+
+        headrace op logs 69201a4f-0c1d2e3f4a5b --follow
+
+    Parameters
+    ----------
+    operation
+        The operation's id.
+    job
+        Only this job, by its index from 0.
+    stderr
+        What was written to stderr instead of stdout.
+    follow
+        Go on printing until the operation is over.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        several = job is None and (await client.get(operation)).spec.job_count > 1
+        async for line in client.logs(operation, job, stderr=stderr, follow=follow):
+            if screen.json:
+                screen.print_line(plain(line))
+            else:
+                screen.print_raw(f"{line.index}: {line.text}" if several else line.text)
+
+    return talk(common, work)
+
+
+@app.command
+def wait(
+    operation: str,
+    /,
+    *,
+    abort_on_interrupt: Flag = False,
+    common: Common | None = None,
+) -> int:
+    """Wait until an operation is over; the exit status is 0 only if it completed.
+
+    Ctrl-C stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
+
+    Parameters
+    ----------
+    operation
+        The operation's id.
+    abort_on_interrupt
+        Ctrl-C aborts the operation.
+    """
+
+    async def work(client: Client, screen: Screen) -> int:
+        await client.get(operation)
+        return await follow_to_end(screen, client.operation(operation), abort_on_interrupt=abort_on_interrupt)
+
+    return talk(common, work)
+
+
+@app.command
+def abort(
+    operations: Annotated[Sequence[str], Parameter(negative=())],
+    /,
+    *,
+    reason: str | None = None,
+    common: Common | None = None,
+) -> int:
+    """End operations: no new jobs start, running ones are interrupted.
+
+    Examples:
+
+        headrace op abort 69201a4f-0c1d2e3f4a5b --reason "wrong input"
+
+    Parameters
+    ----------
+    operations
+        Ids of the operations.
+    reason
+        Words for the record.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        views = [await client.abort(operation, reason or "") for operation in operations]
+        screen.show(list(views), operation_table(views, SystemClock().wall_ms()))
+
+    return talk(common, work)

@@ -1,0 +1,6 @@
+"""`headrace demo`."""
+
+
+def demo() -> int:
+    """Three pools."""
+    return 0

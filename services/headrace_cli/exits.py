@@ -1,0 +1,30 @@
+"""Exit statuses of `headrace`, the same for every command; scripts may rely on them."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["EXIT_HELP", "Exit"]
+
+
+class Exit(enum.IntEnum):
+    """What an exit status says."""
+
+    #: Done. With --wait: the operation completed.
+    DONE = 0
+    #: It was tried and went wrong: the operation failed or was aborted, `up` did not become ready, the demo failed.
+    FAILED = 1
+    #: The command line cannot be used as it is.
+    USAGE = 2
+    #: Headrace is not running, or did not answer in time.
+    NOT_RUNNING = 3
+    #: Headrace, or this machine, said no: no such thing, a name or port in use, not allowed. Nothing was done.
+    REFUSED = 4
+    #: Ctrl-C.
+    INTERRUPTED = 130
+
+
+EXIT_HELP = """\
+**Exit status** 0 done (with `--wait`: the operation completed), 1 it went wrong (the operation failed or was aborted),
+2 unusable command line, 3 Headrace is not running or did not answer, 4 refused, 130 Ctrl-C.
+"""

@@ -1,0 +1,52 @@
+"""Answers as plain JSON values: what `--json` prints.
+
+Keys are the field names of the wire. Amounts of resources become objects with `cpu` in cores and `memory` in bytes, shares objects
+by resource; bytes become text.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TextIO
+
+import msgspec
+
+from headrace.resources import RESOURCE_NAMES, Resources
+
+__all__ = ["plain", "print_json"]
+
+
+def plain(value: object) -> object:
+    """The value in dicts, lists, texts and numbers."""
+    match value:
+        case Resources():
+            amounts = dict(zip(RESOURCE_NAMES, value.as_tuple(), strict=True))
+            return {name: amount / 100 if name == "cpu" else amount for name, amount in amounts.items()}
+        case msgspec.Struct():
+            return {name: _field(name, getattr(value, name)) for name in value.__struct_fields__}
+        case enum.Enum():
+            return value.value
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [plain(item) for item in value]
+        case bytes():
+            return value.decode(errors="replace")
+        case _:
+            return value
+
+
+def _field(name: str, value: object) -> object:
+    if (
+        isinstance(value, tuple)
+        and len(value) == len(RESOURCE_NAMES)
+        and all(isinstance(item, float) for item in value)
+    ):
+        return dict(zip(RESOURCE_NAMES, value, strict=True))
+    return plain(value)
+
+
+def print_json(value: object, stream: TextIO) -> None:
+    """One JSON document, indented, with a line end."""
+    data = msgspec.json.format(msgspec.json.encode(plain(value)), indent=2)
+    stream.write(data.decode() + "\n")

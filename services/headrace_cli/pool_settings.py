@@ -1,0 +1,77 @@
+"""Options of `pool create` and `pool set` as the keys of a pool's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cyclopts import Parameter
+
+from headrace.errors import BadInput
+from headrace.resources import RESOURCE_NAMES, Resources, parse_resources
+from headrace.wire.pools import IntegralGuarantees, IntegralType, PoolSettings
+
+__all__ = ["PoolOptions", "parse_figures"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PoolOptions:
+    """What a person says of a pool."""
+
+    weight: float | None = None
+    """Its part among its siblings; unless given, by its guarantee, or 1."""
+    guarantee: str | None = None
+    """What it is owed at any time, such as `cpu=4,memory=16G`; `none` for nothing."""
+    integral: Literal["none", "burst", "relaxed"] | None = None
+    """Kind of its integral guarantee: savings that accrue while it uses less than its flow."""
+    flow: str | None = None
+    """What accrues, such as `cpu=2`: cores, and so on, per second of time."""
+    burst: str | None = None
+    """The most that it may draw from its savings at once, such as `cpu=8`."""
+
+    def changes(self) -> dict[str, object]:
+        """Only the keys that were given, as people write them. Raises `BadInput`."""
+        changes: dict[str, object] = {}
+        if self.weight is not None:
+            changes["weight"] = self.weight
+        if self.guarantee is not None:
+            changes["strong_guarantee_resources"] = parse_figures("--guarantee", self.guarantee)
+        integral: dict[str, object] = {}
+        if self.integral is not None:
+            integral["guarantee_type"] = self.integral
+        if self.flow is not None:
+            integral["resource_flow"] = parse_figures("--flow", self.flow)
+        if self.burst is not None:
+            integral["burst_guarantee_resources"] = parse_figures("--burst", self.burst)
+        return changes | ({"integral_guarantees": integral} if integral else {})
+
+    def settings(self) -> PoolSettings:
+        """Of a new pool. Raises `BadInput`."""
+        return PoolSettings(
+            weight=self.weight,
+            strong_guarantee_resources=_resources("--guarantee", self.guarantee),
+            integral_guarantees=IntegralGuarantees(
+                guarantee_type=IntegralType(self.integral or "none"),
+                resource_flow=_resources("--flow", self.flow),
+                burst_guarantee_resources=_resources("--burst", self.burst),
+            ),
+        )
+
+
+def _resources(option: str, text: str | None) -> Resources:
+    return parse_resources(parse_figures(option, text or ""), place=option)
+
+
+def parse_figures(option: str, text: str) -> dict[str, str]:
+    """Reads `cpu=4,memory=16G`; `none` or nothing is an empty map. Raises `BadInput`, also for a figure that cannot be read."""
+    figures: dict[str, str] = {}
+    pieces: Sequence[str] = () if text.strip() == "none" else [piece.strip() for piece in text.split(",")]
+    for piece in filter(None, pieces):
+        resource, equals, figure = (part.strip() for part in piece.partition("="))
+        if not equals or resource not in RESOURCE_NAMES or resource in figures:
+            raise BadInput(option, piece, "resource=amount, each resource once: " + ", ".join(RESOURCE_NAMES))
+        figures[resource] = figure
+    parse_resources(figures, place=option)
+    return figures

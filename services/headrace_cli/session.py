@@ -1,0 +1,78 @@
+"""What every command does: open a client; and what can go wrong, as one line on stderr and an exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+from cyclopts import Parameter
+
+from headrace.client import Client, NotAdmitted, NotRunning, Refused, Unanswered, connect
+from headrace.errors import BadInput, HeadraceError
+from headrace_cli.exits import Exit
+from headrace_cli.screen import Screen
+from headrace_cli.up.commands import NoServer
+from headrace_cli.up.state_folder import InUse
+
+__all__ = ["Common", "Flag", "complain", "exit_of", "talk"]
+
+#: A switch. That it is off goes without saying.
+Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Common:
+    """Options of every command that asks a running Headrace."""
+
+    state: Path | None = None
+    """State folder of `headrace up`; else `$HEADRACE_STATE`, else the usual one."""
+    json: Flag = False
+    """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
+
+
+def talk(common: Common | None, work: Callable[[Client, Screen], Awaitable[int | None]]) -> int:
+    """Runs `work` with a connected client; its exit status, 0 where it names none. Raises what `connect` and `work` raise."""
+    common = common or Common()
+    screen = Screen(json=common.json)
+
+    async def run() -> int:
+        async with connect(state=common.state) as client:
+            return await work(client, screen) or Exit.DONE
+
+    return anyio.run(run)
+
+
+def complain(error: BaseException) -> int:
+    """Says what went wrong; the exit status. What is nobody's fault but ours is raised again."""
+    cause = _first_error(error)
+    status = exit_of(cause)
+    if status is None:
+        raise error
+    Screen().say(str(cause), style="red")
+    return status
+
+
+def _first_error(error: BaseException) -> BaseException:
+    """The one error in a group of one, which is how a task group hands it on."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def exit_of(error: BaseException) -> int | None:
+    """The exit status for an error that a person can do something about."""
+    match error:
+        case NotRunning() | Unanswered():
+            return Exit.NOT_RUNNING
+        case Refused() | InUse() | NotAdmitted() | NoServer():
+            return Exit.REFUSED
+        case BadInput():
+            return Exit.USAGE
+        case HeadraceError() | OSError():
+            return Exit.FAILED
+        case _:
+            return None

@@ -1,0 +1,1 @@
+"""`headrace up`: NATS server, services and agents of one machine as supervised processes."""

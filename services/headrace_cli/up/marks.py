@@ -1,0 +1,152 @@
+"""Which processes are ours: told by their own environment, so that no list of pids can be stale.
+
+`up` puts `HEADRACE_UP=<state folder>` into the environment of everything it starts; a runner inherits it from its agent. A job has
+a scrubbed environment with `HEADRACE_JOB=<operation>.<index>.<attempt>`: it is ours when its operation has a folder of logs, or a
+file of a kept job, in our state folder. A process is signalled by a descriptor that was opened before it was looked at, so that
+a pid that went to somebody else in between is never hit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["JOB_MARK", "UP_MARK", "Found", "end_leftovers", "find", "kill"]
+
+UP_MARK = "HEADRACE_UP"
+JOB_MARK = "HEADRACE_JOB"
+#: What a leftover process gets before it is killed.
+_GRACE_S = 3.0
+_LOOK_S = 0.05
+
+
+class Found(NamedTuple):
+    """A process of ours."""
+
+    pid: int
+    #: `job`, `runner`, `agent`, `nats-server`, or a service's name.
+    role: str
+
+
+def find(state: Path) -> list[Found]:
+    """All processes that belong to this state folder, except the caller. Those of other people cannot be looked into."""
+    jobs = _Jobs(state)
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            role = _role(int(name), str(state), jobs)
+            if role:
+                found.append(Found(int(name), role))
+    return found
+
+
+def kill(state: Path, roles: frozenset[str] | None = None, number: int = signal.SIGKILL) -> int:
+    """Sends a signal to all of ours, or to those of these roles; returns to how many."""
+    jobs = _Jobs(state)
+    count = 0
+    for process in find(state):
+        if roles is not None and process.role not in roles:
+            continue
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except OSError:
+            continue
+        try:
+            if _role(process.pid, str(state), jobs) == process.role:
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(descriptor, number)
+                    count += 1
+        finally:
+            os.close(descriptor)
+    return count
+
+
+def end_leftovers(state: Path, *, leave_jobs: bool, agents_time_s: float) -> list[Found]:
+    """Ends what a killed `up` left: agents first (they interrupt their jobs), then the services, then by force.
+
+    Blocks. Returns what was found at first. With `leave_jobs` runners and jobs are left alone.
+    """
+    spared = {"runner", "job"} if leave_jobs else set()
+    everything = [process for process in find(state) if process.role not in spared]
+    agent_signal = signal.SIGUSR2 if leave_jobs else signal.SIGTERM
+    if any(process.role == "agent" for process in everything):
+        kill(state, frozenset({"agent"}), agent_signal)
+        _wait_gone(state, {"agent"}, agents_time_s)
+    services = frozenset(process.role for process in everything) - {"agent", "runner", "job"}
+    if services:
+        kill(state, services, signal.SIGTERM)
+        _wait_gone(state, set(services), _GRACE_S)
+    deadline = time.monotonic() + _GRACE_S
+    while time.monotonic() < deadline:
+        left = frozenset(process.role for process in find(state)) - spared
+        if not left:
+            break
+        kill(state, left)
+        time.sleep(_LOOK_S)
+    return everything
+
+
+def _wait_gone(state: Path, roles: set[str], limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline and any(process.role in roles for process in find(state)):
+        time.sleep(_LOOK_S)
+
+
+class _Jobs:
+    """Knows the operations of a state folder by what their agents keep on disk; looks only when it is asked."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._known: dict[str, bool] = {}
+
+    def owns(self, mark: str) -> bool:
+        operation = mark.partition(".")[0]
+        if not operation or "/" in mark:
+            return False
+        if operation not in self._known:
+            self._known[operation] = any(True for _ in self._traces(operation, mark))
+        return self._known[operation]
+
+    def _traces(self, operation: str, mark: str) -> Iterator[Path]:
+        for folder in (self._state / "agents").glob("*"):
+            for trace in (folder / "logs" / operation, folder / "runner" / "logs" / operation):
+                if trace.is_dir():
+                    yield trace
+            for trace in (folder / "jobs" / mark, folder / "runner" / "jobs" / mark):
+                if trace.exists():
+                    yield trace
+
+
+def _role(pid: int, state: str, jobs: _Jobs) -> str:
+    """Empty: not ours, gone, only waiting to be collected, or not ours to look into."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            arguments = file.read().split(b"\0")
+    except OSError:
+        return ""
+    for variable in variables:
+        name, _, value = variable.partition(b"=")
+        if name == JOB_MARK.encode():
+            return "job" if jobs.owns(value.decode(errors="replace")) else ""
+    if f"{UP_MARK}={state}".encode() not in variables:
+        return ""
+    return _role_of(arguments)
+
+
+def _role_of(arguments: list[bytes]) -> str:
+    if arguments and os.path.basename(arguments[0]) == b"nats-server":
+        return "nats-server"
+    if b"-m" in arguments[:-1]:
+        module = arguments[arguments.index(b"-m") + 1].decode(errors="replace")
+        if module.startswith("headrace_agent.runner"):
+            return "runner"
+        if module.startswith("headrace_"):
+            return module.partition(".")[0].removeprefix("headrace_")
+    return "other"

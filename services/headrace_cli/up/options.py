@@ -1,0 +1,29 @@
+"""What a person may say to `headrace up`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from headrace_cli.up.engine import StopMode
+from headrace_cli.up.node_option import NodeOption
+
+__all__ = ["UpOptions"]
+
+
+class UpOptions(msgspec.Struct, frozen=True):
+    """Checked options."""
+
+    #: Absolute.
+    state: Path
+    #: 0: any free one.
+    port: int
+    #: At least one.
+    nodes: list[NodeOption]
+    log_level: str = "info"
+    #: Log lines of all processes go to stderr too.
+    verbose: bool = False
+    ready_timeout_s: float = 60.0
+    #: What the first Ctrl-C or SIGTERM does to running jobs.
+    stop_mode: StopMode = StopMode.INTERRUPT

@@ -1,0 +1,56 @@
+"""When is it ready: every service answers what people ask of it, and every node is online."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import anyio
+
+from headrace.client import Client, NotRunning, Unanswered, connect
+from headrace.wire.nodes import NodeView
+
+__all__ = ["wait_ready"]
+
+_LOOK_S = 0.05
+#: One try at connecting or at a question; it is tried again until the caller's time is over.
+_TRY_S = 2.0
+
+
+async def wait_ready(
+    url: str, credential_file: str, nodes: Sequence[str], on_progress: Callable[[str], None]
+) -> list[NodeView]:
+    """Returns the nodes once all is well. `on_progress` is told what is waited for; the caller limits the time."""
+    while True:
+        on_progress("nats-server")
+        try:
+            async with connect(url=url, credential_file=credential_file, timeout_s=_TRY_S) as client:
+                return await _ask_everybody(client, nodes, on_progress)
+        except NotRunning:
+            await anyio.sleep(_LOOK_S)
+
+
+async def _ask_everybody(client: Client, nodes: Sequence[str], on_progress: Callable[[str], None]) -> list[NodeView]:
+    for service, ask in (
+        ("admission", partial(client.list, limit=1)),
+        ("fair_share", client.pools.list),
+        ("allocator", client.nodes),
+    ):
+        on_progress(service)
+        await _until_answered(ask)
+    while True:
+        listed = {node.node: node for node in (await client.nodes()).nodes}
+        missing = [name for name in nodes if name not in listed or listed[name].state != "online"]  # type: ignore[index]
+        if not missing:
+            return [listed[name] for name in nodes]  # type: ignore[index]
+        on_progress(f"agent-{missing[0]}")
+        await anyio.sleep(_LOOK_S)
+
+
+async def _until_answered(ask: Callable[[], Awaitable[object]]) -> None:
+    while True:
+        try:
+            await ask()
+        except Unanswered:
+            continue
+        return

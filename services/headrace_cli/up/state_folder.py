@@ -1,0 +1,158 @@
+"""The state folder: one `headrace up` at a time, everything in it for its owner's eyes only.
+
+`lock` (flock, held while `up` or its guard lives), `credential`, `endpoint.json` (while running), `nats.conf`, `services.toml`,
+`agent-<node>.toml`, and the folders `nats` (streams and buckets), `agents` (one folder a node) and `logs`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from headrace.client.place import CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
+from headrace.errors import HeadraceError
+
+__all__ = ["InUse", "StateFolder", "free_port", "port_is_free", "take_lock"]
+
+_USER = "headrace"
+_LOCK_LOOK_S = 0.1
+#: A guard that ends the processes of a killed `up` is waited for this long.
+_GUARD_TIME_S = 25.0
+#: A log that is larger at the start of `up` is put aside under `.1`.
+_LOG_BYTES = 16 * 1024 * 1024
+
+
+class InUse(HeadraceError):
+    """Something that is needed is in use by somebody else; nothing was changed."""
+
+
+class StateFolder:
+    """Paths and files of one state folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.logs = path / "logs"
+        self.nats = path / "nats"
+        self.agents = path / "agents"
+        self.credential = path / CREDENTIAL_FILE
+        self.endpoint = path / ENDPOINT_FILE
+
+    def make(self) -> None:
+        """Makes what is missing, for the owner only. Raises OSError, `InUse` where the folder is somebody else's."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.path.stat().st_uid != os.getuid():
+            raise InUse(f"the state folder {self.path} belongs to another user; nothing was changed")
+        self.path.chmod(0o700)
+        for folder in (self.logs, self.nats, self.agents):
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+    def secret(self) -> tuple[str, str]:
+        """User and password for the server: those of the last time, or new random ones."""
+        with contextlib.suppress(OSError):
+            user, colon, password = self.credential.read_text(encoding="utf-8").strip().partition(":")
+            if user and colon and password:
+                self.credential.chmod(0o600)
+                return user, password
+        password = secrets.token_urlsafe(32)
+        self.write(self.credential, f"{_USER}:{password}\n")
+        return _USER, password
+
+    def write(self, path: Path, text: str) -> None:
+        """Replaces a file as a whole; readable by the owner only."""
+        new = path.with_name(path.name + ".new")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, 0o600)
+            file.write(text)
+        new.replace(path)
+
+    def announce(self, endpoint: Endpoint) -> None:
+        """From now on clients find the server."""
+        self.write(self.endpoint, msgspec.json.encode(endpoint).decode() + "\n")
+
+    def withdraw(self) -> None:
+        """Clients find nothing any more."""
+        self.endpoint.unlink(missing_ok=True)
+
+    def log(self, name: str) -> Path:
+        """The log of a process; a large old one is put aside."""
+        path = self.logs / f"{name}.log"
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size > _LOG_BYTES:
+                path.replace(path.with_name(path.name + ".1"))
+        return path
+
+
+@contextlib.contextmanager
+def take_lock(path: Path, on_wait: str = "") -> Iterator[int]:
+    """Holds the state folder; yields the lock's descriptor. Makes the folder if it is missing.
+
+    Raises `InUse`: at once while an `up` lives, after a wait where only the guard of a killed one is still at work (`on_wait`
+    is printed then).
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + _GUARD_TIME_S
+        while not _try_lock(descriptor):
+            holder = _holder(descriptor)
+            if holder is None or _lives(holder) or time.monotonic() >= deadline:
+                who = f" by `headrace up` with process id {holder}" if holder else ""
+                raise InUse(f"the state folder {path} is in use{who}; nothing was changed")
+            if on_wait:
+                print(on_wait, flush=True)
+                on_wait = ""
+            time.sleep(_LOCK_LOOK_S)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(descriptor: int) -> int | None:
+    text = os.pread(descriptor, 32, 0).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _lives(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
+
+
+def port_is_free(port: int) -> bool:
+    """Whether somebody could listen on this port of the loopback interface now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As the server does it: what lingers of closed connections does not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

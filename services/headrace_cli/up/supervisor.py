@@ -1,0 +1,257 @@
+"""The supervisor: performs what its engine decides, and tells people about it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple, TextIO, assert_never
+
+import anyio
+import anyio.abc
+
+from headrace.client.place import Endpoint
+from headrace.obs.logging import configure, logger
+from headrace.runtime.clock import SystemClock
+from headrace.wire.nodes import NodeView
+from headrace_cli.up import marks
+from headrace_cli.up.commands import commands, scrubbed, write_configuration
+from headrace_cli.up.engine import (
+    Effect,
+    Finished,
+    GiveUp,
+    KillEverything,
+    KillJobs,
+    Restart,
+    Signal,
+    Start,
+    StopMode,
+    SupervisorEngine,
+)
+from headrace_cli.up.guard import LEAVE_JOBS
+from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
+from headrace_cli.up.options import UpOptions
+from headrace_cli.up.processes import Running, describe_status, guard, spawn
+from headrace_cli.up.readiness import wait_ready
+from headrace_cli.up.state_folder import InUse, StateFolder, free_port, port_is_free, take_lock
+
+__all__ = ["Ready", "WhenReady", "run_up"]
+
+#: How long agents that a killed `up` had left may take; they leave their jobs running.
+_TAKE_OVER_S = 5.0
+
+
+class Ready(NamedTuple):
+    """Everything answers."""
+
+    url: str
+    nodes: list[NodeView]
+    took_s: float
+
+
+class _Exited(NamedTuple):
+    name: str
+    status: int
+
+
+class _StopAsked(NamedTuple):
+    mode: StopMode
+
+
+_Event = _Exited | _StopAsked
+Tell = Callable[[str], None]
+#: What is done once everything answers; when it returns True, everything is stopped.
+WhenReady = Callable[[Ready], Awaitable[bool]]
+
+
+async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> bool:
+    """Runs everything until Ctrl-C or SIGTERM, or until `when_ready` wants the stop; True when it had become ready.
+
+    Raises `InUse`, `NoServer`, OSError; nothing was changed then.
+    """
+    with take_lock(options.state, "the last `headrace up` was killed; waiting until its processes have ended") as lock:
+        port = options.port or free_port()
+        if not port_is_free(port):
+            raise InUse(
+                f"port {port} on 127.0.0.1 is taken; nothing was changed. Choose another one with --port (0: any free one)"
+            )
+        state = StateFolder(options.state)
+        state.make()
+        left = marks.end_leftovers(state.path, leave_jobs=True, agents_time_s=_TAKE_OVER_S)
+        if left:
+            tell(f"ended {len(left)} processes that a killed `headrace up` had left")
+        write_configuration(state, options, port)
+        with (
+            _append(state.log("up")) as log,
+            guard(state.path, lock, scrubbed(os.environ)) as watch,
+        ):
+            configure("up", options.log_level, log)
+            return await _Supervisor(options, state, port, tell, when_ready, watch).run()
+
+
+def _append(path: Path) -> TextIO:
+    return open(path, "a", encoding="utf-8", buffering=1)
+
+
+class _Supervisor:
+    def __init__(
+        self,
+        options: UpOptions,
+        state: StateFolder,
+        port: int,
+        tell: Tell,
+        when_ready: WhenReady,
+        watch: subprocess.Popen[bytes],
+    ) -> None:
+        self._options = options
+        self._state = state
+        self._url = f"nats://127.0.0.1:{port}"
+        self._tell = tell
+        self._when_ready = when_ready
+        self._watch = watch
+        self._clock = SystemClock()
+        entries = commands(state, options)
+        self._commands = {plan.name: command for plan, command in entries}
+        self._engine = SupervisorEngine([plan for plan, _ in entries])
+        self._running: dict[str, Running] = {}
+        self._log_starts: dict[str, int] = {}
+        self._waiting_for = ""
+        self._ready = False
+        self._events, self._coming = anyio.create_memory_object_stream[_Event](1000)
+
+    async def run(self) -> bool:
+        begun = self._clock.steady_s()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch_signals)
+            if self._options.verbose:
+                logs = {name: command.log for name, command in self._commands.items()}
+                tasks.start_soon(follow_logs, logs, self._tell)
+            try:
+                self._perform(self._engine.on_begin(begun), tasks)
+                tasks.start_soon(self._bring_up, begun)
+                await self._supervise(tasks)
+            finally:
+                self._state.withdraw()
+                tasks.cancel_scope.cancel()
+        self._sweep()
+        return self._ready
+
+    async def _supervise(self, tasks: anyio.abc.TaskGroup) -> None:
+        while not self._engine.finished:
+            due_s = self._engine.next_due_s()
+            event: _Event | None = None
+            left_s = None if due_s is None else max(0.0, due_s - self._clock.steady_s())
+            with anyio.move_on_after(left_s):
+                event = await self._coming.receive()
+            now_s = self._clock.steady_s()
+            match event:
+                case _Exited(name, status):
+                    del self._running[name]
+                    effects = self._engine.on_exit(name, status, now_s)
+                case _StopAsked(mode):
+                    effects = self._on_stop(mode, now_s)
+                case None:
+                    effects = self._engine.on_time(now_s)
+            self._perform(effects, tasks)
+
+    def _on_stop(self, mode: StopMode, now_s: float) -> list[Effect]:
+        again = self._engine.stopping
+        if mode is StopMode.LEAVE_RUNNING and not again and self._watch.stdin is not None:
+            self._watch.stdin.write(LEAVE_JOBS)
+            self._watch.stdin.flush()
+        self._state.withdraw()
+        self._tell("killing everything" if again else _STOP_WORDS[mode])
+        logger().info("stopping", mode=mode, again=again)
+        return self._engine.on_stop(mode, now_s)
+
+    def _perform(self, effects: list[Effect], tasks: anyio.abc.TaskGroup) -> None:
+        for effect in effects:
+            logger().debug("supervisor", effect=type(effect).__name__, detail=str(effect))
+            match effect:
+                case Start(name):
+                    self._start(name, tasks)
+                case Restart(name, status, pause_s):
+                    self._say(name, status, f"starting it again in {pause_s:g} s")
+                case GiveUp(name, status):
+                    self._say(name, status, "starting it again would not help: stopping")
+                case Signal(name, number):
+                    if name in self._running:
+                        self._running[name].signal(number)
+                case KillJobs():
+                    marks.kill(self._state.path, frozenset({"runner", "job"}))
+                case KillEverything():
+                    marks.kill(self._state.path)
+                case Finished():
+                    pass
+                case _:
+                    assert_never(effect)
+
+    def _start(self, name: str, tasks: anyio.abc.TaskGroup) -> None:
+        command = self._commands[name]
+        self._log_starts[name] = size_of(command.log)
+        running = spawn(command, scrubbed(os.environ))
+        self._running[name] = running
+        logger().info("started", process=name, pid=running.pid)
+        tasks.start_soon(self._await_exit, name, running)
+
+    async def _await_exit(self, name: str, running: Running) -> None:
+        status = await running.wait()
+        logger().info("ended", process=name, pid=running.pid, status=status)
+        await self._events.send(_Exited(name, status))
+
+    def _say(self, name: str, status: int, what: str) -> None:
+        words = last_words(self._commands[name].log, self._log_starts[name])
+        reason = describe_status(status) + (f": {words}" if words else "")
+        self._tell(f"{name} ended ({reason}); {what}")
+        logger().warning("ended unasked", process=name, status=status, words=words, then=what)
+
+    async def _watch_signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            async for _ in signals:
+                await self._events.send(_StopAsked(self._options.stop_mode))
+
+    async def _bring_up(self, begun_s: float) -> None:
+        nodes: list[NodeView] = []
+        credential = str(self._state.credential)
+        with anyio.move_on_after(self._options.ready_timeout_s):
+            names = [str(node.node) for node in self._options.nodes]
+            nodes = await wait_ready(self._url, credential, names, self._on_progress)
+        if self._engine.stopping:
+            return
+        if not nodes:
+            self._tell_not_ready()
+            await self._events.send(_StopAsked(StopMode.INTERRUPT))
+            return
+        took_s = self._clock.steady_s() - begun_s
+        self._ready = True
+        self._state.announce(Endpoint(url=self._url, pid=os.getpid()))
+        logger().info("ready", took_s=round(took_s, 3))
+        if await self._when_ready(Ready(self._url, nodes, took_s)) and not self._engine.stopping:
+            await self._events.send(_StopAsked(self._options.stop_mode))
+
+    def _on_progress(self, waiting_for: str) -> None:
+        self._waiting_for = waiting_for
+
+    def _tell_not_ready(self) -> None:
+        name = self._waiting_for
+        self._tell(f"not ready within {self._options.ready_timeout_s:g} s: {name} does not answer. Its last log lines:")
+        for line in tail(self._commands[name].log, 15, since=self._log_starts.get(name, 0)):
+            self._tell(f"  {line}")
+        self._tell(f"all logs: {self._state.logs}")
+
+    def _sweep(self) -> None:
+        """Whatever of ours is left after an orderly stop should not be: it is ended and put on record."""
+        spared = {"runner", "job"} if self._options.stop_mode is StopMode.LEAVE_RUNNING else set()
+        left = [process for process in marks.find(self._state.path) if process.role not in spared]
+        if left:
+            logger().warning("left after the stop", processes=[f"{process.role} {process.pid}" for process in left])
+            marks.end_leftovers(self._state.path, leave_jobs=bool(spared), agents_time_s=0.0)
+
+
+_STOP_WORDS = {
+    StopMode.INTERRUPT: "stopping: running jobs are interrupted and go back to pending; Ctrl-C again kills everything",
+    StopMode.WAIT: "stopping when the running jobs have ended; Ctrl-C again kills everything",
+    StopMode.LEAVE_RUNNING: "stopping; running jobs stay for the next `headrace up`; Ctrl-C again kills everything",
+}

@@ -1,0 +1,37 @@
+"""The Python client: start operations, watch them, read their logs, keep pools.
+
+    async with headrace.connect() as client:
+        operation = await client.run(["python", "work.py"], pool="research", jobs=50, memory="512M")
+        view = await operation.wait()
+
+Every answer is one of the wire's own Structs. A refusal raises `Refused`, whose text says what would do; a server that is not
+there raises `NotRunning`, one that does not answer in time `Unanswered`. Nothing here polls, except that a wait looks again every
+few seconds in case a message was lost.
+"""
+
+from headrace.client.client import Client, connect
+from headrace.client.errors import ClientError, NotAdmitted, NotRunning, Unanswered
+from headrace.client.logs import LogLine
+from headrace.client.operation import Operation, new_operation_id
+from headrace.client.place import Endpoint, Place, find_place, login_user, state_folder
+from headrace.client.pools import Pools
+from headrace.wire.refusals import Refused
+
+__all__ = [
+    "Client",
+    "ClientError",
+    "Endpoint",
+    "LogLine",
+    "NotAdmitted",
+    "NotRunning",
+    "Operation",
+    "Place",
+    "Pools",
+    "Refused",
+    "Unanswered",
+    "connect",
+    "find_place",
+    "login_user",
+    "new_operation_id",
+    "state_folder",
+]

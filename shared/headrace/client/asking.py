@@ -1,0 +1,90 @@
+"""One question to a service, asked again while that can help and cannot harm.
+
+«Busy», «not ready», nobody listening and no connection mean that nothing was done: every request may be sent again. After silence,
+or «not recorded», only a repeatable request may: one that has the same effect however often it is done.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
+import msgspec
+
+from headrace.bus import Bus, BusError, NoResponders, NotConnected, RequestTimeout
+from headrace.client.errors import Unanswered
+from headrace.runtime.clock import Clock
+from headrace.wire.codec import decode, encode
+from headrace.wire.refusals import Busy, NotReady, NotRecorded, Refusal, Refused
+
+__all__ = ["Asker", "Pauses"]
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+#: How long one attempt waits for its answer; services answer within 2 s or say that they could not.
+_ATTEMPT_S = 4.0
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
+
+
+class Pauses:
+    """Growing pauses with jitter, so that many clients do not come back together."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._random = random.Random(seed)
+        self._next_s = _FIRST_PAUSE_S
+
+    def next_s(self) -> float:
+        pause = self._next_s * (0.5 + self._random.random())
+        self._next_s = min(_LONGEST_PAUSE_S, self._next_s * 2)
+        return pause
+
+
+class Asker:
+    """Asks in the name of one user. `subject_of` makes the subject of a verb."""
+
+    def __init__(self, bus: Bus, clock: Clock, subject_of: Callable[[str], str]) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._subject_of = subject_of
+
+    async def ask(
+        self, verb: str, request: msgspec.Struct, kind: type[T], *, timeout_s: float, repeatable: bool = True
+    ) -> T:
+        """The answer, of type `kind`. Raises `Refused`, or `Unanswered` when the time is over."""
+        data = encode(request)
+        started = self._clock.steady_s()
+        deadline = started + timeout_s
+        pauses = Pauses()
+        maybe_done = False
+        while True:
+            left_s = max(0.001, deadline - self._clock.steady_s())
+            try:
+                return await self._attempt(verb, data, kind, min(_ATTEMPT_S, left_s))
+            except (NoResponders, NotConnected) as error:
+                trouble: Exception = error
+            except RequestTimeout as error:
+                trouble, maybe_done = error, True
+            except Refused as refused:
+                if not isinstance(refused.refusal, Busy | NotReady | NotRecorded):
+                    raise
+                trouble, maybe_done = refused, maybe_done or isinstance(refused.refusal, NotRecorded)
+            pause_s = pauses.next_s()
+            now = self._clock.steady_s()
+            if now + pause_s >= deadline or (maybe_done and not repeatable):
+                raise Unanswered(verb, now - started, str(trouble), maybe_done=maybe_done) from trouble
+            await anyio.sleep(pause_s)
+
+    async def _attempt(self, verb: str, data: bytes, kind: type[T], timeout_s: float) -> T:
+        try:
+            answer = await self._bus.request(self._subject_of(verb), data, timeout_s=timeout_s)
+        except (NoResponders, NotConnected, RequestTimeout):
+            raise
+        except BusError as error:
+            raise Unanswered(verb, 0.0, str(error), maybe_done=False) from error
+        message: object = decode(answer, kind | Refusal)  # type: ignore[arg-type]
+        if isinstance(message, kind):
+            return message
+        raise Refused(message)  # type: ignore[arg-type]

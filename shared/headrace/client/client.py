@@ -1,0 +1,283 @@
+"""The client: one connection in the name of one user."""
+
+from __future__ import annotations
+
+import socket
+import urllib.parse
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from headrace.bus import Bus, BusError, CredentialRefused
+from headrace.bus import connect as connect_bus
+from headrace.client.asking import Asker, Pauses
+from headrace.client.errors import NotAdmitted, NotRunning, Unanswered
+from headrace.client.logs import LogLine, LogReader
+from headrace.client.operation import Operation, new_operation_id
+from headrace.client.place import Place, find_place, login_user
+from headrace.client.pools import Pools
+from headrace.errors import BadInput
+from headrace.ids import OperationId, UserName, operation_id, pool_name, user_name
+from headrace.resources import Resources, parse_amount
+from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.service import read_credential
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, decode
+from headrace.wire.nodes import ListNodes, NodeList, OperationPlaces, WhereRequest
+from headrace.wire.operations import (
+    FINAL_STATES,
+    AbortOperation,
+    GetJobs,
+    GetOperation,
+    JobPage,
+    JobRow,
+    ListOperations,
+    OperationList,
+    OperationSpec,
+    OperationView,
+    StartAnswer,
+    StartOperation,
+)
+
+__all__ = ["Client", "connect"]
+
+#: A start is repeated under its id for this long.
+START_TIMEOUT_S = 30.0
+#: A wait looks again after this long without news.
+_LOOK_AGAIN_S = 5.0
+#: A wait bears a server that is away for this long, so that a restart of services or bus goes unnoticed.
+_PATIENCE_S = 60.0
+
+
+@asynccontextmanager
+async def connect(
+    *,
+    state: Path | str | None = None,
+    url: str = "",
+    credential_file: Path | str | None = None,
+    user: str = "",
+    timeout_s: float = 10.0,
+) -> AsyncIterator[Client]:
+    """Connects, by the state folder (`state`, else `$HEADRACE_STATE`, else the usual one) or by `url` and `credential_file`.
+
+    `user` is the login name unless given; `timeout_s` is how long requests are tried. Raises `NotRunning`, `NotAdmitted`, `BadInput`.
+    """
+    place = find_place(state=state, url=url, credential_file=credential_file)
+    name = user_name(user) if user else login_user()
+    await _knock(place, timeout_s)
+    credential = read_credential(place.credential_file)
+    opened = False
+    try:
+        async with connect_bus(
+            [place.url],
+            name=f"headrace client of {name}",
+            credential=credential,
+            inbox_prefix=subjects.inbox("user", name),
+            connect_timeout_s=timeout_s,
+        ) as bus:
+            opened = True
+            yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s)
+    except BusError as error:
+        if opened:
+            raise
+        if isinstance(error, CredentialRefused):
+            raise NotAdmitted(place.where, str(error)) from error
+        raise NotRunning(place.where, str(error)) from error
+
+
+async def _knock(place: Place, timeout_s: float) -> None:
+    """Says at once that nobody listens, where the bus would go on trying until its time is over."""
+    address = urllib.parse.urlsplit(place.url)
+    try:
+        with anyio.fail_after(timeout_s):
+            stream = await anyio.connect_tcp(address.hostname or "127.0.0.1", address.port or 4222)
+    except (OSError, TimeoutError, socket.gaierror):
+        raise NotRunning(place.where, f"nobody listens at {address.hostname}:{address.port}") from None
+    await stream.aclose()
+
+
+class Client:
+    """What a person may ask of Headrace. Made by `connect`."""
+
+    def __init__(self, bus: Bus, clock: Clock, place: Place, user: UserName, *, timeout_s: float) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._place = place
+        self._timeout_s = timeout_s
+        self.user = user
+        self._asker = Asker(bus, clock, lambda verb: subjects.user(user, verb))
+        self.pools = Pools(self._asker, place.tree, timeout_s)
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        pool: str,
+        jobs: int = 1,
+        cpu: str | float = 1,
+        memory: str | int = 0,
+        gpu: int = 0,
+        environment: Mapping[str, str] | None = None,
+        working_directory: str = "",
+        title: str = "",
+        weight: float = 1.0,
+        max_failed_job_count: int = 10,
+        operation: str = "",
+        timeout_s: float = START_TIMEOUT_S,
+    ) -> Operation:
+        """Starts `jobs` runs of `argv`, each with so many cores, so much memory («512M») and so many GPUs.
+
+        `operation` is the id, made here unless given; an id that was started before by this user starts nothing new.
+        Raises `Refused`, `Unanswered`, `BadInput`.
+        """
+        if not argv:
+            raise BadInput("command", "", "a program and its arguments")
+        spec = OperationSpec(
+            pool=pool_name(pool),
+            argv=list(argv),
+            job_count=jobs,
+            resources=Resources(
+                user_slots=1,
+                cpu=parse_amount("cpu", cpu),
+                gpu=parse_amount("gpu", gpu),
+                memory=parse_amount("memory", memory),
+            ),
+            environment=dict(environment or {}),
+            working_directory=working_directory,
+            title=title,
+            weight=weight,
+            max_failed_job_count=max_failed_job_count,
+            tree=self._place.tree,
+        )
+        return await self.start(spec, operation=operation, timeout_s=timeout_s)
+
+    async def start(self, spec: OperationSpec, *, operation: str = "", timeout_s: float = START_TIMEOUT_S) -> Operation:
+        """Starts what `spec` says. Tried under one id until it is recorded, refused, or the time is over.
+
+        Raises `Refused`, `Unanswered`, `BadInput`.
+        """
+        name = operation_id(operation) if operation else new_operation_id(self._clock)
+        request = StartOperation(operation=name, spec=spec, min_revision=self.pools.revision)
+        answer = await self._asker.ask("op.start", request, StartAnswer, timeout_s=timeout_s)
+        return Operation(self, name, answer)
+
+    def operation(self, operation: str) -> Operation:
+        """A handle on an operation by its id; asks nobody. Raises `BadInput`."""
+        return Operation(self, operation_id(operation))
+
+    async def get(self, operation: str) -> OperationView:
+        """One operation. Raises `Refused`, `Unanswered`."""
+        request = GetOperation(operation=operation_id(operation))
+        return await self._asker.ask("op.get", request, OperationView, timeout_s=self._timeout_s)
+
+    async def list(
+        self, *, pool: str = "", state: str = "", user: str = "", live: bool = False, limit: int = 100
+    ) -> list[OperationView]:
+        """Operations, newest first, at most `limit`; `live` leaves out those that are over."""
+        found: list[OperationView] = []
+        after = ""
+        while len(found) < limit:
+            page = min(500, limit - len(found))
+            request = ListOperations(pool=pool, state=state, user=user, live=live, limit=page, after=after)
+            answer = await self._asker.ask("op.list", request, OperationList, timeout_s=self._timeout_s)
+            found.extend(answer.operations)
+            if not answer.more or not answer.operations:
+                break
+            after = answer.operations[-1].operation
+        return found
+
+    async def abort(self, operation: str, reason: str = "") -> OperationView:
+        """Ends an operation: no new jobs, running ones are interrupted. Aborting twice is no error."""
+        request = AbortOperation(operation=operation_id(operation), reason=reason)
+        return await self._asker.ask("op.abort", request, OperationView, timeout_s=self._timeout_s)
+
+    async def wait(
+        self,
+        operation: str,
+        progress: Callable[[OperationView], None] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> OperationView:
+        """Waits until the operation is over; `progress` gets each new view of it.
+
+        Bears a server that is away for a minute. Raises `TimeoutError` after `timeout_s`, `Refused`, `Unanswered`.
+        """
+        name = operation_id(operation)
+        with anyio.fail_after(timeout_s):
+            inbox = await self._bus.subscribe(subjects.operation_view(name), key=lambda _: None)
+            try:
+                view = await self._look(name)
+                while True:
+                    if progress is not None:
+                        progress(view)
+                    if view.state in FINAL_STATES:
+                        return view
+                    news: OperationView | None = None
+                    with anyio.move_on_after(_LOOK_AGAIN_S):
+                        news = _newer(view, (await anext(inbox)).data)
+                        if news is None:
+                            continue
+                    view = news or await self._look(name)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await inbox.close()
+
+    async def _look(self, operation: OperationId) -> OperationView:
+        gone_at: float | None = None
+        pauses = Pauses()
+        while True:
+            try:
+                return await self.get(operation)
+            except Unanswered as error:
+                now = self._clock.steady_s()
+                gone_at = now - error.waited_s if gone_at is None else gone_at
+                if now - gone_at >= _PATIENCE_S:
+                    raise
+            await anyio.sleep(pauses.next_s())
+
+    async def jobs(self, operation: str) -> AsyncIterator[JobRow]:
+        """The jobs of an operation in the order of their index, with how and where they ended."""
+        name = operation_id(operation)
+        first = 0
+        while True:
+            request = GetJobs(operation=name, first=first, limit=1000)
+            page = await self._asker.ask("op.jobs", request, JobPage, timeout_s=self._timeout_s)
+            for row in page.jobs:
+                yield row
+            if not page.jobs or page.jobs[-1].slot.index + 1 >= page.job_count:
+                return
+            first = page.jobs[-1].slot.index + 1
+
+    async def places(self, operation: str) -> OperationPlaces:
+        """Which jobs run where at this moment, and every reason why pending ones wait."""
+        request = WhereRequest(operation=operation_id(operation), tree=self._place.tree)
+        return await self._asker.ask("op.where", request, OperationPlaces, timeout_s=self._timeout_s)
+
+    async def nodes(self) -> NodeList:
+        """All nodes of the tree, by name."""
+        answer = NodeList(nodes=[])
+        while True:
+            request = ListNodes(tree=self._place.tree, first=len(answer.nodes))
+            page = await self._asker.ask("node.list", request, NodeList, timeout_s=self._timeout_s)
+            answer = NodeList(nodes=answer.nodes + page.nodes, recovering=page.recovering)
+            if not page.more or not page.nodes:
+                return answer
+
+    def logs(
+        self, operation: str, job: int | None = None, *, stderr: bool = False, follow: bool = False
+    ) -> AsyncIterator[LogLine]:
+        """Lines that the jobs of an operation (or the one `job`) wrote to stdout or stderr, job by job.
+
+        With `follow` it goes on, lines of all jobs as they come, until the operation is over and everything was read.
+        """
+        return LogReader(self, self._asker, operation_id(operation), stderr=stderr).read(job, follow=follow)
+
+
+def _newer(known: OperationView, data: bytes) -> OperationView | None:
+    try:
+        view = decode(data, OperationView)
+    except BadMessage:
+        return None
+    return view if view.sequence > known.sequence or view.state != known.state else None

@@ -1,0 +1,45 @@
+"""What can go wrong between a client and Headrace, apart from a refusal (`headrace.wire.refusals.Refused`)."""
+
+from __future__ import annotations
+
+from headrace.errors import HeadraceError
+
+__all__ = ["ClientError", "NotAdmitted", "NotRunning", "Unanswered"]
+
+
+class ClientError(HeadraceError):
+    """The client could not do what was asked."""
+
+
+class NotRunning(ClientError):
+    """There is no server where it was looked for; nothing was sent."""
+
+    def __init__(self, where: str, why: str) -> None:
+        #: State folder or address.
+        self.where = where
+        self.why = why
+        super().__init__(f"Headrace is not running ({where}: {why}); start it with `headrace up`")
+
+
+class NotAdmitted(ClientError):
+    """The server does not let this credential in."""
+
+    def __init__(self, where: str, why: str) -> None:
+        self.where = where
+        self.why = why
+        super().__init__(f"the server of {where} does not let us in: {why}")
+
+
+class Unanswered(ClientError):
+    """No usable answer came in time."""
+
+    def __init__(self, verb: str, waited_s: float, why: str, *, maybe_done: bool) -> None:
+        #: What was asked, such as `op.start`.
+        self.verb = verb
+        self.waited_s = waited_s
+        #: The last thing that went wrong.
+        self.why = why
+        #: The request may have reached somebody, so that it may yet take effect.
+        self.maybe_done = maybe_done
+        effect = "it may have taken effect" if maybe_done else "nothing was done"
+        super().__init__(f"{verb} was not answered within {waited_s:.0f} s ({why}); {effect}")

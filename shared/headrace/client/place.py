@@ -1,0 +1,96 @@
+"""Where a client finds Headrace: the state folder that `headrace up` keeps, or an address and a credential given by hand.
+
+`up` writes `endpoint.json` (where the server listens) and `credential` (one line, user:password), both readable by their owner
+only, and removes the first when it stops.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from headrace.client.errors import NotRunning
+from headrace.ids import TreeName, UserName, user_name
+
+__all__ = ["CREDENTIAL_FILE", "ENDPOINT_FILE", "Endpoint", "Place", "find_place", "login_user", "state_folder"]
+
+ENDPOINT_FILE = "endpoint.json"
+CREDENTIAL_FILE = "credential"
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """What stands in `endpoint.json`."""
+
+    #: Such as `nats://127.0.0.1:4270`.
+    url: str
+    tree: TreeName = TreeName("default")
+    #: Process id of the `headrace up` that wrote it.
+    pid: int = 0
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A server and the means to enter."""
+
+    url: str
+    #: Empty where the server asks for none.
+    credential_file: str
+    tree: TreeName
+    #: In words: the folder or the address, for errors.
+    where: str
+
+
+def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """`$HEADRACE_STATE`, else `$XDG_STATE_HOME/headrace`, else `~/.local/state/headrace`; absolute, need not exist."""
+    chosen = environment.get("HEADRACE_STATE")
+    if chosen:
+        return Path(os.path.abspath(Path(chosen).expanduser()))
+    base = environment.get("XDG_STATE_HOME", "")
+    # The XDG rules call a relative path invalid and say to ignore it.
+    root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
+    return root / "headrace"
+
+
+def find_place(
+    *,
+    state: Path | str | None = None,
+    url: str = "",
+    credential_file: Path | str | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Place:
+    """Finds the server. An explicit `url` wins over `state`, both over `$HEADRACE_NATS_URL` and the state folder.
+
+    Raises `NotRunning` where the state folder has no endpoint.
+    """
+    if not url and state is None:
+        url = environment.get("HEADRACE_NATS_URL", "")
+        credential_file = credential_file or environment.get("HEADRACE_CREDENTIAL_FILE")
+    if url:
+        return Place(url=url, credential_file=str(credential_file or ""), tree=TreeName("default"), where=url)
+    folder = Path(state) if state is not None else state_folder(environment)
+    try:
+        endpoint = msgspec.json.decode((folder / ENDPOINT_FILE).read_bytes(), type=Endpoint)
+    except OSError:
+        raise NotRunning(str(folder), "no endpoint.json in this state folder") from None
+    except msgspec.DecodeError as error:
+        raise NotRunning(str(folder / ENDPOINT_FILE), str(error)) from None
+    return Place(
+        url=endpoint.url,
+        credential_file=str(credential_file or folder / CREDENTIAL_FILE),
+        tree=endpoint.tree,
+        where=str(folder),
+    )
+
+
+def login_user() -> UserName:
+    """The login name of this process's user, made into a legal token."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # an account without an entry, usual in containers
+        name = ""
+    token = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].strip("-")
+    return user_name(token or f"uid-{os.getuid()}")

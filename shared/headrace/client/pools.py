@@ -1,0 +1,78 @@
+"""Pools, as a person keeps them: list, make, change, remove."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headrace.client.asking import Asker
+from headrace.ids import ROOT_POOL, TreeName, pool_name
+from headrace.wire.pools import (
+    CreatePool,
+    GetPools,
+    PoolChanged,
+    PoolList,
+    PoolSettings,
+    RemovePool,
+    SetPool,
+)
+
+__all__ = ["Pools"]
+
+
+class Pools:
+    """The pools of one tree. Remembers the newest revision of its own changes, so that a run after a change sees it."""
+
+    def __init__(self, asker: Asker, tree: TreeName, timeout_s: float) -> None:
+        self._asker = asker
+        self._tree = tree
+        self._timeout_s = timeout_s
+        #: Revision of the last change made through this client; 0 for none.
+        self.revision = 0
+
+    async def list(self, name: str = "", *, operations: bool = False) -> PoolList:
+        """All pools with their shares, or one; parents before children. Raises `Refused`, `Unanswered`."""
+        pages: list[PoolList] = []
+        first = 0
+        while True:
+            request = GetPools(name=name, tree=self._tree, operations=operations, first=first)
+            page = await self._asker.ask("pool.list", request, PoolList, timeout_s=self._timeout_s)
+            pages.append(page)
+            first += len(page.pools)
+            if not page.more or not page.pools:
+                break
+        return msgspec.structs.replace(
+            pages[0],
+            pools=[pool for page in pages for pool in page.pools],
+            operations=[operation for page in pages for operation in page.operations],
+            more=False,
+        )
+
+    async def create(self, name: str, *, parent: str = ROOT_POOL, settings: PoolSettings | None = None) -> PoolChanged:
+        """Makes a pool. Raises `Refused` (the name is taken, there is no such parent), `Unanswered`, `BadInput`."""
+        request = CreatePool(
+            name=pool_name(name),
+            parent=ROOT_POOL if parent == ROOT_POOL else pool_name(parent),
+            settings=settings or PoolSettings(),
+            tree=self._tree,
+        )
+        return self._changed(
+            await self._asker.ask("pool.create", request, PoolChanged, timeout_s=self._timeout_s, repeatable=False)
+        )
+
+    async def set(self, name: str, settings: Mapping[str, object]) -> PoolChanged:
+        """Changes the keys of `PoolSettings` that are given; None takes one back to its default."""
+        request = SetPool(name=pool_name(name), settings=msgspec.json.encode(settings), tree=self._tree)
+        return self._changed(await self._asker.ask("pool.set", request, PoolChanged, timeout_s=self._timeout_s))
+
+    async def remove(self, name: str) -> PoolChanged:
+        """Takes a pool away that has neither children nor operations."""
+        request = RemovePool(name=pool_name(name), tree=self._tree)
+        return self._changed(
+            await self._asker.ask("pool.remove", request, PoolChanged, timeout_s=self._timeout_s, repeatable=False)
+        )
+
+    def _changed(self, answer: PoolChanged) -> PoolChanged:
+        self.revision = max(self.revision, answer.revision)
+        return answer
