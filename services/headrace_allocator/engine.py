@@ -48,6 +48,8 @@ from headrace_allocator.scheduling import Scheduler
 
 __all__ = ["AllocatorEngine", "Timing"]
 
+#: Until the next heartbeat of a node whose word is awaited.
+_RECOVERING_PACE_MS: Final = 50
 #: Nodes that one operation's news may nudge at once.
 _MOST_NUDGES: Final = 200
 
@@ -219,7 +221,9 @@ class AllocatorEngine:
         self.heartbeats += 1
         self._note(node, heartbeat, now_s)
         findings = reconcile(self.books, node, heartbeat, now_ms)
-        self.recovery.settle(node.record.node, lost=False)
+        if heartbeat.term == self.term:
+            # It was sent after an answer of ours was obeyed: it is no late word of before, and former allocators' orders are void.
+            self.recovery.settle(node.record.node, lost=False)
         effects = self._after_findings(node, findings)
         effects += self._finish_recovery()
         orders = self._decide(node, heartbeat, findings)
@@ -321,9 +325,7 @@ class AllocatorEngine:
         effects: list[Effect] = []
         if findings.ends:
             effects.append(Report([ReportedEnd(node.record.node, end) for end in findings.ends]))
-        for name in {end.operation for end in findings.ends} | {
-            allocation.operation for allocation in node.allocations.values()
-        }:
+        for name in findings.operations | {one.operation for one in node.allocations.values()}:
             operation = self.books.operations.get(name)
             if operation is not None:
                 self.scheduler.refresh(operation)
@@ -345,7 +347,7 @@ class AllocatorEngine:
             incarnation=heartbeat.incarnation,
             seq=heartbeat.seq,
             term=self.term,
-            next_heartbeat_ms=pace_ms,
+            next_heartbeat_ms=_RECOVERING_PACE_MS if self.recovery.awaits(node.record.node) else pace_ms,
             start=start,
             extend=extend,
             take_back=take_back,

@@ -6,7 +6,7 @@ are ends that did not fit into the heartbeat (`ends_waiting`): while there are a
 
 from __future__ import annotations
 
-from headrace.ids import AllocationId
+from headrace.ids import AllocationId, OperationId
 from headrace.wire.heartbeat import (
     AllocationReport,
     AllocationState,
@@ -31,6 +31,8 @@ class Findings:
         #: Ends that the ledger has, allocations that are booked out.
         self.forget_ends: list[JobKey] = []
         self.forget_allocations: list[AllocationId] = []
+        #: Operations whose usage or jobs to give out changed.
+        self.operations: set[OperationId] = set()
 
 
 def lost_end(operation: str, slot: JobSlot, allocation: str, reason: str, now_ms: int) -> JobEnd:
@@ -50,6 +52,8 @@ def reconcile(books: Books, node: Node, heartbeat: Heartbeat, now_ms: int) -> Fi
     """Brings the books of one node in line with its heartbeat."""
     findings = Findings()
     picture = {report.id: report for report in heartbeat.allocations}
+    findings.operations = {allocation.operation for allocation in node.allocations.values()}
+    findings.operations |= {end.operation for end in heartbeat.ends}
     _take_ends(books, node, heartbeat, findings)
     _settle_sent(books, node, heartbeat, picture)
     for report in heartbeat.allocations:

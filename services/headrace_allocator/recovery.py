@@ -1,4 +1,7 @@
-"""Recovering: from the start of an allocator until every node that counted then has reported, or lost its lease."""
+"""Recovering: from the start of an allocator until every node that counted then has reported, or lost its lease.
+
+A node has reported once a heartbeat shows that it obeyed this allocator's term: only that is surely no late word of before.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,10 @@ class Recovery:
         self._unheard = set(enrolled)
         self._enrolled = len(self._unheard)
         self.nodes_known = True
+
+    def awaits(self, node: NodeName) -> bool:
+        """True while this node's word is missing."""
+        return node in self._unheard
 
     def settle(self, node: NodeName, *, lost: bool) -> None:
         """A node reported in full, or lost its lease."""

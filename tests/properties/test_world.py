@@ -1,0 +1,89 @@
+"""admission, allocator and agents together, with everything lost, repeated, late and restarted that can be."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from headrace.resources import Resources
+from headrace.wire.heartbeat import JobResult
+from headrace.wire.operations import OperationState
+from tests.support.world import World
+
+NODES = {"small": Resources(user_slots=10, cpu=200), "large": Resources(user_slots=10, cpu=400)}
+
+
+def a_world(seed: int) -> World:
+    world = World(Random(seed), NODES)
+    world.start("operation-a", jobs=12)
+    return world
+
+
+def no_problem(world: World, seed: int) -> None:
+    assert world.problems == [], f"seed {seed}: {world.problems[:3]}"
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_never_runs_a_job_twice_and_completes_every_job_though_messages_are_lost_and_repeated(seed: int) -> None:
+    """The truth on the hosts is judged, not the books: one process of a job at a time, none after it completed."""
+    world = a_world(seed)
+    for number in range(400):
+        world.step()
+        if number == 150:
+            world.start("operation-b", jobs=40, cpu=50)
+        no_problem(world, seed)
+
+    settled = world.settle()
+
+    no_problem(world, seed)
+    assert settled, {name: o.state for name, o in world.admission.operations.items()}
+    for operation in world.admission.operations.values():
+        assert operation.state is OperationState.COMPLETED
+        assert operation.ledger.counts[JobResult.COMPLETED] == operation.spec.job_count
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_never_loses_or_doubles_a_job_when_services_agents_and_runners_restart(seed: int) -> None:
+    """Restarts at any moment; only what truly went away with a runner is counted as lost."""
+    world = a_world(seed)
+    for _ in range(500):
+        world.step()
+        match world.random.randrange(60):
+            case 0:
+                world.restart_allocator()
+            case 1:
+                world.restart_admission()
+            case 2:
+                world.restart_agent(world.random.choice(list(NODES)))
+            case 3 if seed % 2:
+                world.kill_runner(world.random.choice(list(NODES)))
+        no_problem(world, seed)
+
+    settled = world.settle()
+
+    no_problem(world, seed)
+    assert settled, {name: o.state for name, o in world.admission.operations.items()}
+    counts = world.admission.operations["operation-a"].ledger.counts  # type: ignore[index]
+    assert counts[JobResult.COMPLETED] == 12
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_an_aborted_operation_ends_and_leaves_nothing_running(seed: int) -> None:
+    """Whatever was on its way when the abort came."""
+    world = a_world(seed)
+    for number in range(300):
+        world.step()
+        if number == 100 + seed:
+            world.abort("operation-a")
+        no_problem(world, seed)
+
+    settled = world.settle()
+
+    no_problem(world, seed)
+    assert settled
+    assert world.admission.operations["operation-a"].state in (  # type: ignore[index]
+        OperationState.ABORTED,
+        OperationState.COMPLETED,
+    )
+    assert not any(host.running for host in world.hosts.values())
