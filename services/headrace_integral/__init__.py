@@ -1,0 +1,1 @@
+"""Integral guarantees: the accumulated volumes of the burst and relaxed pools of one tree."""

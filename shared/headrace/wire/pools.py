@@ -154,3 +154,5 @@ class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     #: Of the pools on this page.
     operations: list[ShareItem] = []
     more: bool = False
+    #: Operations of this page for which there was no room in it; asking for one pool leaves out the fewest.
+    operations_left_out: Counter = 0

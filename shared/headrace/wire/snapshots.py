@@ -135,6 +135,11 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True):
     accumulated_ratio_volume: float = 0.0
     ephemeral: bool = False
 
+    @property
+    def key(self) -> str:
+        """What tells elements apart in a snapshot: an operation's id, or `/` and a pool's name (a pool may be named like an id)."""
+        return self.name if self.kind is ElementKind.OPERATION else f"/{self.name}"
+
 
 class ShareFrame(msgspec.Struct, frozen=True):
     """What holds for a share snapshot as a whole."""
@@ -162,7 +167,7 @@ class _Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
     parts: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
     frame: Frame
     items: list[Item] = []
-    #: Names (pools or operations) that are gone.
+    #: Keys of items that are gone: operation ids; for pools of a share snapshot `ShareItem.key`.
     removed: list[str] = []
 
 

@@ -1,0 +1,94 @@
+"""The chain of advances that integral has not confirmed yet; pure.
+
+Each update adds one; they are sent in order, each until it is confirmed, and never put together: figures would differ. Where integral
+lost the thread, or too many wait, time is given up, neither credited nor charged, and counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from headrace.ids import TreeName
+from headrace.resources import Resources
+from headrace.wire.integral import Advance, Advanced, AdvanceGap, PoolFlow
+from headrace.wire.version import NEVER, Term, Version
+
+__all__ = ["AdvanceChain"]
+
+
+class AdvanceChain:
+    """Advances of one term of fair_share."""
+
+    def __init__(self, tree: TreeName, term: Term, most_waiting: int) -> None:
+        self._tree = tree
+        self._most = most_waiting
+        self._waiting: deque[Advance] = deque()
+        self._newest = Version(term, 0)
+        self._previous = NEVER
+        self._had_pools = False
+        #: Advances that were given up, and the time that they stood for.
+        self.given_up = 0
+        self.given_up_us = 0
+        #: How often integral had another version than this chain knows.
+        self.broken = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, dt_us: int, total: Resources, pools: list[PoolFlow], saturation_period_s: float) -> None:
+        """An update happens: `dt_us` have passed. Nothing is added while there are no pools whose volumes could change."""
+        if not pools and not self._had_pools:
+            return
+        if len(self._waiting) >= self._most:
+            self.given_up += 1
+            self.given_up_us += dt_us
+            return
+        self._newest = self._newest.next()
+        self._waiting.append(
+            Advance(
+                tree=self._tree,
+                version=self._newest,
+                previous=self._previous,
+                dt_us=dt_us if self._previous != NEVER else 0,
+                total=total,
+                pools=pools,
+                saturation_period_s=saturation_period_s,
+            )
+        )
+        self._previous = self._newest
+        self._had_pools = bool(pools)
+
+    def head(self) -> Advance | None:
+        """What is to be sent next."""
+        return self._waiting[0] if self._waiting else None
+
+    def on_confirmed(self, advanced: Advanced) -> bool:
+        """True when this confirms the head, which is then over."""
+        if not self._waiting or advanced.version != self._waiting[0].version:
+            return False
+        self._waiting.popleft()
+        return True
+
+    def on_gap(self, gap: AdvanceGap) -> None:
+        """integral has another version than the head follows: go on behind it, or begin a new chain where it is not ours."""
+        if any(advance.version == gap.have for advance in self._waiting):
+            while self._waiting and self._waiting[0].version <= gap.have:
+                self._waiting.popleft()
+            return
+        self.give_up()
+
+    def give_up(self) -> None:
+        """integral cannot apply what waits: the time it stands for is lost, the next advance begins a new chain."""
+        self.broken += 1
+        self.given_up += len(self._waiting)
+        self.given_up_us += sum(advance.dt_us for advance in self._waiting)
+        self._waiting.clear()
+        self._previous = NEVER
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "waiting": len(self._waiting),
+            "given_up": self.given_up,
+            "given_up_us": self.given_up_us,
+            "broken": self.broken,
+        }

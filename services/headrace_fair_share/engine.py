@@ -1,0 +1,275 @@
+"""What fair_share knows of one tree, and the updates it makes of it; pure.
+
+What is known comes from four sides: the configuration (`book`), operations from admission, usage from the allocator (the only source
+of demand, but for operations that it has not named yet), volumes from integral. An update is cut from all of it at one moment, may be
+computed anywhere (`headrace_fair_share.update.compute`), and takes effect as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from headrace.ids import OperationId, PoolName, TreeName
+from headrace.resources import ZERO, Resources
+from headrace.wire.integral import Advance, Advanced, AdvanceGap, PoolFlow, PoolVolume
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.log import (
+    Event,
+    OperationStarted,
+    OperationStateChanged,
+    OperationSuspended,
+    ParametersChanged,
+)
+from headrace.wire.operations import FINAL_STATES
+from headrace.wire.pools import IntegralType
+from headrace.wire.refusals import NotReady, Refusal
+from headrace.wire.snapshots import ShareFrame, ShareItem, UsageFrame, UsageItem
+from headrace.wire.version import NEVER, Term, Version
+from headrace_fair_share.advances import AdvanceChain
+from headrace_fair_share.config import PoolBook
+from headrace_fair_share.judging import JudgingClock, Moment
+from headrace_fair_share.starvation import Age, Ages, Clock, aged, clocks_of
+from headrace_fair_share.update import Cut, KnownOperation, Options, PoolFigures, Update, compute, pool_key
+
+__all__ = ["EngineOptions", "FairShareEngine", "UsageChange"]
+
+#: The wire's bound of ratios of an advance.
+_LARGEST_RATIO = 1e6
+
+
+class EngineOptions(msgspec.Struct, frozen=True):
+    """What is set for the service."""
+
+    tree: Options = Options()
+    #: Older usage judges nobody.
+    usage_judged_within_us: int = 2_000_000
+    saturation_period_s: float = 86_400.0
+    most_missed_advances: int = 10_000
+
+
+class UsageChange(msgspec.Struct, frozen=True):
+    """What a usage snapshot changed; `whole` replaces everything."""
+
+    version: Version
+    frame: UsageFrame
+    items: list[UsageItem]
+    removed: frozenset[str] = frozenset()
+    whole: bool = False
+
+
+class FairShareEngine:
+    """One tree, in one life of the service."""
+
+    def __init__(self, tree: TreeName, term: Term, options: EngineOptions) -> None:
+        self._tree = tree
+        self._options = options
+        self.book = PoolBook(tree)
+        self.chain = AdvanceChain(tree, term, options.most_missed_advances)
+        self.operations: dict[OperationId, KnownOperation] = {}
+        self.operations_known = False
+        self.volumes: dict[PoolName, PoolVolume] = {}
+        self.total = ZERO
+        self.frame = ShareFrame()
+        self.items: dict[str, ShareItem] = {}
+        self.figures: dict[PoolName, PoolFigures] = {}
+        self.clocks: dict[str, Clock] = {}
+        self.updates = 0
+        self._time = JudgingClock()
+        self._usage: dict[OperationId, UsageItem] = {}
+        self._named: set[OperationId] = set()
+        self._usage_version = NEVER
+        self._usage_frame = UsageFrame()
+        self._heard_us: int | None = None
+        self._had_complete = False
+
+    # --- what becomes known -----------------------------------------------------------------------------------------
+
+    def on_operations(self, operations: Iterable[LiveOperation]) -> bool:
+        """Everything live, replacing what was known."""
+        before = self.operations
+        self.operations_known = True
+        self.operations = {each.operation: _known(each) for each in operations if each.spec.tree == self._tree}
+        return before != self.operations
+
+    def on_events(self, events: Iterable[Event]) -> bool:
+        """What the log recorded next; true when it matters here. Applying an event again changes nothing."""
+        changed = False
+        for event in events:
+            changed = self._on_event(event) or changed
+        return changed
+
+    def on_usage(self, usage: UsageChange, now: Moment) -> bool:
+        """A snapshot of the allocator; true when it says anything new."""
+        if usage.version.term != self._usage_version.term:
+            self._named.clear()
+        if usage.whole:
+            changed = len(usage.items) != len(self._usage)
+            changed = changed or any(self._usage.get(item.operation) != item for item in usage.items)
+            self._usage = {item.operation: item for item in usage.items}
+        else:
+            changed = bool(usage.items or usage.removed)
+            self._usage.update((item.operation, item) for item in usage.items)
+            for name in usage.removed:
+                self._usage.pop(OperationId(name), None)
+        self._named.update(item.operation for item in usage.items)
+        frame = usage.frame
+        changed = changed or frame.total != self._usage_frame.total or frame.complete != self._usage_frame.complete
+        if frame.complete or not self._had_complete:
+            self.total = frame.total
+        self._had_complete = self._had_complete or frame.complete
+        self._usage_version, self._usage_frame, self._heard_us = usage.version, frame, now.steady_us
+        return changed
+
+    def on_ages(self, saved: Iterable[Ages]) -> None:
+        """Clocks that were saved by an earlier life; they go on from where they stood."""
+        for ages in saved:
+            self.clocks.update(clocks_of(ages.ages, self._time.now_ms))
+
+    # --- an update --------------------------------------------------------------------------------------------------
+
+    def on_update_begins(self, now: Moment) -> None:
+        """Time passes: volumes are to be advanced (`chain`) before the update is cut."""
+        dt_us = self._time.on_update(now, judged=self._judged(now), complete=self._usage_frame.complete)
+        self.chain.add(dt_us, self.total, self._flows(), self._options.saturation_period_s)
+
+    def on_advance_answer(self, answer: Advanced | AdvanceGap | Refusal) -> Advance | None:
+        """What integral answered to the head of the chain; returns what to send next."""
+        match answer:
+            case Advanced():
+                if not self.chain.on_confirmed(answer):
+                    return None
+                self.volumes = {volume.pool: volume for volume in answer.pools}
+            case AdvanceGap():
+                self.chain.on_gap(answer)
+            case NotReady():
+                return None
+            case _:
+                self.chain.give_up()
+        return self.chain.head()
+
+    def cut(self, now: Moment) -> Cut:
+        """Everything that is known, as it is now; later changes do not reach it."""
+        return Cut(
+            pools=self.book.pools,
+            operations=dict(self.operations),
+            usage=dict(self._usage),
+            named=frozenset(self._named),
+            volumes=self.volumes,
+            total=self.total,
+            usage_version=self._usage_version,
+            pools_revision=self.book.revision,
+            stale_volumes=len(self.chain) > 0,
+            troubles=[self.book.trouble] if self.book.trouble else [],
+            now_ms=now.wall_ms,
+            clock_ms=self._time.now_ms,
+            clock_offset_ms=self._time.offset_ms,
+            judged=self._judged(now),
+            clocks=self.clocks,
+        )
+
+    def on_updated(self, update: Update) -> None:
+        """The figures of a cut are there: they take effect as a whole."""
+        self.updates += 1
+        self.frame, self.items, self.figures = update.frame, update.items, update.figures
+        self.clocks = update.clocks
+
+    def on_update(self, now: Moment) -> Update:
+        """A whole update without asking integral: what a single process would do at `now`."""
+        self.on_update_begins(now)
+        update = compute(self.cut(now), self._options.tree, self.items)
+        self.on_updated(update)
+        return update
+
+    # --- questions --------------------------------------------------------------------------------------------------
+
+    def in_use(self) -> Mapping[PoolName, int]:
+        """How many operations name each pool."""
+        return Counter(operation.pool for operation in self.operations.values())
+
+    def ages(self) -> list[Age]:
+        """What must survive of the clocks, the longest first."""
+        return sorted(aged(self.clocks, self._time.now_ms), key=lambda age: (-age.below_ms, age.key))
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "pools": len(self.book.pools.pools),
+            "operations": len(self.operations),
+            "updates": self.updates,
+            "below_fair_share": len(self.clocks),
+            **{f"advances_{name}": figure for name, figure in self.chain.statistics().items()},
+        }
+
+    def _judged(self, now: Moment) -> bool:
+        heard = self._heard_us
+        fresh = heard is not None and now.steady_us - heard <= self._options.usage_judged_within_us
+        return fresh and self._usage_frame.complete
+
+    def _flows(self) -> list[PoolFlow]:
+        flows: list[PoolFlow] = []
+        pools = self.book.pools
+        for name in pools.preorder:
+            figures = pools.pools[name].settings.integral_guarantees
+            if figures.guarantee_type is not IntegralType.NONE:
+                item = self.items.get(pool_key(name))
+                flows.append(
+                    PoolFlow(
+                        pool=name,
+                        flow_ratio=_ratio(figures.resource_flow, self.total),
+                        burst_ratio=_ratio(figures.burst_guarantee_resources, self.total),
+                        grant_ratio=max(item.fair_share.integral_guarantee) if item is not None else 0.0,
+                        guarantee_type=figures.guarantee_type.value,
+                    )
+                )
+        return flows
+
+    def _on_event(self, event: Event) -> bool:
+        if isinstance(event, OperationStarted):
+            if event.spec.tree != self._tree or event.operation in self.operations:
+                return False
+            self.operations[event.operation] = KnownOperation(
+                operation=event.operation,
+                pool=event.spec.pool,
+                weight=event.spec.weight,
+                state=event.state,
+                suspended=False,
+                initial=event.spec.resources * event.spec.job_count,
+                initial_jobs=event.spec.job_count,
+            )
+            return True
+        known = self.operations.get(event.operation)
+        if known is None:
+            return False
+        match event:
+            case OperationStateChanged() if event.state in FINAL_STATES:
+                del self.operations[event.operation]
+                return True
+            case OperationStateChanged():
+                after = msgspec.structs.replace(known, state=event.state)
+            case OperationSuspended():
+                after = msgspec.structs.replace(known, suspended=event.suspended)
+            case ParametersChanged():
+                after = msgspec.structs.replace(known, pool=event.pool, weight=event.weight)
+            case _:
+                return False
+        self.operations[event.operation] = after
+        return after != known
+
+
+def _known(live: LiveOperation) -> KnownOperation:
+    open_jobs = max(0, live.spec.job_count - sum(byte.bit_count() for byte in live.done))
+    return KnownOperation(
+        operation=live.operation,
+        pool=live.spec.pool,
+        weight=live.spec.weight,
+        state=live.state,
+        suspended=live.suspended,
+        initial=live.spec.resources * open_jobs,
+        initial_jobs=open_jobs,
+    )
+
+
+def _ratio(amount: Resources, total: Resources) -> float:
+    return min(max(amount.share_of(total)), _LARGEST_RATIO)

@@ -1,0 +1,284 @@
+"""The shell of fair_share: hears operations, usage and pools, updates at once and at least every period, publishes what changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from headrace.bus import BusError
+from headrace.ids import TreeName, tree_name
+from headrace.obs.logging import logger
+from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
+from headrace.runtime.handlers import Caller, CallerKind
+from headrace.runtime.service import Deposed, Runtime
+from headrace.runtime.terms import take_term
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
+from headrace.wire.integral import Advance, Advanced, AdvanceGap
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.log import Event
+from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
+from headrace.wire.pools import CreatePool, GetPools, PoolChanged, RemovePool, SetPool
+from headrace.wire.refusals import NotFound, NotReady, Refusal, StaleTerm
+from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
+from headrace.wire.version import Term
+from headrace_fair_share.clocks import ClockStore
+from headrace_fair_share.config import ChangeRequest
+from headrace_fair_share.engine import FairShareEngine, UsageChange
+from headrace_fair_share.judging import Moment
+from headrace_fair_share.settings import FairShareSettings
+from headrace_fair_share.store import PoolStore, StoredTree
+from headrace_fair_share.tree import Change, near
+from headrace_fair_share.update import compute
+from headrace_fair_share.view import pool_list
+
+__all__ = ["serve"]
+
+#: Kept values of a tree's configuration.
+_POOLS_HISTORY = 64
+_AdvanceAnswer: Any = Advanced | AdvanceGap | Refusal
+
+
+async def serve(runtime: Runtime[FairShareSettings]) -> None:
+    """Runs the service until it is asked to stop. Raises `Deposed` when another process has taken over."""
+    tree = tree_name(runtime.settings.tree)
+    term = await take_term(runtime.bus, f"fair_share.{tree}")
+    runtime.terms.see(f"fair_share.{tree}", term)
+    await _Shell(runtime, tree, term).run()
+
+
+class _Shell:
+    def __init__(self, runtime: Runtime[FairShareSettings], tree: TreeName, term: Term) -> None:
+        self._runtime = runtime
+        self._settings = runtime.settings
+        self._bus = runtime.bus
+        self._clock = runtime.clock
+        self._tree = tree
+        self._term = term
+        self._log = logger(tree=tree)
+        self._options = runtime.settings.engine_options()
+        self.engine = FairShareEngine(tree, term, self._options)
+        self._publisher: SnapshotPublisher[ShareItem, ShareFrame] = SnapshotPublisher(
+            SharePart, tree, term, ShareFrame(), key=lambda item: item.key
+        )
+        self._usage: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(
+            tree, UsageFrame(), key=lambda item: item.operation
+        )
+        self._changed = anyio.Event()
+        self._operations_known = anyio.Event()
+        self.failed_updates = 0
+        self.old_terms = 0
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """From the first subscription to the last saved clock."""
+        pools = await self._bus.key_value(subjects.POOLS_BUCKET, history=_POOLS_HISTORY)
+        clocks = ClockStore(await self._bus.key_value(subjects.CLOCKS_BUCKET), self._tree)
+        self._store = PoolStore(pools, self._tree, self._clock, self._on_stored)
+        self.engine.on_ages(await clocks.load())
+        async with pools.mirror(self._store.on_change), anyio.create_task_group() as tasks:
+            await self._store.ensure()
+            await self._serve_people()
+            operations = OperationsFeed(self._bus, self._runtime.border, self._tree, self)
+            tasks.start_soon(operations.run, self._operations_known)
+            tasks.start_soon(self._usage_feed().run)
+            tasks.start_soon(self._keep_updated)
+            tasks.start_soon(self._keep_clocks, clocks)
+            self._log.info("fair_share serves", term=self._term, pools=len(self.engine.book.pools.pools))
+            await self._runtime.stopping.wait()
+            tasks.cancel_scope.cancel()
+        await self._save_clocks(clocks)
+
+    def _usage_feed(self) -> SnapshotFeed[UsageItem, UsageFrame]:
+        return SnapshotFeed(
+            self._bus,
+            self._runtime.border,
+            self._clock,
+            subjects.usage(self._tree),
+            subjects.usage_whole(self._tree),
+            UsagePart,
+            self._usage,
+            self._on_usage,
+            silence_s=self._settings.usage_silence_ms / 1000,
+        )
+
+    async def _keep_clocks(self, clocks: ClockStore) -> None:
+        while True:
+            await anyio.sleep(self._settings.clocks_save_period_ms / 1000)
+            await self._save_clocks(clocks)
+
+    async def _save_clocks(self, clocks: ClockStore) -> None:
+        try:
+            await clocks.save(self.engine.ages())
+        except BusError as error:
+            self._log.warning("clocks not saved", error=str(error))
+
+    # --- what becomes known -----------------------------------------------------------------------------------------
+
+    async def on_operations(self, operations: list[LiveOperation], sequence: int) -> None:
+        """Everything live, from admission."""
+        if self.engine.on_operations(operations):
+            self._changed.set()
+        self._log.debug("operations known", sequence=sequence, operations=len(self.engine.operations))
+
+    async def on_events(self, events: list[Event], sequence: int) -> None:
+        """What the log recorded next, from admission."""
+        if not self.engine.on_events(events):
+            return
+        self._changed.set()
+        for event in events:
+            self._log.debug("event", sequence=sequence, operation=event.operation, kind=type(event).__name__)
+
+    async def _on_usage(self, applied: Applied) -> None:
+        if not self._runtime.terms.see(f"allocator.{self._tree}", applied.version.term):
+            self.old_terms += 1
+            return
+        items = self._usage.items
+        change = UsageChange(
+            version=applied.version,
+            frame=self._usage.frame,
+            items=list(items.values()) if applied.whole else [items[n] for n in applied.changed if n in items],
+            removed=applied.removed,
+            whole=applied.whole,
+        )
+        if self.engine.on_usage(change, self._now()):
+            self._changed.set()
+
+    def _on_stored(self, stored: StoredTree) -> None:
+        book = self.engine.book
+        revision, tree = stored.revision, stored.tree
+        different = book.on_tree(tree, revision) if tree else book.on_unusable(revision, stored.defect)
+        if book.trouble:
+            self._log.error("pools cannot be used", trouble=book.trouble)
+        if different:
+            self._log.debug("pools", revision=revision, pools=len(book.pools.pools))
+            self._changed.set()
+
+    # --- updates ----------------------------------------------------------------------------------------------------
+
+    def _now(self) -> Moment:
+        return Moment(wall_ms=self._clock.wall_ms(), steady_us=int(self._clock.steady_s() * 1_000_000))
+
+    async def _keep_updated(self) -> None:
+        await self._operations_known.wait()
+        served = False
+        while True:
+            started = self._clock.steady_s()
+            self._changed = anyio.Event()
+            cost_s = await self._update()
+            if not served:
+                border = self._runtime.border
+                await border.serve(subjects.share_whole(self._tree), WholeRequest, CallerKind.SERVICE, self._on_whole)
+                served = True
+            await anyio.sleep(max(self._settings.update_spacing_ms / 1000, 2 * cost_s))
+            due = started + self._settings.period_s(len(self.engine.operations))
+            with anyio.move_on_after(max(0.0, due - self._clock.steady_s())):
+                await self._changed.wait()
+
+    async def _update(self) -> float:
+        """One update, published; returns the seconds that computing it took."""
+        engine = self.engine
+        engine.on_update_begins(self._now())
+        with anyio.move_on_after(self._settings.advance_budget_ms / 1000):
+            await self._advance_volumes()
+        cut = engine.cut(self._now())
+        started = self._clock.steady_s()
+        try:
+            update = await anyio.to_thread.run_sync(compute, cut, self._options.tree, engine.items)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # The shares of before stay in force, and everybody is told so.
+            self.failed_updates += 1
+            self._log.error("update failed", exc_info=error)
+            told = f"an update failed, earlier shares stay: {error}"
+            await self._publish(msgspec.structs.replace(engine.frame, at_ms=cut.now_ms, errors=[told]), [], [])
+            return self._clock.steady_s() - started
+        engine.on_updated(update)
+        cost_s = self._clock.steady_s() - started
+        await self._publish(update.frame, update.changed, update.removed)
+        return cost_s
+
+    async def _publish(self, frame: ShareFrame, changed: list[ShareItem], removed: list[str]) -> None:
+        parts = self._publisher.advance(frame, changed, removed)
+        if changed or removed:
+            self._log.debug(
+                "shares",
+                version=str(self._publisher.version),
+                usage_version=str(frame.usage_version),
+                changed=len(changed),
+                operations=[item.name for item in changed if item.kind == "operation"][:20],
+            )
+        try:
+            for part in parts:
+                await self._bus.publish(subjects.share(self._tree), part)
+        except BusError as error:
+            self._log.warning("shares not published", version=str(self._publisher.version), error=str(error))
+
+    async def _advance_volumes(self) -> None:
+        advance = self.engine.chain.head()
+        while advance is not None:
+            advance = await self._send(advance)
+
+    async def _send(self, advance: Advance) -> Advance | None:
+        """Sends one advance; returns the next one to send."""
+        subject = subjects.integral_advance(self._tree)
+        try:
+            data = await self._bus.request(subject, encode(advance), timeout_s=self._settings.advance_budget_ms / 1000)
+            answer = decode(data, _AdvanceAnswer)
+        except (BusError, BadMessage) as error:
+            self._log.debug("advance not answered", version=str(advance.version), error=str(error))
+            return None
+        except MessageTooLarge as error:
+            self._log.error("advance too large", version=str(advance.version), error=str(error))
+            self.engine.chain.give_up()
+            return None
+        if isinstance(answer, StaleTerm):
+            raise Deposed(answer.text())
+        if not isinstance(answer, Advanced):
+            self._log.warning("advance refused", version=str(advance.version), why=answer.text())
+        return self.engine.on_advance_answer(answer)
+
+    # --- questions --------------------------------------------------------------------------------------------------
+
+    async def _serve_people(self) -> None:
+        border, user = self._runtime.border, CallerKind.USER
+        await border.serve(subjects.user("*", "pool.create"), CreatePool, user, self._on_change)
+        await border.serve(subjects.user("*", "pool.set"), SetPool, user, self._on_change)
+        await border.serve(subjects.user("*", "pool.remove"), RemovePool, user, self._on_change)
+        await border.serve(subjects.user("*", "pool.list"), GetPools, user, self._on_list)
+
+    async def _on_whole(self, request: WholeRequest, caller: Caller) -> bytes:
+        return self._publisher.page(request)
+
+    async def _on_list(self, request: GetPools, caller: Caller) -> msgspec.Struct | None:
+        if request.tree != self._tree:
+            return self._other_tree(request.tree)
+        return pool_list(self.engine, request, self._publisher.version)
+
+    async def _on_change(self, request: ChangeRequest, caller: Caller) -> msgspec.Struct | None:
+        if request.tree != self._tree:
+            return self._other_tree(request.tree)
+        if isinstance(request, RemovePool) and not self.engine.operations_known:
+            return NotReady("the operations are not known yet")
+        engine = self.engine
+        answer = await self._store.change(lambda: engine.book.decide(request, engine.in_use()), self._on_written)
+        self._log.info(
+            "pool change",
+            verb=type(request).__name__,
+            pool=request.name,
+            user=caller.name,
+            answer=answer.text() if not isinstance(answer, PoolChanged) else f"revision {answer.revision}",
+        )
+        return answer
+
+    def _on_written(self, change: Change, revision: int) -> PoolChanged:
+        self._changed.set()
+        return self.engine.book.on_written(change, revision, self.engine.total)
+
+    def _other_tree(self, tree: str) -> NotFound | None:
+        """None where the service of that tree answers."""
+        trees = self._store.trees
+        return None if tree in trees else NotFound(what="tree", name=tree, near=near(tree, trees) or sorted(trees)[:3])

@@ -1,0 +1,64 @@
+"""Settings of the fair-share service."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from headrace.runtime.settings import CommonSettings
+from headrace_fair_share.engine import EngineOptions
+from headrace_fair_share.starvation import Timeouts
+from headrace_fair_share.update import Options
+
+__all__ = ["FairShareSettings"]
+
+Period = Annotated[int, msgspec.Meta(ge=1, le=86_400_000)]
+
+
+class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Computes what each pool and operation of a tree is owed."""
+
+    #: An update runs at least this often; 0: 200 ms below 1,000 operations, 1 s from there on.
+    fair_share_update_period_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
+    #: Least time between two updates; twice the cost of the last one where that is more.
+    update_spacing_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 5
+    #: How long an update waits for the volumes of integral guarantees.
+    advance_budget_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 20
+    #: Advances that are kept for integral while it does not answer; later ones are given up and counted.
+    most_missed_advances: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
+    #: Savings stop growing when this long a time of the flow is saved.
+    integral_pool_capacity_saturation_period_ms: Annotated[int, msgspec.Meta(ge=1, le=10**12)] = 86_400_000
+    #: Usage older than this judges nobody: statuses keep, clocks stand.
+    usage_judged_within_ms: Period = 2_000
+    #: Without a word of the allocator for this long its whole usage is asked for.
+    usage_silence_ms: Period = 1_000
+    #: Part of its fair share that an element must have to count as having it.
+    fair_share_starvation_tolerance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.8
+    #: From being below its fair share to starving, and to starving aggressively.
+    fair_share_starvation_timeout_ms: Period = 30_000
+    fair_share_aggressive_starvation_timeout_ms: Period = 120_000
+    enable_aggressive_starvation: bool = False
+    #: How often the clocks of starvation are saved.
+    clocks_save_period_ms: Period = 5_000
+
+    def engine_options(self) -> EngineOptions:
+        """What of this the engine needs."""
+        return EngineOptions(
+            tree=Options(
+                starvation_tolerance=self.fair_share_starvation_tolerance,
+                timeouts=Timeouts(
+                    starving_ms=self.fair_share_starvation_timeout_ms,
+                    aggressive_ms=self.fair_share_aggressive_starvation_timeout_ms,
+                    aggressive_enabled=self.enable_aggressive_starvation,
+                ),
+            ),
+            usage_judged_within_us=self.usage_judged_within_ms * 1000,
+            saturation_period_s=self.integral_pool_capacity_saturation_period_ms / 1000,
+            most_missed_advances=self.most_missed_advances,
+        )
+
+    def period_s(self, operations: int) -> float:
+        """The longest time between two updates."""
+        ms = self.fair_share_update_period_ms or (200 if operations < 1_000 else 1_000)
+        return ms / 1000

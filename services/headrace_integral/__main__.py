@@ -1,0 +1,18 @@
+"""`headrace-integral`: the process of the integral service."""
+
+from __future__ import annotations
+
+from headrace.runtime.service import run_service
+from headrace_integral.service import serve
+from headrace_integral.settings import IntegralSettings
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Runs the service until it is asked to stop."""
+    run_service("integral", IntegralSettings, serve)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""The volumes of one tree: which advance may be applied, and what it makes of them.
+
+An advance is applied once and in the order of its chain, whatever is lost, repeated or late on the way. The shell saves what
+`on_advance` decided and only then tells `on_saved`, so that memory never runs ahead of what a restart would find.
+
+Invariants (`check_pool`): no part of a volume is negative; none is above the capacity, unless it was above before and did not grow.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import msgspec
+
+from headrace.ids import PoolName, TreeName
+from headrace.resources import ZERO, Resources
+from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes, PoolFlow, PoolVolume, Volume
+from headrace.wire.refusals import BadRequest, NotFound, StaleTerm
+from headrace.wire.version import NEVER, Term, Version
+from headrace_integral.volumes import EMPTY, advance, capacity_of, ratio_volume
+
+__all__ = ["Answer", "IntegralEngine", "Save", "VolumesRecord"]
+
+#: Answers that are kept to be given again.
+_REMEMBERED: Final = 64
+#: Larger volumes are refused: they would not fit the wire.
+_LARGEST_VOLUME: Final = 2**62
+
+
+class VolumesRecord(msgspec.Struct, frozen=True):
+    """What is saved: the volumes and the advance that they are of."""
+
+    tree: TreeName
+    version: Version = NEVER
+    pools: list[PoolVolume] = []
+    #: Term of the process that saved it.
+    writer: Term = 0
+
+    def answer(self) -> Advanced:
+        """What is told to whoever asks."""
+        return Advanced(tree=self.tree, version=self.version, pools=self.pools)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Nothing to save; answer this."""
+
+    answer: Advanced | AdvanceGap | BadRequest | NotFound | StaleTerm
+
+
+class Save(msgspec.Struct, frozen=True):
+    """Save this, then call `on_saved` and answer it."""
+
+    record: VolumesRecord
+
+
+class IntegralEngine:
+    """All volumes of one tree."""
+
+    def __init__(self, tree: TreeName, writer: Term, record: VolumesRecord | None = None) -> None:
+        self._tree = tree
+        self._writer = writer
+        self._term: Term = 0
+        self._remembered: dict[Version, Advanced] = {}
+        self.record = VolumesRecord(tree=tree)
+        self.applied = 0
+        self.repeated = 0
+        self.refused = 0
+        #: Broken invariants; never anything but 0.
+        self.broken = 0
+        self.on_restored(record)
+
+    def on_restored(self, record: VolumesRecord | None) -> None:
+        """Takes what was found saved, in place of what is in memory."""
+        if record is None:
+            record = VolumesRecord(tree=self._tree)
+        if record.version != self.record.version:
+            self._remembered = {}
+        self._remember(record)
+
+    def on_advance(self, request: Advance) -> Answer | Save:
+        """Decides on an advance. Nothing changes until what is to be saved is reported as saved."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            self.refused += 1
+            return Answer(refusal)
+        self._term = max(self._term, request.version.term)
+        known = self._remembered.get(request.version)
+        if known is not None:
+            self.repeated += 1
+            return Answer(known)
+        have = self.record.version
+        if request.version <= have or request.previous not in (NEVER, have):
+            self.refused += 1
+            return Answer(AdvanceGap(tree=self._tree, have=have, previous=request.previous))
+        record = self._applied(request)
+        if any(_too_large(pool.volume) for pool in record.pools):
+            self.refused += 1
+            return Answer(BadRequest("pools", "a volume of over 2^62", "flows, time and total that fit the wire"))
+        return Save(record)
+
+    def on_saved(self, record: VolumesRecord) -> Advanced:
+        """The record is safe: from now on it is the state."""
+        self.applied += 1
+        self._remember(record)
+        return record.answer()
+
+    def on_get(self, request: GetVolumes) -> Advanced | NotFound:
+        """The volumes as they are."""
+        if request.tree != self._tree:
+            return NotFound(what="tree", name=request.tree, near=[self._tree])
+        return self.record.answer()
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            "pools": len(self.record.pools),
+            "applied": self.applied,
+            "repeated": self.repeated,
+            "refused": self.refused,
+            "broken": self.broken,
+        }
+
+    def _remember(self, record: VolumesRecord) -> None:
+        self.record = record
+        self._term = max(self._term, record.version.term)
+        if record.version != NEVER:
+            self._remembered[record.version] = record.answer()
+        while len(self._remembered) > _REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+
+    def _refusal(self, request: Advance) -> BadRequest | NotFound | StaleTerm | None:
+        if request.tree != self._tree:
+            return NotFound(what="tree", name=request.tree, near=[self._tree])
+        if request.version.term < self._term:
+            return StaleTerm(role=f"fair_share.{self._tree}", known=self._term, got=request.version.term)
+        if request.version <= request.previous or request.version.term == 0:
+            return BadRequest("version", str(request.version), f"a version of a taken term, after {request.previous}")
+        if request.previous.term != request.version.term and request.dt_us:
+            return BadRequest("dt_us", str(request.dt_us), "0 in the first advance of a term")
+        if len({flow.pool for flow in request.pools}) != len(request.pools):
+            return BadRequest("pools", "a pool twice", "each pool once")
+        for flow in request.pools:
+            if flow.guarantee_type not in ("burst", "relaxed"):
+                return BadRequest(f"pools.{flow.pool}.guarantee_type", flow.guarantee_type, "burst or relaxed")
+        return None
+
+    def _applied(self, request: Advance) -> VolumesRecord:
+        before: dict[PoolName, Volume] = {pool.pool: pool.volume for pool in self.record.pools}
+        frozen = request.total == ZERO
+        pools: list[PoolVolume] = []
+        for flow in request.pools:
+            old = before.get(flow.pool, EMPTY)
+            volume = old
+            if not frozen:
+                # Here the overflow would go to the siblings that accept it; until they do, it is lost.
+                volume = advance(old, flow, request.total, request.dt_us, request.saturation_period_s).volume
+                if not check_pool(old, volume, flow, request.total, request.saturation_period_s):
+                    self.broken += 1
+            pools.append(PoolVolume(pool=flow.pool, volume=volume, ratio_volume=ratio_volume(volume, request.total)))
+        return VolumesRecord(tree=self._tree, version=request.version, pools=pools, writer=self._writer)
+
+
+def check_pool(old: Volume, new: Volume, flow: PoolFlow, total: Resources, saturation_period_s: float) -> bool:
+    """True while the invariants of a volume hold."""
+    capacity = capacity_of(flow, total, saturation_period_s)
+    parts = zip(_parts(old), _parts(new), _parts(capacity), strict=True)
+    return all(after >= 0 and after <= max(before, most) for before, after, most in parts)
+
+
+def _parts(volume: Volume) -> tuple[float, float, float, float, float]:
+    return (volume.user_slots, volume.cpu, volume.gpu, volume.memory, volume.network)
+
+
+def _too_large(volume: Volume) -> bool:
+    return any(not math.isfinite(part) or part > _LARGEST_VOLUME for part in _parts(volume))

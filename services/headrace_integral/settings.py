@@ -1,0 +1,18 @@
+"""Settings of the integral service."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from headrace.runtime.settings import CommonSettings
+
+__all__ = ["IntegralSettings"]
+
+
+class IntegralSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Keeps the accumulated volumes of a tree's burst and relaxed pools."""
+
+    #: Advances that wait while one is being saved; there is one sender, so more than a few are repetitions.
+    waiting_advances: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000

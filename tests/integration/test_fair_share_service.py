@@ -1,0 +1,189 @@
+"""fair_share's real shell on a real server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.resources import Resources
+from headrace.wire import subjects
+from headrace.wire.log import OperationStarted
+from headrace.wire.operations import OperationState
+from headrace.wire.pools import CreatePool, GetPools, PoolChanged, PoolList, PoolSettings, RemovePool, SetPool, Tree
+from headrace.wire.refusals import BadRequest, Exists, NotFound, WrongState
+from headrace.wire.snapshots import UsageItem
+from headrace_fair_share.service import serve
+from headrace_fair_share.settings import FairShareSettings
+from tests.support.nats_server import nats_server
+from tests.support.tree_services import TREE, live, running, small_world
+
+SETTINGS = FairShareSettings()
+
+
+def a_pool(name: str, parent: str = ROOT_POOL, **settings: Any) -> CreatePool:
+    return CreatePool(name=PoolName(name), parent=PoolName(parent), settings=PoolSettings(**settings))
+
+
+async def test_a_started_operation_gets_its_share_from_the_first_event_on() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world, running(server, SETTINGS, serve):
+            made = await world.ask("pool.create", a_pool("research"), PoolChanged)
+            operation = live("operation-1", "research")
+            started = OperationStarted(
+                operation=operation.operation,
+                user="anna",
+                spec=operation.spec,
+                state=OperationState.RUNNING,
+                ephemeral_pool=False,
+                block=10,
+                block_term=0,
+                at_ms=1,
+            )
+            await world.shares.until(lambda shares: shares.frame.pools_revision == made.revision)
+            await world.admission.tell(started)
+            await world.shares.until(lambda shares: "operation-1" in shares.items)
+
+    item = world.shares.reader.items["operation-1"]
+    assert item.parent == "research"
+    assert item.demand_share == pytest.approx((0.1, 1.0, 0, 0, 0))
+    assert item.fair_share.total == pytest.approx((0.1, 1.0, 0, 0, 0))
+
+
+async def test_two_pools_of_different_weight_share_what_there_is() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world:
+            world.admission.operations = [live("operation-1", "heavy", 100), live("operation-2", "light", 100)]
+            async with running(server, SETTINGS, serve):
+                await world.ask("pool.create", a_pool("heavy", weight=3.0), PoolChanged)
+                made = await world.ask("pool.create", a_pool("light"), PoolChanged)
+                await world.shares.until(
+                    lambda shares: shares.frame.pools_revision >= made.revision and shares.frame.total.cpu
+                )
+    items = world.shares.reader.items
+
+    assert items["operation-1"].fair_share.total[1] == pytest.approx(0.75)
+    assert items["operation-2"].fair_share.total[1] == pytest.approx(0.25)
+    assert not items["/heavy"].ephemeral
+
+
+async def test_a_reader_that_comes_late_asks_for_the_whole() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world:
+            world.admission.operations = [live("operation-1", "new-pool")]
+            async with running(server, SETTINGS, serve):
+                await world.shares.until(lambda shares: shares.frame.total.cpu)
+    items = world.shares.reader.items
+
+    assert set(items) == {"/<Root>", "/new-pool", "operation-1"}
+    assert items["/new-pool"].ephemeral
+
+
+async def test_people_make_change_list_and_remove_pools() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world, running(server, SETTINGS, serve):
+            await world.ask("pool.create", a_pool("research"), PoolChanged)
+            await world.ask("pool.create", a_pool("vision", "research"), PoolChanged)
+            twice = await world.ask("pool.create", a_pool("vision"), PoolChanged)
+            change = SetPool(name=PoolName("research"), settings=b'{"weight": "2.5"}')
+            changed = await world.ask("pool.set", change, PoolChanged)
+            wrong = SetPool(name=PoolName("research"), settings=b'{"wieght": 2}')
+            refused = await world.ask("pool.set", wrong, PoolChanged)
+            listed = await world.ask("pool.list", GetPools(), PoolList)
+            parent = await world.ask("pool.remove", RemovePool(PoolName("research")), PoolChanged)
+            missing = await world.ask("pool.list", GetPools(name="reserch"), PoolList)
+            await world.ask("pool.remove", RemovePool(PoolName("vision")), PoolChanged)
+            left = await world.ask("pool.list", GetPools(), PoolList)
+
+    assert twice == Exists(what="pool", name="vision", where="/research/vision")
+    assert isinstance(changed, PoolChanged)
+    assert refused == BadRequest("settings.wieght", "2", "did you mean weight?")
+    assert [(view.name, view.path) for view in listed.pools] == [
+        (ROOT_POOL, "/"),
+        ("research", "/research"),
+        ("vision", "/research/vision"),
+    ]
+    assert listed.revision == changed.revision
+    assert listed.pools[1].settings.weight == 2.5
+    assert isinstance(parent, WrongState)
+    assert missing == NotFound(what="pool", name="reserch", near=["research"])
+    assert [view.name for view in left.pools] == [ROOT_POOL, "research"]
+
+
+async def test_pools_survive_a_restart_and_the_next_life_has_a_higher_term() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world:
+            async with running(server, SETTINGS, serve):
+                made = await world.ask("pool.create", a_pool("research"), PoolChanged)
+                await world.shares.until(lambda shares: shares.frame.pools_revision == made.revision)
+                first = world.shares.reader.version
+            async with running(server, SETTINGS, serve):
+                await world.shares.until(lambda shares: shares.version.term > first.term)
+
+    assert "/research" in world.shares.reader.items
+    assert world.shares.reader.version.term == first.term + 1
+
+
+async def test_what_somebody_else_wrote_into_the_bucket_is_found_and_kept() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world, running(server, SETTINGS, serve):
+            await world.ask("pool.create", a_pool("research"), PoolChanged)
+            bucket = await world.service.key_value(subjects.POOLS_BUCKET, history=64)
+            entry = await bucket.get(TREE)
+            assert entry is not None
+            tree = msgspec.json.decode(entry.value, type=Tree)
+            pools = [*tree.pools, msgspec.structs.replace(tree.pools[0], name=PoolName("theirs"))]
+            await bucket.put(TREE, msgspec.json.encode(Tree(tree=TREE, pools=pools)))
+            made = await world.ask("pool.create", a_pool("ours"), PoolChanged)
+            listed = await world.ask("pool.list", GetPools(), PoolList)
+
+    assert isinstance(made, PoolChanged)
+    assert [view.name for view in listed.pools] == [ROOT_POOL, "research", "theirs", "ours"]
+
+
+async def test_rubbish_in_the_bucket_changes_nothing_and_is_said() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world, running(server, SETTINGS, serve):
+            await world.ask("pool.create", a_pool("research"), PoolChanged)
+            bucket = await world.service.key_value(subjects.POOLS_BUCKET, history=64)
+            await bucket.put(TREE, b'{"tree": "default", "pools": [{"name": "a", "parent": "nowhere"}]}')
+            await world.shares.until(lambda shares: shares.frame.errors)
+            refused = await world.ask("pool.create", a_pool("more"), PoolChanged)
+
+    assert "/research" in world.shares.reader.items
+    assert "cannot be used" in world.shares.reader.frame.errors[0]
+    assert isinstance(refused, WrongState)
+
+
+async def test_a_frame_comes_every_period_even_when_nothing_changes() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world, running(server, FairShareSettings(usage_silence_ms=60_000), serve):
+            await world.shares.until(lambda shares: shares.frame.total.cpu)
+            at = world.shares.reader.version
+            await world.shares.until(lambda shares: shares.version.epoch >= at.epoch + 3)
+
+
+async def test_usage_of_an_older_term_of_the_allocator_is_ignored() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world:
+            world.admission.operations = [live("operation-1", "research")]
+            async with running(server, SETTINGS, serve) as runtime:
+                await world.shares.until(lambda shares: shares.frame.total.cpu)
+                runtime.terms.see("allocator.default", 7)
+                await world.allocator.tell(
+                    UsageItem(OperationId("operation-1"), usage=Resources(user_slots=1, cpu=100))
+                )
+                at = world.shares.reader.version
+                await world.shares.until(lambda shares: shares.version.epoch >= at.epoch + 3)
+
+    assert world.shares.reader.items["operation-1"].usage_share == (0, 0, 0, 0, 0)
+
+
+async def test_an_unknown_tree_is_named() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world, running(server, SETTINGS, serve):
+            answer = await world.ask("pool.list", GetPools(tree=TREE + "s"), PoolList)  # type: ignore[arg-type]
+
+    assert answer == NotFound(what="tree", name="defaults", near=["default"])
