@@ -33,7 +33,16 @@ class Screen:
         if self.json:
             print_json(answer, sys.stdout)
         else:
-            self.out.print(table)
+            self.print(table)
+
+    def print(self, *things: Table | Text | str) -> None:
+        """Prints to stdout; where that is no terminal, without the blanks that fill a table's lines."""
+        if self.out.is_terminal:
+            self.out.print(*things, sep="\n", markup=False)
+            return
+        with self.out.capture() as captured:
+            self.out.print(*things, sep="\n", markup=False)
+        sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
     def show_line(self, answer: msgspec.Struct, line: str) -> None:
         """The answer as JSON, or one line about it."""

@@ -89,13 +89,11 @@ def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) 
             answer = {"operation": view, "places": places} | ({"jobs": rows} if jobs else {})
             screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
             return
-        screen.out.print(operation_facts(view, places, SystemClock().wall_ms()))
+        screen.print(operation_facts(view, places, SystemClock().wall_ms()))
         for end in view.last_failures[-1:]:
-            screen.out.print()
-            screen.out.print("\n".join(failure_lines(end, "")), markup=False)
+            screen.print("", *failure_lines(end, ""))
         if jobs:
-            screen.out.print()
-            screen.out.print(job_table(rows, places))
+            screen.print("", job_table(rows, places))
 
     return talk(common, work)
 

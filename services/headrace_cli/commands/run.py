@@ -78,7 +78,7 @@ def run(
     weight
         Its part among the operations of its pool.
     max_failed_job_count
-        So many failures are borne, each failed job being tried again; one more fails the operation.
+        With so many failed runs the operation fails; until then each failed job is tried again.
     interruption_timeout
         What a job gets between SIGTERM and SIGKILL when its place is taken back.
     on_lost_node
@@ -165,7 +165,7 @@ def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: boo
     if answer.ephemeral_pool and named:
         near = f"; did you mean {' or '.join(answer.near[:3])}?" if answer.near else ""
         screen.say(
-            f"there is no pool {answer.pool!r}: it is ephemeral and lives as long as its operations{near}",
+            f"nobody made a pool {answer.pool!r}: this one is ephemeral, it lives as long as its operations{near}",
             style="yellow",
         )
     for warning in answer.warnings:

@@ -1,6 +1,92 @@
-"""`headrace demo`."""
+"""`headrace demo`: starts a Headrace of its own, gives it work, tells what came of it, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import anyio
+
+from headrace.client import connect
+from headrace.errors import HeadraceError
+from headrace.runtime.clock import SystemClock
+from headrace_cli.demo.course import Course
+from headrace_cli.demo.plan import JOBS, NODES, POOLS
+from headrace_cli.demo.show import DemoBars, result_table
+from headrace_cli.exits import Exit
+from headrace_cli.screen import Screen
+from headrace_cli.up import marks
+from headrace_cli.up.options import UpOptions
+from headrace_cli.up.supervisor import Ready, run_up
+
+__all__ = ["demo"]
 
 
 def demo() -> int:
-    """Three pools."""
-    return 0
+    """See Headrace at work: three nodes, three pools, sixty short jobs, one table.
+
+    It runs a Headrace of its own on a free port, in a temporary folder that it removes, beside any other that may be running. The
+    exit status is 0 only if every job completed, every log could be read, each pool got its share, and nothing was left running.
+    """
+    screen = Screen()
+    state = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
+    keep = True
+    try:
+        show = _Demo(screen, state)
+        outcome = anyio.run(run_up, UpOptions(state=state, port=0, nodes=NODES), show.on_word, show.when_ready)
+        if outcome.interrupted:
+            keep = False
+            screen.say("the demo was stopped before its end", style="yellow")
+            return Exit.INTERRUPTED
+        if outcome.crashes:
+            show.troubles.append(f"{outcome.crashes} processes ended unasked")
+        show.troubles.extend(f"still running: {process.role} {process.pid}" for process in marks.find(state))
+        keep = not outcome.ready or bool(show.troubles)
+        for trouble in show.troubles:
+            screen.say(f"not as it should be: {trouble}", style="red")
+        return Exit.FAILED if keep else Exit.DONE
+    finally:
+        if keep:
+            screen.say(f"logs are kept in {state / 'logs'}")
+        else:
+            shutil.rmtree(state, ignore_errors=True)
+
+
+class _Demo:
+    """What the supervisor calls back."""
+
+    def __init__(self, screen: Screen, state: Path) -> None:
+        self._screen = screen
+        self._state = state
+        self._over = False
+        self.troubles: list[str] = []
+
+    def on_word(self, words: str) -> None:
+        """The supervisor's words; that it stops at the end goes without saying."""
+        if not self._over:
+            self._screen.say(words)
+
+    async def when_ready(self, ready: Ready) -> bool:
+        """The whole course; then everything is to be stopped."""
+        nodes = ", ".join(f"{node.node} ({node.total.cpu / 100:g} cores)" for node in ready.nodes)
+        self._screen.say(f"ready in {ready.took_s:.1f} s; nodes {nodes}")
+        self._screen.say(f"{JOBS} jobs that count primes, in the pools {', '.join(pool.name for pool in POOLS)}")
+        clock = SystemClock()
+        begun_s = clock.steady_s()
+        try:
+            async with connect(state=self._state) as client:
+                with DemoBars(self._screen) as bars:
+                    course = Course(client, clock, bars)
+                    await course.run()
+        except* HeadraceError as group:
+            self.troubles.extend(str(error) for error in group.exceptions)
+        else:
+            self.troubles.extend(course.troubles)
+            took_s = clock.steady_s() - begun_s
+            self._screen.say(
+                f"done in {took_s:.1f} s; averages over the {course.averages.seconds:.1f} s in which all pools had work"
+            )
+            self._screen.print(result_table(course.averages, course.done))
+        self._over = True
+        return True

@@ -91,7 +91,10 @@ def up(
         _welcome(screen, options, ready)
         return False
 
-    return Exit.DONE if anyio.run(run_up, options, screen.say, when_ready) else Exit.FAILED
+    outcome = anyio.run(run_up, options, screen.say, when_ready)
+    if outcome.ready:
+        return Exit.DONE
+    return Exit.INTERRUPTED if outcome.interrupted else Exit.FAILED
 
 
 def _port(port: int) -> int:

@@ -37,7 +37,7 @@ from headrace_cli.up.processes import Running, describe_status, guard, spawn
 from headrace_cli.up.readiness import wait_ready
 from headrace_cli.up.state_folder import InUse, StateFolder, free_port, port_is_free, take_lock
 
-__all__ = ["Ready", "WhenReady", "run_up"]
+__all__ = ["Outcome", "Ready", "WhenReady", "run_up"]
 
 #: How long agents that a killed `up` had left may take; they leave their jobs running.
 _TAKE_OVER_S = 5.0
@@ -51,13 +51,24 @@ class Ready(NamedTuple):
     took_s: float
 
 
+class Outcome(NamedTuple):
+    """How it went, once nothing runs any more."""
+
+    #: Everything answered at one time.
+    ready: bool
+    #: A signal stopped it.
+    interrupted: bool
+    #: How many processes ended unasked.
+    crashes: int
+
+
 class _Exited(NamedTuple):
     name: str
     status: int
 
 
 class _StopAsked(NamedTuple):
-    mode: StopMode
+    by_signal: bool
 
 
 _Event = _Exited | _StopAsked
@@ -66,8 +77,8 @@ Tell = Callable[[str], None]
 WhenReady = Callable[[Ready], Awaitable[bool]]
 
 
-async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> bool:
-    """Runs everything until Ctrl-C or SIGTERM, or until `when_ready` wants the stop; True when it had become ready.
+async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> Outcome:
+    """Runs everything until Ctrl-C or SIGTERM, or until `when_ready` wants the stop.
 
     Raises `InUse`, `NoServer`, OSError; nothing was changed then.
     """
@@ -92,7 +103,8 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> bool:
 
 
 def _append(path: Path) -> TextIO:
-    return open(path, "a", encoding="utf-8", buffering=1)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    return open(descriptor, "a", encoding="utf-8", buffering=1)
 
 
 class _Supervisor:
@@ -119,9 +131,11 @@ class _Supervisor:
         self._log_starts: dict[str, int] = {}
         self._waiting_for = ""
         self._ready = False
+        self._interrupted = False
+        self._crashes = 0
         self._events, self._coming = anyio.create_memory_object_stream[_Event](1000)
 
-    async def run(self) -> bool:
+    async def run(self) -> Outcome:
         begun = self._clock.steady_s()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_signals)
@@ -136,7 +150,7 @@ class _Supervisor:
                 self._state.withdraw()
                 tasks.cancel_scope.cancel()
         self._sweep()
-        return self._ready
+        return Outcome(self._ready, self._interrupted, self._crashes)
 
     async def _supervise(self, tasks: anyio.abc.TaskGroup) -> None:
         while not self._engine.finished:
@@ -150,13 +164,15 @@ class _Supervisor:
                 case _Exited(name, status):
                     del self._running[name]
                     effects = self._engine.on_exit(name, status, now_s)
-                case _StopAsked(mode):
-                    effects = self._on_stop(mode, now_s)
+                case _StopAsked(by_signal):
+                    self._interrupted |= by_signal
+                    effects = self._on_stop(now_s)
                 case None:
                     effects = self._engine.on_time(now_s)
             self._perform(effects, tasks)
 
-    def _on_stop(self, mode: StopMode, now_s: float) -> list[Effect]:
+    def _on_stop(self, now_s: float) -> list[Effect]:
+        mode = self._options.stop_mode if self._ready else StopMode.INTERRUPT
         again = self._engine.stopping
         if mode is StopMode.LEAVE_RUNNING and not again and self._watch.stdin is not None:
             self._watch.stdin.write(LEAVE_JOBS)
@@ -202,6 +218,7 @@ class _Supervisor:
         await self._events.send(_Exited(name, status))
 
     def _say(self, name: str, status: int, what: str) -> None:
+        self._crashes += 1
         words = last_words(self._commands[name].log, self._log_starts[name])
         reason = describe_status(status) + (f": {words}" if words else "")
         self._tell(f"{name} ended ({reason}); {what}")
@@ -210,7 +227,7 @@ class _Supervisor:
     async def _watch_signals(self) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             async for _ in signals:
-                await self._events.send(_StopAsked(self._options.stop_mode))
+                await self._events.send(_StopAsked(by_signal=True))
 
     async def _bring_up(self, begun_s: float) -> None:
         nodes: list[NodeView] = []
@@ -222,14 +239,14 @@ class _Supervisor:
             return
         if not nodes:
             self._tell_not_ready()
-            await self._events.send(_StopAsked(StopMode.INTERRUPT))
+            await self._events.send(_StopAsked(by_signal=False))
             return
         took_s = self._clock.steady_s() - begun_s
         self._ready = True
         self._state.announce(Endpoint(url=self._url, pid=os.getpid()))
         logger().info("ready", took_s=round(took_s, 3))
         if await self._when_ready(Ready(self._url, nodes, took_s)) and not self._engine.stopping:
-            await self._events.send(_StopAsked(self._options.stop_mode))
+            await self._events.send(_StopAsked(by_signal=False))
 
     def _on_progress(self, waiting_for: str) -> None:
         self._waiting_for = waiting_for

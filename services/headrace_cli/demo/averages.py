@@ -1,0 +1,59 @@
+"""Averages over time of what pools used and were owed, from samples; pure.
+
+Only the time in which every pool had more work than it was given counts: there shares mean something. A sample holds until the
+next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+__all__ = ["Averages", "Sample"]
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One pool at one moment, in cores."""
+
+    usage: float
+    fair_share: float
+    demand: float
+
+
+class Averages:
+    """Sums of value times length of time."""
+
+    def __init__(self, pools: list[str]) -> None:
+        self._pools = pools
+        self._last: tuple[float, Mapping[str, Sample]] | None = None
+        self._usage = dict.fromkeys(pools, 0.0)
+        self._fair_share = dict.fromkeys(pools, 0.0)
+        #: Length of the time that counted.
+        self.seconds = 0.0
+
+    def on_sample(self, now_s: float, samples: Mapping[str, Sample]) -> None:
+        """What was seen at this moment; pools that are missing in it are taken as idle."""
+        if self._last is not None:
+            then_s, before = self._last
+            if all(_wants_more(before.get(pool)) for pool in self._pools):
+                self._add(now_s - then_s, before)
+        self._last = (now_s, samples)
+
+    def usage(self, pool: str) -> float:
+        """Cores used, on average; 0 where nothing counted."""
+        return self._usage[pool] / self.seconds if self.seconds else 0.0
+
+    def fair_share(self, pool: str) -> float:
+        """Cores owed, on average; 0 where nothing counted."""
+        return self._fair_share[pool] / self.seconds if self.seconds else 0.0
+
+    def _add(self, length_s: float, samples: Mapping[str, Sample]) -> None:
+        self.seconds += length_s
+        for pool in self._pools:
+            self._usage[pool] += samples[pool].usage * length_s
+            self._fair_share[pool] += samples[pool].fair_share * length_s
+
+
+def _wants_more(sample: Sample | None) -> bool:
+    return sample is not None and sample.usage > 0 and sample.demand > sample.usage

@@ -1,0 +1,93 @@
+"""The demo's course once everything answers: make the pools, start the operations, watch them, and judge what came of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import anyio
+
+from headrace.client import Client, Operation
+from headrace.runtime.clock import Clock
+from headrace.wire.heartbeat import JobResult
+from headrace.wire.operations import OperationState
+from headrace_cli.demo.averages import Averages, Sample
+from headrace_cli.demo.plan import POOLS
+from headrace_cli.demo.show import DemoBars
+
+__all__ = ["Course"]
+
+_SCRIPT = Path(__file__).with_name("primes.py")
+_SAMPLE_S = 0.1
+#: Of its fair share a pool must have used at least this part, on average over the time in which all wanted more.
+_FAIR_ENOUGH = 0.5
+
+
+class Course:
+    """One run of it; `troubles` is empty when all went as it should."""
+
+    def __init__(self, client: Client, clock: Clock, bars: DemoBars) -> None:
+        self._client = client
+        self._clock = clock
+        self._bars = bars
+        self._operations: dict[str, Operation] = {}
+        self.averages = Averages([pool.name for pool in POOLS])
+        self.done = {pool.name: 0 for pool in POOLS}
+        self.troubles: list[str] = []
+
+    async def run(self) -> None:
+        """Raises `Refused`, `Unanswered`."""
+        for pool in POOLS:
+            await self._client.pools.create(pool.name, settings=pool.options.settings())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._sample)
+            async with anyio.create_task_group() as waits:
+                for pool in POOLS:
+                    operation = await self._client.run(
+                        [sys.executable, "-I", "-S", str(_SCRIPT)],
+                        pool=pool.name,
+                        jobs=pool.jobs,
+                        memory="64M",
+                        working_directory="/",
+                        title="count primes",
+                    )
+                    self._operations[pool.name] = operation
+                    waits.start_soon(self._wait, pool.name, operation)
+            tasks.cancel_scope.cancel()
+        for pool in POOLS:
+            await self._judge(pool.name, pool.jobs, self._operations[pool.name])
+
+    async def _wait(self, pool: str, operation: Operation) -> None:
+        def progress(view: object) -> None:
+            self.done[pool] = getattr(view, "completed_jobs", 0)
+
+        await operation.wait(progress)
+
+    async def _sample(self) -> None:
+        while True:
+            answer = await self._client.pools.list()
+            samples: dict[str, Sample] = {
+                pool.name: Sample(pool.usage.cpu / 100, pool.fair_resources.cpu / 100, pool.demand.cpu / 100)
+                for pool in answer.pools
+            }
+            self.averages.on_sample(self._clock.steady_s(), samples)
+            self._bars.update(self.done, {name: sample.usage for name, sample in samples.items()})
+            await anyio.sleep(_SAMPLE_S)
+
+    async def _judge(self, pool: str, jobs: int, operation: Operation) -> None:
+        view = await operation.view()
+        if view.state is not OperationState.COMPLETED or view.completed_jobs != jobs or view.failed_jobs:
+            self.troubles.append(
+                f"{pool}: {view.completed_jobs} of {jobs} jobs, {view.failed_jobs} failed, {view.state} {view.reason}"
+            )
+            return
+        rows = await operation.jobs()
+        good = [row for row in rows if row.result is JobResult.COMPLETED and row.exit_code == 0]
+        if len(good) != jobs:
+            self.troubles.append(f"{pool}: {len(good)} of {jobs} jobs have exit code 0")
+        lines = [line.text async for line in operation.logs()]
+        if len(lines) != jobs or not all("primes from" in line for line in lines):
+            self.troubles.append(f"{pool}: its logs have {len(lines)} lines, not one for each of {jobs} jobs")
+        owed, used = self.averages.fair_share(pool), self.averages.usage(pool)
+        if used < owed * _FAIR_ENOUGH:
+            self.troubles.append(f"{pool}: used {used:.2f} cores on average, of a fair share of {owed:.2f}")

@@ -1,0 +1,30 @@
+"""What the demo runs: three nodes of different sizes, three pools, sixty jobs.
+
+The pools' shares are as 3 : 2 : 1 while all of them have work, and so are their jobs, so that they end at about the same time.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace_cli.pool_settings import PoolOptions
+from headrace_cli.up.node_option import NodeOption, parse_nodes
+
+__all__ = ["JOBS", "NODES", "POOLS", "DemoPool"]
+
+
+class DemoPool(msgspec.Struct, frozen=True):
+    """A pool and the jobs of its one operation."""
+
+    name: str
+    options: PoolOptions
+    jobs: int
+
+
+NODES: list[NodeOption] = parse_nodes(["small:cpu=1,memory=1G", "medium:cpu=2,memory=2G", "large:cpu=3,memory=3G"])
+POOLS = [
+    DemoPool("production", PoolOptions(weight=3.0, guarantee="cpu=3"), 30),
+    DemoPool("research", PoolOptions(weight=2.0), 20),
+    DemoPool("students", PoolOptions(weight=1.0), 10),
+]
+JOBS = sum(pool.jobs for pool in POOLS)

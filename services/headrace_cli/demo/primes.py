@@ -1,0 +1,25 @@
+"""One job of the demo: counts the primes in a stretch of numbers of its own. Stands alone, imports nothing of Headrace."""
+
+import os
+import sys
+
+_FIRST = 1_000_000
+_STRETCH = 60_000
+
+
+def count(first: int, stretch: int) -> int:
+    """How many primes there are in `first` to `first + stretch - 1`, by trial division."""
+    found = 0
+    for number in range(max(first, 2), first + stretch):
+        divisor = 2
+        while divisor * divisor <= number and number % divisor:
+            divisor += 1
+        found += divisor * divisor > number
+    return found
+
+
+if __name__ == "__main__":
+    index = int(os.environ["HEADRACE_JOB_INDEX"])
+    first = _FIRST + index * _STRETCH
+    print(f"{count(first, _STRETCH)} primes from {first} to {first + _STRETCH - 1}")
+    sys.stderr.write(f"counted on {os.environ['HEADRACE_NODE']}\n")

@@ -1,0 +1,80 @@
+"""The demo before a person's eyes: a bar a pool on a terminal, lines elsewhere, and the table at the end."""
+
+from __future__ import annotations
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from headrace.resources import Resources, parse_resources
+from headrace_cli.demo.averages import Averages
+from headrace_cli.demo.plan import POOLS, DemoPool
+from headrace_cli.pool_settings import parse_figures
+from headrace_cli.render import amounts, table
+from headrace_cli.screen import Screen
+
+__all__ = ["DemoBars", "result_table"]
+
+
+class DemoBars:
+    """Progress of the pools."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._live = screen.err.is_terminal
+        self._bars = Progress(
+            TextColumn("{task.description:<10}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[words]}"),
+            console=screen.err,
+            transient=True,
+        )
+        self._tasks = {pool.name: self._bars.add_task(pool.name, total=pool.jobs, words="") for pool in POOLS}
+        self._tenths = 0
+
+    def __enter__(self) -> DemoBars:
+        if self._live:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._bars.stop()
+
+    def update(self, done: dict[str, int], cores: dict[str, float]) -> None:
+        """How many jobs of each pool are done and how many cores it uses."""
+        for name, task in self._tasks.items():
+            self._bars.update(task, completed=done[name], words=f"{cores.get(name, 0.0):g} cores in use")
+        total = sum(pool.jobs for pool in POOLS)
+        tenths = 10 * sum(done.values()) // total
+        if not self._live and tenths > self._tenths:
+            self._screen.say(f"{sum(done.values())} of {total} jobs done")
+        self._tenths = tenths
+
+
+def result_table(averages: Averages, done: dict[str, int]) -> Table:
+    """What each pool was promised, owed, used and got done."""
+    made = table(
+        "pool",
+        "weight",
+        "guarantee",
+        "fair share",
+        "average usage",
+        "jobs done",
+        right=("weight", "jobs done"),
+        whole=("pool",),
+    )
+    for pool in POOLS:
+        made.add_row(
+            pool.name,
+            f"{pool.options.weight:g}",
+            amounts(_guarantee(pool)),
+            f"cpu {averages.fair_share(pool.name):.2f}",
+            f"cpu {averages.usage(pool.name):.2f}",
+            f"{done[pool.name]}/{pool.jobs}",
+        )
+    return made
+
+
+def _guarantee(pool: DemoPool) -> Resources:
+    return parse_resources(parse_figures("guarantee", pool.options.guarantee or ""), place="guarantee")
