@@ -10,61 +10,29 @@ Moments come in as arguments: `now_s` of a steady clock for lengths of time, `no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, assert_never
 
-import msgspec
-
-from headrace.ids import AllocationId, NodeName, OperationId, TreeName
-from headrace.resources import ZERO, Resources
+from headrace.ids import NodeName, OperationId, TreeName
+from headrace.resources import ZERO
 from headrace.wire.heartbeat import (
-    AllocationState,
-    Extend,
-    Forget,
     Heartbeat,
     JobSlot,
     Orders,
-    Start,
-    TakeBack,
-    TakeBackReason,
 )
 from headrace.wire.ledger import LiveOperation, ReportedEnd
 from headrace.wire.log import (
-    BlockDrawn,
     Event,
-    JobsEnded,
-    OperationStarted,
-    OperationStateChanged,
-    OperationSuspended,
-    ParametersChanged,
 )
 from headrace.wire.nodes import NodeRecord
-from headrace.wire.operations import FINAL_STATES
 from headrace.wire.snapshots import ShareItem, UsageFrame, UsageItem
-from headrace_allocator.books import Allocation, Books, Node, NodeStatus, OperationBook, Sent
-from headrace_allocator.effects import Answer, Draw, Effect, NudgeNode, Release, Report, StepDown
+from headrace_allocator.books import Books, Node, NodeStatus, OperationBook, Sent
+from headrace_allocator.effects import Answer, Effect, NudgeNode, Release, Report, StepDown
+from headrace_allocator.operations import OperationsDesk
+from headrace_allocator.orders import OrdersDesk, Timing
 from headrace_allocator.reconcile import Findings, lost_end, reconcile
 from headrace_allocator.recovery import Recovery
 from headrace_allocator.scheduling import Scheduler
 
-__all__ = ["AllocatorEngine", "Timing"]
-
-#: Until the next heartbeat of a node whose word is awaited.
-_RECOVERING_PACE_MS: Final = 50
-#: Nodes that one operation's news may nudge at once.
-_MOST_NUDGES: Final = 200
-
-
-class Timing(msgspec.Struct, frozen=True):
-    """Lengths of time that the engine judges by."""
-
-    #: No heartbeat for this long: offline, its room leaves the total.
-    node_heartbeat_timeout_s: float = 60.0
-    #: No heartbeat for this long: its jobs are given to others.
-    node_lease_s: float = 600.0
-    #: The shortest time between two heartbeats of a node.
-    shortest_pace_ms: int = 1_000
-    #: Heartbeats a second of all nodes together, above which the pace slows down.
-    heartbeats_per_s: int = 2_000
+__all__ = ["AllocatorEngine"]
 
 
 class AllocatorEngine:
@@ -77,12 +45,8 @@ class AllocatorEngine:
         self.books = Books()
         self.scheduler = Scheduler(self.books)
         self.recovery = Recovery()
-        self._arrivals = 0
-        self._allocations_made = 0
-        #: Operations whose place in the order is to be found anew, and whether that is so for all of them.
-        self._dirty: dict[OperationId, None] = {}
-        self._all_dirty = False
-        self._shapes: frozenset[Resources] = frozenset()
+        self._desk = OperationsDesk(self.books, self.scheduler, self.recovery, tree, term)
+        self._orders = OrdersDesk(self.books, self.scheduler, self.recovery, timing, term)
         #: Heartbeats that were void: repeated, overtaken, of a former life of the agent.
         self.void_heartbeats = 0
         self.heartbeats = 0
@@ -91,56 +55,15 @@ class AllocatorEngine:
 
     def on_operations(self, operations: Iterable[LiveOperation]) -> list[Effect]:
         """Everything live, as the ledger has it; what is known already keeps its slots, what is not there is over."""
-        effects: list[Effect] = []
-        live = {operation.operation: operation for operation in operations}
-        for name in [name for name in self.books.operations if name not in live]:
-            effects += self._forget_operation(name)
-        for operation in live.values():
-            if operation.operation in self.books.operations:
-                effects += self._update_operation(operation)
-            else:
-                effects += self._add_operation(operation)
-        self.recovery.operations_known = True
-        return effects + self._finish_recovery()
+        return self._desk.on_operations(operations) + self._finish_recovery()
 
     def on_events(self, events: Iterable[Event]) -> list[Effect]:
         """What the log recorded. An event that is known already changes nothing."""
-        effects: list[Effect] = []
-        for event in events:
-            operation = self.books.operations.get(event.operation)
-            match event:
-                case OperationStarted():
-                    if operation is None and event.spec.tree == self.tree:
-                        effects += self._add_operation(_live_of(event))
-                case OperationStateChanged():
-                    effects += self._on_state(operation, event)
-                case BlockDrawn():
-                    if operation is not None:
-                        operation.slots.draw(event.below)
-                        effects += self._changed(operation)
-                case JobsEnded():
-                    effects += self._on_jobs_ended(operation, event)
-                case OperationSuspended():
-                    if operation is not None:
-                        operation.suspended = event.suspended
-                        effects += self._changed(operation)
-                case ParametersChanged():
-                    if operation is not None:
-                        operation.spec = msgspec.structs.replace(operation.spec, pool=event.pool, weight=event.weight)
-                case _:
-                    assert_never(event)
-        return effects
+        return self._desk.on_events(events)
 
     def on_drawn(self, operation: OperationId, below: int | None) -> list[Effect]:
         """The ledger's answer to a `Draw`; None: it could not be had, it is asked again on the next occasion."""
-        book = self.books.operations.get(operation)
-        if book is None:
-            return []
-        book.drawing = False
-        if below is None:
-            return []
-        book.slots.draw(below)
-        return self._changed(book)
+        return self._desk.on_drawn(operation, below)
 
     def on_recorded(self, ends: Iterable[ReportedEnd]) -> list[Effect]:
         """The ledger has these ends; their nodes may forget them with the next answer."""
@@ -164,26 +87,15 @@ class AllocatorEngine:
             first = max(operation.fair_share) == 0.0
             operation.fair_share = item.fair_share.total
             operation.demand_share = item.demand_share
-            self._dirty[operation.id] = None
+            self.scheduler.mark(operation.id)
             if first:
                 self.scheduler.refresh(operation)
-                effects += self._nudges(operation)
+                effects += self._desk.nudges(operation)
         return effects
 
     def refresh(self, most: int) -> bool:
         """Gives up to `most` operations their new place in the order; true while there are more to do."""
-        if self._all_dirty:
-            self._all_dirty = False
-            self._shapes = frozenset(node.total for node in self.books.nodes.values() if node.accepts_jobs)
-            self._dirty = dict.fromkeys(self.books.operations)
-        for _ in range(min(most, len(self._dirty))):
-            name = next(iter(self._dirty))
-            del self._dirty[name]
-            operation = self.books.operations.get(name)
-            if operation is not None:
-                self.scheduler.refresh(operation)
-                self._judge_size(operation)
-        return bool(self._dirty)
+        return self.scheduler.refresh_marked(most)
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
@@ -214,7 +126,7 @@ class AllocatorEngine:
             return [StepDown(heartbeat.term)]
         node = self.books.nodes.get(heartbeat.node)
         if node is None:
-            return [Answer(self._not_enrolled(heartbeat))]
+            return [Answer(self._orders.not_enrolled(heartbeat))]
         if not self._is_newest(node, heartbeat):
             self.void_heartbeats += 1
             return []
@@ -226,7 +138,7 @@ class AllocatorEngine:
             self.recovery.settle(node.record.node, lost=False)
         effects = self._after_findings(node, findings)
         effects += self._finish_recovery()
-        orders = self._decide(node, heartbeat, findings)
+        orders = self._orders.decide(node, heartbeat, findings)
         node.sent = Sent(orders)
         return [Answer(orders), *effects, *self._draws(orders)]
 
@@ -235,8 +147,10 @@ class AllocatorEngine:
         effects: list[Effect] = []
         for node in self.books.nodes.values():
             silent_s = now_s - node.heard_s
-            if node.status is NodeStatus.ONLINE and silent_s > self.timing.node_heartbeat_timeout_s:
-                self._total_changed(self.books.set_total(node, NodeStatus.OFFLINE, ZERO))
+            silent_too_long = silent_s > self.timing.node_heartbeat_timeout_s
+            if node.status is NodeStatus.ONLINE and silent_too_long:
+                self.books.set_total(node, NodeStatus.OFFLINE, ZERO)
+                self.scheduler.mark_all()
             if silent_s > self.timing.node_lease_s and not node.lease_lost:
                 node.lease_lost = True
                 self.recovery.settle(node.record.node, lost=True)
@@ -244,8 +158,8 @@ class AllocatorEngine:
         effects += self._finish_recovery()
         released = []
         for operation in self.books.operations.values():
-            effects += self._draw(operation)
-            if self._is_released(operation):
+            effects += self._desk.draw(operation)
+            if self._desk.is_released(operation):
                 operation.release_told = True
                 released.append(operation.id)
         return [*effects, Release(released)] if released else effects
@@ -280,7 +194,7 @@ class AllocatorEngine:
             "operations": len(self.books.operations),
             "heartbeats": self.heartbeats,
             "void_heartbeats": self.void_heartbeats,
-            "allocations_made": self._allocations_made,
+            "allocations_made": self._orders.allocations_made,
             **self.scheduler.order.statistics(),
         }
 
@@ -319,7 +233,8 @@ class AllocatorEngine:
         before = node.accepts_jobs
         node.state, node.isolation, node.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
         changed = self.books.set_total(node, NodeStatus.ONLINE, heartbeat.total)
-        self._total_changed(changed or before != node.accepts_jobs)
+        if changed or before != node.accepts_jobs:
+            self.scheduler.mark_all()
 
     def _after_findings(self, node: Node, findings: Findings) -> list[Effect]:
         effects: list[Effect] = []
@@ -331,189 +246,11 @@ class AllocatorEngine:
                 self.scheduler.refresh(operation)
         return effects
 
-    def _decide(self, node: Node, heartbeat: Heartbeat, findings: Findings) -> Orders:
-        pace_ms = self._pace_ms()
-        holding = {one.operation for one in node.allocations.values()}
-        take_back = self._take_backs(node)
-        extend: list[Extend] = []
-        start: list[Start] = []
-        if node.accepts_jobs:
-            extend, given_back = self._extensions(node, pace_ms)
-            take_back += given_back
-            if not any(one.state is AllocationState.WAITING and one.confirmed for one in node.allocations.values()):
-                start = self._starts(node, pace_ms, holding)
-        return Orders(
-            node=node.record.node,
-            incarnation=heartbeat.incarnation,
-            seq=heartbeat.seq,
-            term=self.term,
-            next_heartbeat_ms=_RECOVERING_PACE_MS if self.recovery.awaits(node.record.node) else pace_ms,
-            start=start,
-            extend=extend,
-            take_back=take_back,
-            forget=Forget(ends=findings.forget_ends, allocations=findings.forget_allocations),
-            lease_ms=int(self.timing.node_lease_s * 1000),
-        )
-
-    def _take_backs(self, node: Node) -> list[TakeBack]:
-        orders = []
-        for allocation in node.allocations.values():
-            operation = self.books.operations.get(allocation.operation)
-            if operation is not None and operation.ending and allocation.take_back is None:
-                allocation.take_back = TakeBackReason.OPERATION_ENDED
-            if allocation.take_back is not None and allocation.state not in (
-                AllocationState.CLOSING,
-                AllocationState.ENDED,
-            ):
-                timeout_ms = operation.spec.interruption_timeout_ms if operation else 10_000
-                orders.append(TakeBack(allocation=allocation.id, reason=allocation.take_back, timeout_ms=timeout_ms))
-        return orders
-
-    def _extensions(self, node: Node, pace_ms: int) -> tuple[list[Extend], list[TakeBack]]:
-        extend: list[Extend] = []
-        given_back: list[TakeBack] = []
-        for allocation in node.allocations.values():
-            if allocation.take_back is not None:
-                continue
-            more = self.scheduler.extension(node, allocation, pace_ms)
-            if isinstance(more, TakeBackReason):
-                given_back.append(TakeBack(allocation=allocation.id, reason=more, timeout_ms=None))
-            elif more:
-                allocation.slots.update((slot.index, slot) for slot in more)
-                self.books.touched.add(allocation.operation)
-                extend.append(Extend(allocation=allocation.id, slots=more))
-        return extend, given_back
-
-    def _starts(self, node: Node, pace_ms: int, holding: set[OperationId]) -> list[Start]:
-        starts = []
-        for operation, slots in self.scheduler.place(node, pace_ms):
-            self._allocations_made += 1
-            name = AllocationId(f"{self.term:x}-{self._allocations_made:x}")
-            allocation = Allocation(name, operation.id, node.record.node, operation.spec.resources)
-            allocation.slots = {slot.index: slot for slot in slots}
-            self.books.add(allocation)
-            # Only what a heartbeat showed proves that the node knows the operation's command.
-            spec = None if operation.id in holding else operation.spec.job_spec(operation.id, operation.user)
-            starts.append(Start(name, operation.id, operation.spec.resources, slots, spec))
-            holding.add(operation.id)
-        return starts
-
     def _draws(self, orders: Orders) -> list[Effect]:
         effects: list[Effect] = []
         for name in {start.operation for start in orders.start}:
-            effects += self._draw(self.books.operations[name])
+            effects += self._desk.draw(self.books.operations[name])
         return effects
-
-    def _not_enrolled(self, heartbeat: Heartbeat) -> Orders:
-        return Orders(
-            node=heartbeat.node,
-            incarnation=heartbeat.incarnation,
-            seq=heartbeat.seq,
-            term=self.term,
-            next_heartbeat_ms=self._pace_ms(),
-            enrolled=False,
-        )
-
-    def _pace_ms(self) -> int:
-        return max(self.timing.shortest_pace_ms, len(self.books.nodes) * 1000 // self.timing.heartbeats_per_s)
-
-    # --- operations, step by step -----------------------------------------------------------------------------------
-
-    def _add_operation(self, live: LiveOperation) -> list[Effect]:
-        self._arrivals += 1
-        operation = OperationBook(live, self._arrivals, self.term)
-        self.books.operations[operation.id] = operation
-        self._dirty[operation.id] = None
-        if self.recovery.done and operation.slots.in_doubt:
-            operation.slots.release_doubt()
-        return self._changed(operation)
-
-    def _update_operation(self, live: LiveOperation) -> list[Effect]:
-        """The whole came again after a gap: what the missed events would have told."""
-        operation = self.books.operations[live.operation]
-        operation.state, operation.suspended = live.state, live.suspended
-        operation.slots.draw(live.block)
-        for slot in live.attempts:
-            operation.slots.retry(slot)
-        return self._changed(operation)
-
-    def _forget_operation(self, name: OperationId) -> list[Effect]:
-        operation = self.books.operations.pop(name)
-        self.scheduler.order.remove(name)
-        self._dirty.pop(name, None)
-        self.books.gone.add(name)
-        nodes = set()
-        for allocation in operation.allocations.values():
-            # The book of the operation is closed; what still stands on nodes goes as they report.
-            allocation.take_back = TakeBackReason.OPERATION_ENDED
-            allocation.slots.clear()
-            nodes.add(allocation.node)
-        return [NudgeNode(node) for node in sorted(nodes)]
-
-    def _on_state(self, operation: OperationBook | None, event: OperationStateChanged) -> list[Effect]:
-        if operation is None:
-            return []
-        if event.state in FINAL_STATES:
-            return self._forget_operation(operation.id)
-        operation.state = event.state
-        if not operation.ending:
-            return self._changed(operation)
-        self.scheduler.refresh(operation)
-        self.books.touched.add(operation.id)
-        nudges: list[Effect] = [NudgeNode(node) for node in sorted({a.node for a in operation.allocations.values()})]
-        if self._is_released(operation):
-            operation.release_told = True
-            nudges.append(Release([operation.id]))
-        return nudges
-
-    def _on_jobs_ended(self, operation: OperationBook | None, event: JobsEnded) -> list[Effect]:
-        if operation is None:
-            return []
-        for one in event.ends:
-            operation.slots.end(one.end.index, one.end.attempt)
-            if one.retry is not None:
-                operation.slots.retry(one.retry)
-        return self._changed(operation)
-
-    def _changed(self, operation: OperationBook) -> list[Effect]:
-        self.books.touched.add(operation.id)
-        self.scheduler.refresh(operation)
-        return [*self._draw(operation), *self._nudges(operation)]
-
-    def _draw(self, operation: OperationBook) -> list[Effect]:
-        below = self.scheduler.wants_block(operation)
-        if below is None:
-            return []
-        operation.drawing = True
-        return [Draw(operation.id, below)]
-
-    def _nudges(self, operation: OperationBook) -> list[Effect]:
-        """As many nodes with room as the operation can use, no more."""
-        if operation.id not in self.scheduler.order or max(operation.fair_share) == 0.0:
-            return []
-        wanted = operation.slots.ready_count
-        effects: list[Effect] = []
-        for name, node in self.books.nodes.items():
-            if wanted <= 0 or len(effects) >= _MOST_NUDGES:
-                break
-            places = operation.spec.resources.times_that_fit(node.free) if node.accepts_jobs else 0
-            if places:
-                wanted -= places
-                if not node.nudged:
-                    node.nudged = True
-                    effects.append(NudgeNode(name))
-        return effects
-
-    def _judge_size(self, operation: OperationBook) -> None:
-        """Whether a job of it could run on some node, were the node empty. Without any node nothing is said."""
-        size = operation.spec.resources
-        fits = not self._shapes or any(shape.dominates(size) for shape in self._shapes)
-        if fits != operation.fits_somewhere:
-            operation.fits_somewhere = fits
-            self.books.touched.add(operation.id)
-
-    def _is_released(self, operation: OperationBook) -> bool:
-        return operation.ending and not operation.allocations and self.recovery.done and not operation.release_told
 
     # --- nodes, step by step ----------------------------------------------------------------------------------------
 
@@ -536,10 +273,6 @@ class AllocatorEngine:
         node.sent = None
         return [Report(ends)] if ends else []
 
-    def _total_changed(self, changed: bool) -> None:
-        # Only a mark: a heartbeat must not cost more for there being more operations. `refresh` does the work.
-        self._all_dirty = self._all_dirty or changed
-
     def _finish_recovery(self) -> list[Effect]:
         if not self.recovery.finish():
             return []
@@ -550,7 +283,7 @@ class AllocatorEngine:
                     effects += self._lose_doubtful(operation)
                 else:
                     operation.slots.release_doubt()
-            effects += self._changed(operation)
+            effects += self._desk.changed(operation)
         return effects
 
     def _lose_doubtful(self, operation: OperationBook) -> list[Effect]:
@@ -564,18 +297,3 @@ class AllocatorEngine:
             ends.append(ReportedEnd(node, end))
             operation.slots.end(index, attempt)
         return [Report(ends)]
-
-
-def _live_of(event: OperationStarted) -> LiveOperation:
-    return LiveOperation(
-        operation=event.operation,
-        user=event.user,
-        spec=event.spec,
-        state=event.state,
-        suspended=False,
-        ephemeral_pool=event.ephemeral_pool,
-        started_at_ms=event.at_ms,
-        block=event.block,
-        block_term=event.block_term,
-        done=bytes((event.block + 7) // 8),
-    )

@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from headrace.ids import OperationId
-from headrace.resources import EPS, ZERO
+from headrace.resources import EPS, ZERO, Resources
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, AllocationState, JobSlot, TakeBackReason
 from headrace_allocator.books import Allocation, Books, Node, OperationBook
 from headrace_allocator.order import SchedulingOrder
@@ -32,6 +32,33 @@ class Scheduler:
     def __init__(self, books: Books) -> None:
         self._books = books
         self.order = SchedulingOrder()
+        #: Operations whose place in the order is to be found anew, and whether that is so for all of them.
+        self._marked: dict[OperationId, None] = {}
+        self._all_marked = False
+        self._shapes: frozenset[Resources] = frozenset()
+
+    def mark(self, operation: OperationId) -> None:
+        """Its place is to be found anew."""
+        self._marked[operation] = None
+
+    def mark_all(self) -> None:
+        """The room of the tree changed. Only a mark: a heartbeat must not cost more for there being more operations."""
+        self._all_marked = True
+
+    def refresh_marked(self, most: int) -> bool:
+        """Gives up to `most` marked operations their place; true while there are more."""
+        if self._all_marked:
+            self._all_marked = False
+            self._shapes = frozenset(node.total for node in self._books.nodes.values() if node.accepts_jobs)
+            self._marked = dict.fromkeys(self._books.operations)
+        for _ in range(min(most, len(self._marked))):
+            name = next(iter(self._marked))
+            del self._marked[name]
+            operation = self._books.operations.get(name)
+            if operation is not None:
+                self.refresh(operation)
+                self._judge_size(operation)
+        return bool(self._marked)
 
     def satisfaction(self, operation: OperationBook) -> float:
         """Of an operation with what it has and what is being started for it."""
@@ -116,6 +143,14 @@ class Scheduler:
         """At most how many more jobs of it the tree's free room could run at this moment."""
         free = self._books.total - self._books.used
         return operation.spec.resources.times_that_fit(free) if free.dominates(ZERO) else 0
+
+    def _judge_size(self, operation: OperationBook) -> None:
+        """Whether a job of it could run on some node, were the node empty. Without any node nothing is said."""
+        size = operation.spec.resources
+        fits = not self._shapes or any(shape.dominates(size) for shape in self._shapes)
+        if fits != operation.fits_somewhere:
+            operation.fits_somewhere = fits
+            self._books.touched.add(operation.id)
 
     def _wanted_elsewhere(self, node: Node, allocation: Allocation, operation: OperationBook) -> bool:
         """Its operation has more than it is owed, and another that has less could use the place."""

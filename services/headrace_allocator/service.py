@@ -27,8 +27,9 @@ from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.refusals import BadRequest, NotFound, Refusal, StaleTerm, decode_answer
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace_allocator.effects import Answer, Draw, Effect, NudgeNode, Release, Report, StepDown
-from headrace_allocator.engine import AllocatorEngine, Timing
+from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain import list_nodes, operation_places
+from headrace_allocator.orders import Timing
 from headrace_allocator.settings import AllocatorSettings
 
 __all__ = ["AllocatorService", "serve"]

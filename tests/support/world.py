@@ -35,7 +35,8 @@ from headrace_agent.effects import Beat, Enrol, Identity, Reconnect, Tell, Troub
 from headrace_agent.engine import AgentEngine
 from headrace_agent.runner.protocol import Acknowledge, Ended, Hello, Interrupt, KeptJob, Picture, Run, Started
 from headrace_allocator.effects import Answer, Draw, NudgeNode, Release, Report, StepDown
-from headrace_allocator.engine import AllocatorEngine, Timing
+from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.orders import Timing
 
 __all__ = ["World"]
 
