@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -60,8 +61,10 @@ class NatsServer:
         self.start()
 
     def freeze(self) -> None:
-        """SIGSTOP: its connections stay open and nothing moves."""
+        """SIGSTOP: its connections stay open and nothing moves when this returns."""
         self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def thaw(self) -> None:
         """SIGCONT."""

@@ -57,8 +57,10 @@ class GroupAppender:
 
     `encode` makes one entry of some events and puts the writer's term in; two writers must never make equal entries. It is called
     once for each entry, in the order of the log. `term_of` reads the term of an entry; it and `term`, our own, only serve to say
-    who took over. `last` is the sequence after which this writer begins, the end of what it has read. No failure makes it give up:
-    callers watch `waiting` and `oldest_waiting_s` and refuse new work in time.
+    who took over. `last` is the sequence after which this writer begins, the end of what it has read. `on_durable(events,
+    sequence)` is called for each entry once it is in the log, in order, before those who wait for it go on.
+
+    No failure makes it give up: callers watch `waiting` and `oldest_waiting_s` and refuse new work in time.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class GroupAppender:
         encode: Callable[[list[bytes]], bytes],
         term_of: Callable[[bytes], int],
         last: int,
+        term: int = 0,
         on_durable: Callable[[list[bytes], int], None] | None = None,
         append_timeout_s: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
@@ -76,8 +79,8 @@ class GroupAppender:
         self._encode = encode
         self._term_of = term_of
         self._last = last
+        self._term = term
         self._on_durable = on_durable
-        self._waiting_events = 0
         self._append_timeout_s = append_timeout_s
         self._clock = clock
         self._queue: deque[_Waiting] = deque()
@@ -100,7 +103,7 @@ class GroupAppender:
     @property
     def waiting(self) -> int:
         """Events that are not known to be in the log."""
-        return self._waiting_events
+        return self._waiting
 
     def oldest_waiting_s(self, now_s: float) -> float:
         """How long the oldest of them has waited, seconds by the clock given at the start; 0 when nothing waits."""
@@ -137,7 +140,6 @@ class GroupAppender:
         items = [_Waiting(part, self._clock()) for part in _split(events)]
         self._queue.extend(items)
         self._waiting += len(events)
-        self._waiting_events += len(events)
         self._wake.set()
         for item in items:
             await item.done.wait()
@@ -190,7 +192,7 @@ class GroupAppender:
         sent, self._sent = self._sent, []
         events = [event for item in sent for event in item.events]
         self.events += len(events)
-        self._waiting_events -= len(events)
+        self._waiting -= len(events)
         if self._on_durable is not None:
             self._on_durable(events, sequence)
         for item in sent:
@@ -242,9 +244,8 @@ class GroupAppender:
     def _is_ours(self, found: LogEntry, entry: bytes) -> bool:
         if found.data == entry:
             return True
-        raise Deposed(
-            f"entry {found.sequence} of the log is of term {self._describe(found.data)}, not what was sent here"
-        )
+        whose = f"of term {self._describe(found.data)}" + (f", ours is {self._term}" if self._term else "")
+        raise Deposed(f"entry {found.sequence} of the log is not what was sent here; it is {whose}")
 
     def _describe(self, data: bytes) -> str:
         try:

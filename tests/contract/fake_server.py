@@ -1,0 +1,50 @@
+"""A server that only greets, answers pings and writes down what it is sent: for what a real one cannot be made to show."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+
+__all__ = ["Recorder", "fake_server"]
+
+
+class Recorder:
+    """What a client has sent, verb by verb."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.port = 0
+        self.received = bytearray()
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def verbs(self) -> list[str]:
+        """First words of the lines, in the order in which they came; those of payloads as well."""
+        return [line.split(b" ", 1)[0].decode() for line in bytes(self.received).split(b"\r\n") if line]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        info = {"server_id": "X", "version": self.version, "max_payload": 1 << 20, "headers": True, "proto": 1}
+        writer.write(b"INFO " + msgspec.json.encode(info) + b"\r\n")
+        with suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                self.received += data
+                writer.write(b"PONG\r\n" * data.count(b"PING\r\n"))
+        writer.close()
+
+
+@asynccontextmanager
+async def fake_server(version: str = "2.15.1") -> AsyncIterator[Recorder]:
+    """Listens on a free port of loopback."""
+    recorder = Recorder(version)
+    listening = await asyncio.start_server(recorder.serve, "127.0.0.1", 0)
+    recorder.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield recorder
+    finally:
+        listening.close()
+        await listening.wait_closed()

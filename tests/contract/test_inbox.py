@@ -1,0 +1,106 @@
+"""Mailboxes between the transport and a reader."""
+
+from __future__ import annotations
+
+import anyio
+
+from headrace.bus import Message, connect
+from headrace.bus.inbox import Mailbox
+from tests.contract.waiting import eventually
+from tests.support.nats_server import NatsServer
+
+
+def a_message(subject: str, data: bytes) -> Message:
+    return Message(subject=subject, data=data, headers={})
+
+
+async def test_messages_come_in_order(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        inbox = await bus.subscribe(word)
+        for number in range(1_000):
+            await bus.publish(word, str(number).encode())
+
+        assert [int((await anext(inbox)).data) for _ in range(1_000)] == list(range(1_000))
+
+
+async def test_with_a_key_only_the_newest_of_each_waits(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        inbox = await bus.subscribe(f"{word}.*", key=lambda message: message.subject)
+        for number in range(100):
+            for node in ("n1", "n2"):
+                await bus.publish(f"{word}.{node}", str(number).encode())
+        await eventually(lambda: inbox.statistics()["received"] == 200)
+
+        first, second = await anext(inbox), await anext(inbox)
+        assert (first.subject, first.data) == (f"{word}.n1", b"99")
+        assert (second.subject, second.data) == (f"{word}.n2", b"99")
+        assert inbox.statistics()["pending"] == 0
+        assert inbox.statistics()["dropped"] == 0
+
+
+async def test_a_burst_overflows_only_our_own_mailbox_and_its_end_arrives(server: NatsServer, word: str) -> None:
+    """nats-py would drop the newest: then nothing after it shows the reader that something is missing."""
+    async with connect([server.url], name="hears") as hears, connect([server.url], name="sends") as sends:
+        inbox = await hears.subscribe(word, pending=10)
+        for number in range(20_000):
+            await sends.publish(word, str(number).encode())
+        await eventually(lambda: inbox.statistics()["received"] == 20_000)
+
+        assert [int((await anext(inbox)).data) for _ in range(10)] == list(range(19_990, 20_000))
+        assert inbox.statistics()["dropped"] == 19_990
+        assert hears.statistics()["overflowed"] == 0
+
+
+async def test_iteration_ends_when_the_inbox_is_closed(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus, anyio.create_task_group() as tasks:
+        inbox = await bus.subscribe(word)
+        got: list[bytes] = []
+
+        async def read() -> None:
+            got.extend([message.data async for message in inbox])
+
+        tasks.start_soon(read)
+        await bus.publish(word, b"last")
+        await eventually(lambda: got or inbox.statistics()["received"] == 1)
+        await inbox.close()
+        await inbox.close()
+
+    assert got == [b"last"]
+
+
+async def test_what_was_sent_before_a_drain_can_still_be_read(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        inbox = await bus.subscribe(word)
+        for number in range(100):
+            await bus.publish(word, str(number).encode())
+        await bus.drain()
+
+        assert len([message async for message in inbox]) == 100
+
+
+def test_a_full_mailbox_with_keys_drops_what_has_waited_longest() -> None:
+    mailbox = Mailbox(key=lambda message: message.subject, pending=2)
+    for subject in ("a", "b", "a", "c"):
+        mailbox.put(a_message(subject, b""))
+
+    assert [mailbox.take(), mailbox.take(), mailbox.take()] == [a_message("b", b""), a_message("c", b""), None]
+    assert mailbox.statistics() == {"received": 4, "dropped": 1, "replaced": 1, "failed": 0, "pending": 0}
+
+
+def test_a_busy_key_keeps_its_place_in_the_line() -> None:
+    mailbox = Mailbox(key=lambda message: message.subject)
+    for subject, data in (("busy", b"1"), ("quiet", b"1"), ("busy", b"2")):
+        mailbox.put(a_message(subject, data))
+
+    assert mailbox.take() == a_message("busy", b"2")
+
+
+def test_a_key_that_cannot_be_told_is_counted() -> None:
+    def fail(_message: Message) -> str:
+        raise ValueError
+
+    mailbox = Mailbox(key=fail)
+    mailbox.put(a_message("a", b""))
+
+    assert mailbox.take() is None
+    assert mailbox.statistics()["failed"] == 1

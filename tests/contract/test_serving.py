@@ -1,0 +1,249 @@
+"""Handlers: side by side, bounded, each message in a world of its own, and an end that loses nothing."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from functools import partial
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from headrace.bus import BusClosed, Message, NotConnected, RequestTimeout, connect
+from tests.contract.waiting import eventually
+from tests.support.nats_server import NatsServer, nats_server
+
+SPAN: ContextVar[str] = ContextVar("SPAN", default="none")
+
+
+async def test_a_slow_handler_holds_up_no_other(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        released = anyio.Event()
+
+        async def handler(message: Message) -> bytes:
+            if message.data == b"release":
+                released.set()
+            await released.wait()
+            return b"done"
+
+        await bus.serve(word, handler)
+        answers: list[bytes] = []
+
+        async def ask(data: bytes) -> None:
+            answers.append(await bus.request(word, data, timeout_s=10))
+
+        async with anyio.create_task_group() as tasks:
+            for data in (b"slow", b"slow", b"release"):
+                tasks.start_soon(ask, data)
+        assert answers == [b"done"] * 3
+
+
+async def test_each_message_is_handled_in_a_context_of_its_own(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+
+        async def handler(message: Message) -> bytes:
+            seen = SPAN.get()
+            SPAN.set(message.data.decode())
+            return seen.encode()
+
+        token = SPAN.set("the span of the start")
+        await bus.serve(word, handler)
+        SPAN.reset(token)
+
+        for data in (b"first", b"second"):
+            assert await bus.request(word, data, timeout_s=10) == b"none"
+
+
+async def test_a_handler_that_raises_answers_nothing_and_harms_nobody(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+
+        async def handler(message: Message) -> bytes:
+            if message.data == b"bad":
+                raise ValueError("a secret")
+            return b"good"
+
+        serving = await bus.serve(word, handler)
+
+        with pytest.raises(RequestTimeout):
+            await bus.request(word, b"bad", timeout_s=0.1)
+        assert await bus.request(word, b"good", timeout_s=10) == b"good"
+        assert serving.statistics()["failed"] == 1
+        assert bus.statistics()["failed"] == 1
+
+
+async def test_an_answer_that_is_too_large_counts_as_a_failure(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+
+        async def handler(_message: Message) -> bytes:
+            return bytes(600_000)
+
+        serving = await bus.serve(word, handler)
+        with pytest.raises(RequestTimeout):
+            await bus.request(word, b"", timeout_s=0.1)
+        assert serving.statistics()["failed"] == 1
+        assert bus.connected
+
+
+async def test_at_most_so_many_run_and_wait_and_the_rest_is_counted(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        release = anyio.Event()
+        running = most = 0
+
+        async def handler(_message: Message) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await release.wait()
+            running -= 1
+
+        serving = await bus.serve(word, handler, concurrency=3, pending=4)
+        for _ in range(10):
+            await bus.publish(word, b"")
+        await eventually(lambda: serving.statistics()["received"] == 10)
+        counts = serving.statistics()
+        assert (counts["running"], counts["pending"], counts["dropped"]) == (3, 4, 3)
+
+        release.set()
+        await eventually(lambda: serving.statistics()["running"] == 0)
+        assert (most, serving.statistics()["pending"]) == (3, 0)
+
+
+async def test_an_answer_in_an_outage_is_dropped_and_counted(word: str) -> None:
+    with nats_server() as server:
+        async with connect([server.url], name="test") as bus:
+            release = anyio.Event()
+
+            async def handler(_message: Message) -> bytes:
+                await release.wait()
+                return b"too late"
+
+            serving = await bus.serve(word, handler)
+            async with anyio.create_task_group() as tasks:
+
+                async def ask() -> None:
+                    with pytest.raises((RequestTimeout, NotConnected)):
+                        await bus.request(word, b"", timeout_s=1)
+
+                tasks.start_soon(ask)
+                await eventually(lambda: serving.statistics()["running"] == 1)
+                server.kill()
+                await eventually(lambda: not bus.connected)
+                release.set()
+                await eventually(lambda: serving.statistics()["unanswered"] == 1)
+            server.start()
+            await eventually(lambda: bus.connected)
+            assert serving.statistics()["failed"] == 0
+
+
+async def test_what_is_closed_is_not_served_any_more(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        calls = 0
+
+        async def handler(_message: Message) -> bytes:
+            nonlocal calls
+            calls += 1
+            return b"x"
+
+        serving = await bus.serve(word, handler)
+        await serving.close()
+        await serving.close()
+        await bus.publish(word, b"")
+        await bus.barrier()
+
+        assert calls == 0
+
+
+async def test_draining_lets_handlers_end_and_ask_others_meanwhile(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="asks") as asks, connect([server.url], name="ledger") as ledger:
+
+        async def record(_message: Message) -> bytes:
+            return b"recorded"
+
+        await ledger.serve(f"{word}.ledger", record)
+        answers: list[bytes] = []
+        async with connect([server.url], name="serves") as serves, anyio.create_task_group() as tasks:
+            begun, release = anyio.Event(), anyio.Event()
+
+            async def handler(_message: Message) -> bytes:
+                begun.set()
+                await release.wait()
+                return await serves.request(f"{word}.ledger", b"", timeout_s=10)
+
+            async def ask() -> None:
+                answers.append(await asks.request(word, b"", timeout_s=10))
+
+            await serves.serve(word, handler)
+            inbox = await serves.subscribe(f"{word}.news")
+            tasks.start_soon(ask)
+            await begun.wait()
+            tasks.start_soon(serves.drain)
+            # The inbox ends when draining has begun.
+            assert [message async for message in inbox] == []
+            with pytest.raises(BusClosed):
+                await serves.serve(f"{word}.more", handler)
+            assert serves.connected
+            release.set()
+        assert answers == [b"recorded"]
+        assert not serves.connected
+        with pytest.raises(BusClosed):
+            await serves.request(word, b"", timeout_s=1)
+
+
+async def test_a_drained_bus_was_not_lost(server: NatsServer) -> None:
+    """`wait_closed` is what a service exits by; an end that was wanted is none."""
+    async with connect([server.url], name="test") as bus:
+        await bus.drain()
+        with anyio.move_on_after(0.1) as scope:
+            await bus.wait_closed()
+        assert scope.cancelled_caught
+
+
+async def test_rolling_restarts_under_load_lose_no_request(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="asks") as asks:
+        answered = 0
+        lost: list[Exception] = []
+        done = False
+
+        async def load() -> None:
+            nonlocal answered
+            while not done:
+                try:
+                    await asks.request(word, bytes(200), timeout_s=10)
+                    answered += 1
+                except Exception as error:
+                    lost.append(error)
+
+        async def member(ready: anyio.Event, leave: anyio.Event) -> None:
+            async def handler(message: Message) -> bytes:
+                await anyio.lowlevel.checkpoint()
+                return message.data
+
+            async with connect([server.url], name="member") as bus:
+                await bus.serve(word, handler, queue="members")
+                ready.set()
+                await leave.wait()
+                await bus.drain()
+
+        def is_past(count: int) -> bool:
+            return answered > count
+
+        async with anyio.create_task_group() as members, anyio.create_task_group() as loads:
+            leaves: list[anyio.Event] = []
+            for round_ in range(14):
+                ready = anyio.Event()
+                leaves.append(anyio.Event())
+                members.start_soon(member, ready, leaves[-1])
+                await ready.wait()
+                if round_ == 1:
+                    for _ in range(32):
+                        loads.start_soon(load)
+                if round_ >= 2:
+                    so_far = answered
+                    await eventually(partial(is_past, so_far + 300))
+                    leaves.pop(0).set()
+            done = True
+            await eventually(lambda: asks.statistics()["calls"] == 0)
+            for leave in leaves:
+                leave.set()
+        assert lost == []
+        assert answered > 3_000
