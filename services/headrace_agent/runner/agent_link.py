@@ -42,11 +42,12 @@ class _Connection:
 
 
 class AgentLink:
-    """Listens in the state folder. Raises OSError where it cannot."""
+    """Listens in the state folder, to processes of the user `uid`. Raises OSError where it cannot."""
 
-    def __init__(self, state: str, poll: select.epoll, log: JsonLog) -> None:
+    def __init__(self, state: str, poll: select.epoll, log: JsonLog, uid: int) -> None:
         self._poll = poll
         self._log = log
+        self._uid = uid
         self._path = f"{state}/{SOCKET_NAME}"
         self._connections: dict[int, _Connection] = {}
         self._agent = -1
@@ -121,7 +122,7 @@ class AgentLink:
             self._log.info("connection_refused", why=str(error))
             return
         uid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
-        if uid != os.getuid():
+        if uid != self._uid:
             self.garbage += 1
             self._log.info("connection_refused", why=f"user {uid} is not ours")
             connection.close()
@@ -193,12 +194,12 @@ class AgentLink:
         connection = self._connections.pop(fd)
         self._unread.pop(fd, None)
         self._poll.unregister(fd)
-        connection.socket.close()
         if fd == self._agent:
             self._agent = -1
-            self._log.info("agent_gone", why=why)
+            self._log.info("agent_gone", why=why, garbage=self.garbage)
         elif why:
             self._log.info("connection_closed", why=why, garbage=self.garbage)
+        connection.socket.close()
 
 
 def _listen(state: str) -> socket.socket:

@@ -1,8 +1,10 @@
 """What must outlive the runner: one file per job, from before its process starts until its end is acknowledged.
 
-A file holds records, each with length and checksum: first the job, then (appended) its process. The end replaces both by a rename,
-so that at any moment the file says either «started, perhaps running» or «ended so». Nothing is synced to the disk: a killed runner
-loses nothing that was written, and after a crash of the host no process of ours is left that a file could speak of.
+A file holds records, each with length and checksum: the job, then its process, then its end. They are appended, and one that is torn
+(the runner was killed within the write, the disk was full) counts as not written; so at any moment the file says «perhaps running» or
+«ended so». An append costs a third of a file renamed over another, which ext4 moreover flushes at once; only where an append failed
+is the whole file replaced. Nothing is synced: a killed runner loses nothing that was written, and after a crash of the host no
+process is left that a file could speak of.
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ class KeptJobs:
                 continue
             records = self._read(path)
             match records:
-                case [EndRecord(end)] if job_name(end.key) == entry.name:
+                case [*_, EndRecord(end)] if job_name(end.key) == entry.name:
                     kept.ends.append(end)
                 case [JobRecord() as record] if job_name(record.job) == entry.name:
                     kept.leftovers.append(Leftover(record, None))
@@ -113,7 +115,8 @@ class KeptJobs:
                 case _:
                     self._move_aside(path, entry.name)
                     kept.spoiled.append(entry.name)
-        kept.ends.sort(key=lambda end: end.ended_at_ms)
+        kept.ends.sort(key=lambda end: (end.ended_at_ms, end.key))
+        kept.leftovers.sort(key=lambda leftover: leftover.record.job)
         return kept
 
     def write_job(self, record: JobRecord) -> None:
@@ -130,11 +133,15 @@ class KeptJobs:
         write_file(self._files, self._path(job), _pack(record), os.O_WRONLY | os.O_APPEND)
 
     def write_end(self, end: JobEnd) -> bool:
-        """Replaces what the file said. False: it could not be written and is held in memory, see `retry`."""
+        """Adds it to the job's file. False: it could not be written and is held in memory, see `retry`."""
         path = self._path(end.key)
+        record = _pack(EndRecord(end))
         try:
-            write_file(self._files, path + _NEW, _pack(EndRecord(end)))
-            self._files.rename(path + _NEW, path)
+            if end.key in self._unwritten:
+                write_file(self._files, path + _NEW, record)
+                self._files.rename(path + _NEW, path)
+            else:
+                write_file(self._files, path, record, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             self._remove(path + _NEW)
             self._unwritten[end.key] = end

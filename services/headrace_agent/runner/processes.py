@@ -29,6 +29,7 @@ _READ_BYTES = 64 * 1024
 REST_PATIENCE_MS = 2_000
 _FIRST_LOOK_MS = 1
 _SLOWEST_LOOK_MS = 50
+_MOST_SWEEPS = 20
 
 
 class _Process:
@@ -69,7 +70,9 @@ class ProcessTable:
         self._removal = removal
         self.retention = Retention(settings.logs_total_bytes)
         self._jobs: dict[JobKey, _Process] = {}
+        #: Those whose main process lives, by its pid; and their names.
         self._pids: dict[int, _Process] = {}
+        self._names: set[str] = set()
         self._pipes: dict[int, _Process] = {}
         self._pidfds: dict[int, _Process] = {}
         #: Main process gone, the rest dying.
@@ -97,6 +100,7 @@ class ProcessTable:
             self._poll.register(fd, select.EPOLLIN)
         self._jobs[run.job] = process
         self._pids[process.pid] = process
+        self._names.add(process.name)
         self._pidfds[process.pidfd] = process
         self._poll.register(process.pidfd, select.EPOLLIN)
         self.retention.job_started(run.job.operation, now.unix_ms / 1000)
@@ -156,6 +160,7 @@ class ProcessTable:
         if process.reaped is None:  # threads of it are on their way out: the event comes again
             return
         del self._pidfds[pidfd], self._pids[process.pid]
+        self._names.discard(process.name)
         self._poll.unregister(pidfd)
         self._host.close(pidfd)
         process.main_ended_ns = now.boottime_ns
@@ -185,27 +190,41 @@ class ProcessTable:
 
     def _sweep(self) -> set[str]:
         """Collects dead orphans and kills living ones whose job is closing or over. Answers the closing jobs that have such."""
-        closing = {process.name: process for process in self._closing}
-        sessions = {process.pid: process for process in self._closing}
         found: set[str] = set()
         self._strays = False
+        # One that died while we looked may have left children, which came to us after the list was made: look again.
+        for _ in range(_MOST_SWEEPS):
+            if not self._sweep_once(found):
+                break
+        return found
+
+    def _sweep_once(self, found: set[str]) -> bool:
+        """True: something died meanwhile."""
+        closing = {process.name: process for process in self._closing}
+        sessions = {process.pid: process for process in self._closing}
+        died = False
         for pid in self._host.children():
-            if pid in self._pids or self._host.reap(pid) is not None:
+            if pid in self._pids:
                 continue
-            stat = self._host.stat(pid)
-            session = stat[0] if stat is not None else 0
+            stat = self._host.stat(pid) if self._host.reap(pid) is None else None
+            if stat is None:
+                died = True
+                continue
+            session = stat[0]
             if session in self._pids:
                 continue
             name = self._host.marker(pid) if session not in sessions else ""
             owner = sessions.get(session) or closing.get(name)
             if owner is not None:
                 found.add(owner.name)
-            elif name in {process.name for process in self._pids.values()} or (not name and self._pids):
+            elif not name and self._host.stat(pid) is None:
+                died = True
+            elif self._pids and (not name or name in self._names):
                 continue  # a child of a job that runs, or one that hides: that goes with the last job
             else:
                 self._strays = True
             self._host.signal(pid, signal.SIGKILL)
-        return found
+        return died
 
     def remove_later(self, job: JobKey) -> None:
         """The isolation's group of a job of a former runner."""

@@ -77,7 +77,7 @@ class Runner:
         self._recover(launcher.boot)
         self._survey_logs()
         self._signals = self._listen_to_signals()
-        self._link = AgentLink(state, self._poll, log)
+        self._link = AgentLink(state, self._poll, log, os.getuid())
         log.info("runner_started", isolation=self._isolation.name, detail=self._isolation.detail, pid=os.getpid())
 
     def run(self) -> None:

@@ -1,0 +1,483 @@
+"""The runner as its agent sees it: real processes, real pipes, real signals."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.wire.heartbeat import JobResult
+from headrace_agent.runner.protocol import Acknowledge, EndAll, Ended, Interrupt, Lease, Picture, Started
+from tests.unit.runner.builders import OPERATION, a_job, a_run
+from tests.unit.runner.harness import ARunner, Signpost, gone, lives, runner, signpost
+
+__all__ = ["runner", "signpost"]
+LARGEST_RSS_KB = 25 * 1000
+
+
+def open_files(soft: int, hard: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_job_runs_and_its_end_says_how_it_went(runner: ARunner) -> None:
+    end = runner.start().sh(0, "echo out; echo err >&2; exit 7")
+
+    assert (end.result, end.exit_code, end.signal, end.allocation) == (JobResult.FAILED, 7, None, "alloc-1")
+    assert (runner.log(0), runner.log(0, "stderr"), end.stderr_tail) == (b"out\n", b"err\n", "err\n")
+    assert end.ended_at_ms >= end.started_at_ms > 0
+
+
+def test_time_and_memory_that_a_job_used_are_told(runner: ARunner) -> None:
+    script = (
+        "import time; b = bytearray(60_000_000); t = time.process_time()\nwhile time.process_time() < t + 0.2: pass"
+    )
+    agent = runner.start()
+    agent.say(a_run(0, sys.executable, "-c", script))
+    end = agent.end_of(0)
+
+    assert end.result is JobResult.COMPLETED
+    assert end.cpu_ms >= 200
+    assert end.max_rss_bytes >= 60_000_000
+
+
+def test_a_job_that_dies_of_a_signal_has_failed(runner: ARunner) -> None:
+    end = runner.start().sh(0, "kill -SEGV $$")
+
+    assert (end.result, end.exit_code, end.signal) == (JobResult.FAILED, None, signal.SIGSEGV)
+    assert "SIGSEGV" in end.reason
+
+
+def test_a_job_sees_its_environment_and_nothing_else(runner: ARunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_AGENT", "x")
+    agent = runner.start()
+    agent.say(a_run(0, "/usr/bin/env", environment={"A": "1", "B": "ä"}))
+    agent.end_of(0)
+
+    assert sorted(runner.log(0).decode().splitlines()) == ["A=1", "B=ä", f"HEADRACE_JOB={OPERATION}.0.1"]
+
+
+def test_a_job_inherits_no_descriptor_no_input_and_no_ignored_signal(runner: ARunner) -> None:
+    agent = runner.start()
+    agent.sh(0, "ls /proc/self/fd; cat; grep -E 'SigIgn|SigBlk' /proc/self/status; ulimit -c")
+
+    fds = ["0", "1", "2", "3"]  # 3 is the folder that ls reads
+    nothing = "0000000000000000"
+    assert runner.log(0).decode().split() == [*fds, "SigBlk:", nothing, "SigIgn:", nothing, "0"]
+
+
+def test_a_job_gets_the_limit_of_open_files_that_the_runner_was_started_with(
+    runner: ARunner, signpost: Signpost
+) -> None:
+    agent = runner.start(preexec_fn=open_files(100, 500))
+    agent.run(0, "sh", "-c", f"read x < {signpost.path}; ulimit -Sn; ulimit -Hn")
+    signpost.path.write_text("go\n")
+    agent.end_of(0)
+
+    assert runner.log(0) == b"100\n500\n"
+
+
+def test_without_a_working_directory_a_job_gets_an_empty_one_that_goes_with_it(runner: ARunner) -> None:
+    agent = runner.start()
+    agent.sh(0, "pwd; ls -A; mkdir -p a/b; touch a/b/c d; ln -s / e; chmod 0 a/b/c")
+
+    scratch = Path(runner.log(0).decode().strip())
+    assert scratch == runner.state / "scratch" / f"{OPERATION}.0.1"
+    assert not scratch.exists()
+    agent.say(EndAll(0, "done"))
+    runner.wait()
+    ARunner.start(runner)  # what a runner could not remove, the next one does
+    assert list((runner.state / "scratch").iterdir()) == []
+
+
+def test_a_job_runs_where_it_is_told_to(runner: ARunner, tmp_path: Path) -> None:
+    agent = runner.start()
+    agent.sh(0, "pwd", working_directory=str(tmp_path))
+
+    assert runner.log(0).decode().strip() == str(tmp_path)
+    assert tmp_path.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("argv", "changes", "exit_code", "words"),
+    [
+        (["nonesuch"], {}, 127, "nonesuch: no such command in PATH=/usr"),
+        (["/nonesuch/x"], {}, 127, "/nonesuch/x: no such file"),
+        (["/etc/passwd"], {}, 126, "/etc/passwd: Permission denied"),
+        (["/"], {}, 126, "/: Permission denied"),
+        (["true"], {"working_directory": "/nonesuch"}, 126, "the working directory /nonesuch: No such file"),
+        (["true"], {"working_directory": "etc"}, None, "the working directory etc is not absolute"),
+        (["true"], {"environment": {"A=B": "c"}}, 126, "illegal environment variable name"),
+        (["true", "a\0b"], {}, 126, "embedded null byte"),
+        ([""], {}, 127, "no command is given"),
+        (["true", "x" * 200_000], {}, 126, "Argument list too long"),
+    ],
+)
+def test_what_cannot_be_started_has_failed_with_what_and_where(
+    runner: ARunner, argv: list[str], changes: dict[str, object], exit_code: int | None, words: str
+) -> None:
+    agent = runner.start()
+    agent.say(a_run(0, *argv, **changes))
+    end = agent.end_of(0)
+
+    assert (end.result, end.exit_code) == (JobResult.FAILED, exit_code)
+    assert words in end.reason
+    assert agent.sh(1, "exit 0").result is JobResult.COMPLETED
+    assert list((runner.state / "scratch").iterdir()) == []
+
+
+def test_a_script_whose_interpreter_is_missing_says_so(runner: ARunner, tmp_path: Path) -> None:
+    script = tmp_path / "work.py"
+    script.write_text("#!/nonesuch/python\n")
+    script.chmod(0o755)
+    agent = runner.start()
+    agent.say(a_run(0, str(script)))
+
+    assert "is there, but not the interpreter that it names" in agent.end_of(0).reason
+
+
+def test_an_interrupted_job_gets_a_chance_to_end_by_itself(runner: ARunner, signpost: Signpost) -> None:
+    agent = runner.start()
+    agent.run(0, "sh", "-c", f"trap 'echo saved; exit 0' TERM; echo up > {signpost.path}; while :; do sleep 0.01; done")
+    assert signpost.line() == "up"
+    agent.say(Interrupt(a_job(), 60_000, "preempted for research"))
+    end = agent.end_of(0)
+
+    assert (end.result, end.exit_code, end.reason) == (JobResult.ABORTED, 0, "preempted for research")
+    assert runner.log(0) == b"saved\n"
+
+
+def test_a_stopped_job_can_be_interrupted(runner: ARunner) -> None:
+    agent = runner.start()
+    started = agent.run(0, "sleep", "1000")
+    os.kill(started.pid, signal.SIGSTOP)
+    agent.say(Interrupt(a_job(), 60_000, "preempted"))
+
+    assert agent.end_of(0).signal == signal.SIGTERM
+
+
+def test_a_job_that_ignores_the_interruption_is_killed_with_its_whole_group(
+    runner: ARunner, signpost: Signpost
+) -> None:
+    agent = runner.start()
+    deaf = f"trap '' TERM; sleep 1000 & echo $! > {signpost.path}; wait; sleep 1000"
+    started = agent.run(0, "sh", "-c", deaf)
+    child = int(signpost.line())
+    agent.say(Interrupt(a_job(), 50, "preempted"))
+    end = agent.end_of(0)
+
+    assert (end.result, end.signal) == (JobResult.ABORTED, signal.SIGKILL)
+    assert not lives(started.pid)
+    assert not lives(child)
+
+
+def test_a_job_that_had_ended_before_it_was_interrupted_has_completed(runner: ARunner, signpost: Signpost) -> None:
+    agent = runner.start()
+    started = agent.run(0, "sh", "-c", f"read x < {signpost.path}; exit 0")
+    os.kill(runner.pid, signal.SIGSTOP)  # so that it sees the end and the order at the same moment
+    signpost.path.write_text("go\n")
+    assert gone(started.pid)
+    agent.say(Interrupt(a_job(), 1000, "preempted"))
+    os.kill(runner.pid, signal.SIGCONT)
+
+    assert agent.end_of(0).result is JobResult.COMPLETED
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        "sleep 1000 & echo $! > {path}",
+        "setsid sh -c 'echo $$ > {path}; exec sleep 1000' &",
+        "(setsid sh -c 'sleep 1000 & echo $! > {path}' &) &",
+        "set -m; sleep 1000 & echo $! > {path}",
+        "env -u HEADRACE_JOB sh -c 'sleep 1000 & echo $! > {path}' &",
+    ],
+    ids=["child", "daemon", "grandchild of a daemon", "group of its own", "without our marker"],
+)
+def test_what_a_job_leaves_behind_ends_with_it_and_does_not_hold_its_end_back(
+    runner: ARunner, signpost: Signpost, leave: str
+) -> None:
+    agent = runner.start()
+    agent.run(1, "sleep", "1000")
+    script = leave.format(path=signpost.path) + f"\nread x < {signpost.path}.go; echo done"
+    os.mkfifo(f"{signpost.path}.go")
+    agent.run(0, "sh", "-c", script)
+    child = int(signpost.line())
+    assert lives(child)
+    Path(f"{signpost.path}.go").write_text("\n")
+    end = agent.end_of(0)
+
+    assert end.result is JobResult.COMPLETED
+    assert runner.log(0) == b"done\n"
+    assert not lives(child)
+    assert agent.hello().running[0].run.job == a_job(1)
+
+
+def test_a_process_that_hides_from_its_job_goes_with_the_last_one(runner: ARunner, signpost: Signpost) -> None:
+    agent = runner.start()
+    hide = f"env -u HEADRACE_JOB setsid sh -c 'echo $$ > {signpost.path}; exec sleep 1000' &"
+    agent.run(1, "sleep", "1000")
+    agent.run(0, "sh", "-c", f"{hide} sleep 1000")
+    hidden = int(signpost.line())
+    agent.say(Interrupt(a_job(0), 0, "over"))
+    agent.end_of(0)
+    agent.say(Interrupt(a_job(1), 0, "over"))
+    agent.end_of(1)
+
+    assert gone(hidden)
+
+
+def test_all_that_was_written_before_the_end_is_in_the_log(runner: ARunner) -> None:
+    agent = runner.start()
+    agent.sh(0, "head -c 3000000 /dev/zero; printf end")
+
+    log = runner.logs / OPERATION / "0.1.stdout"
+    assert log.stat().st_size == 3_000_003
+    assert log.read_bytes().endswith(b"\0end")
+
+
+def test_many_noisy_jobs_lose_nothing(runner: ARunner) -> None:
+    agent = runner.start()
+    agent.say(*(a_run(index, "sh", "-c", "head -c 1000000 /dev/zero; echo >&2 $?") for index in range(20)))
+    for index in range(20):
+        assert agent.end_of(index).result is JobResult.COMPLETED
+
+    assert {(runner.logs / OPERATION / f"{index}.1.stdout").stat().st_size for index in range(20)} == {1_000_000}
+
+
+def test_the_tail_of_stderr_is_always_text(runner: ARunner) -> None:
+    end = runner.start().sh(0, "head -c 100000 /dev/zero | tr '\\0' '\\377' >&2; printf last >&2; exit 1")
+
+    assert end.stderr_tail == "�" * 2044 + "last"
+
+
+def test_jobs_of_a_lease_that_has_passed_are_ended(runner: ARunner) -> None:
+    agent = runner.start()
+    started = agent.run(0, "sleep", "1000")
+    agent.say(Lease(started.started_boottime_ns))
+    end = agent.end_of(0)
+
+    assert end.result is JobResult.ABORTED
+    assert "lease" in end.reason
+
+
+def test_a_lease_ends_jobs_without_any_further_word(runner: ARunner) -> None:
+    agent = runner.start()
+    started = agent.run(0, "sleep", "1000")
+    agent.say(Lease(started.started_boottime_ns + 300_000_000))
+    end = agent.end_of(0)
+
+    assert end.result is JobResult.ABORTED
+    assert end.ended_at_ms - end.started_at_ms >= 300
+
+
+def test_jobs_outlive_the_agent_and_the_next_one_finds_them(runner: ARunner) -> None:
+    agent = runner.start()
+    started = agent.run(0, "sleep", "1000", note=b"mine")
+    agent.socket.close()
+    picture = runner.agent().hello()
+
+    assert [(kept.started, kept.run.note) for kept in picture.running] == [(started, b"mine")]
+    assert (picture.pid, picture.isolation, picture.trouble) == (runner.pid, "rlimit", "")
+    assert "cgroup" in picture.isolation_detail
+
+
+def test_an_end_is_told_to_every_agent_until_one_acknowledges_it(runner: ARunner) -> None:
+    first = runner.start()
+    end = first.sh(0, "exit 4")
+    second = runner.agent()
+    assert second.hello().ended == [end]
+    second.say(Acknowledge([a_job()]))
+
+    assert second.hello().ended == []
+    assert list((runner.state / "jobs").iterdir()) == []
+
+
+def test_a_second_agent_replaces_the_first(runner: ARunner) -> None:
+    first = runner.start()
+    second = runner.agent()
+    second.hello()
+
+    assert first.closed()
+    assert second.sh(0, "exit 0").result is JobResult.COMPLETED
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\xff" * 100, b"\0\0\0\2\xc1\xc1", b"\0\0\0\0", b"\x7f\xff\xff\xff", b"GET / HTTP/1.0\r\n\r\n"],
+    ids=["too long", "no msgpack", "nothing", "two gigabytes", "http"],
+)
+def test_garbage_closes_its_connection_and_changes_nothing(runner: ARunner, garbage: bytes) -> None:
+    agent = runner.start()
+    agent.run(0, "sleep", "1000")
+    stranger = runner.agent()
+    stranger.socket.sendall(garbage)
+    assert stranger.closed()
+    assert runner.events("connection_closed")[-1]["garbage"] == 1
+
+    agent.socket.sendall(garbage)
+    assert agent.closed()
+    assert [kept.run.job for kept in runner.agent().hello().running] == [a_job()]
+
+
+def test_nobody_is_obeyed_before_hello(runner: ARunner) -> None:
+    agent = runner.start()
+    stranger = runner.agent()
+    stranger.say(EndAll(0, "by a stranger"))
+
+    assert stranger.closed()
+    assert agent.sh(0, "exit 0").result is JobResult.COMPLETED
+
+
+def test_a_name_that_leads_out_of_the_folder_is_garbage(runner: ARunner) -> None:
+    agent = runner.start()
+    agent.say(a_run(0, "true", job=a_job(operation="../../../evil")))
+
+    assert agent.closed()
+
+
+def test_a_job_is_started_once_however_often_it_is_ordered(runner: ARunner, signpost: Signpost) -> None:
+    agent = runner.start()
+    order = a_run(0, "sh", "-c", f"echo started > {signpost.path}; exec sleep 1000")
+    agent.say(order, order)
+    first, second = agent.hear(Started), agent.hear(Started)
+    assert signpost.line() == "started"
+    agent.say(Interrupt(a_job(), 0, "over"))
+    agent.end_of(0)
+    agent.say(order)
+
+    assert first == second
+    assert agent.hear(Ended).end.result is JobResult.ABORTED
+    assert len(runner.events("job_started")) == 1
+
+
+def test_told_to_end_the_runner_interrupts_all_jobs_and_goes(runner: ARunner) -> None:
+    agent = runner.start()
+    pids = [agent.run(index, "sleep", "1000").pid for index in range(3)]
+    agent.say(EndAll(10_000, "the host stops"))
+    ends = [agent.end_of(index) for index in range(3)]
+
+    assert {(end.result, end.reason) for end in ends} == {(JobResult.ABORTED, "the host stops")}
+    assert runner.wait() == 0
+    assert not any(lives(pid) for pid in pids)
+    assert sorted(runner.start().hello().ended, key=lambda end: end.key) == ends
+
+
+def test_a_first_sigterm_asks_jobs_to_end_and_a_second_kills_them(runner: ARunner, signpost: Signpost) -> None:
+    agent = runner.start("--end-timeout-ms", "600000")
+    agent.run(
+        0,
+        "sh",
+        "-c",
+        f"trap 'echo asked > {signpost.path}' TERM; echo up > {signpost.path}; while :; do sleep 0.01; done",
+    )
+    assert signpost.line() == "up"
+    os.kill(runner.pid, signal.SIGTERM)
+    assert signpost.line() == "asked"
+    os.kill(runner.pid, signal.SIGTERM)
+
+    assert agent.end_of(0).signal == signal.SIGKILL
+    assert runner.wait() == 0
+
+
+def test_the_terminal_cannot_end_the_runner(runner: ARunner) -> None:
+    agent = runner.start()
+    os.kill(runner.pid, signal.SIGINT)
+    os.kill(runner.pid, signal.SIGHUP)
+
+    assert agent.sh(0, "exit 0").result is JobResult.COMPLETED
+    assert os.getsid(runner.pid) == runner.pid
+
+
+def test_two_runners_do_not_share_a_state_folder(runner: ARunner) -> None:
+    agent = runner.start()
+    command = [sys.executable, "-m", "headrace_agent.runner", "--state", str(runner.state)]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=20)
+
+    assert second.returncode == 3
+    assert second.stderr == f"another runner (pid {runner.pid}) uses {runner.state}; nothing was changed\n"
+    assert agent.sh(0, "exit 0").result is JobResult.COMPLETED
+
+
+def test_a_state_folder_with_a_very_long_name_works(tmp_path: Path) -> None:
+    long = ARunner(tmp_path / ("x" * 120) / ("y" * 120))
+    long.log_file.parent.mkdir(parents=True)
+    try:
+        assert long.start().sh(0, "exit 0").result is JobResult.COMPLETED
+    finally:
+        long.stop()
+
+
+def test_the_folders_are_nobody_elses(runner: ARunner) -> None:
+    runner.start().sh(0, "echo secret")
+
+    assert runner.state.stat().st_mode & 0o777 == 0o700
+    assert (runner.state / "runner.sock").stat().st_mode & 0o777 == 0o600
+    assert (runner.logs / OPERATION / "0.1.stdout").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_thousand_jobs_run_at_once(runner: ARunner) -> None:
+    agent = runner.start()
+    agent.say(*(a_run(index, "sleep", "1000") for index in range(1000)))
+    for index in range(1000):
+        agent.hear(Started, lambda started, index=index: started.job == a_job(index))  # type: ignore[misc]
+    assert len(agent.hello().running) == 1000
+    agent.say(EndAll(10_000, "enough"))
+
+    assert all(agent.end_of(index).result is JobResult.ABORTED for index in range(1000))
+    assert runner.wait() == 0
+
+
+def test_more_jobs_than_descriptors_fail_and_the_others_run_on(runner: ARunner) -> None:
+    agent = runner.start(preexec_fn=open_files(100, 100))
+    agent.say(*(a_run(index, "sleep", "1000") for index in range(12)))
+    failed = [agent.hear(Ended).end for _ in range(5)]
+
+    assert {end.result for end in failed} == {JobResult.FAILED}
+    assert "more do not fit the limit of open files" in failed[0].reason
+    assert len(agent.hello().running) == 7
+
+
+def test_the_whole_runner_stays_under_25_mb() -> None:
+    script = (
+        "import sys, headrace_agent.runner.__main__, ctypes\n"
+        "bad = {'asyncio', 'anyio', 'nats', 'structlog', 'psutil'} & set(sys.modules)\n"
+        "rss = [line.split()[1] for line in open('/proc/self/status') if line.startswith('VmRSS')]\n"
+        "print(rss[0], *bad)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=20).stdout
+
+    rss_kb, *forbidden = said.split()
+    assert forbidden == []
+    assert int(rss_kb) < LARGEST_RSS_KB
+
+
+def test_a_running_runner_stays_under_25_mb_after_a_hundred_jobs(runner: ARunner) -> None:
+    agent = runner.start()
+    agent.say(*(a_run(index, "true") for index in range(100)))
+    for index in range(100):
+        agent.end_of(index)
+
+    status = Path(f"/proc/{runner.pid}/status").read_text()
+    assert int(status.partition("VmRSS:")[2].split()[0]) < LARGEST_RSS_KB
+
+
+def test_an_operation_can_be_followed_through_the_log_by_its_id(runner: ARunner) -> None:
+    agent = runner.start()
+    agent.sh(0, "exit 3")
+
+    [started], [ended] = runner.events("job_started"), runner.events("job_ended")
+    for line in (started, ended):
+        assert (line["operation"], line["index"], line["attempt"], line["allocation"]) == (OPERATION, 0, 1, "alloc-1")
+    assert (ended["result"], ended["exit_code"]) == ("failed", 3)
+
+
+def test_a_picture_is_told_before_anything_else(runner: ARunner) -> None:
+    runner.start().sh(0, "exit 0")
+
+    assert isinstance(runner.agent().hello(), Picture)

@@ -1,0 +1,129 @@
+"""The engine against any order of events: its own invariants, and those that a watcher can see from outside."""
+
+import signal
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from headrace.wire.heartbeat import JobKey
+from headrace_agent.runner.engine import (
+    NS_PER_MS,
+    About,
+    Effect,
+    Engine,
+    JobExit,
+    Keep,
+    Launch,
+    Moment,
+    Signal,
+    Tell,
+)
+from headrace_agent.runner.protocol import EndAll, Interrupt, Lease, Picture
+from tests.unit.runner.builders import a_job, a_run, at
+
+JOBS = st.integers(0, 4)
+TIMEOUTS_MS = st.integers(0, 3_000)
+
+
+class RunnerMachine(RuleBasedStateMachine):
+    """Plays host and agent at once, in virtual time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine = Engine(most_jobs=3)
+        self.passed_ms = 0
+        #: Processes that live, by job.
+        self.alive: set[JobKey] = set()
+        self.launched: set[JobKey] = set()
+        self.due_ms: dict[JobKey, int] = {}
+        self.killed: set[JobKey] = set()
+        self.unacknowledged: set[JobKey] = set()
+        self.ending = False
+
+    @property
+    def now(self) -> Moment:
+        return at(self.passed_ms)
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Launch(run):
+                    assert run.job not in self.alive | self.unacknowledged, "started twice"
+                    assert not self.ending, "started although everything ends"
+                    self.launched.add(run.job)
+                case Signal(job, number):
+                    assert job in self.alive
+                    if number == signal.SIGKILL:
+                        self.killed.add(job)
+                case Keep(end):
+                    assert end.key not in self.alive
+                    self.unacknowledged.add(end.key)
+                case _:
+                    pass
+
+    @rule(index=JOBS)
+    def run(self, index: int) -> None:
+        self.perform(self.engine.on_run(a_run(index), self.now))
+
+    @rule(index=JOBS, works=st.booleans())
+    def start(self, index: int, works: bool) -> None:
+        job = a_job(index)
+        if job in self.launched:
+            self.launched.discard(job)
+            if works:
+                self.alive.add(job)
+                self.perform(self.engine.on_started(job, 100 + index, self.now))
+            else:
+                self.perform(self.engine.on_not_started(job, "no", 127, self.now))
+
+    @rule(index=JOBS, code=st.integers(0, 2))
+    def exit(self, index: int, code: int) -> None:
+        job = a_job(index)
+        if job in self.alive:
+            self.alive.discard(job)
+            self.due_ms.pop(job, None)
+            self.killed.discard(job)
+            self.perform(self.engine.on_exited(job, JobExit(exit_code=code), self.now))
+
+    @rule(index=JOBS, timeout_ms=TIMEOUTS_MS)
+    def interrupt(self, index: int, timeout_ms: int) -> None:
+        job = a_job(index)
+        effects = self.engine.on_interrupt(Interrupt(job, timeout_ms, "why"), self.now)
+        if job in self.alive:
+            due_ms = self.passed_ms + timeout_ms
+            self.due_ms[job] = min(due_ms, self.due_ms.get(job, due_ms))
+        self.perform(effects)
+
+    @rule(timeout_ms=TIMEOUTS_MS)
+    def end_all(self, timeout_ms: int) -> None:
+        self.ending = True
+        self.perform(self.engine.on_end_all(EndAll(timeout_ms, "all"), self.now))
+
+    @rule(length_ms=st.integers(-500, 3_000))
+    def lease(self, length_ms: int) -> None:
+        until = self.now.boottime_ns + length_ms * NS_PER_MS
+        self.perform(self.engine.on_lease(Lease(until), self.now))
+
+    @rule(indexes=st.lists(JOBS))
+    def acknowledge(self, indexes: list[int]) -> None:
+        self.unacknowledged -= {a_job(index) for index in indexes}
+        self.perform(self.engine.on_acknowledge([a_job(index) for index in indexes]))
+
+    @rule(length_ms=st.integers(0, 4_000))
+    def wait(self, length_ms: int) -> None:
+        self.passed_ms += length_ms
+        self.perform(self.engine.on_time(self.now))
+        late = [job for job, due_ms in self.due_ms.items() if due_ms <= self.passed_ms and job not in self.killed]
+        assert not late, f"not killed in time: {late}"
+
+    @invariant()
+    def holds(self) -> None:
+        self.engine.check()
+        told = self.engine.on_hello(About("none", "", 1))[0]
+        assert isinstance(told, Tell)
+        assert isinstance(told.message, Picture)
+        assert {kept.run.job for kept in told.message.running} == self.alive
+        assert {end.key for end in told.message.ended} == self.unacknowledged
+
+
+TestRunnerMachine = RunnerMachine.TestCase

@@ -1,0 +1,29 @@
+"""The table of a job's life: every pair of state and event."""
+
+import itertools
+
+import pytest
+
+from headrace_agent.runner.states import TRANSITIONS, Event, State, next_state
+
+A, S, R, I, K, E = State.ABSENT, State.STARTING, State.RUNNING, State.INTERRUPTED, State.KILLED, State.ENDED  # noqa: E741
+#: One row per state, one column per event, in the order of their definition.
+GRID = {
+    #    run started not_started interrupt deadline exited acknowledge
+    A: (S, A, A, A, A, A, A),
+    S: (S, R, E, S, S, S, S),
+    R: (R, R, R, I, R, E, R),
+    I: (I, I, I, I, K, E, I),
+    K: (K, K, K, K, K, E, K),
+    E: (E, E, E, E, E, E, A),
+}
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
+def test_every_pair_leads_where_the_grid_says(state: State, event: Event) -> None:
+    assert next_state(state, event) is GRID[state][list(Event).index(event)]
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    assert set(TRANSITIONS.values()) == set(State)
+    assert {before for before, _ in TRANSITIONS} == set(State)
