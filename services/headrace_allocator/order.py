@@ -18,6 +18,7 @@ __all__ = ["Candidate", "SchedulingOrder", "SizeClass"]
 
 #: A heap with this many entries per living one is rebuilt.
 _STALE_FACTOR: Final = 4
+_SMALL_HEAP: Final = 64
 
 #: (satisfaction, order of arrival, operation): what heaps compare.
 Candidate = tuple[float, int, OperationId]
@@ -40,12 +41,11 @@ class SizeClass:
             return
         self._keys[operation] = (satisfaction, arrival)
         heapq.heappush(self._heap, (satisfaction, arrival, operation))
-        if len(self._heap) > 64 and len(self._heap) > _STALE_FACTOR * len(self._keys):
-            self._heap = [(key[0], key[1], name) for name, key in self._keys.items()]
-            heapq.heapify(self._heap)
+        self._drop_stale()
 
     def remove(self, operation: OperationId) -> None:
         self._keys.pop(operation, None)
+        self._drop_stale()
 
     def best(self) -> Candidate | None:
         """The least satisfied operation; stays in the order."""
@@ -55,6 +55,11 @@ class SizeClass:
                 return self._heap[0]
             heapq.heappop(self._heap)
         return None
+
+    def _drop_stale(self) -> None:
+        if len(self._heap) > _SMALL_HEAP and len(self._heap) > _STALE_FACTOR * len(self._keys):
+            self._heap = [(key[0], key[1], name) for name, key in self._keys.items()]
+            heapq.heapify(self._heap)
 
 
 class SchedulingOrder:

@@ -77,7 +77,7 @@ class AllocatorService:
             UsagePart, tree, term, UsageFrame(), key=lambda item: item.operation
         )
         self._shares: SnapshotReader[ShareItem, ShareFrame] = SnapshotReader(
-            tree, ShareFrame(), key=lambda item: item.name
+            tree, ShareFrame(), key=lambda item: item.key
         )
         runtime.terms.see(f"allocator.{tree}", term)
         self._changed = anyio.Event()

@@ -97,11 +97,7 @@ class JobSlots:
             return False
         self.in_doubt.pop(index, None)
         self._ready_set.discard(index)
-        if self._next_fresh <= index:
-            # Drawn by our own term and yet on a node: only possible if fresh ones before it stay to be given out.
-            for between in range(self._next_fresh, index):
-                self._make_ready(between, self.attempt(between))
-            self._next_fresh = index + 1
+        self._leave_fresh(index)
         self.out[index] = slot.attempt
         if slot.attempt > 1:
             self._attempts[index] = slot.attempt
@@ -114,7 +110,8 @@ class JobSlots:
         self.out.pop(index, None)
         self.in_doubt.pop(index, None)
         self._ready_set.discard(index)
-        if index < self._next_fresh:
+        if index < self.block:
+            self._leave_fresh(index)
             self._ended[index] = 1
 
     def retry(self, slot: JobSlot) -> None:
@@ -124,6 +121,7 @@ class JobSlots:
         self._attempts[slot.index] = slot.attempt
         self.out.pop(slot.index, None)
         self.in_doubt.pop(slot.index, None)
+        self._leave_fresh(slot.index)
         self._ended[slot.index] = 0
         self._make_ready(slot.index, slot.attempt)
 
@@ -155,6 +153,12 @@ class JobSlots:
         broken += [f"index {index} is nowhere" for index in range(self._next_fresh) if index not in places]
         broken += [f"fresh index {i} is {names[0]}" for i, names in places.items() if i >= self._next_fresh]
         return broken
+
+    def _leave_fresh(self, index: int) -> None:
+        """The index is known to somebody, so it is fresh no more; those before it that still are stay to be given out."""
+        for between in range(self._next_fresh, index):
+            self._make_ready(between, self.attempt(between))
+        self._next_fresh = max(self._next_fresh, index + 1)
 
     def _make_ready(self, index: int, attempt: int) -> None:
         if index not in self._ready_set:

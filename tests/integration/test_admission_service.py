@@ -1,0 +1,348 @@
+"""admission's real shell on a real server: what it answered is durable, and nothing foreign moves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.bus import BusError
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.resources import Resources
+from headrace.runtime.service import Deposed
+from headrace.wire import ledger, subjects
+from headrace.wire.codec import decode, encode
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.log import JobsEnded, Published
+from headrace.wire.nodes import Enrol, Enrolled
+from headrace.wire.operations import (
+    AbortOperation,
+    GetJobs,
+    GetOperation,
+    JobPage,
+    ListOperations,
+    OperationList,
+    OperationSpec,
+    OperationState,
+    OperationView,
+    StartAnswer,
+    StartOperation,
+)
+from headrace.wire.pools import Pool, Tree
+from headrace.wire.refusals import BadRequest, Exists, NotFound, NotRecorded, StaleTerm
+from headrace_admission.service import AdmissionService, serve
+from headrace_admission.settings import AdmissionSettings
+from tests.support.killing import killed
+from tests.support.mutate import mutated
+from tests.support.nats_server import NatsServer, nats_server
+from tests.support.tree_services import a_bus, ask, running
+
+SETTINGS = AdmissionSettings()
+TREE = TreeName("default")
+
+
+@pytest.fixture
+def server() -> Iterator[NatsServer]:
+    with nats_server() as started:
+        yield started
+
+
+def a_start(name: str = "operation-1", jobs: int = 3, pool: str = "research", **spec: Any) -> StartOperation:
+    return StartOperation(
+        OperationId(name),
+        OperationSpec(
+            pool=PoolName(pool), argv=["true"], job_count=jobs, resources=Resources(user_slots=1, cpu=100), **spec
+        ),
+    )
+
+
+def an_end(index: int, result: JobResult, attempt: int = 1, operation: str = "operation-1") -> ledger.ReportedEnd:
+    return ledger.ReportedEnd(
+        NodeName("n1"),
+        JobEnd(
+            operation=OperationId(operation),
+            index=index,
+            attempt=attempt,
+            allocation=AllocationId("1-1"),
+            result=result,
+            exit_code=0 if result is JobResult.COMPLETED else 1,
+            stderr_tail="the last words",
+        ),
+    )
+
+
+async def request(server: NatsServer, verb: str, message: msgspec.Struct, answer: Any, user: str = "anna") -> Any:
+    async with a_bus(server, "user", user) as bus:
+        return await ask(bus, subjects.user(user, verb), message, answer)
+
+
+async def as_allocator(server: NatsServer, verb: str, message: msgspec.Struct, answer: Any) -> Any:
+    async with a_bus(server, "service", "allocator") as bus:
+        return await ask(bus, subjects.ledger(verb), message, answer)
+
+
+async def test_a_start_that_was_answered_outlives_a_kill(server: NatsServer) -> None:
+    async with killed(server, SETTINGS, serve):
+        answer = await request(server, "op.start", a_start(), StartAnswer)
+        assert answer.state is OperationState.RUNNING
+
+    async with running(server, SETTINGS, serve):
+        view = await request(server, "op.get", GetOperation(OperationId("operation-1")), OperationView)
+
+    assert view.spec == a_start().spec
+    assert view.user == "anna"
+
+
+async def test_everything_is_as_it_was_after_a_checkpoint_and_more_events(server: NatsServer) -> None:
+    async with running(server, SETTINGS, serve):
+        await request(server, "op.start", a_start(), StartAnswer)
+        await as_allocator(server, "attach", ledger.Attach(TREE, 1), ledger.Attached)
+        ends = [an_end(0, JobResult.COMPLETED), an_end(1, JobResult.FAILED)]
+        await as_allocator(server, "report", ledger.ReportEnds(TREE, 1, ends), ledger.ReportAnswer)
+    async with killed(server, SETTINGS, serve):
+        await as_allocator(
+            server, "report", ledger.ReportEnds(TREE, 1, [an_end(1, JobResult.LOST, attempt=2)]), ledger.ReportAnswer
+        )
+        before = await request(server, "op.get", GetOperation(OperationId("operation-1")), OperationView)
+        rows = await request(server, "op.jobs", GetJobs(OperationId("operation-1")), JobPage)
+
+    async with running(server, SETTINGS, serve):
+        after = await request(server, "op.get", GetOperation(OperationId("operation-1")), OperationView)
+        rows_after = await request(server, "op.jobs", GetJobs(OperationId("operation-1")), JobPage)
+
+    assert (after.completed_jobs, after.failed_jobs, after.lost_jobs, after.open_jobs) == (1, 1, 1, 2)
+    assert after == before
+    assert rows_after == rows
+
+
+async def test_the_same_id_gets_the_first_answer_and_another_user_is_refused(server: NatsServer) -> None:
+    async with running(server, SETTINGS, serve):
+        first = await request(server, "op.start", a_start(), StartAnswer)
+        again = await request(server, "op.start", a_start(jobs=99), StartAnswer)
+        other = await request(server, "op.start", a_start(), StartAnswer, user="boris")
+        listed = await request(server, "op.list", ListOperations(), OperationList)
+
+    assert again == msgspec.structs.replace(first, repeated=True)
+    assert isinstance(other, Exists)
+    assert [view.spec.job_count for view in listed.operations] == [3]
+
+
+async def test_an_unknown_pool_is_made_for_the_time_of_its_operations_and_near_names_are_told(
+    server: NatsServer,
+) -> None:
+    async with a_bus(server, "service", "configuring") as bus:
+        bucket = await bus.key_value(subjects.POOLS_BUCKET, history=64)
+        tree = Tree(TREE, [Pool(PoolName("research"), PoolName("<Root>"))])
+        await bucket.put("default", msgspec.json.encode(tree))
+    async with running(server, SETTINGS, serve):
+        meant = await request(server, "op.start", a_start(pool="research"), StartAnswer)
+        mistyped = await request(server, "op.start", a_start("operation-2", pool="reserch"), StartAnswer)
+
+    assert not meant.ephemeral_pool
+    assert mistyped.ephemeral_pool
+    assert mistyped.near == ["research"]
+
+
+async def test_failed_jobs_run_again_until_there_are_too_many(server: NatsServer) -> None:
+    """The limit is 2: the first failure is retried, the second fails the operation, whose other jobs are let go."""
+    async with running(server, SETTINGS, serve), a_bus(server, "service", "reader") as reader:
+        events = await reader.subscribe(subjects.EVENTS)
+        await request(server, "op.start", a_start(max_failed_job_count=2), StartAnswer)
+        for attempt in (1, 2):
+            ends = ledger.ReportEnds(TREE, 1, [an_end(0, JobResult.FAILED, attempt)])
+            await as_allocator(server, "report", ends, ledger.ReportAnswer)
+        failing = await request(server, "op.get", GetOperation(OperationId("operation-1")), OperationView)
+        await as_allocator(
+            server, "released", ledger.Released(TREE, 1, [OperationId("operation-1")]), ledger.ReleasedAnswer
+        )
+        failed = await request(server, "op.get", GetOperation(OperationId("operation-1")), OperationView)
+        retries = []
+        async for message in events:
+            published = decode(message.data, Published)
+            retries += [e.ends[0].retry for e in published.events if isinstance(e, JobsEnded)]
+            if len(retries) == 2:
+                break
+
+    assert [retry.attempt if retry else None for retry in retries] == [2, None]
+    assert failing.state is OperationState.FAILING
+    assert failed.state is OperationState.FAILED
+    assert "max_failed_job_count is 2" in failed.reason
+    assert failed.last_failures[-1].stderr_tail == "the last words"
+
+
+async def test_an_end_that_is_reported_again_changes_nothing(server: NatsServer) -> None:
+    async with running(server, SETTINGS, serve):
+        await request(server, "op.start", a_start(), StartAnswer)
+        report = ledger.ReportEnds(TREE, 1, [an_end(0, JobResult.COMPLETED)])
+        first = await as_allocator(server, "report", report, ledger.ReportAnswer)
+        again = await as_allocator(server, "report", report, ledger.ReportAnswer)
+        view = await request(server, "op.get", GetOperation(OperationId("operation-1")), OperationView)
+
+    assert first == again
+    assert view.completed_jobs == 1
+
+
+async def test_blocks_are_drawn_only_by_the_newest_allocator(server: NatsServer) -> None:
+    async with running(server, SETTINGS, serve):
+        await request(server, "op.start", a_start(jobs=1000), StartAnswer)
+        await as_allocator(server, "attach", ledger.Attach(TREE, 7), ledger.Attached)
+        draw = ledger.DrawBlock(TREE, 7, OperationId("operation-1"), 600)
+        drawn = await as_allocator(server, "draw", draw, ledger.DrawAnswer)
+        stale = await as_allocator(server, "draw", msgspec.structs.replace(draw, term=6), ledger.DrawAnswer)
+        whole = await as_whole(server)
+
+    assert drawn.below == 600
+    assert stale == StaleTerm(role="allocator.default", known=7, got=6)
+    assert (whole.operations[0].block, whole.operations[0].block_term) == (600, 7)
+
+
+async def as_whole(server: NatsServer) -> ledger.WholeOperations:
+    async with a_bus(server, "service", "reader") as bus:
+        answer = await ask(bus, subjects.OPERATIONS_WHOLE, ledger.WholeOperationsRequest(TREE), ledger.WholeOperations)
+        assert isinstance(answer, ledger.WholeOperations)
+        return answer
+
+
+async def test_while_the_log_is_away_a_start_is_not_recorded_and_its_id_may_be_retried(server: NatsServer) -> None:
+    """The log's stream is taken away under the running service, so that its appends get no answer."""
+    quick = AdmissionSettings(answer_deadline_ms=200)
+    async with running(server, quick, serve), a_bus(server, "user", "anna") as bus:
+        assert isinstance(await ask(bus, subjects.user("anna", "op.start"), a_start(), StartAnswer), StartAnswer)
+        server.freeze()
+        try:
+            with pytest.raises(BusError):
+                await bus.request(subjects.user("anna", "op.start"), encode(a_start("operation-2")), timeout_s=0.5)
+        finally:
+            server.thaw()
+        answers: list[Any] = []
+        with anyio.fail_after(20):
+            while not any(isinstance(answer, StartAnswer) for answer in answers):
+                try:
+                    answers.append(
+                        await ask(bus, subjects.user("anna", "op.start"), a_start("operation-2"), StartAnswer)
+                    )
+                except BusError:
+                    await anyio.sleep(0.05)
+        listed = await ask(bus, subjects.user("anna", "op.list"), ListOperations(), OperationList)
+
+    assert [view.operation for view in listed.operations] == ["operation-2", "operation-1"]
+    assert all(isinstance(answer, StartAnswer | NotRecorded) for answer in answers)
+
+
+async def test_a_former_admission_is_fenced_off_by_its_successor(server: NatsServer) -> None:
+    """The first one lives on; its next append is refused by the log, and it gives up."""
+    with pytest.RaisesGroup(pytest.RaisesExc(Deposed), flatten_subgroups=True):
+        async with killed(server, SETTINGS, serve, "first"):
+            await request(server, "op.start", a_start(), StartAnswer)
+            async with running(server, SETTINGS, serve, "second"):
+                await request(server, "op.start", a_start("operation-2"), StartAnswer)
+            with anyio.fail_after(20):
+                while True:
+                    await request(server, "op.abort", AbortOperation(OperationId("operation-1")), OperationView)
+                    await anyio.sleep(0.05)
+
+
+async def test_a_node_is_enrolled_once_and_cannot_speak_for_another(server: NatsServer) -> None:
+    async with running(server, SETTINGS, serve), a_bus(server, "node", "n1") as node:
+        first = await ask(node, subjects.enrol("n1"), Enrol(NodeName("n1")), Enrolled)
+        again = await ask(node, subjects.enrol("n1"), Enrol(NodeName("n1")), Enrolled)
+        forged = await ask(node, subjects.enrol("n1"), Enrol(NodeName("n2")), Enrolled)
+
+    assert isinstance(first, Enrolled)
+    assert again == first
+    assert isinstance(forged, BadRequest)
+
+
+async def test_an_answer_is_never_sent_to_another_party(server: NatsServer) -> None:
+    """A request that wants its answer at somebody else's inbox is counted as forged and gets none."""
+    async with (
+        running(server, SETTINGS, serve) as runtime,
+        a_bus(server, "user", "victim") as victim,
+        a_bus(server, "user", "forger") as forger,
+    ):
+        await ask(victim, subjects.user("victim", "op.list"), ListOperations(), OperationList)
+        with pytest.raises(BusError):
+            await forger.request(subjects.user("victim", "op.list"), encode(ListOperations()), timeout_s=0.3)
+
+        assert runtime.border.forged == 1
+
+
+async def test_bad_requests_name_the_place_the_value_and_what_was_expected(server: NatsServer) -> None:
+    async with running(server, SETTINGS, serve):
+        name = await request(server, "op.start", a_start(pool="No Pool"), StartAnswer)
+        nothing = a_start()
+        nothing = msgspec.structs.replace(
+            nothing, spec=msgspec.structs.replace(nothing.spec, resources=Resources(user_slots=1))
+        )
+        empty = await request(server, "op.start", nothing, StartAnswer)
+        missing = await request(server, "op.get", GetOperation(OperationId("no-such-one")), OperationView)
+        state = await request(server, "op.list", ListOperations(state="runing"), OperationList)
+
+    assert (name.place, name.value) == ("pool name", "No Pool")
+    assert empty.place == "spec.resources"
+    assert isinstance(missing, NotFound)
+    assert "running" in state.expected
+
+
+HANDLERS: list[tuple[str, str, Any]] = [
+    (subjects.user("anna", "op.start"), "user", StartOperation),
+    (subjects.user("anna", "op.get"), "user", GetOperation),
+    (subjects.user("anna", "op.list"), "user", ListOperations),
+    (subjects.user("anna", "op.jobs"), "user", GetJobs),
+    (subjects.user("anna", "op.abort"), "user", AbortOperation),
+    (subjects.enrol("n1"), "node", Enrol),
+    (subjects.ledger("draw"), "service", ledger.DrawBlock),
+    (subjects.ledger("report"), "service", ledger.ReportEnds),
+    (subjects.ledger("released"), "service", ledger.Released),
+    (subjects.OPERATIONS_WHOLE, "service", ledger.WholeOperationsRequest),
+]
+
+
+@settings(max_examples=15)
+@given(
+    messages=st.lists(
+        st.sampled_from(HANDLERS).flatmap(lambda h: st.tuples(st.just(h), mutated(h[2]))), min_size=5, max_size=40
+    )
+)
+async def test_no_damaged_message_stops_admission_or_breaks_its_books(
+    messages: list[tuple[tuple[str, str, Any], bytes]],
+) -> None:
+    """Whatever is sent to whichever handler: every request is answered, and a good one works afterwards."""
+    services: list[AdmissionService] = []
+
+    async def watched(runtime: Any) -> None:
+        service = AdmissionService(runtime, 1)
+        services.append(service)
+        await service.start()
+        await anyio.sleep_forever()
+
+    names = {"user": "anna", "node": "n1", "service": "somebody"}
+    with nats_server() as server:
+        async with killed(server, SETTINGS, watched):
+            await request(server, "op.start", a_start("operation-0"), StartAnswer)
+            for (subject, kind, _), data in messages:
+                async with a_bus(server, kind, names[kind]) as bus:
+                    await bus.request(subject, data, timeout_s=5)
+            answer = await request(server, "op.start", a_start("operation-z"), StartAnswer)
+
+    assert isinstance(answer, StartAnswer)
+    assert services[0].engine.check() == []
+
+
+def test_a_spec_that_is_too_large_for_the_log_is_refused_before_anything_is_done() -> None:
+    from headrace_admission.engine import LARGEST_SPEC_BYTES, AdmissionEngine
+
+    engine = AdmissionEngine()
+    engine.on_pools(TREE, [])
+    start = a_start(environment={"LONG": "x" * LARGEST_SPEC_BYTES})
+
+    decision = engine.on_start(start, "anna", 1)
+
+    assert decision.events == []
+    assert isinstance(decision.answer, BadRequest)
+    assert engine.operations == {}

@@ -1,0 +1,88 @@
+"""The ledger of one operation's jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.ids import AllocationId, OperationId
+from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace_admission.ledger import KEPT_FAILURES, Ledger, Verdict
+
+
+def an_end(index: int, attempt: int = 1, result: JobResult = JobResult.COMPLETED, exit_code: int | None = 0) -> JobEnd:
+    return JobEnd(OperationId("operation-1"), index, attempt, AllocationId("1-1"), result, exit_code=exit_code)
+
+
+def a_ledger(jobs: int = 10, block: int = 8) -> Ledger:
+    ledger = Ledger(jobs)
+    ledger.draw(block, 1)
+    return ledger
+
+
+def test_a_job_that_was_never_let_out_cannot_end() -> None:
+    assert a_ledger().judge(an_end(8)) is Verdict.NEVER_OUT
+    assert a_ledger().judge(an_end(3, attempt=2)) is Verdict.NEVER_OUT
+
+
+def test_an_end_counts_once() -> None:
+    ledger = a_ledger()
+    assert ledger.judge(an_end(3)) is Verdict.NEW
+    ledger.record(an_end(3), "n1", None)
+
+    assert ledger.judge(an_end(3)) is Verdict.KNOWN
+    assert (ledger.done_count, ledger.is_done(3), ledger.is_done(2)) == (1, True, False)
+    assert ledger.check() == []
+
+
+def test_the_end_of_an_attempt_that_was_given_up_does_not_count() -> None:
+    ledger = a_ledger()
+    ledger.record(an_end(3, result=JobResult.LOST), "n1", JobSlot(3, 2))
+
+    assert ledger.judge(an_end(3)) is Verdict.KNOWN
+    assert ledger.judge(an_end(3, attempt=2)) is Verdict.NEW
+
+
+def test_a_lower_border_or_term_takes_nothing_back() -> None:
+    ledger = a_ledger()
+    ledger.draw(4, 9)
+    ledger.draw(100, 2)
+
+    assert (ledger.block, ledger.block_term) == (10, 9)
+
+
+def test_rows_tell_the_newest_attempt_that_ended_and_where() -> None:
+    ledger = a_ledger()
+    ledger.record(an_end(0), "n1", None)
+    ledger.record(an_end(1, result=JobResult.FAILED, exit_code=3), "n2", JobSlot(1, 2))
+
+    rows = ledger.rows(0, 3)
+
+    assert [(row.slot.attempt, row.result, row.node, row.exit_code) for row in rows] == [
+        (1, JobResult.COMPLETED, "n1", 0),
+        (1, JobResult.FAILED, "n2", 3),
+        (1, None, "", None),
+    ]
+
+
+@pytest.mark.parametrize("jobs", [1, 7, 8, 9, 1000])
+def test_a_record_brings_everything_back(jobs: int) -> None:
+    ledger = Ledger(jobs)
+    ledger.draw(jobs, 4)
+    for index in range(0, jobs, 2):
+        ledger.record(an_end(index), f"n{index % 3}", None)
+    for index in range(1, jobs, 2):
+        ledger.record(an_end(index, result=JobResult.FAILED, exit_code=2), "n9", JobSlot(index, 2))
+
+    again = Ledger.from_record(jobs, ledger.to_record())
+
+    assert again.to_record() == ledger.to_record()
+    assert again.check() == []
+    assert again.rows(0, jobs) == ledger.rows(0, jobs)
+
+
+def test_only_the_last_failures_are_kept() -> None:
+    ledger = a_ledger(jobs=1, block=1)
+    for attempt in range(1, 2 * KEPT_FAILURES):
+        ledger.record(an_end(0, attempt, JobResult.FAILED, 1), "n1", JobSlot(0, attempt + 1))
+
+    assert [end.attempt for end in ledger.failures] == list(range(KEPT_FAILURES, 2 * KEPT_FAILURES))

@@ -1,0 +1,135 @@
+"""Where each job of an operation is: the allocator's slots, alone and against chance."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headrace.ids import OperationId, PoolName
+from headrace.wire.heartbeat import JobSlot
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.operations import OperationSpec, OperationState
+from headrace_allocator.slots import JobSlots
+
+
+def live(
+    jobs: int, block: int, term: int, done: bytes | None = None, attempts: list[JobSlot] | None = None
+) -> LiveOperation:
+    return LiveOperation(
+        operation=OperationId("operation-1"),
+        user="anna",
+        spec=OperationSpec(PoolName("p"), ["true"], jobs),
+        state=OperationState.RUNNING,
+        suspended=False,
+        ephemeral_pool=False,
+        started_at_ms=1,
+        block=block,
+        block_term=term,
+        done=done if done is not None else bytes((block + 7) // 8),
+        attempts=attempts or [],
+    )
+
+
+def test_jobs_of_a_block_of_our_own_term_go_out_at_once_low_indexes_first() -> None:
+    slots = JobSlots.from_ledger(live(10, block=4, term=3), own_term=3)
+
+    assert slots.take(3) == [JobSlot(0), JobSlot(1), JobSlot(2)]
+    assert (slots.ready_count, slots.pending_count) == (1, 7)
+
+
+def test_jobs_that_a_former_allocator_drew_are_in_doubt_until_nobody_can_hold_them() -> None:
+    slots = JobSlots.from_ledger(live(10, block=4, term=2, done=b"\x02"), own_term=3)
+    assert (slots.ready_count, sorted(slots.in_doubt)) == (0, [0, 2, 3])
+
+    assert slots.adopt(JobSlot(2))
+    released = slots.release_doubt()
+
+    assert released == [JobSlot(0), JobSlot(3)]
+    assert slots.take(9) == released
+    assert slots.check() == []
+
+
+def test_a_job_that_is_done_or_whose_attempt_was_given_up_is_not_adopted() -> None:
+    slots = JobSlots.from_ledger(live(4, block=4, term=2, done=b"\x01", attempts=[JobSlot(1, 3)]), own_term=3)
+
+    assert not slots.adopt(JobSlot(0))
+    assert not slots.adopt(JobSlot(1, 2))
+    assert slots.adopt(JobSlot(1, 3))
+
+
+def test_a_job_that_ended_comes_back_only_by_the_ledgers_word() -> None:
+    slots = JobSlots.from_ledger(live(1, block=1, term=3), own_term=3)
+    slots.take(1)
+    slots.end(0, 1)
+    assert slots.pending_count == 0
+
+    slots.retry(JobSlot(0, 2))
+    slots.retry(JobSlot(0, 2))
+
+    assert slots.take(5) == [JobSlot(0, 2)]
+
+
+class Slots(RuleBasedStateMachine):
+    """Every index is in exactly one place after whatever happens, and no attempt is given out twice."""
+
+    @initialize(jobs=st.integers(1, 12), block=st.integers(0, 12), own=st.booleans())
+    def begin(self, jobs: int, block: int, own: bool) -> None:
+        block = min(block, jobs)
+        self.slots = JobSlots.from_ledger(live(jobs, block, 3 if own else 2), own_term=3)
+        self.given: set[JobSlot] = set()
+        self.out: list[JobSlot] = []
+
+    @rule(count=st.integers(1, 4))
+    def take(self, count: int) -> None:
+        for slot in self.slots.take(count):
+            assert slot not in self.given
+            self.given.add(slot)
+            self.out.append(slot)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), again=st.booleans())
+    def end(self, data: st.DataObject, again: bool) -> None:
+        slot = data.draw(st.sampled_from(self.out))
+        self.out.remove(slot)
+        for _ in range(1 + again):
+            self.slots.end(slot.index, slot.attempt)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        slot = data.draw(st.sampled_from(self.out))
+        self.out.remove(slot)
+        self.given.discard(slot)
+        self.slots.give_back([slot, slot])
+
+    @rule(index=st.integers(0, 11), attempt=st.integers(1, 4))
+    def retry(self, index: int, attempt: int) -> None:
+        if index < self.slots.block:
+            newer = attempt > self.slots.attempt(index)
+            self.slots.retry(JobSlot(index, attempt))
+            if newer:
+                self.out = [slot for slot in self.out if slot.index != index]
+
+    @rule(index=st.integers(0, 11), attempt=st.integers(1, 4))
+    def adopt(self, index: int, attempt: int) -> None:
+        slot = JobSlot(index, attempt)
+        if index < self.slots.job_count and self.slots.adopt(slot) and slot not in self.out:
+            self.given.add(slot)
+            self.out.append(slot)
+
+    @rule(below=st.integers(0, 14))
+    def draw(self, below: int) -> None:
+        self.slots.draw(below)
+
+    @rule()
+    def release_doubt(self) -> None:
+        self.slots.release_doubt()
+
+    @invariant()
+    def every_index_is_in_one_place(self) -> None:
+        if hasattr(self, "slots"):
+            assert self.slots.check() == []
+            assert {slot.index: slot.attempt for slot in self.out} == self.slots.out
+
+
+TestSlots = Slots.TestCase
