@@ -1,0 +1,71 @@
+"""Hosts that go wrong on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace_agent.runner.host import LinuxHost
+
+
+class PowerCut(Exception):
+    """The process was killed at this very call."""
+
+
+class MortalHost(LinuxHost):
+    """Lets `calls` calls that change files pass, and is dead from then on: the next one does not happen."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.calls_left = calls
+
+    def _live(self) -> None:
+        if self.calls_left == 0:
+            raise PowerCut
+        self.calls_left -= 1
+
+    def open(self, path: str, flags: int) -> int:
+        self._live()
+        return super().open(path, flags)
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        self._live()
+        return super().write(fd, data)
+
+    def rename(self, old: str, new: str) -> None:
+        self._live()
+        super().rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        self._live()
+        super().unlink(path)
+
+
+class WatchedHost(LinuxHost):
+    """Calls `look` before every call that changes files."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        super().__init__()
+        self._look = look
+
+    def open(self, path: str, flags: int) -> int:
+        self._look()
+        return super().open(path, flags)
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        self._look()
+        return super().write(fd, data)
+
+    def rename(self, old: str, new: str) -> None:
+        self._look()
+        super().rename(old, new)
+
+
+class ShortWritingHost(LinuxHost):
+    """Writes at most `most` bytes a call, as a nearly full disk may."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        return super().write(fd, data[: self._most])

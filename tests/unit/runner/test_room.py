@@ -1,0 +1,133 @@
+"""What takes room on the disk and how it goes: retention of logs, removal of folders; and the settings that say how much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import BadInput
+from headrace_agent.runner.host import LinuxHost
+from headrace_agent.runner.removal import Removal
+from headrace_agent.runner.retention import Retention
+from headrace_agent.runner.settings import Settings, parse
+
+
+def test_the_operation_that_has_been_idle_longest_goes_first() -> None:
+    retention = Retention(100)
+    for now, name in enumerate(["a", "b", "c"]):
+        retention.job_started(name, now)
+        retention.grew(name, 60)
+    retention.job_ended("b", 10)
+    retention.job_ended("a", 11)
+
+    assert retention.next_is_due
+    assert retention.next_to_go() == "b"
+    assert retention.next_to_go() == "a"
+    assert not retention.next_is_due
+    assert retention.next_to_go() is None
+
+
+def test_logs_of_a_running_job_stay_whatever_room_they_take() -> None:
+    retention = Retention(100)
+    retention.job_started("a", 0)
+    retention.grew("a", 1000)
+
+    assert not retention.next_is_due
+    assert retention.next_to_go() is None
+
+
+STEP = st.tuples(st.sampled_from(["start", "end", "grow", "go"]), st.sampled_from("abc"), st.integers(0, 80))
+
+
+@given(st.lists(STEP, max_size=60))
+def test_always_the_books_agree_and_nothing_in_use_goes(steps: list[tuple[str, str, int]]) -> None:
+    retention = Retention(100)
+    jobs = dict.fromkeys("abc", 0)
+    for now, (what, name, size) in enumerate(steps):
+        if what == "start":
+            retention.job_started(name, now)
+            jobs[name] += 1
+        elif what == "end" and jobs[name]:
+            retention.job_ended(name, now)
+            jobs[name] -= 1
+        elif what == "grow" and jobs[name]:
+            retention.grew(name, size)
+        elif what == "go":
+            due = retention.next_is_due
+            gone = retention.next_to_go()
+            assert (gone is not None) == due
+            assert gone is None or jobs[gone] == 0
+        retention.check()
+
+
+def test_a_deep_folder_goes_a_little_at_a_time(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    folder = tmp_path / "scratch"
+    (folder / "a" / "b" / "c").mkdir(parents=True)
+    for number in range(50):
+        (folder / "a" / f"{number}").touch()
+    (folder / "a" / "b" / "link").symlink_to(outside)
+    removal = Removal(LinuxHost(), str(tmp_path / "trash"))
+    removal.take(str(folder))
+    assert not folder.exists()
+
+    steps = 0
+    while removal.busy:
+        removal.step(10)
+        steps += 1
+        assert steps < 50
+    assert steps >= 5
+    assert list((tmp_path / "trash").iterdir()) == []
+    assert (outside / "precious").exists()
+
+
+def test_trash_of_a_former_runner_goes_too(tmp_path: Path) -> None:
+    (tmp_path / "trash" / "1.job" / "deep").mkdir(parents=True)
+    removal = Removal(LinuxHost(), str(tmp_path / "trash"))
+    for _ in range(10):
+        removal.step()
+
+    assert list((tmp_path / "trash").iterdir()) == []
+
+
+def test_what_cannot_be_removed_does_not_keep_the_removal_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = LinuxHost()
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "file").touch()
+
+    def refuse(path: str) -> None:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    monkeypatch.setattr(host, "unlink", refuse)
+    removal = Removal(host, str(tmp_path / "trash"))
+    removal.take(str(tmp_path / "job"))
+    removal.step()
+
+    assert not removal.busy
+
+
+def test_the_command_line_is_read_in_both_spellings() -> None:
+    assert parse(["--state", "/s", "--log-cap-bytes=5", "--isolation", "none"]) == Settings(
+        state="/s", logs="/s/logs", log_cap_bytes=5, isolation="none"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nonesuch", "1"], "--nonesuch"),
+        (["--state"], "a value"),
+        ([], "state"),
+        (["--state", "relative"], "an absolute path"),
+        (["--state", "/s", "--log-cap-bytes", "-1"], "log_cap_bytes"),
+        (["--state", "/s", "--isolation", "docker"], "isolation"),
+    ],
+)
+def test_a_command_line_that_cannot_be_used_says_why(arguments: list[str], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        parse(arguments)
