@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from rich.table import Table
@@ -39,17 +39,22 @@ _NODE_STYLES = {"online": "green", "offline": "red", "unheard": "yellow", "drain
 _SHORT = {"cpu": "cpu", "memory": "memory", "gpu": "gpu", "network": "network", "user_slots": "slots"}
 
 
-def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:
-    """An empty table without lines; columns in `right` hold figures, those in `whole` are never cut or folded."""
+def table(*columns: str, right: Collection[str] = (), whole: Mapping[str, int] | None = None) -> Table:
+    """An empty table without lines; columns in `right` hold figures, those in `whole` are never narrower than their width there."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         made.add_column(
             column,
             justify="right" if column in right else "left",
-            no_wrap=column in whole or column in right,
+            no_wrap=column in right,
+            min_width=(whole or {}).get(column),
             overflow="fold",
         )
     return made
+
+
+def _widest(texts: Iterable[str]) -> int:
+    return max((len(text) for text in texts), default=1)
 
 
 def amounts(resources: Resources, *, leave_out: Sequence[str] = ()) -> str:
@@ -70,32 +75,25 @@ def _state(view: OperationView) -> Text:
     return Text(words, style=_STATE_STYLES.get(view.state, ""))
 
 
-def operation_table(views: Sequence[OperationView], now_ms: int) -> Table:
-    """One line an operation."""
-    made = table(
-        "operation",
-        "state",
-        "pool",
-        "user",
-        "done",
-        "failed",
-        "time",
-        "title",
-        right=("done", "failed", "time"),
-        whole=("operation",),
-    )
+def operation_table(views: Sequence[OperationView], now_ms: int, width: int = 120) -> Table:
+    """One line an operation; on a screen narrower than 80 columns only what tells them apart."""
+    columns = ["operation", "state", "pool", "user", "done", "failed", "time", "title"]
+    if width < 80:
+        columns = ["operation", "state", "pool", "done"]
+    whole = {"operation": _widest(view.operation for view in views)}
+    made = table(*columns, right=("done", "failed", "time"), whole=whole)
     for view in views:
-        done = f"{view.completed_jobs}/{view.spec.job_count}"
-        made.add_row(
-            view.operation,
-            _state(view),
-            view.spec.pool,
-            view.user,
-            done,
-            str(view.failed_jobs) if view.failed_jobs else "–",
-            _age(view, now_ms),
-            Text(view.spec.title),
-        )
+        cells: dict[str, str | Text] = {
+            "operation": view.operation,
+            "state": _state(view),
+            "pool": view.spec.pool,
+            "user": view.user,
+            "done": f"{view.completed_jobs}/{view.spec.job_count}",
+            "failed": str(view.failed_jobs) if view.failed_jobs else "–",
+            "time": _age(view, now_ms),
+            "title": Text(view.spec.title),
+        }
+        made.add_row(*(cells[column] for column in columns))
     return made
 
 
@@ -170,7 +168,13 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
         name for name in ("cpu", "memory", "gpu", "user_slots") if any(getattr(node.total, name) for node in nodes)
     ]
     made = table(
-        "node", "state", *(_SHORT[name] for name in resources), "jobs", "heartbeat", right=("jobs",), whole=("node",)
+        "node",
+        "state",
+        *(_SHORT[name] for name in resources),
+        "jobs",
+        "heartbeat",
+        right=("jobs",),
+        whole={"node": _widest(node.node for node in nodes)},
     )
     for node in nodes:
         state = Text(node.state, style=_NODE_STYLES.get(node.state, ""))

@@ -35,6 +35,11 @@ class Screen:
         else:
             self.print(table)
 
+    @property
+    def width(self) -> int:
+        """Columns that an answer may take."""
+        return self.out.width
+
     def print(self, *things: Table | Text | str) -> None:
         """Prints to stdout; where that is no terminal, without the blanks that fill a table's lines."""
         if self.out.is_terminal:

@@ -56,7 +56,7 @@ def list_(
 
     async def work(client: Client, screen: Screen) -> None:
         views = await client.list(pool=pool or "", state=op_state or "", user=user or "", live=live, limit=limit)
-        screen.show(list(views), operation_table(views, SystemClock().wall_ms()))
+        screen.show(list(views), operation_table(views, SystemClock().wall_ms(), screen.width))
         if not views and not screen.json:
             screen.say("no operations" + (" of that kind" if pool or user or op_state or live else " yet"))
 
@@ -200,6 +200,6 @@ def abort(
 
     async def work(client: Client, screen: Screen) -> None:
         views = [await client.abort(operation, reason or "") for operation in operations]
-        screen.show(list(views), operation_table(views, SystemClock().wall_ms()))
+        screen.show(list(views), operation_table(views, SystemClock().wall_ms(), screen.width))
 
     return talk(common, work)

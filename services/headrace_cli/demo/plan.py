@@ -1,6 +1,7 @@
 """What the demo runs: three nodes of different sizes, three pools, sixty jobs.
 
-The pools' shares are as 3 : 2 : 1 while all of them have work, and so are their jobs, so that they end at about the same time.
+Of six cores production is guaranteed two; the other four are shared by weight, 1 : 2 : 1. So the pools are owed three, two and one
+core while all of them have work, and their jobs are in the same proportion: they end at about the same time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class DemoPool(msgspec.Struct, frozen=True):
 
 NODES: list[NodeOption] = parse_nodes(["small:cpu=1,memory=1G", "medium:cpu=2,memory=2G", "large:cpu=3,memory=3G"])
 POOLS = [
-    DemoPool("production", PoolOptions(weight=3.0, guarantee="cpu=3"), 30),
+    DemoPool("production", PoolOptions(weight=1.0, guarantee="cpu=2"), 30),
     DemoPool("research", PoolOptions(weight=2.0), 20),
     DemoPool("students", PoolOptions(weight=1.0), 10),
 ]

@@ -1,0 +1,215 @@
+"""`headrace up`: start, refusals, and what each way of stopping leaves."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headrace.bus import Credential, CredentialRefused, connect
+from headrace.client import Endpoint, NotAdmitted
+from headrace.client import connect as connect_client
+from tests.support.headrace_up import Up
+
+SERVICES = ["admission", "agent", "allocator", "fair_share", "integral", "nats-server"]
+#: Says that it runs, then waits until it is ended; python is given so that a signal reaches it at once.
+WAITS = ("python", "-u", "-c", "import signal; print('up', flush=True); signal.pause()")
+
+
+def test_after_a_stop_nothing_of_ours_runs_and_the_endpoint_is_gone() -> None:
+    with Up() as up:
+        operation = up.start_operation("--jobs", "2", "--", *WAITS)
+        up.wait_line(operation, "up")
+        assert set(SERVICES) <= set(up.roles())
+        assert "job" in up.roles()
+
+        assert up.stop() == 0
+
+        assert up.processes() == []
+        assert not (up.state / "endpoint.json").exists()
+        assert "Headrace is not running" in up.run("op", "list", expect=3).stderr
+
+
+def test_an_interrupted_job_runs_again_at_the_next_up() -> None:
+    with Up() as up:
+        operation = up.start_operation("--", "sh", "-c", "echo attempt $HEADRACE_ATTEMPT; [ -e go ] || exec sleep 1000")
+        up.wait_line(operation, "attempt 1")
+        up.stop()
+        (up.state / "go").touch()
+
+        up.start()
+
+        assert "completed" in up.run("op", "wait", operation).stderr
+        assert up.run("op", "logs", operation).stdout == "attempt 2\n"
+        view = msgspec.json.decode(up.run("op", "get", operation, "--json").stdout)["operation"]
+        assert (view["failed_jobs"], view["aborted_jobs"]) == (0, 1)
+
+
+def test_sigterm_stops_as_ctrl_c_does() -> None:
+    with Up() as up:
+        assert up.stop(signal.SIGTERM) == 0
+        assert up.processes() == []
+
+
+def test_with_wait_running_jobs_end_by_themselves() -> None:
+    with Up("--wait") as up:
+        operation = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.05; done; touch ended")
+        up.wait_line(operation, "up")
+        up.send(signal.SIGINT)
+        up.wait_said("stopping when the running jobs have ended")
+        assert "job" in up.roles()
+        (up.state / "go").touch()
+
+        assert up.wait() == 0
+
+        assert (up.state / "ended").exists()
+        assert up.processes() == []
+
+
+def test_with_leave_running_jobs_stay_for_the_next_up() -> None:
+    with Up("--leave-running") as up:
+        operation = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.05; done; echo end")
+        up.wait_line(operation, "up")
+
+        assert up.stop() == 0
+        assert up.roles() == ["job", "runner"]
+
+        up.start()
+        (up.state / "go").touch()
+        up.run("op", "wait", operation)
+        assert up.run("op", "logs", operation).stdout == "up\nend\n"
+        view = msgspec.json.decode(up.run("op", "get", operation, "--json").stdout)["operation"]
+        assert view["aborted_jobs"] == 0
+
+
+def test_a_second_ctrl_c_kills_even_what_ignores_every_signal() -> None:
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
+    with Up() as up:
+        operation = up.start_operation("--interruption-timeout", "1h", "--", "python", "-c", deaf)
+        up.wait_line(operation, "up")
+        up.send(signal.SIGINT)
+        up.wait_said("stopping: running jobs are interrupted")
+
+        up.stop()
+
+        assert up.processes() == []
+
+
+def test_children_of_an_up_that_was_killed_end_too() -> None:
+    with Up() as up:
+        operation = up.start_operation("--", *WAITS)
+        up.wait_line(operation, "up")
+        descriptors = [os.pidfd_open(process.pid) for process in up.processes()]
+
+        up.send(signal.SIGKILL)
+        up.wait()
+
+        for descriptor in descriptors:
+            # The kernel makes it readable when its process has ended.
+            assert select.select([descriptor], [], [], 30.0)[0]
+            os.close(descriptor)
+        up.start()
+        view = msgspec.json.decode(up.run("op", "get", operation, "--json").stdout)["operation"]
+        assert view["state"] == "running"
+
+
+def test_the_next_up_takes_over_when_even_the_guard_was_killed() -> None:
+    with Up() as up:
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit() and _is_guard(process, up.state):
+                os.kill(int(process.name), signal.SIGKILL)
+        up.send(signal.SIGKILL)
+        up.wait()
+        assert "nats-server" in up.roles()
+
+        up.start()
+
+        assert up.roles().count("nats-server") == 1
+        assert "a killed `headrace up` had left" in up.said()
+
+
+def _is_guard(process: Path, state: Path) -> bool:
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"headrace_cli.up.guard" in words and str(state).encode() in words
+
+
+def test_a_service_that_dies_is_started_again() -> None:
+    with Up() as up:
+        victim = next(process for process in up.processes() if process.role == "allocator")
+        os.kill(victim.pid, signal.SIGKILL)
+        up.wait_said("allocator ended .*SIGKILL.* starting it again")
+
+        assert "completed" in up.run("run", "--wait", "--jobs", "3", "--", "true").stderr
+
+
+def test_settings_that_cannot_be_used_end_it_with_the_reason() -> None:
+    up = Up()
+    up.environment["HEADRACE_FAIR_SHARE_LOG_LEVEL"] = "loud"
+    try:
+        up.start(ready=False)
+        assert up.wait() == 1
+        assert "fair_share ended (exit status 2" in up.said()
+        assert up.processes() == []
+    finally:
+        up.__exit__(None, None, None)
+
+
+def test_a_state_folder_in_use_is_said_and_changes_nothing() -> None:
+    with Up() as up:
+        before = _contents(up.state)
+
+        done = up.run("up", "--port", "0", expect=4)
+
+        assert f"the state folder {up.state} is in use by `headrace up` with process id" in done.stderr
+        assert _contents(up.state) == before
+        assert up.run("node", "list").stdout.count("alpha") == 1
+
+
+def test_a_taken_port_is_said_and_changes_nothing() -> None:
+    up = Up()
+    try:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            done = up.run("up", "--port", str(port), expect=4)
+        assert f"port {port} on 127.0.0.1 is taken" in done.stderr
+        assert set(_contents(up.state)) <= {"lock"}
+    finally:
+        up.__exit__(None, None, None)
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    """Files that `up` itself writes."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.suffix != ".stderr"}
+
+
+async def test_a_client_without_the_credential_is_refused() -> None:
+    with Up() as up:
+        endpoint = msgspec.json.decode((up.state / "endpoint.json").read_bytes(), type=Endpoint)
+        user = (up.state / "credential").read_text().partition(":")[0]
+        for credential in (None, Credential(user=user, password="guessed")):
+            with pytest.raises(CredentialRefused):
+                async with connect([endpoint.url], name="stranger", credential=credential, connect_timeout_s=10.0):
+                    pass
+        wrong = up.state / "wrong"
+        wrong.touch(mode=0o600)
+        wrong.write_text(f"{user}:guessed\n")
+        with pytest.raises(NotAdmitted):
+            async with connect_client(url=endpoint.url, credential_file=wrong):
+                pass
+
+
+def test_only_the_owner_can_look_into_the_state_folder() -> None:
+    with Up() as up:
+        assert up.state.stat().st_mode & 0o777 == 0o700
+        for name in ("credential", "endpoint.json", "nats.conf", "services.toml", "logs/up.log", "logs/admission.log"):
+            assert (up.state / name).stat().st_mode & 0o077 == 0, name

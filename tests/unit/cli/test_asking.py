@@ -1,0 +1,95 @@
+"""When a client asks again, and when it must not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+from headrace.bus import Bus, BusError, NoResponders, NotConnected, RequestTimeout
+from headrace.client import Refused, Unanswered
+from headrace.client.asking import Asker
+from headrace.ids import PoolName, TreeName
+from headrace.wire.codec import encode
+from headrace.wire.pools import CreatePool, PoolChanged
+from headrace.wire.refusals import Busy, NotFound, NotReady, NotRecorded, Refusal
+
+ANSWER = PoolChanged(name=PoolName("research"), tree=TreeName("default"), revision=7)
+REQUEST = CreatePool(name=PoolName("research"), parent=PoolName("<Root>"))
+
+
+class StubbornBus:
+    """Gives what it was told to give, one after another, and the answer at last."""
+
+    def __init__(self, *troubles: BusError | Refusal) -> None:
+        self._troubles = list(troubles)
+        self.asked: list[str] = []
+
+    async def request(
+        self, subject: str, data: bytes, *, timeout_s: float, headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        self.asked.append(subject)
+        if not self._troubles:
+            return encode(ANSWER)
+        trouble = self._troubles.pop(0)
+        if isinstance(trouble, BusError):
+            raise trouble
+        return encode(trouble)
+
+
+class TickingClock:
+    """Moves a second with every look."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def wall_ms(self) -> int:
+        return 0
+
+    def steady_s(self) -> float:
+        self._now_s += 1.0
+        return self._now_s
+
+
+async def ask(bus: StubbornBus, *, repeatable: bool = True, timeout_s: float = 60.0) -> PoolChanged:
+    asker = Asker(cast("Bus", bus), TickingClock(), lambda verb: f"me.{verb}")
+    return await asker.ask("pool.create", REQUEST, PoolChanged, timeout_s=timeout_s, repeatable=repeatable)
+
+
+async def test_an_answer_is_an_answer() -> None:
+    bus = StubbornBus()
+
+    assert await ask(bus) == ANSWER
+    assert bus.asked == ["me.pool.create"]
+
+
+@pytest.mark.parametrize("trouble", [NoResponders(), NotConnected(), Busy(9, 9), NotReady("starting")])
+async def test_what_did_nothing_is_asked_again_even_if_it_may_be_done_only_once(trouble: BusError | Refusal) -> None:
+    bus = StubbornBus(trouble, trouble)
+
+    assert await ask(bus, repeatable=False) == ANSWER
+    assert len(bus.asked) == 3
+
+
+@pytest.mark.parametrize("trouble", [RequestTimeout(), NotRecorded(2_000)])
+async def test_what_may_have_been_done_is_asked_again_only_if_that_harms_nothing(trouble: BusError | Refusal) -> None:
+    assert await ask(StubbornBus(trouble)) == ANSWER
+
+    with pytest.raises(Unanswered) as caught:
+        await ask(StubbornBus(trouble), repeatable=False)
+    assert caught.value.maybe_done
+
+
+async def test_a_refusal_is_raised_at_once_with_its_text() -> None:
+    bus = StubbornBus(NotFound("pool", "reserach", ["research"]))
+
+    with pytest.raises(Refused, match="did you mean research"):
+        await ask(bus)
+    assert len(bus.asked) == 1
+
+
+async def test_the_last_trouble_is_told_when_the_time_is_over() -> None:
+    with pytest.raises(Unanswered, match="nothing was done") as caught:
+        await ask(StubbornBus(*[NoResponders()] * 50), timeout_s=5.0)
+    assert not caught.value.maybe_done

@@ -1,0 +1,153 @@
+"""Tables and sentences, on wide and narrow screens."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.resources import Resources
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.nodes import NodeView, OperationPlaces
+from headrace.wire.operations import OperationSpec, OperationState, OperationView
+from headrace.wire.pools import PoolList, PoolSettings, PoolView
+from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
+from headrace.wire.version import Version
+from headrace_cli.plain import plain
+from headrace_cli.render import failure_lines, node_table, operation_facts, operation_table, pool_table
+
+OPERATION = OperationId("69201a4f-0c1d2e3f4a5b")
+
+
+def shown(table: Table, width: int) -> list[str]:
+    stream = io.StringIO()
+    Console(file=stream, width=width, color_system=None).print(table)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+def a_view(state: OperationState = OperationState.RUNNING) -> OperationView:
+    return OperationView(
+        operation=OPERATION,
+        user="ada",
+        spec=OperationSpec(
+            pool=PoolName("research"),
+            argv=["python", "work.py"],
+            job_count=50,
+            resources=Resources(user_slots=1, cpu=150, memory=512 * 1024**2),
+            title="a title in [brackets]",
+        ),
+        state=state,
+        suspended=False,
+        ephemeral_pool=True,
+        started_at_ms=1_000,
+        ended_at_ms=0,
+        completed_jobs=7,
+        failed_jobs=2,
+        aborted_jobs=0,
+        lost_jobs=0,
+        open_jobs=43,
+    )
+
+
+def a_pool(name: str, parent: str, *, ephemeral: bool = False) -> PoolView:
+    nothing = Resources()
+    return PoolView(
+        name=PoolName(name),
+        parent=PoolName(parent),
+        path=f"/{name}",
+        ephemeral=ephemeral,
+        settings=PoolSettings(),
+        share=ShareItem(kind=ElementKind.POOL, name=name, parent=PoolName(parent)),
+        fair_resources=Resources(cpu=150),
+        usage=nothing,
+        demand=nothing,
+        operation_count=1,
+        running_operation_count=1,
+    )
+
+
+def test_an_operation_list_shows_whole_ids_even_on_a_narrow_screen() -> None:
+    for width in (40, 80, 120):
+        assert any(OPERATION in line for line in shown(operation_table([a_view()], 61_000, width), width))
+
+
+def test_an_operation_is_told_with_its_jobs_and_every_reason_why_they_wait() -> None:
+    places = OperationPlaces(
+        OPERATION, [], 3, 40, 0, ["each job is larger than every node", "the pool is at its limit"]
+    )
+
+    lines = shown(operation_facts(a_view(), places, 61_000), 120)
+
+    assert "jobs           7 of 50 done, 3 running, 40 pending, 2 runs failed" in lines
+    assert lines[-2] == "waits because  each job is larger than every node"
+    assert lines[-1].strip() == "the pool is at its limit"
+    assert "each job       cpu 1.5, memory 512 MiB" in lines
+    assert "title          a title in [brackets]" in lines
+
+
+def test_an_operation_that_is_over_waits_for_nothing() -> None:
+    places = OperationPlaces(OPERATION, [], 0, 0, 0, ["stale"])
+
+    assert not any("stale" in line for line in shown(operation_facts(a_view(OperationState.COMPLETED), places, 0), 80))
+
+
+def test_a_failed_job_is_told_with_attempt_node_exit_code_and_tail() -> None:
+    end = JobEnd(
+        operation=OPERATION,
+        index=4,
+        attempt=2,
+        allocation=AllocationId("a"),
+        result=JobResult.FAILED,
+        exit_code=3,
+        stderr_tail="no [such] file\n",
+    )
+
+    assert failure_lines(end, "alpha") == [
+        "job 4, attempt 2 failed on node alpha: exit code 3",
+        "the end of its stderr:",
+        "  no [such] file",
+    ]
+
+
+def test_pools_are_drawn_as_a_tree() -> None:
+    pools = [
+        a_pool("<Root>", ""),
+        a_pool("research", "<Root>"),
+        a_pool("vision", "research"),
+        a_pool("speech", "research"),
+        a_pool("ada", "<Root>", ephemeral=True),
+    ]
+    answer = PoolList(TreeName("default"), pools, ShareFrame(total=Resources(cpu=600)), Version(1, 1), 1)
+
+    names = [line[:18].rstrip() for line in shown(pool_table(answer), 120)[1:]]
+
+    assert names == ["<Root>", "├─ research", "│  ├─ vision", "│  └─ speech", "└─ ada (ephemeral)"]
+
+
+def test_a_node_that_is_in_trouble_says_so() -> None:
+    node = NodeView(NodeName("alpha"), "online", [], total=Resources(cpu=200), trouble="no log folder")
+
+    line = shown(node_table([node]), 120)[1]
+
+    assert "online: no log folder" in line
+    assert "0 of 2" in line
+
+
+def test_json_has_cores_bytes_and_names() -> None:
+    answer = plain(a_view())
+
+    assert isinstance(answer, dict)
+    assert answer["state"] == "running"
+    assert msgspec.json.decode(msgspec.json.encode(answer))["spec"]["resources"] == {
+        "user_slots": 1,
+        "cpu": 1.5,
+        "gpu": 0,
+        "memory": 536870912,
+        "network": 0,
+    }
+    share = plain(ShareItem(kind=ElementKind.POOL, name="x", parent=PoolName("y")))
+    assert isinstance(share, dict)
+    assert share["usage_share"] == {"user_slots": 0.0, "cpu": 0.0, "gpu": 0.0, "memory": 0.0, "network": 0.0}

@@ -1,0 +1,212 @@
+"""The supervisor's decisions: restarts while running, the order and the patience of a stop."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace_cli.up.engine import (
+    FIRST_PAUSE_S,
+    GROUP_TIME_S,
+    LONGEST_PAUSE_S,
+    STEADY_AFTER_S,
+    STOP_TIME_S,
+    Effect,
+    Finished,
+    GiveUp,
+    KillEverything,
+    KillJobs,
+    ProcessPlan,
+    Restart,
+    Signal,
+    Start,
+    StopGroup,
+    StopMode,
+    SupervisorEngine,
+)
+
+PLANS = [
+    ProcessPlan("nats-server", StopGroup.BUS),
+    ProcessPlan("admission", StopGroup.ADMISSION),
+    ProcessPlan("integral", StopGroup.INTEGRAL),
+    ProcessPlan("fair_share", StopGroup.FAIR_SHARE),
+    ProcessPlan("allocator", StopGroup.ALLOCATOR),
+    ProcessPlan("agent-a", StopGroup.AGENTS),
+    ProcessPlan("agent-b", StopGroup.AGENTS),
+]
+IN_STOP_ORDER = ["allocator", "fair_share", "integral", "admission", "nats-server"]
+
+
+def begun() -> SupervisorEngine:
+    engine = SupervisorEngine(PLANS)
+    engine.on_begin(0.0)
+    return engine
+
+
+def signals(effects: list[Effect]) -> list[tuple[str, int]]:
+    return [(effect.name, effect.number) for effect in effects if isinstance(effect, Signal)]
+
+
+def test_everything_starts_at_once() -> None:
+    engine = SupervisorEngine(PLANS)
+
+    assert [Start(plan.name) for plan in PLANS] == engine.on_begin(0.0)
+    assert engine.next_due_s() is None
+
+
+def test_a_process_that_ends_is_started_again_after_a_pause() -> None:
+    engine = begun()
+
+    assert [Restart("allocator", 1, FIRST_PAUSE_S)] == engine.on_exit("allocator", 1, 3.0)
+    assert engine.next_due_s() == 3.0 + FIRST_PAUSE_S
+    assert engine.on_time(3.0) == []
+    assert [Start("allocator")] == engine.on_time(3.0 + FIRST_PAUSE_S)
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    engine = begun()
+    pauses, now_s = [], 0.0
+    for _ in range(7):
+        effect = engine.on_exit("allocator", 1, now_s)[0]
+        assert isinstance(effect, Restart)
+        pauses.append(effect.pause_s)
+        now_s += effect.pause_s
+        engine.on_time(now_s)
+
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
+
+
+def test_a_process_that_ran_long_enough_begins_with_the_first_pause_again() -> None:
+    engine = begun()
+    engine.on_exit("allocator", 1, 0.0)
+    engine.on_time(1.0)
+
+    assert [Restart("allocator", 1, FIRST_PAUSE_S)] == engine.on_exit("allocator", 1, 1.0 + STEADY_AFTER_S)
+
+
+def test_a_service_that_cannot_use_its_settings_stops_everything() -> None:
+    engine = begun()
+
+    effects = engine.on_exit("fair_share", 2, 1.0)
+
+    assert effects[0] == GiveUp("fair_share", 2)
+    assert signals(effects) == [("agent-a", signal.SIGTERM), ("agent-b", signal.SIGTERM)]
+    assert engine.stopping
+
+
+@pytest.mark.parametrize(
+    ("mode", "number"),
+    [
+        (StopMode.INTERRUPT, signal.SIGTERM),
+        (StopMode.WAIT, signal.SIGUSR1),
+        (StopMode.LEAVE_RUNNING, signal.SIGUSR2),
+    ],
+)
+def test_agents_are_told_first_and_what_becomes_of_their_jobs(mode: StopMode, number: int) -> None:
+    assert signals(begun().on_stop(mode, 1.0)) == [("agent-a", number), ("agent-b", number)]
+
+
+def test_each_group_is_told_when_the_one_before_has_ended() -> None:
+    engine = begun()
+    engine.on_stop(StopMode.INTERRUPT, 1.0)
+
+    assert engine.on_exit("agent-a", 0, 1.5) == []
+    told = signals(engine.on_exit("agent-b", 0, 2.0))
+    for name in IN_STOP_ORDER[:-1]:
+        told += signals(engine.on_exit(name, 0, 2.0))
+
+    assert [(name, signal.SIGTERM) for name in IN_STOP_ORDER] == told
+    assert [Finished()] == engine.on_exit("nats-server", 0, 2.1)
+    assert engine.finished
+
+
+def test_agents_that_do_not_end_are_killed_with_their_jobs() -> None:
+    engine = begun()
+    engine.on_stop(StopMode.INTERRUPT, 0.0)
+    engine.on_exit("agent-a", 0, 1.0)
+
+    effects = engine.on_time(engine.next_due_s() or 0.0)
+
+    assert [Signal("agent-b", signal.SIGKILL), KillJobs()] == effects
+
+
+def test_jobs_that_are_to_stay_outlive_an_agent_that_is_killed() -> None:
+    engine = begun()
+    engine.on_stop(StopMode.LEAVE_RUNNING, 0.0)
+
+    assert KillJobs() not in engine.on_time(engine.next_due_s() or 0.0)
+
+
+def test_agents_that_wait_for_their_jobs_have_all_the_time() -> None:
+    engine = begun()
+    engine.on_stop(StopMode.WAIT, 0.0)
+
+    assert engine.next_due_s() is None
+    engine.on_exit("agent-a", 0, 5_000.0)
+    assert signals(engine.on_exit("agent-b", 0, 9_000.0)) == [("allocator", signal.SIGTERM)]
+    assert engine.next_due_s() == 9_000.0 + GROUP_TIME_S
+
+
+def test_asked_a_second_time_everything_is_killed() -> None:
+    engine = begun()
+    engine.on_stop(StopMode.WAIT, 0.0)
+
+    assert [KillEverything()] == engine.on_stop(StopMode.WAIT, 0.1)
+    assert engine.on_stop(StopMode.WAIT, 0.2) == []
+    for plan in PLANS:
+        assert signals(engine.on_exit(plan.name, -9, 0.3)) == []
+    assert engine.finished
+
+
+def test_a_restart_that_was_due_is_forgotten_when_stopping() -> None:
+    engine = begun()
+    engine.on_exit("allocator", 1, 1.0)
+    engine.on_stop(StopMode.INTERRUPT, 1.1)
+
+    assert engine.on_time(1.0 + FIRST_PAUSE_S) == []
+    engine.on_exit("agent-a", 0, 2.0)
+    assert signals(engine.on_exit("agent-b", 0, 2.0)) == [("fair_share", signal.SIGTERM)]
+
+
+def test_stopping_with_nothing_running_is_finished_at_once() -> None:
+    engine = SupervisorEngine([PLANS[0]])
+    engine.on_begin(0.0)
+    engine.on_exit("nats-server", 1, 1.0)
+
+    assert [Finished()] == engine.on_stop(StopMode.INTERRUPT, 1.1)
+
+
+@given(
+    st.sampled_from([StopMode.INTERRUPT, StopMode.LEAVE_RUNNING]),
+    st.dictionaries(st.sampled_from([plan.name for plan in PLANS]), st.floats(0.0, 3.0)),
+)
+def test_always_over_in_time_whatever_obeys_and_whatever_does_not(
+    mode: StopMode, obeys_after_s: dict[str, float]
+) -> None:
+    """Processes end some time after SIGTERM and the like, or never; SIGKILL always works, at once."""
+    engine = begun()
+    ends: dict[str, float] = {}
+    effects, now_s = engine.on_stop(mode, 0.0), 0.0
+    while not engine.finished:
+        for effect in effects:
+            match effect:
+                case Signal(name, signal.SIGKILL):
+                    ends[name] = now_s
+                case Signal(name) if name in obeys_after_s:
+                    ends[name] = now_s + obeys_after_s[name]
+                case KillEverything():
+                    ends.update((name, now_s) for name in engine.running())
+        due_s = engine.next_due_s()
+        first = min(ends, key=lambda name: ends[name], default=None)
+        if first is not None and (due_s is None or ends[first] <= due_s):
+            now_s = max(now_s, ends.pop(first))
+            effects = engine.on_exit(first, 0, now_s)
+        else:
+            assert due_s is not None
+            now_s = max(now_s, due_s)
+            effects = engine.on_time(now_s)
+
+    assert now_s <= STOP_TIME_S

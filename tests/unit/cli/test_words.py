@@ -1,0 +1,118 @@
+"""What a person writes on the command line, read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.client import NotRunning, find_place, new_operation_id, state_folder
+from headrace.errors import BadInput
+from headrace.ids import operation_id
+from headrace.resources import Resources
+from headrace_cli.commands.run import parse_environment
+from headrace_cli.pool_settings import PoolOptions
+from headrace_cli.up.commands import scrubbed
+from headrace_cli.up.node_option import parse_node, parse_nodes
+
+
+def test_a_node_is_a_name_or_a_name_with_what_it_offers() -> None:
+    assert parse_node("host").amounts == {}
+    assert parse_node("small:cpu=2, memory=2G,user_slots=8").amounts == {"cpu": "2", "memory": "2G", "user_slots": "8"}
+
+
+@pytest.mark.parametrize("text", ["", "Host", "a.b", "a:cpu", "a:cpu=x", "a:disk=1", "a:cpu=1,cpu=2", "a:memory=1Q"])
+def test_a_node_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        parse_node(text)
+
+
+def test_two_nodes_cannot_have_one_name() -> None:
+    with pytest.raises(BadInput):
+        parse_nodes(["a:cpu=1", "b", "a:cpu=2"])
+
+
+def test_the_environment_of_jobs_holds_only_what_is_named() -> None:
+    assert parse_environment(["A=1", "B", "C=x=y", "D="], {"B": "own", "SECRET": "s"}) == {
+        "A": "1",
+        "B": "own",
+        "C": "x=y",
+        "D": "",
+    }
+
+
+@pytest.mark.parametrize("item", ["=x", "MISSING"])
+def test_a_variable_without_name_or_value_is_refused(item: str) -> None:
+    with pytest.raises(BadInput):
+        parse_environment([item], {})
+
+
+def test_pool_options_become_only_the_keys_that_were_given() -> None:
+    assert PoolOptions().changes() == {}
+    assert PoolOptions(weight=2.0, guarantee="none", flow="cpu=2").changes() == {
+        "weight": 2.0,
+        "strong_guarantee_resources": {},
+        "integral_guarantees": {"resource_flow": {"cpu": "2"}},
+    }
+
+
+def test_pool_options_of_a_new_pool_are_amounts() -> None:
+    settings = PoolOptions(guarantee="cpu=1.5,memory=1G").settings()
+
+    assert settings.strong_guarantee_resources == Resources(cpu=150, memory=1024**3)
+    assert settings.weight is None
+
+
+@pytest.mark.parametrize("text", ["cpu", "cpu=-1", "cores=2", "cpu=1,cpu=2"])
+def test_a_guarantee_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        PoolOptions(guarantee=text).changes()
+
+
+def test_our_own_variables_do_not_reach_the_services_unless_they_name_one() -> None:
+    environment = {
+        "PATH": "/bin",
+        "HEADRACE_NATS_URL": "nats://elsewhere",
+        "HEADRACE_JOB": "x.0.1",
+        "HEADRACE_ALLOCATOR_USAGE_PERIOD_MS": "100",
+    }
+
+    assert scrubbed(environment) == {"PATH": "/bin", "HEADRACE_ALLOCATOR_USAGE_PERIOD_MS": "100"}
+
+
+def test_the_state_folder_is_where_the_user_says_or_where_state_belongs() -> None:
+    assert state_folder({"HEADRACE_STATE": "/a/b"}) == Path("/a/b")
+    assert state_folder({"XDG_STATE_HOME": "/x"}) == Path("/x/headrace")
+    assert state_folder({"XDG_STATE_HOME": "relative"}) == state_folder({})
+    assert state_folder({}).parts[-3:] == (".local", "state", "headrace")
+
+
+def test_a_state_folder_without_a_server_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(NotRunning, match="headrace up"):
+        find_place(state=tmp_path)
+
+
+def test_an_address_wins_over_the_state_folder() -> None:
+    place = find_place(environment={"HEADRACE_NATS_URL": "nats://far:1", "HEADRACE_CREDENTIAL_FILE": "/c"})
+
+    assert (place.url, place.credential_file) == ("nats://far:1", "/c")
+
+
+class FrozenClock:
+    """Shows the moment it was made with."""
+
+    def __init__(self, wall_ms: int) -> None:
+        self._wall_ms = wall_ms
+
+    def wall_ms(self) -> int:
+        return self._wall_ms
+
+    def steady_s(self) -> float:
+        return 0.0
+
+
+def test_operation_ids_are_legal_and_sort_by_age() -> None:
+    older, newer = new_operation_id(FrozenClock(1_700_000_000_999)), new_operation_id(FrozenClock(1_700_000_001_000))
+
+    assert operation_id(older) == older
+    assert older < newer
