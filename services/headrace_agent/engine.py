@@ -19,8 +19,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from headrace.errors import BadInput
-from headrace.ids import AllocationId, operation_id
+from headrace.ids import AllocationId
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.heartbeat import (
     LARGEST_ALLOCATION_JOBS,
@@ -40,6 +39,7 @@ from headrace.wire.version import Term
 from headrace_agent.books import NS_PER_MS, Allocation, Books, Moment
 from headrace_agent.effects import Beat, Effect, Enrol, Identity, Leave, Note, Tell, Trouble
 from headrace_agent.jobs import Jobs
+from headrace_agent.orders import defect_of_figures, is_legal
 from headrace_agent.pulse import Pulse
 from headrace_agent.runner.protocol import Acknowledge, EndAll, Ended, Lease, Picture, Started, ToAgent
 
@@ -49,6 +49,8 @@ __all__ = ["MOST_UNRECORDED_ENDS", "AgentEngine"]
 MOST_UNRECORDED_ENDS: Final = 5_000
 #: The runner ends its jobs so long before the node's jobs are given to others; half of a lease shorter than twice this.
 _LEASE_MARGIN_MS: Final = 10_000
+#: The runner reads no larger figure.
+_LATEST_NS: Final = 2**62
 #: At a stop: for the last ends to be acknowledged, after the kill.
 _LAST_ENDS_MS: Final = 3_000
 #: Enrolled, and the allocator does not know it yet: not asked again before this.
@@ -110,7 +112,8 @@ class AgentEngine:
         effects: list[Effect] = []
         if orders.enrolled:
             margin_ms = min(_LEASE_MARGIN_MS, orders.lease_ms // 2)
-            effects.append(Tell(Lease(sent_ns + (orders.lease_ms - margin_ms) * NS_PER_MS)))
+            until_ns = sent_ns + (orders.lease_ms - margin_ms) * NS_PER_MS
+            effects.append(Tell(Lease(min(until_ns, _LATEST_NS))))
         else:
             effects += self._enrol(now)
         self._jobs.hold = self._hold()
@@ -121,7 +124,7 @@ class AgentEngine:
         for extend in orders.extend:
             effects += self._extend(extend)
         effects += self._jobs.start_waiting()
-        effects += self._forget(orders.forget)
+        effects += self._forget(orders.forget, keep={extend.allocation for extend in orders.extend})
         return effects + self._pump(now)
 
     def on_heartbeat_lost(self, seq: int, unit: float, now: Moment) -> list[Effect]:
@@ -233,18 +236,7 @@ class AgentEngine:
             return f"not the answer that is awaited, which is {self.pulse.seq if self.pulse.in_flight else 'none'}"
         if orders.term < self.term:
             return f"term {orders.term} is over, term {self.term} is known"
-        return self._surplus(orders.extend)
-
-    def _surplus(self, extends: list[Extend]) -> str:
-        counts: dict[AllocationId, int] = {}
-        for extend in extends:
-            allocation = self.books.allocations.get(extend.allocation)
-            if allocation is not None:
-                count = counts.get(allocation.id, len(allocation.unstarted)) + len(extend.slots)
-                if count > LARGEST_ALLOCATION_JOBS:
-                    return f"{allocation.id} would have more than {LARGEST_ALLOCATION_JOBS} slots"
-                counts[allocation.id] = count
-        return ""
+        return defect_of_figures(orders, self.books)
 
     def _enrol(self, now: Moment) -> list[Effect]:
         if self._enrolling:
@@ -263,7 +255,7 @@ class AgentEngine:
             self.books.specs.setdefault(order.operation, order.spec)
         slots = self.books.fresh(order.operation, order.slots)
         why = self._jobs.hold
-        if not _is_legal(order.operation):
+        if not is_legal(order.operation):
             why = "its operation has no legal id"
         elif order.operation not in self.books.specs:
             why = "its operation is not known here and no spec came with it"
@@ -292,10 +284,12 @@ class AgentEngine:
         reason = f"{order.reason.value.replace('_', ' ')}: {order.detail}" if order.detail else order.reason.value
         return self._jobs.close(allocation, order.timeout_ms, reason)
 
-    def _forget(self, order: Forget) -> list[Effect]:
+    def _forget(self, order: Forget, keep: set[AllocationId]) -> list[Effect]:
+        """What was extended a moment ago is kept: it has slots to give back that no heartbeat has told of."""
         recorded = [key for key in order.ends if self.books.strike_end(key)]
         for allocation_id in order.allocations:
-            self.books.forget(allocation_id)
+            if allocation_id not in keep:
+                self.books.forget(allocation_id)
         self.books.drop_specs()
         return [Tell(Acknowledge(recorded))] if recorded else []
 
@@ -384,12 +378,3 @@ class AgentEngine:
             return heartbeat
         ends = self.books.ends_within(LARGEST_MESSAGE_BYTES - len(_encoder.encode(heartbeat)) - 100)
         return msgspec.structs.replace(heartbeat, ends=ends, ends_waiting=self.books.ends() - len(ends))
-
-
-def _is_legal(operation: str) -> bool:
-    """The runner refuses to speak on after an operation whose id is none, as it becomes part of paths."""
-    try:
-        operation_id(operation)
-    except BadInput:
-        return False
-    return True

@@ -26,6 +26,9 @@ class RunNote(msgspec.Struct, frozen=True):
     spec: JobSpec
 
 
+#: The runner reads no larger figures.
+_LARGEST_LOG_CAP = 2**60
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(RunNote)
 
@@ -117,7 +120,7 @@ class Jobs:
             working_directory=spec.working_directory,
             cpu=allocation.resources.cpu,
             memory_bytes=allocation.resources.memory,
-            log_cap_bytes=spec.log_cap_bytes,
+            log_cap_bytes=min(spec.log_cap_bytes, _LARGEST_LOG_CAP),
             note=_encoder.encode(RunNote(allocation.resources, spec)),
         )
 

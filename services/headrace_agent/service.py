@@ -93,7 +93,7 @@ class Agent:
         """Until the agent has stopped."""
         self._log.info("agent started", tree=self._settings.tree, total=self.engine.books.total.as_tuple())
         async with anyio.create_task_group() as tasks:
-            await self._serve()
+            await self.listen()
             for job in (self._watch_signals, self._watch_stop, self._send_heartbeats, self._send_enrolments):
                 tasks.start_soon(job)
             tasks.start_soon(self._keep_time)
@@ -147,7 +147,7 @@ class Agent:
     def _on_trouble(self, kind: Trouble, words: str) -> None:
         self._do(self.engine.on_trouble(kind, words, self._now()))
 
-    async def _serve(self) -> None:
+    async def listen(self) -> None:
         """Listens, all subscriptions in force when it returns."""
         border = self._runtime.border
         logs = JobLogs(self._settings.logs(), self._known_attempt, self.engine.books.by_job.__contains__)
@@ -201,7 +201,7 @@ class Agent:
             heartbeat, self._heartbeat = self._heartbeat, None
             if heartbeat is None:
                 continue
-            orders = await self._ask(heartbeat)
+            orders = await self.ask(heartbeat)
             if orders is not None:
                 self._do(self.engine.on_orders(orders, self._now()))
                 if self.engine.pulse.applied == heartbeat.seq:
@@ -209,7 +209,7 @@ class Agent:
             if self.engine.pulse.settled < heartbeat.seq:
                 self._do(self.engine.on_heartbeat_lost(heartbeat.seq, self._random.random(), self._now()))
 
-    async def _ask(self, heartbeat: Heartbeat) -> Orders | None:
+    async def ask(self, heartbeat: Heartbeat) -> Orders | None:
         subject = subjects.heartbeat(self.node)
         timeout_s = self._settings.heartbeat_timeout_ms / 1000
         fields = {"seq": heartbeat.seq, "reason": heartbeat.reason.value}
@@ -242,7 +242,7 @@ class Agent:
             await self._enrol.wait()
             await anyio.sleep(self._enrol_after_ms / 1000)
             self._enrol_after_ms = 0
-            if await self._enrol_once():
+            if await self.enrol_once():
                 pause_s = _FIRST_ENROL_PAUSE_S
                 self._enrol = anyio.Event()
                 self._do(self.engine.on_enrolled(self._now()))
@@ -250,7 +250,7 @@ class Agent:
                 await anyio.sleep(pause_s * (0.5 + self._random.random()))
                 pause_s = min(_LONGEST_ENROL_PAUSE_S, pause_s * 2)
 
-    async def _enrol_once(self) -> bool:
+    async def enrol_once(self) -> bool:
         request = EnrolRequest(node=self.node, tree=_tree(self._settings), tags=self._settings.tag_list())
         subject = subjects.enrol(self.node)
         try:

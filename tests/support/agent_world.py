@@ -31,11 +31,12 @@ from headrace.wire.heartbeat import (
     Orders,
     Start,
     TakeBack,
+    TakeBackReason,
 )
 from headrace.wire.nodes import Enrol, Enrolled
 from tests.support.nats_server import NatsServer
 
-__all__ = ["NODE", "AgentProcess", "FakeAllocator", "agent", "allocator", "bus_as", "start_of"]
+__all__ = ["NODE", "AgentProcess", "FakeAllocator", "agent", "allocator", "bus_as", "start_of", "take_back_of"]
 
 NODE = NodeName("node-1")
 _PATIENCE_S = 20.0
@@ -67,8 +68,12 @@ def start_of(
     )
 
 
+def take_back_of(allocation: str, timeout_ms: int | None) -> TakeBack:
+    return TakeBack(AllocationId(allocation), TakeBackReason.PREEMPTED, timeout_ms)
+
+
 class FakeAllocator:
-    """Answers every heartbeat with what was `give`n since the last; forgets what ended, unless told not to."""
+    """Answers every heartbeat with what was `give`n since the last, and forgets what ended."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -78,8 +83,10 @@ class FakeAllocator:
         self.ends: dict[JobKey, JobEnd] = {}
         self.enrolments: list[Enrol] = []
         self.term = 1
-        self.forgets = True
+        self.pace_ms = 50
         self.answers = True
+        #: Answered once, instead of orders.
+        self.rubbish = b""
         self.knows_node = True
 
     async def serve(self) -> None:
@@ -130,18 +137,21 @@ class FakeAllocator:
         self.heartbeats.append(heartbeat)
         self._news.set()
         self._news = anyio.Event()
-        return encode(self._orders(heartbeat)) if self.answers else None
+        if self.rubbish or not self.answers:
+            rubbish, self.rubbish = self.rubbish, b""
+            return rubbish or None
+        return encode(self._orders(heartbeat))
 
     def _orders(self, heartbeat: Heartbeat) -> Orders:
         given, self._given = self._given, []
         ended = [found.id for found in heartbeat.allocations if found.state is AllocationState.ENDED]
-        forget = Forget([end.key for end in heartbeat.ends], ended) if self.forgets else Forget()
+        forget = Forget([end.key for end in heartbeat.ends], ended)
         return Orders(
             node=heartbeat.node,
             incarnation=heartbeat.incarnation,
             seq=heartbeat.seq,
             term=self.term,
-            next_heartbeat_ms=50,
+            next_heartbeat_ms=self.pace_ms,
             start=[order for order in given if isinstance(order, Start)],
             extend=[order for order in given if isinstance(order, Extend)],
             take_back=[order for order in given if isinstance(order, TakeBack)],

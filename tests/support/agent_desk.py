@@ -1,0 +1,243 @@
+"""An agent's engine at a desk: time stands still until it is moved, the runner and the allocator are played by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, TreeName
+from headrace.resources import Resources
+from headrace.wire.heartbeat import (
+    AllocationReport,
+    Extend,
+    Forget,
+    Heartbeat,
+    JobEnd,
+    JobKey,
+    JobResult,
+    JobSlot,
+    JobSpec,
+    Orders,
+    Start,
+    TakeBack,
+    TakeBackReason,
+)
+from headrace_agent.books import NS_PER_MS, Moment
+from headrace_agent.effects import Beat, Effect, Enrol, Identity, Leave, Note, Tell
+from headrace_agent.engine import AgentEngine
+from headrace_agent.runner.protocol import Ended, KeptJob, Picture, Run, Started
+
+__all__ = ["NODE", "OPERATION", "Desk", "end_of", "extend", "job", "kept", "spec", "start", "take_back"]
+
+NODE = NodeName("node-1")
+OPERATION = OperationId("operation-1")
+E = TypeVar("E")
+_MINUTE_NS = 60_000 * NS_PER_MS
+
+
+def spec(operation: str = OPERATION, *, timeout_ms: int = 5_000, **environment: str) -> JobSpec:
+    return JobSpec(
+        operation=OperationId(operation),
+        argv=["work"],
+        environment=environment,
+        job_count=1_000,
+        pool="research",
+        interruption_timeout_ms=timeout_ms,
+    )
+
+
+def job(index: int, operation: str = OPERATION, attempt: int = 1) -> JobKey:
+    return JobKey(OperationId(operation), index, attempt)
+
+
+def start(
+    allocation: str = "a",
+    indexes: Sequence[int] = (0,),
+    *,
+    cpu: int = 100,
+    operation: str = OPERATION,
+    told: JobSpec | None = None,
+    with_spec: bool = True,
+) -> Start:
+    return Start(
+        allocation=AllocationId(allocation),
+        operation=OperationId(operation),
+        resources=Resources(user_slots=1, cpu=cpu),
+        slots=[JobSlot(index) for index in indexes],
+        spec=(told or spec(operation)) if with_spec else None,
+    )
+
+
+def extend(allocation: str, indexes: Sequence[int]) -> Extend:
+    return Extend(AllocationId(allocation), [JobSlot(index) for index in indexes])
+
+
+def take_back(allocation: str, timeout_ms: int | None = 3_000) -> TakeBack:
+    return TakeBack(AllocationId(allocation), TakeBackReason.PREEMPTED, timeout_ms)
+
+
+def end_of(key: JobKey, allocation: str = "a", result: JobResult = JobResult.COMPLETED, tail: str = "") -> JobEnd:
+    return JobEnd(
+        operation=key.operation,
+        index=key.index,
+        attempt=key.attempt,
+        allocation=AllocationId(allocation),
+        result=result,
+        stderr_tail=tail,
+    )
+
+
+class Desk:
+    """`cpu` is what the host has, in hundredths of cores. With `picture=False` the runner has not spoken yet."""
+
+    def __init__(self, *, cpu: int = 400, incarnation: str = "life-1", picture: bool = True, now_ms: int = 0) -> None:
+        self.identity = Identity(
+            node=NODE,
+            tree=TreeName("default"),
+            incarnation=Incarnation(incarnation),
+            total=Resources(user_slots=100, cpu=cpu),
+            environment={"PATH": "/bin", "HOME": "/home/someone"},
+            stop_timeout_ms=8_000,
+        )
+        self.engine = AgentEngine(self.identity)
+        self.now_ns = _MINUTE_NS + now_ms * NS_PER_MS
+        self.effects: list[Effect] = []
+        self.term = 1
+        self._do(self.engine.start(self.now()))
+        if picture:
+            self.picture()
+            self.enrolled()
+
+    def now(self) -> Moment:
+        return Moment(self.now_ns, 1_700_000_000_000 + self.now_ns // NS_PER_MS)
+
+    # What happens.
+
+    def advance(self, ms: int) -> None:
+        """Time passes, and the engine is woken whenever it wants to be."""
+        until_ns = self.now_ns + ms * NS_PER_MS
+        while (due_ns := self.engine.due_ns()) is not None and due_ns <= until_ns:
+            self.now_ns = max(self.now_ns, due_ns)
+            before = len(self.effects)
+            self._do(self.engine.on_tick(self.now()))
+            again_ns = self.engine.due_ns()
+            assert len(self.effects) > before or again_ns is None or again_ns > due_ns, (
+                "woken for nothing, again and again"
+            )
+        self.now_ns = until_ns
+
+    def picture(self, running: Sequence[KeptJob] = (), ended: Sequence[JobEnd] = (), pid: int = 77) -> None:
+        told = Picture(running=list(running), ended=list(ended), isolation="rlimit", isolation_detail="", pid=pid)
+        self._do(self.engine.on_runner(told, self.now()))
+
+    def started(self, key: JobKey, pid: int = 500) -> Started:
+        told = Started(key, pid, self.now().wall_ms, self.now_ns)
+        self._do(self.engine.on_runner(told, self.now()))
+        return told
+
+    def ended(self, end: JobEnd) -> None:
+        self._do(self.engine.on_runner(Ended(end), self.now()))
+
+    def enrolled(self) -> None:
+        self._do(self.engine.on_enrolled(self.now()))
+
+    def answer(
+        self,
+        *orders: Start | Extend | TakeBack,
+        forget: Forget | None = None,
+        seq: int | None = None,
+        node: str = NODE,
+        incarnation: str | None = None,
+        next_ms: int = 1_000,
+        lease_ms: int = 600_000,
+        enrolled: bool = True,
+    ) -> list[Effect]:
+        """Answers the newest heartbeat; returns what was done by that."""
+        told = Orders(
+            node=NodeName(node),
+            incarnation=Incarnation(incarnation or self.identity.incarnation),
+            seq=self.beat.seq if seq is None else seq,
+            term=self.term,
+            next_heartbeat_ms=next_ms,
+            start=[order for order in orders if isinstance(order, Start)],
+            extend=[order for order in orders if isinstance(order, Extend)],
+            take_back=[order for order in orders if isinstance(order, TakeBack)],
+            forget=forget or Forget(),
+            lease_ms=lease_ms,
+            enrolled=enrolled,
+        )
+        return self._do(self.engine.on_orders(told, self.now()))
+
+    def turn(self, *orders: Start | Extend | TakeBack, forget: Forget | None = None) -> Heartbeat:
+        """Answers the heartbeat in flight, or the next one, and brings the one after."""
+        if not self.engine.pulse.in_flight:
+            self.next_beat()
+        self.answer(*orders, forget=forget)
+        return self.next_beat()
+
+    def next_beat(self) -> Heartbeat:
+        """Time passes until a heartbeat goes."""
+        due_ns = self.engine.due_ns()
+        assert due_ns is not None, "no heartbeat goes"
+        before = len(self.effects)
+        self.advance(-(-max(0, due_ns - self.now_ns) // NS_PER_MS))
+        assert any(isinstance(effect, Beat) for effect in self.effects[before:]), "no heartbeat goes"
+        return self.beat
+
+    def lose(self, unit: float = 0.5) -> None:
+        """The heartbeat in flight is not answered."""
+        self._do(self.engine.on_heartbeat_lost(self.beat.seq, unit, self.now()))
+
+    def do(self, effects: list[Effect]) -> list[Effect]:
+        """Keeps the effects of a call that has no method here."""
+        return self._do(effects)
+
+    # What came of it.
+
+    def all(self, kind: type[E]) -> list[E]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def told(self, kind: type[E]) -> list[E]:
+        """What the runner was told, of one kind."""
+        return [effect.message for effect in self.all(Tell) if isinstance(effect.message, kind)]
+
+    @property
+    def beats(self) -> list[Heartbeat]:
+        return [effect.heartbeat for effect in self.all(Beat)]
+
+    @property
+    def beat(self) -> Heartbeat:
+        """The newest heartbeat."""
+        return self.beats[-1]
+
+    @property
+    def runs(self) -> list[JobKey]:
+        """Jobs that were handed to the runner, in order."""
+        return [run.job for run in self.told(Run)]
+
+    @property
+    def enrolments(self) -> list[int]:
+        return [effect.after_ms for effect in self.all(Enrol)]
+
+    @property
+    def left(self) -> bool:
+        return bool(self.all(Leave))
+
+    @property
+    def notes(self) -> list[str]:
+        return [note.event for note in self.all(Note)]
+
+    def report(self, allocation: str = "a") -> AllocationReport | None:
+        """The allocation in the newest heartbeat."""
+        return next((found for found in self.beat.allocations if found.id == allocation), None)
+
+    def _do(self, effects: list[Effect]) -> list[Effect]:
+        self.engine.check()
+        self.effects += effects
+        return effects
+
+
+def kept(desk: Desk, key: JobKey, pid: int = 500) -> KeptJob:
+    """A job that the desk's agent handed out, as the runner has it in its picture."""
+    run = next(run for run in desk.told(Run) if run.job == key)
+    return KeptJob(run, Started(key, pid, desk.now().wall_ms, desk.now_ns))

@@ -1,0 +1,241 @@
+"""When a heartbeat goes, and what it says."""
+
+from __future__ import annotations
+
+import itertools
+
+from headrace.ids import NodeName
+from headrace.resources import Resources
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
+from headrace.wire.heartbeat import MOST_ENDS_PER_HEARTBEAT, AllocationState, HeartbeatReason, JobResult, Nudge
+from headrace_agent.effects import Trouble
+from headrace_agent.engine import MOST_UNRECORDED_ENDS
+from tests.support.agent_desk import NODE, Desk, end_of, job, start
+
+
+def test_no_heartbeat_goes_before_the_picture_of_the_runner_is_known() -> None:
+    desk = Desk(picture=False)
+    desk.enrolled()
+    desk.advance(60_000)
+
+    silent = list(desk.beats)
+    desk.picture()
+
+    assert silent == []
+    assert len(desk.beats) == 1
+
+
+def test_the_first_heartbeat_says_who_is_there_and_what_it_offers() -> None:
+    desk = Desk(cpu=1200)
+
+    assert desk.enrolments == [0]
+    assert (
+        desk.beat.node,
+        desk.beat.incarnation,
+        desk.beat.seq,
+        desk.beat.applied,
+        desk.beat.term,
+    ) == (NODE, "life-1", 1, 0, 0)
+    assert Resources(user_slots=100, cpu=1200) == desk.beat.total
+    assert desk.beat.isolation == "rlimit"
+    assert desk.beat.trouble == ""
+
+
+def test_without_an_enrolment_the_first_heartbeat_goes_nevertheless() -> None:
+    """Admission may be away while the allocator knows the node, and the leases of running jobs must be renewed."""
+    desk = Desk(picture=False)
+    desk.picture()
+
+    desk.advance(1_000)
+
+    assert len(desk.beats) == 1
+
+
+def test_one_heartbeat_is_in_flight_whatever_happens() -> None:
+    desk = Desk()
+    desk.turn(start("a", [0, 1]))
+
+    before = len(desk.beats)
+    desk.ended(end_of(job(0)))
+    desk.do(desk.engine.on_nudge(Nudge(NODE, 1), desk.now()))
+    desk.advance(60_000)
+
+    assert before == len(desk.beats)
+
+
+def test_the_next_heartbeat_goes_when_the_allocator_said() -> None:
+    desk = Desk()
+    desk.answer(next_ms=700)
+
+    desk.advance(699)
+    early = len(desk.beats)
+    desk.advance(1)
+
+    assert (early, len(desk.beats)) == (1, 2)
+    assert desk.beat.reason == HeartbeatReason.PERIOD
+    assert desk.beat.applied == 1
+
+
+def test_an_end_while_a_heartbeat_is_in_flight_goes_with_the_next_at_once() -> None:
+    desk = Desk()
+    desk.turn(start("a", [0]))
+    desk.ended(end_of(job(0)))
+    desk.answer(next_ms=60_000)
+
+    desk.advance(20)
+
+    assert [job(0)] == [end.key for end in desk.beat.ends]
+    assert desk.beat.reason == HeartbeatReason.JOB_ENDED
+
+
+def test_a_nudge_brings_a_heartbeat_at_once() -> None:
+    desk = Desk()
+    desk.answer(next_ms=60_000)
+    desk.advance(100)
+
+    desk.do(desk.engine.on_nudge(Nudge(NODE, 1), desk.now()))
+
+    assert desk.beat.reason == HeartbeatReason.NUDGED
+
+
+def test_nudges_of_a_lower_term_or_for_others_are_void() -> None:
+    desk = Desk()
+    desk.term = 3
+    desk.turn()
+    desk.answer(next_ms=60_000)
+    desk.advance(100)
+    before = len(desk.beats)
+
+    desk.do(desk.engine.on_nudge(Nudge(NODE, 2), desk.now()))
+    desk.do(desk.engine.on_nudge(Nudge(NodeName("node-2"), 3), desk.now()))
+
+    assert before == len(desk.beats)
+    assert desk.engine.void == 2
+
+
+def test_a_lost_heartbeat_is_followed_by_the_whole_picture_anew() -> None:
+    desk = Desk()
+    desk.turn(start("a", [0]))
+    lost = desk.beat
+    desk.lose()
+
+    again = desk.next_beat()
+
+    assert (lost.seq + 1, lost.applied) == (again.seq, again.applied)
+    assert [found.id for found in lost.allocations] == [found.id for found in again.allocations]
+
+
+def test_while_nobody_answers_the_pauses_grow_whatever_ends() -> None:
+    desk = Desk(cpu=10_000)
+    desk.turn(start("a", range(50)))
+    sent: list[int] = []
+    for index in range(12):
+        sent.append(desk.now_ns // 1_000_000)
+        desk.lose(unit=0.5)
+        desk.ended(end_of(job(index)))
+        desk.next_beat()
+
+    pauses = [later - earlier for earlier, later in itertools.pairwise(sent)]
+    assert all(pause >= 480 for pause in pauses)
+    assert pauses == sorted(pauses)
+    assert 10_000 <= pauses[-1] <= 10_020
+
+
+def test_the_pause_after_a_loss_is_spread_over_the_nodes() -> None:
+    pauses = []
+    for unit in (0.0, 0.999):
+        desk = Desk()
+        desk.lose(unit)
+        before_ns = desk.now_ns
+        desk.next_beat()
+        pauses.append((desk.now_ns - before_ns) // 1_000_000)
+
+    assert 250 <= pauses[0] < 300
+    assert 740 <= pauses[1] < 780
+
+
+def test_a_nudge_ends_the_pause_since_somebody_is_there_again() -> None:
+    desk = Desk()
+    for _ in range(8):
+        desk.lose()
+        desk.next_beat()
+    desk.lose()
+    before = len(desk.beats)
+
+    desk.do(desk.engine.on_nudge(Nudge(NODE, 1), desk.now()))
+    desk.advance(10)
+
+    assert before + 1 == len(desk.beats)
+
+
+def test_more_ends_than_a_heartbeat_holds_are_told_in_several() -> None:
+    desk = Desk()
+    for index in range(MOST_ENDS_PER_HEARTBEAT + 3):
+        desk.ended(end_of(job(index)))
+
+    told = desk.turn()
+
+    assert [job(index) for index in range(MOST_ENDS_PER_HEARTBEAT)] == [end.key for end in told.ends]
+    assert told.ends_waiting == 3
+
+
+def test_ends_with_long_last_words_never_make_a_heartbeat_too_large_to_be_sent() -> None:
+    desk = Desk()
+    for index in range(400):
+        desk.ended(end_of(job(index), result=JobResult.FAILED, tail="é" * 2_048))
+
+    told = desk.turn()
+
+    assert len(encode(told)) <= LARGEST_MESSAGE_BYTES
+    assert 50 < len(told.ends) < 400
+    assert len(told.ends) + told.ends_waiting == 400
+
+
+def test_with_too_many_unrecorded_ends_no_further_job_starts_and_the_heartbeat_says_why() -> None:
+    desk = Desk()
+    desk.turn(start("a", [0, 1]))
+    for index in range(10, 10 + MOST_UNRECORDED_ENDS):
+        desk.ended(end_of(job(index)))
+
+    desk.ended(end_of(job(0)))
+    desk.turn()
+    told = desk.turn(start("b", [2]))
+
+    assert [job(0)] == desk.runs
+    assert f"{MOST_UNRECORDED_ENDS + 1} ends of jobs are not recorded yet" in told.trouble
+    assert [found.state for found in told.allocations] == [AllocationState.ENDED] * 2
+
+
+def test_trouble_is_told_at_once_and_keeps_jobs_from_starting_until_it_is_over() -> None:
+    desk = Desk()
+    desk.answer(next_ms=60_000)
+    desk.advance(100)
+
+    desk.do(desk.engine.on_trouble(Trouble.LOGS, "the disk is full", desk.now()))
+    troubled = desk.beat
+    desk.turn(start("a", [0]))
+    desk.do(desk.engine.on_trouble(Trouble.LOGS, "", desk.now()))
+    desk.turn(start("b", [1]))
+
+    assert troubled.trouble == "the disk is full"
+    assert [job(1)] == desk.runs
+    assert desk.beat.trouble == ""
+
+
+def test_without_any_runner_the_node_is_heard_and_says_so() -> None:
+    desk = Desk(picture=False)
+    desk.enrolled()
+
+    desk.do(desk.engine.on_trouble(Trouble.NO_RUNNER, "no runner can be started", desk.now()))
+
+    assert "no runner can be started" in desk.beat.trouble
+
+
+def test_waiting_for_a_runner_that_may_hold_jobs_the_node_is_silent() -> None:
+    desk = Desk(picture=False)
+    desk.enrolled()
+
+    desk.do(desk.engine.on_trouble(Trouble.RUNNER_AWAY, "the runner lives and does not listen", desk.now()))
+    desk.advance(60_000)
+
+    assert desk.beats == []
