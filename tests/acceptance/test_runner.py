@@ -394,6 +394,20 @@ def test_the_terminal_cannot_end_the_runner(runner: ARunner) -> None:
     assert os.getsid(runner.pid) == runner.pid
 
 
+def test_a_runner_that_nobody_needs_any_more_goes_by_itself(runner: ARunner) -> None:
+    agent = runner.start("--abandoned-after-ms", "50")
+    agent.run(0, "sleep", "1000")
+    agent.socket.close()
+    second = runner.agent()
+    second.hello()
+    second.say(Interrupt(a_job(), 0, "over"))
+    end = second.end_of(0)
+    second.socket.close()
+
+    assert runner.wait() == 0
+    assert runner.start().hello().ended == [end]
+
+
 def test_two_runners_do_not_share_a_state_folder(runner: ARunner) -> None:
     agent = runner.start()
     command = [sys.executable, "-m", "headrace_agent.runner", "--state", str(runner.state)]

@@ -83,6 +83,9 @@ class Processes(Protocol):
     def spawn(self, order: Spawn) -> int:
         """Starts a session of its own and returns its pid. Raises OSError, and ValueError for what no process can be given."""
 
+    def pipe(self) -> tuple[int, int]:
+        """The end to read from, which never blocks, and the end to write to."""
+
     def pidfd(self, pid: int) -> int: ...
     def waiting(self, fd: int) -> int:
         """Bytes that a pipe holds."""
@@ -215,6 +218,11 @@ class LinuxHost:
         # We collect it ourselves, with its usage; Popen must not try to when the object goes.
         process.returncode = 0
         return process.pid
+
+    def pipe(self) -> tuple[int, int]:
+        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(ours, False)
+        return ours, theirs
 
     def pidfd(self, pid: int) -> int:
         return os.pidfd_open(pid)

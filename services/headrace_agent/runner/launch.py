@@ -89,20 +89,18 @@ class Launcher:
         folder = scratch or run.working_directory
         pipes: list[int] = []
         try:
-            pipes += os.pipe2(os.O_CLOEXEC)
-            pipes += os.pipe2(os.O_CLOEXEC)
+            pipes += self._host.pipe()
+            pipes += self._host.pipe()
             out, out_end, err, err_end = pipes
             environment = {**run.environment, MARKER: job_name(run.job)}
             pid = self._host.spawn(Spawn(run.argv, environment, folder, out_end, err_end))
             pidfd = self._watch(pid)
         except (OSError, ValueError) as error:
             for fd in pipes:
-                os.close(fd)
+                self._host.close(fd)
             raise _not_started(run, folder, error) from None
-        os.close(out_end)
-        os.close(err_end)
-        os.set_blocking(out, False)
-        os.set_blocking(err, False)
+        self._host.close(out_end)
+        self._host.close(err_end)
         failure = self._after_start(run, pid)
         return Launched(pid, pidfd, out, err, scratch, failure)
 

@@ -73,6 +73,8 @@ class Runner:
         self._notes: list[str] = []
         self._leave_ns: int | None = None
         self._tick_ns = 0
+        #: CLOCK_BOOTTIME since which there is neither a job nor an agent.
+        self._alone_ns: int | None = None
         self._terminations = 0
         self._recover(launcher.boot)
         self._survey_logs()
@@ -163,6 +165,8 @@ class Runner:
             return 0
         now_ns = self._host.now().boottime_ns
         due = [now_ns + most_ms * NS_PER_MS, self._engine.next_wake_ns(), self._jobs.next_look_ns(), self._leave_ns]
+        if self._alone_ns is not None and self._settings.abandoned_after_ms:
+            due.append(self._alone_ns + self._settings.abandoned_after_ms * NS_PER_MS)
         # A lease runs on while the host sleeps, and the poll's time does not: with jobs there is a turn every second.
         if len(self._jobs) or self._kept.unwritten or self._jobs.untidy:
             due.append(self._tick_ns)
@@ -275,7 +279,19 @@ class Runner:
             except OSError as error:
                 self._log.info("logs_not_removed", operation=operation, why=str(error))
 
+    def _is_abandoned(self, now: Moment) -> bool:
+        if self._link.connected or len(self._jobs) or self._kept.unwritten:
+            self._alone_ns = None
+            return False
+        if self._alone_ns is None:
+            self._alone_ns = now.boottime_ns
+        after_ms = self._settings.abandoned_after_ms
+        return after_ms > 0 and now.boottime_ns >= self._alone_ns + after_ms * NS_PER_MS
+
     def _may_leave(self, now: Moment) -> bool:
+        if self._is_abandoned(now):
+            self._log.info("abandoned", after_ms=self._settings.abandoned_after_ms)
+            return True
         if self._leave_ns is None:
             return False
         return now.boottime_ns >= self._leave_ns or (self._link.flushed and not self._kept.unwritten)

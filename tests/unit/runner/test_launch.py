@@ -1,0 +1,77 @@
+"""Starts that fail at the host's end, without a host that is really so poor."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from headrace_agent.runner.host import LinuxHost, Spawn
+from headrace_agent.runner.isolation import NoIsolation
+from headrace_agent.runner.kept import KeptJobs
+from headrace_agent.runner.launch import Launcher, NotStarted
+from headrace_agent.runner.settings import parse
+from tests.unit.runner.builders import a_run
+
+
+class PoorHost(LinuxHost):
+    """Fails one kind of call with one error, and knows which processes it started."""
+
+    def __init__(self, call: str, error: int) -> None:
+        super().__init__()
+        self._call = call
+        self._error = error
+        self.started: list[int] = []
+
+    def _fail(self, call: str) -> None:
+        if call == self._call:
+            raise OSError(self._error, os.strerror(self._error))
+
+    def pipe(self) -> tuple[int, int]:
+        self._fail("pipe")
+        return super().pipe()
+
+    def spawn(self, order: Spawn) -> int:
+        self._fail("spawn")
+        self.started.append(super().spawn(order))
+        return self.started[-1]
+
+    def pidfd(self, pid: int) -> int:
+        self._fail("pidfd")
+        return super().pidfd(pid)
+
+
+def a_launcher(folder: Path, host: LinuxHost) -> Launcher:
+    settings = parse(["--state", str(folder)])
+    for name in ("logs", "scratch"):
+        (folder / name).mkdir()
+    kept = KeptJobs(host, str(folder))
+    kept.load()
+    return Launcher(host, settings, kept, NoIsolation(""), open_files=(1024, 1024))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        ("spawn", errno.EAGAIN, "no room for another process"),
+        ("spawn", errno.ENOMEM, "no room for another process"),
+        ("pipe", errno.EMFILE, "no file descriptor is left"),
+        ("pidfd", errno.EMFILE, "no file descriptor is left"),
+    ],
+)
+def test_a_host_without_room_fails_the_job_and_leaves_nothing_behind(
+    tmp_path: Path, call: str, error: int, words: str
+) -> None:
+    host = PoorHost(call, error)
+    launcher = a_launcher(tmp_path, host)
+    before = os.listdir("/proc/self/fd")
+
+    with pytest.raises(NotStarted, match=words) as refusal:
+        launcher.launch(a_run(0, "sleep", "1000"))
+
+    assert refusal.value.exit_code is None
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert not any(Path(f"/proc/{pid}").exists() for pid in host.started)
