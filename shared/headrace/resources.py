@@ -17,6 +17,7 @@ from headrace.errors import BadInput
 __all__ = [
     "EPS",
     "LARGEST_AMOUNT",
+    "LARGEST_SUM",
     "RESOURCE_NAMES",
     "ZERO",
     "ZERO_SHARE",
@@ -31,17 +32,19 @@ __all__ = [
 RESOURCE_NAMES: Final = ("user_slots", "cpu", "gpu", "memory", "network")
 #: Shares nearer than this are equal (`headrace.resources` is its one home).
 EPS: Final = 1e-9
-#: Larger amounts are refused at every border, so that sums over ten thousand nodes stay far from 64 bits.
-LARGEST_AMOUNT: Final = 2**50
+#: Larger amounts are refused where a person writes one. A pool may be guaranteed the memory of ten thousand nodes.
+LARGEST_AMOUNT: Final = 2**60
+#: Larger amounts are refused on the wire. Sums travel there, too, such as what a million pending jobs need together.
+LARGEST_SUM: Final = 2**62
 
-Amount = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_AMOUNT)]
+Amount = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_SUM)]
 #: Fractions of the tree's total, in the order of `RESOURCE_NAMES`.
 Share = tuple[float, float, float, float, float]
 ZERO_SHARE: Share = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Resources(msgspec.Struct, frozen=True, array_like=True):
-    """An amount of every resource. Decoding checks 0 <= amount <= `LARGEST_AMOUNT`; arithmetic may go below zero."""
+    """An amount of every resource. Decoding checks 0 <= amount <= `LARGEST_SUM`; arithmetic may leave these bounds."""
 
     user_slots: Amount = 0
     #: Hundredths of a core.
@@ -70,9 +73,14 @@ class Resources(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def __mul__(self, count: int) -> Resources:
-        return Resources(
-            self.user_slots * count, self.cpu * count, self.gpu * count, self.memory * count, self.network * count
-        )
+        """So many of these; what is more than the wire carries counts as that much."""
+        u, c, g, m, n = (min(amount * count, LARGEST_SUM) for amount in self.as_tuple())
+        return Resources(u, c, g, m, n)
+
+    def within_wire(self) -> Resources:
+        """Each amount brought into the bounds that decoding checks."""
+        u, c, g, m, n = (min(max(amount, 0), LARGEST_SUM) for amount in self.as_tuple())
+        return Resources(u, c, g, m, n)
 
     def dominates(self, other: Resources) -> bool:
         """True when every component is at least the other's, so that `other` fits into `self`."""
@@ -113,7 +121,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True):
 
 ZERO = Resources()
 
-_NUMBER = re.compile(r"(?P<figure>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)\Z")
+_NUMBER = re.compile(r"(?P<figure>[0-9]{1,40}(?:\.[0-9]{1,40})?)\s*(?P<unit>[A-Za-z]*)\Z")
 _BYTES = {
     "": 1,
     "b": 1,
@@ -149,7 +157,7 @@ def parse_amount(resource: str, text: str | int | float, *, place: str | None = 
     if unit is None:
         raise BadInput(place, text, expected)
     whole, _, fraction = match["figure"].partition(".")
-    scaled, rest = divmod(int(whole + fraction) * unit, 10 ** len(fraction))
+    scaled, rest = divmod(int(whole + fraction) * unit, int(10 ** len(fraction)))
     if rest and resource == "memory":
         rest = 0  # part of a byte: rounded down
     if rest:
@@ -170,10 +178,12 @@ def parse_resources(figures: Mapping[str, str | int | float], *, place: str) -> 
 def format_amount(resource: str, amount: int) -> str:
     """The amount as a person reads it: cores for cpu, binary units for memory, a plain figure otherwise."""
     if resource == "cpu":
-        return f"{amount / 100:g}"
+        cores, hundredths = divmod(abs(amount), 100)
+        figure = f"{cores}.{hundredths:02}".rstrip("0").rstrip(".") if hundredths else str(cores)
+        return f"-{figure}" if amount < 0 else figure
     if resource != "memory":
         return str(amount)
-    for unit, size in (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+    for unit, size in (("PiB", 1024**5), ("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
         if abs(amount) >= size:
             return f"{amount / size:.4g} {unit}"
     return f"{amount} B"

@@ -34,6 +34,10 @@ class MessageTooLarge(HeadraceError):
         super().__init__(f"{kind}: {size_bytes} bytes, at most {LARGEST_MESSAGE_BYTES} are carried; nothing was sent")
 
 
+#: How a float begins in msgpack of which all bits of the exponent are set, that is NaN or infinite. Bytes that look so may be
+#: something else, but where there are none nothing needs to be walked through, which would take longer than decoding did.
+_MAYBE_NOT_FINITE = (b"\xcb\x7f", b"\xcb\xff", b"\xca\x7f", b"\xca\xff")
+
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 _holds_floats: dict[Any, bool] = {}
@@ -62,7 +66,7 @@ def decode(data: bytes, kind: type[T]) -> T:
         message = decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadMessage(str(error)) from None
-    if _holds_floats[kind]:
+    if _holds_floats[kind] and any(start in data for start in _MAYBE_NOT_FINITE):
         _refuse_not_finite(message)
     return message  # type: ignore[no-any-return]
 

@@ -249,7 +249,7 @@ class Forget(msgspec.Struct, frozen=True):
     allocations: list[AllocationId] = []
 
 
-class Orders(msgspec.Struct, frozen=True):
+class Orders(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The answer to one heartbeat. Obeyed only by `node`, only in `incarnation`, only if `seq` is its newest, only if `term`
     is not lower than one it has obeyed."""
 

@@ -21,6 +21,7 @@ __all__ = ["Applied", "SnapshotPublisher", "SnapshotReader"]
 
 Item = TypeVar("Item", bound=msgspec.Struct)
 Frame = TypeVar("Frame", bound=msgspec.Struct)
+CoFrame = TypeVar("CoFrame", bound=msgspec.Struct, covariant=True)
 
 #: Items in a part before sizes are looked at.
 _ITEMS_PER_PART = 2_000
@@ -28,7 +29,7 @@ _ITEMS_PER_PART = 2_000
 _MOST_AHEAD = 64
 
 
-class Part(Protocol[Item, Frame]):
+class Part(Protocol[Item, CoFrame]):
     """What `SharePart` and `UsagePart` have in common."""
 
     @property
@@ -42,7 +43,7 @@ class Part(Protocol[Item, Frame]):
     @property
     def parts(self) -> int: ...
     @property
-    def frame(self) -> Frame: ...
+    def frame(self) -> CoFrame: ...
     @property
     def items(self) -> list[Item]: ...
     @property
@@ -83,12 +84,13 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return self._cut(base, different, gone)
 
     def page(self, request: WholeRequest) -> bytes:
-        """A page of the newest whole, or of the one before if the request names that one."""
-        if self._whole is None or request.version != self._whole[0]:
+        """A page of the whole that was cut last if the request names that one, else the first page of the newest."""
+        if self._whole is not None and request.version == self._whole[0]:
+            pages = self._whole[1]
+            return pages[request.part if request.part < len(pages) else 0]
+        if self._whole is None or self._whole[0] != self.version:
             self._whole = (self.version, self._cut(None, list(self.items.values()), []))
-            return self._whole[1][0]
-        pages = self._whole[1]
-        return pages[request.part if request.part < len(pages) else 0]
+        return self._whole[1][0]
 
     def _cut(self, base: Version | None, items: list[Item], removed: list[str]) -> list[bytes]:
         size = _ITEMS_PER_PART
@@ -117,7 +119,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What a part changed at a reader: names whose items are new, different or gone."""
+    """What a part changed at a reader: names whose items are new, different or gone. No name is in both."""
 
     version: Version
     changed: frozenset[str]
@@ -203,7 +205,8 @@ class SnapshotReader(Generic[Item, Frame]):
         self._ahead = {base: held for base, held in self._ahead.items() if base > self.version}
         self._gathering = {place: held for place, held in self._gathering.items() if place[0] > self.version}
         gone = (removed | before) - self.items.keys()
-        return Applied(version=self.version, changed=frozenset(changed), removed=frozenset(gone), whole=whole)
+        there = changed & self.items.keys()
+        return Applied(version=self.version, changed=frozenset(there), removed=frozenset(gone), whole=whole)
 
     def _forget_oldest(self) -> None:
         while len(self._gathering) > _MOST_AHEAD:

@@ -1,0 +1,267 @@
+"""The allocator's real shell on a real server, with a real admission; nodes are spoken for by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.bus import Bus, BusError
+from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
+from headrace.resources import Resources
+from headrace.wire import subjects
+from headrace.wire.codec import decode, encode
+from headrace.wire.heartbeat import (
+    AllocationReport,
+    AllocationState,
+    Heartbeat,
+    HeartbeatReason,
+    JobEnd,
+    JobResult,
+    Orders,
+)
+from headrace.wire.nodes import Enrol, Enrolled, ListNodes, NodeList, OperationPlaces, WhereRequest
+from headrace.wire.operations import (
+    GetOperation,
+    OperationSpec,
+    OperationState,
+    OperationView,
+    StartAnswer,
+    StartOperation,
+)
+from headrace.wire.refusals import BadRequest
+from headrace.wire.snapshots import UsagePart, WholeRequest
+from headrace_admission.service import serve as serve_admission
+from headrace_admission.settings import AdmissionSettings
+from headrace_allocator.service import AllocatorService
+from headrace_allocator.service import serve as serve_allocator
+from headrace_allocator.settings import AllocatorSettings
+from tests.support.killing import killed
+from tests.support.mutate import mutated
+from tests.support.nats_server import NatsServer, nats_server
+from tests.support.tree_services import a_bus, ask, running
+
+TREE = TreeName("default")
+PATIENCE_S = 20.0
+
+
+class Node:
+    """One node's agent, by hand."""
+
+    def __init__(self, bus: Bus, name: str = "n1", life: str = "life-1") -> None:
+        self._bus = bus
+        self.name = NodeName(name)
+        self._life = Incarnation(life)
+        self._seq = 0
+        self._term = 0
+
+    async def enrol(self) -> None:
+        assert isinstance(await ask(self._bus, subjects.enrol(self.name), Enrol(self.name), Enrolled), Enrolled)
+
+    def heartbeat(self, **changes: Any) -> Heartbeat:
+        self._seq += 1
+        plain = Heartbeat(
+            node=self.name,
+            tree=TREE,
+            incarnation=self._life,
+            seq=self._seq,
+            applied=self._seq - 1,
+            term=self._term,
+            reason=HeartbeatReason.PERIOD,
+            total=Resources(user_slots=10, cpu=200, memory=2**30),
+        )
+        return msgspec.structs.replace(plain, **changes)
+
+    async def beat(self, **changes: Any) -> Orders:
+        answer = await ask(self._bus, subjects.heartbeat(self.name), self.heartbeat(**changes), Orders)
+        assert isinstance(answer, Orders), answer
+        self._term = answer.term
+        return answer
+
+    async def until_started(self) -> Orders:
+        """Heartbeats until something starts."""
+        with anyio.fail_after(PATIENCE_S):
+            while True:
+                orders = await self.beat()
+                if orders.start:
+                    return orders
+                await anyio.sleep(0.01)
+
+
+@asynccontextmanager
+async def a_house(server: NatsServer) -> AsyncIterator[None]:
+    """admission and an allocator."""
+    async with (
+        running(server, AdmissionSettings(), serve_admission, "admission"),
+        running(server, AllocatorSettings(), serve_allocator, "allocator"),
+    ):
+        yield
+
+
+async def start(bus: Bus, name: str = "operation-1", jobs: int = 2) -> None:
+    spec = OperationSpec(PoolName("p"), ["true"], jobs, Resources(user_slots=1, cpu=100))
+    answer = await ask(bus, subjects.user("anna", "op.start"), StartOperation(OperationId(name), spec), StartAnswer)
+    assert isinstance(answer, StartAnswer), answer
+
+
+async def test_an_operation_runs_from_its_start_to_its_end_by_heartbeats_alone() -> None:
+    with nats_server() as server:
+        async with a_bus(server, "user", "anna") as anna, a_bus(server, "node", "n1") as bus, a_house(server):
+            node = Node(bus)
+            await node.enrol()
+            await start(anna)
+            orders = await node.until_started()
+            with anyio.fail_after(PATIENCE_S):
+                while sum(len(one.slots) for one in orders.start) < 2:
+                    orders = await node.until_started()
+            spec = orders.start[0].spec
+            over = [
+                AllocationReport(s.allocation, s.operation, AllocationState.ENDED, s.resources) for s in orders.start
+            ]
+            ends = [
+                JobEnd(s.operation, s.slots[0].index, 1, s.allocation, JobResult.COMPLETED, exit_code=0)
+                for s in orders.start
+            ]
+            answer = await node.beat(allocations=over, ends=ends)
+            with anyio.fail_after(PATIENCE_S):
+                while len(answer.forget.ends) < 2:
+                    answer = await node.beat(ends=ends)
+            view = await ask(
+                anna, subjects.user("anna", "op.get"), GetOperation(OperationId("operation-1")), OperationView
+            )
+
+    assert spec is not None
+    assert spec.argv == ["true"]
+    assert (view.state, view.completed_jobs) == (OperationState.COMPLETED, 2)
+
+
+async def test_a_node_that_nobody_enrolled_is_told_so_and_gets_nothing() -> None:
+    with nats_server() as server:
+        async with a_bus(server, "node", "stranger") as bus, a_house(server):
+            orders = await Node(bus, "stranger").beat()
+
+    assert not orders.enrolled
+    assert orders.start == []
+
+
+async def test_a_heartbeat_in_another_nodes_name_is_refused_and_changes_nothing() -> None:
+    with nats_server() as server:
+        async with a_bus(server, "node", "n1") as bus, a_house(server):
+            node = Node(bus)
+            await node.enrol()
+            await node.beat()
+            forged = node.heartbeat(node=NodeName("n2"))
+            refused = await ask(bus, subjects.heartbeat("n1"), forged, Orders)
+            with pytest.raises(BusError):
+                await bus.request(subjects.heartbeat("n2"), encode(forged), timeout_s=0.3)
+            async with a_bus(server, "user", "anna") as anna:
+                nodes = await ask(anna, subjects.user("anna", "node.list"), ListNodes(), NodeList)
+
+    assert isinstance(refused, BadRequest)
+    assert [(view.node, view.state) for view in nodes.nodes] == [("n1", "online")]
+
+
+async def test_a_restarted_allocator_learns_what_runs_from_the_nodes_and_starts_it_nowhere_else() -> None:
+    with nats_server() as server:
+        async with (
+            a_bus(server, "user", "anna") as anna,
+            a_bus(server, "node", "n1") as bus,
+            running(server, AdmissionSettings(), serve_admission, "admission"),
+        ):
+            node = Node(bus)
+            async with killed(server, AllocatorSettings(), serve_allocator, "allocator"):
+                await node.enrol()
+                await start(anna, jobs=1)
+                orders = await node.until_started()
+            (first,) = orders.start
+            held = AllocationReport(
+                first.allocation, first.operation, AllocationState.WAITING, first.resources, None, list(first.slots)
+            )
+            async with running(server, AllocatorSettings(), serve_allocator, "allocator"):
+                answers = [await node.beat(allocations=[held]) for _ in range(3)]
+                where = await ask(anna, subjects.user("anna", "op.where"), WhereRequest("operation-1"), OperationPlaces)
+
+    assert [answer.start for answer in answers] == [[], [], []]
+    assert answers[-1].term > orders.term
+    assert (where.pending_jobs, where.in_doubt_jobs) == (0, 0)
+
+
+async def test_a_late_reader_of_usage_gets_the_whole_and_every_part_builds_on_the_one_before() -> None:
+    with nats_server() as server:
+        async with (
+            a_bus(server, "user", "anna") as anna,
+            a_bus(server, "node", "n1") as bus,
+            a_bus(server, "service", "reader") as reader,
+            a_house(server),
+        ):
+            node = Node(bus)
+            await node.enrol()
+            await node.beat()
+            await start(anna)
+            inbox = await reader.subscribe(subjects.usage(TREE))
+            parts = []
+            with anyio.fail_after(PATIENCE_S):
+                async for message in inbox:
+                    parts.append(decode(message.data, UsagePart))
+                    if len(parts) == 5:
+                        break
+            data = await reader.request(subjects.usage_whole(TREE), encode(WholeRequest()), timeout_s=5)
+            whole = decode(data, UsagePart)
+
+    assert [part.base for part in parts[1:]] == [part.version for part in parts[:-1]]
+    assert whole.base is None
+    assert whole.version >= parts[-1].version
+    assert [item.operation for item in whole.items] == ["operation-1"]
+
+
+HANDLERS: list[tuple[str, str, Any]] = [
+    (subjects.heartbeat("n1"), "node", Heartbeat),
+    (subjects.usage_whole(TREE), "service", WholeRequest),
+    (subjects.user("anna", "node.list"), "user", ListNodes),
+    (subjects.user("anna", "op.where"), "user", WhereRequest),
+]
+
+
+@settings(max_examples=15)
+@given(
+    messages=st.lists(
+        st.sampled_from(HANDLERS).flatmap(lambda h: st.tuples(st.just(h), mutated(h[2]))), min_size=5, max_size=40
+    )
+)
+async def test_no_damaged_message_stops_the_allocator_or_breaks_its_books(
+    messages: list[tuple[tuple[str, str, Any], bytes]],
+) -> None:
+    """Whatever is sent to whichever handler: the books hold, and a good heartbeat is answered afterwards."""
+    services: list[AllocatorService] = []
+
+    async def watched(runtime: Any) -> None:
+        service = AllocatorService(runtime, TREE, 1)
+        services.append(service)
+        await service.start()
+        await anyio.sleep_forever()
+
+    names = {"user": "anna", "node": "n1", "service": "somebody"}
+    with nats_server() as server:
+        async with (
+            killed(server, AdmissionSettings(), serve_admission, "admission"),
+            killed(server, AllocatorSettings(), watched, "allocator"),
+            a_bus(server, "node", "n1") as bus,
+        ):
+            node = Node(bus)
+            await node.enrol()
+            await node.beat()
+            for (subject, kind, _), data in messages:
+                async with a_bus(server, kind, names[kind]) as sender:
+                    # A heartbeat that is void gets no answer, so the message is only sent.
+                    await sender.publish(subject, data)
+                    await sender.barrier()
+            orders = await Node(bus, life="life-2").beat()
+
+    assert orders.enrolled
+    assert services[0].engine.books.check() == []

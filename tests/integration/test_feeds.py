@@ -1,0 +1,136 @@
+"""Keeping up with admission: what was published and lost is read from the log, in order, each once or harmlessly again."""
+
+from __future__ import annotations
+
+import anyio
+import msgspec
+
+from headrace.bus import Bus, Log
+from headrace.ids import OperationId, TreeName
+from headrace.runtime.clock import SystemClock
+from headrace.runtime.feeds import OperationsFeed
+from headrace.runtime.handlers import Border
+from headrace.wire import subjects
+from headrace.wire.codec import encode
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.log import Event, LogBatch, OperationSuspended, Published
+from tests.support.nats_server import NatsServer, nats_server
+from tests.support.tree_services import SmallAdmission, a_bus, live
+
+TREE = TreeName("default")
+PATIENCE_S = 20.0
+
+
+class Hearing:
+    """A reader that only notes."""
+
+    def __init__(self) -> None:
+        self.wholes: list[list[str]] = []
+        self.events: list[int] = []
+        self.moved = anyio.Event()
+
+    async def on_operations(self, operations: list[LiveOperation], sequence: int) -> None:
+        self.wholes.append([operation.operation for operation in operations])
+        self._move()
+
+    async def on_events(self, events: list[Event], sequence: int) -> None:
+        self.events += [event.at_ms for event in events if isinstance(event, OperationSuspended)]
+        self._move()
+
+    async def until(self, count: int) -> None:
+        with anyio.fail_after(PATIENCE_S):
+            while len(self.events) < count:
+                await self.moved.wait()
+
+    def _move(self) -> None:
+        moved, self.moved = self.moved, anyio.Event()
+        moved.set()
+
+
+def an_event(number: int) -> OperationSuspended:
+    return OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=number)
+
+
+async def record(log: Log, number: int) -> None:
+    await log.append(encode(LogBatch(1, [an_event(number)])), expected_last=number - 1, timeout_s=5)
+
+
+async def tell(bus: Bus, number: int, *, events: bool = True) -> None:
+    published = Published(TREE, 1, number, number - 1, [an_event(number)] if events else [])
+    await bus.publish(subjects.EVENTS, encode(published))
+
+
+async def hear(server: NatsServer, what: list[str], expected: int) -> Hearing:
+    """Records four events, publishes what is named, and returns who heard."""
+    hearing = Hearing()
+    async with a_bus(server, "service", "admission") as bus, a_bus(server, "service", "reader") as reading:
+        log = await bus.log(subjects.STREAM, subjects.LOG)
+        admission = SmallAdmission(bus)
+        admission.operations = [live("operation-1", "p")]
+        await admission.serve()
+        feed = OperationsFeed(reading, Border(reading, SystemClock()), TREE, hearing)
+        async with anyio.create_task_group() as tasks:
+            ready = anyio.Event()
+            tasks.start_soon(feed.run, ready)
+            await ready.wait()
+            for number in range(1, 5):
+                await record(log, number)
+            for word in what:
+                await tell(bus, int(word.rstrip("-")), events=not word.endswith("-"))
+            await hearing.until(expected)
+            tasks.cancel_scope.cancel()
+    return hearing
+
+
+async def test_events_that_were_published_and_lost_are_read_from_the_log() -> None:
+    with nats_server() as server:
+        hearing = await hear(server, ["1", "4"], expected=4)
+
+    assert hearing.events == [1, 2, 3, 4]
+    assert hearing.wholes == [["operation-1"]]
+
+
+async def test_a_lost_last_event_is_noticed_by_the_position_that_is_told_at_a_period() -> None:
+    with nats_server() as server:
+        hearing = await hear(server, ["1", "4-"], expected=4)
+
+    assert hearing.events == [1, 2, 3, 4]
+
+
+async def test_an_event_that_comes_twice_or_late_is_passed_over() -> None:
+    with nats_server() as server:
+        hearing = await hear(server, ["1", "1", "2", "1", "3", "4"], expected=4)
+
+    assert hearing.events == [1, 2, 3, 4]
+
+
+async def test_when_the_log_has_forgotten_what_was_missed_the_whole_is_asked_for_again() -> None:
+    hearing = Hearing()
+    with nats_server() as server:
+        async with a_bus(server, "service", "admission") as bus, a_bus(server, "service", "reader") as reading:
+            log = await bus.log(subjects.STREAM, subjects.LOG)
+            admission = SmallAdmission(bus)
+            await admission.serve()
+            feed = OperationsFeed(reading, Border(reading, SystemClock()), TREE, hearing)
+            async with anyio.create_task_group() as tasks:
+                ready = anyio.Event()
+                tasks.start_soon(feed.run, ready)
+                await ready.wait()
+                for number in range(1, 5):
+                    await record(log, number)
+                await log.forget(3)
+                admission.operations = [live("operation-2", "p")]
+                admission.sequence = 4
+                await tell(bus, 4)
+                with anyio.fail_after(PATIENCE_S):
+                    while len(hearing.wholes) < 2:
+                        await hearing.moved.wait()
+                tasks.cancel_scope.cancel()
+
+    assert hearing.wholes == [[], ["operation-2"]]
+
+
+def test_a_published_entry_reads_the_same_as_what_the_log_holds() -> None:
+    event = an_event(1)
+
+    assert msgspec.msgpack.decode(encode(LogBatch(1, [event])), type=LogBatch).events == [event]

@@ -1,0 +1,107 @@
+"""Builders for tests of the allocator: nodes, operations, heartbeats, in a line each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
+from headrace.resources import Resources, Share
+from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, Orders
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.nodes import NodeRecord
+from headrace.wire.operations import OperationSpec, OperationState
+from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
+from headrace_allocator.effects import Answer, Effect
+from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.orders import Timing
+
+__all__ = ["TREE", "Desk", "a_share", "an_operation", "cores"]
+
+TREE = TreeName("default")
+TERM = 5
+
+
+def cores(count: float, slots: int = 1) -> Resources:
+    return Resources(user_slots=slots, cpu=int(count * 100))
+
+
+def an_operation(
+    name: str, jobs: int = 10, size: Resources | None = None, term: int = TERM, **changes: Any
+) -> LiveOperation:
+    """A running operation whose first jobs may go out at once."""
+    block = min(jobs, 256)
+    spec = OperationSpec(PoolName("p"), ["work"], jobs, size or cores(1))
+    live = LiveOperation(
+        operation=OperationId(name),
+        user="anna",
+        spec=spec,
+        state=OperationState.RUNNING,
+        suspended=False,
+        ephemeral_pool=False,
+        started_at_ms=1,
+        block=block,
+        block_term=term,
+        done=bytes((block + 7) // 8),
+    )
+    return msgspec.structs.replace(live, **changes)
+
+
+def a_share(name: str, cpu: float, demand: float = 1.0) -> ShareItem:
+    """An operation that is owed this share of the cpu, and as many slots as it likes."""
+    fair: Share = (1.0, cpu, 0.0, 0.0, 0.0)
+    return ShareItem(
+        ElementKind.OPERATION,
+        name,
+        PoolName("p"),
+        fair_share=DetailedShare(weight_proportional=fair, total=fair),
+        demand_share=(1.0, demand, 0.0, 0.0, 0.0),
+    )
+
+
+class Desk:
+    """An engine, and nodes that are spoken for by hand."""
+
+    def __init__(self, nodes: dict[str, Resources], **timing: Any) -> None:
+        self.engine = AllocatorEngine(TREE, TERM, Timing(**timing))
+        self.nodes = nodes
+        self.seq = dict.fromkeys(nodes, 0)
+        self.applied = dict.fromkeys(nodes, 0)
+        self.now_s = 100.0
+        records = {NodeName(name): NodeRecord(NodeName(name)) for name in nodes}
+        self.engine.on_operations([])
+        self.engine.on_nodes({}, self.now_s)
+        self.engine.on_nodes(records, self.now_s)
+
+    def start(self, *operations: LiveOperation) -> list[Effect]:
+        effects = self.engine.on_operations(operations)
+        self.engine.refresh(1000)
+        return effects
+
+    def share(self, **shares: float) -> list[Effect]:
+        """Shares of operations, by name with `_` for `-`."""
+        items = {name.replace("_", "-"): a_share(name.replace("_", "-"), cpu) for name, cpu in shares.items()}
+        effects = self.engine.on_shares(items, items.keys())
+        self.engine.refresh(1000)
+        return effects
+
+    def beat(self, node: str, *, obeyed: bool = True, **changes: Any) -> tuple[Orders, list[Effect]]:
+        """A heartbeat of the node and the answer; the last answer was obeyed or not."""
+        if obeyed:
+            self.applied[node] = self.seq[node]
+        self.seq[node] += 1
+        heartbeat = Heartbeat(
+            node=NodeName(node),
+            tree=TREE,
+            incarnation=Incarnation("life-1"),
+            seq=self.seq[node],
+            applied=self.applied[node],
+            term=TERM if self.applied[node] else 0,
+            reason=HeartbeatReason.PERIOD,
+            total=self.nodes[node],
+        )
+        effects = self.engine.on_heartbeat(msgspec.structs.replace(heartbeat, **changes), self.now_s, 1)
+        assert self.engine.books.check() == []
+        answers = [effect.orders for effect in effects if isinstance(effect, Answer)]
+        return answers[0], effects

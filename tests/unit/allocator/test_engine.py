@@ -1,0 +1,394 @@
+"""Decisions of the allocator on one heartbeat after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.ids import AllocationId, Incarnation, NodeName, OperationId
+from headrace.wire.heartbeat import (
+    AllocationReport,
+    AllocationState,
+    Heartbeat,
+    HeartbeatReason,
+    JobEnd,
+    JobResult,
+    JobSlot,
+    NodeState,
+    Orders,
+    RunningJob,
+    Start,
+    TakeBackReason,
+)
+from headrace.wire.log import OperationStateChanged, OperationSuspended, StateCause
+from headrace.wire.nodes import NodeRecord
+from headrace.wire.operations import OperationState
+from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown
+from headrace_allocator.explain import waiting_reasons
+from tests.support.allocating import TERM, TREE, Desk, an_operation, cores
+
+
+def running(start: Start, *, ended: int = 0, state: AllocationState = AllocationState.RUNNING) -> AllocationReport:
+    """The allocation as its node shows it: its first slot runs, unless it is over."""
+    slots = start.slots[ended:]
+    job = RunningJob(slots[0].index, slots[0].attempt, 1, 10) if slots and state is not AllocationState.ENDED else None
+    unstarted = slots[1:] if job else slots
+    return AllocationReport(start.allocation, start.operation, state, start.resources, job, unstarted)
+
+
+def an_end(start: Start, at: int = 0, result: JobResult = JobResult.COMPLETED, ran_ms: int = 100) -> JobEnd:
+    slot = start.slots[at]
+    return JobEnd(
+        start.operation,
+        slot.index,
+        slot.attempt,
+        start.allocation,
+        result,
+        started_at_ms=1000,
+        ended_at_ms=1000 + ran_ms,
+    )
+
+
+def names(orders: Orders) -> list[str]:
+    return [start.operation for start in orders.start]
+
+
+def test_the_room_of_a_node_goes_to_the_least_satisfied_again_and_again() -> None:
+    """Owed three to one, four places: three to one."""
+    desk = Desk({"n1": cores(4, slots=9), "n2": cores(4, slots=9)})
+    desk.start(an_operation("op-large-share"), an_operation("op-small-share"))
+    desk.share(op_large_share=0.75, op_small_share=0.25)
+    desk.beat("n2", obeyed=False, trouble="no log folder")
+
+    orders, _ = desk.beat("n1")
+
+    assert sorted(names(orders)) == ["op-large-share"] * 3 + ["op-small-share"]
+
+
+def test_a_job_that_does_not_fit_holds_up_nobody_else() -> None:
+    desk = Desk({"n1": cores(2, slots=9)})
+    desk.start(an_operation("op-with-giants", size=cores(4)), an_operation("op-ordinary"))
+    desk.share(op_with_giants=0.9, op_ordinary=0.1)
+
+    orders, _ = desk.beat("n1")
+
+    assert names(orders) == ["op-ordinary", "op-ordinary"]
+
+
+def test_an_operation_without_a_known_share_comes_last_but_comes() -> None:
+    desk = Desk({"n1": cores(3, slots=9)})
+    desk.start(an_operation("op-unknown", jobs=9), an_operation("op-known", jobs=2))
+    desk.share(op_known=0.5)
+
+    orders, _ = desk.beat("n1")
+
+    assert names(orders) == ["op-known", "op-known", "op-unknown"]
+
+
+def test_the_command_travels_only_to_a_node_that_shows_no_allocation_of_the_operation() -> None:
+    desk = Desk({"n1": cores(2, slots=9)})
+    desk.start(an_operation("operation-1"))
+    first, _ = desk.beat("n1")
+    assert [start.spec is not None for start in first.start] == [True, False]
+
+    second, _ = desk.beat("n1", allocations=[running(first.start[0])], ends=[an_end(first.start[1])])
+
+    assert [start.spec for start in second.start] == [None]
+
+
+def test_orders_that_were_not_obeyed_never_happened() -> None:
+    desk = Desk({"n1": cores(2, slots=9)})
+    desk.start(an_operation("operation-1", jobs=2))
+    lost, _ = desk.beat("n1")
+
+    again, _ = desk.beat("n1", obeyed=False)
+
+    assert [start.slots for start in again.start] == [start.slots for start in lost.start]
+    assert {start.allocation for start in again.start}.isdisjoint(start.allocation for start in lost.start)
+
+
+def test_an_order_whose_answer_was_lost_on_the_way_back_is_seen_by_its_allocation() -> None:
+    """The agent obeyed, died before it could say so, and its next life shows what the runner runs."""
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=2))
+    orders, _ = desk.beat("n1")
+    (start,) = orders.start
+
+    after, effects = desk.beat("n1", incarnation=Incarnation("life-2"), seq=1, applied=0, allocations=[running(start)])
+
+    assert after.start == []
+    assert not [effect for effect in effects if isinstance(effect, Report)]
+
+
+@pytest.mark.parametrize("void", [{"seq": 1}, {"seq": 2}])
+def test_a_repeated_or_overtaken_heartbeat_gets_no_answer_and_changes_nothing(void: dict[str, int]) -> None:
+    desk = Desk({"n1": cores(2, slots=9)})
+    desk.start(an_operation("operation-1"))
+    desk.beat("n1")
+    desk.beat("n1")
+    before = dict(desk.engine.books.nodes[NodeName("n1")].allocations)
+
+    heartbeat = Heartbeat(
+        NodeName("n1"), TREE, Incarnation("life-1"), void["seq"], 0, 0, HeartbeatReason.PERIOD, cores(2, slots=9)
+    )
+
+    assert desk.engine.on_heartbeat(heartbeat, 100.0, 1) == []
+    assert desk.engine.books.nodes[NodeName("n1")].allocations == before
+    assert desk.engine.void_heartbeats == 1
+
+
+def test_a_former_life_of_an_agent_is_not_listened_to() -> None:
+    desk = Desk({"n1": cores(2, slots=9)})
+    desk.beat("n1")
+    desk.beat("n1", incarnation=Incarnation("life-2"), seq=1, applied=0)
+    late = Heartbeat(NodeName("n1"), TREE, Incarnation("life-1"), 99, 0, 0, HeartbeatReason.PERIOD, cores(2, slots=9))
+
+    assert desk.engine.on_heartbeat(late, 100.0, 1) == []
+
+
+def test_a_node_that_obeys_a_higher_term_makes_this_allocator_step_down() -> None:
+    desk = Desk({"n1": cores(2)})
+    heartbeat = Heartbeat(NodeName("n1"), TREE, Incarnation("x"), 1, 0, TERM + 1, HeartbeatReason.PERIOD, cores(2))
+
+    assert desk.engine.on_heartbeat(heartbeat, 100.0, 1) == [StepDown(TERM + 1)]
+
+
+def test_an_end_is_told_to_the_ledger_once_and_forgotten_when_the_ledger_has_it() -> None:
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=1))
+    orders, _ = desk.beat("n1")
+    (start,) = orders.start
+    over = running(start, ended=1, state=AllocationState.ENDED)
+
+    first, effects = desk.beat("n1", allocations=[over], ends=[an_end(start)])
+    (report,) = [effect for effect in effects if isinstance(effect, Report)]
+    assert (first.forget.ends, first.forget.allocations) == ([], [start.allocation])
+    second, effects = desk.beat("n1", ends=[an_end(start)])
+    assert not [effect for effect in effects if isinstance(effect, Report)]
+    assert second.forget.ends == []
+    desk.engine.on_recorded(report.ends)
+    third, _ = desk.beat("n1", ends=[an_end(start)])
+
+    assert third.forget.ends == [an_end(start).key]
+
+
+def test_an_allocation_that_its_node_does_not_know_any_more_is_lost_and_told_so() -> None:
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=1))
+    orders, _ = desk.beat("n1")
+    desk.beat("n1", allocations=[running(orders.start[0])])
+
+    _, effects = desk.beat("n1")
+
+    (report,) = [effect for effect in effects if isinstance(effect, Report)]
+    assert [(one.end.index, one.end.result) for one in report.ends] == [(0, JobResult.LOST)]
+
+
+def test_slots_that_a_closing_allocation_gives_back_are_given_out_again_once() -> None:
+    desk = Desk({"n1": cores(1, slots=9), "n2": cores(2, slots=9)})
+    desk.start(an_operation("operation-1", jobs=3))
+    orders, _ = desk.beat("n1")
+    (start,) = orders.start
+    given_back = AllocationReport(
+        start.allocation, start.operation, AllocationState.ENDED, start.resources, None, list(start.slots)
+    )
+
+    again, _ = desk.beat("n1", allocations=[given_back])
+    other, _ = desk.beat("n2")
+
+    assert again.forget.allocations == [start.allocation]
+    assert [start.slots for start in (*again.start, *other.start)] == [[JobSlot(0)], [JobSlot(1)], [JobSlot(2)]]
+
+
+def test_nothing_starts_on_a_node_that_still_waits_for_room_drains_or_is_in_trouble() -> None:
+    waiting = AllocationReport(AllocationId("1-1"), OperationId("unknown-1"), AllocationState.WAITING, cores(1))
+    for changes in ({"allocations": [waiting]}, {"state": NodeState.DRAINING}, {"trouble": "disk full"}):
+        desk = Desk({"n1": cores(4, slots=9)})
+        desk.start(an_operation("operation-1"))
+        orders, _ = desk.beat("n1", **changes)
+
+        assert orders.start == []
+
+
+def test_what_no_operation_owns_is_taken_back() -> None:
+    desk = Desk({"n1": cores(4, slots=9)})
+    job = RunningJob(0, 1, 1, 1)
+    foreign = AllocationReport(AllocationId("1-1"), OperationId("unknown-1"), AllocationState.RUNNING, cores(1), job)
+
+    orders, _ = desk.beat("n1", allocations=[foreign])
+
+    assert [(t.allocation, t.reason) for t in orders.take_back] == [("1-1", TakeBackReason.OPERATION_ENDED)]
+
+
+def test_an_aborting_operation_is_released_when_no_node_holds_anything_of_it() -> None:
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=5))
+    orders, _ = desk.beat("n1")
+    (start,) = orders.start
+    desk.beat("n1", allocations=[running(start)])
+    aborting = OperationStateChanged(
+        OperationId("operation-1"), OperationState.ABORTING, StateCause.ABORTED_BY_USER, "", 1
+    )
+
+    assert NudgeNode(NodeName("n1")) in desk.engine.on_events([aborting])
+    closing, _ = desk.beat("n1", allocations=[running(start)])
+    assert [t.reason for t in closing.take_back] == [TakeBackReason.OPERATION_ENDED]
+    assert not [e for e in desk.engine.on_tick(101.0, 1) if isinstance(e, Release)]
+    over = running(start, ended=1, state=AllocationState.ENDED)
+    desk.beat("n1", allocations=[over], ends=[an_end(start, result=JobResult.ABORTED)])
+
+    assert Release([OperationId("operation-1")]) in desk.engine.on_tick(102.0, 1)
+    assert not [e for e in desk.engine.on_tick(103.0, 1) if isinstance(e, Release)]
+
+
+def test_short_jobs_are_given_out_by_the_handful_but_never_while_nodes_stand_idle() -> None:
+    """Once the length of its jobs is known, an allocation gets as many as end in two round trips, 64 at most."""
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=200))
+    orders, _ = desk.beat("n1")
+    (start,) = orders.start
+    assert len(start.slots) == 1
+
+    over = running(start, ended=1, state=AllocationState.ENDED)
+    orders, _ = desk.beat("n1", allocations=[over], ends=[an_end(start, ran_ms=100)])
+    assert [len(start.slots) for start in orders.start] == [20]
+
+    desk = Desk({"n1": cores(1, slots=9), "n2": cores(500, slots=999)})
+    desk.start(an_operation("operation-1", jobs=200))
+    desk.beat("n2", state=NodeState.OPEN, trouble="", total=cores(0, slots=0))
+    desk.beat("n2", total=cores(500, slots=999), state=NodeState.DRAINING)
+    orders, _ = desk.beat("n1")
+    over = running(orders.start[0], ended=1, state=AllocationState.ENDED)
+    orders, _ = desk.beat("n1", allocations=[over], ends=[an_end(orders.start[0], ran_ms=100)])
+    assert [len(start.slots) for start in orders.start] == [1]
+
+
+def test_a_living_allocation_is_extended_as_its_jobs_end() -> None:
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=300))
+    orders, _ = desk.beat("n1")
+    over = running(orders.start[0], ended=1, state=AllocationState.ENDED)
+    orders, _ = desk.beat("n1", allocations=[over], ends=[an_end(orders.start[0], ran_ms=200)])
+    (start,) = orders.start
+    assert len(start.slots) == 10
+
+    orders, _ = desk.beat("n1", allocations=[running(start, ended=6)], ends=[an_end(start, at=i) for i in range(6)])
+
+    (extend,) = orders.extend
+    assert extend.allocation == start.allocation
+    assert [slot.index for slot in extend.slots] == list(range(11, 11 + len(extend.slots)))
+
+
+def test_a_place_is_given_back_at_the_end_of_its_job_when_another_is_owed_it() -> None:
+    """No preemption: the running job ends by itself, only the jobs behind it go back."""
+    desk = Desk({"n1": cores(2, slots=9)})
+    desk.start(an_operation("op-greedy", jobs=500))
+    desk.share(op_greedy=1.0)
+    orders, _ = desk.beat("n1")
+    overs = [running(start, ended=1, state=AllocationState.ENDED) for start in orders.start]
+    orders, _ = desk.beat("n1", allocations=overs, ends=[an_end(start) for start in orders.start])
+    starts = orders.start
+    desk.start(an_operation("op-greedy", jobs=500), an_operation("op-waiting"))
+    desk.share(op_greedy=0.5, op_waiting=0.5)
+
+    orders, _ = desk.beat("n1", allocations=[running(start) for start in starts])
+
+    reasons = {t.allocation: (t.reason, t.timeout_ms) for t in orders.take_back}
+    assert orders.extend == []
+    assert set(reasons.values()) == {(TakeBackReason.GIVEN_BACK, None)}
+
+
+def test_more_indexes_are_drawn_before_they_run_out_and_only_once_at_a_time() -> None:
+    desk = Desk({"n1": cores(500, slots=999)})
+    desk.start(an_operation("operation-1", jobs=5000))
+
+    _, effects = desk.beat("n1")
+    (draw,) = [effect for effect in effects if isinstance(effect, Draw)]
+    assert draw == Draw(OperationId("operation-1"), 512)
+    assert not [e for e in desk.engine.on_tick(101.0, 1) if isinstance(e, Draw)]
+    desk.engine.on_drawn(draw.operation, None)
+
+    assert [e for e in desk.engine.on_tick(102.0, 1) if isinstance(e, Draw)] == [draw]
+
+
+def test_a_silent_node_leaves_the_total_and_its_jobs_run_elsewhere_only_after_the_lease() -> None:
+    desk = Desk({"n1": cores(1, slots=9), "n2": cores(2, slots=9)}, node_heartbeat_timeout_s=60, node_lease_s=600)
+    desk.start(an_operation("operation-1", jobs=1))
+    orders, _ = desk.beat("n1")
+    desk.beat("n1", allocations=[running(orders.start[0])])
+    desk.beat("n2")
+
+    assert desk.engine.on_tick(161.0, 1) == []
+    assert desk.engine.books.total.cpu == 0
+    effects = desk.engine.on_tick(701.0, 1)
+
+    (report,) = [effect for effect in effects if isinstance(effect, Report)]
+    assert [(one.node, one.end.result) for one in report.ends] == [("n1", JobResult.LOST)]
+    assert desk.engine.on_tick(702.0, 1) == []
+
+
+def test_news_of_an_operation_nudge_as_many_nodes_as_it_can_use_and_no_more() -> None:
+    desk = Desk({f"n{number}": cores(2, slots=9) for number in range(5)})
+    for name in desk.nodes:
+        desk.beat(name)
+    desk.start(an_operation("operation-1", jobs=5))
+
+    effects = desk.share(operation_1=0.5)
+
+    assert len([effect for effect in effects if isinstance(effect, NudgeNode)]) == 3
+
+
+def test_while_recovering_a_doubtful_job_waits_until_every_node_has_spoken_in_this_term() -> None:
+    """A word from before this term does not count: it may be late."""
+    desk = Desk({})
+    desk.engine = type(desk.engine)(TREE, TERM, desk.engine.timing)
+    desk.nodes = {"n1": cores(1, slots=9)}
+    desk.seq, desk.applied = {"n1": 0}, {"n1": 0}
+    desk.engine.on_operations([an_operation("operation-1", jobs=1, term=TERM - 1)])
+    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"))}, 100.0)
+    book = desk.engine.books.operations[OperationId("operation-1")]
+    assert "recovering: 0 of 1" in waiting_reasons(desk.engine, book)[0]
+
+    first, _ = desk.beat("n1", term=TERM - 1)
+    second, _ = desk.beat("n1", term=TERM)
+
+    assert first.start == []
+    assert first.next_heartbeat_ms < 1000
+    assert [start.slots for start in second.start] == [[JobSlot(0)]]
+
+
+def test_every_reason_for_waiting_is_told_with_its_figures() -> None:
+    desk = Desk({"n1": cores(4, slots=9)})
+    desk.start(an_operation("operation-1", size=cores(64)), an_operation("operation-2", size=cores(4), jobs=2))
+    desk.beat("n1")
+    books = desk.engine.books.operations
+
+    (too_large, unknown_share) = waiting_reasons(desk.engine, books[OperationId("operation-1")])
+    (no_room, _) = waiting_reasons(desk.engine, books[OperationId("operation-2")])
+
+    assert "cpu 64 (the most any node has is 4)" in too_large
+    assert "n1" in too_large
+    assert "fair share" in unknown_share
+    assert "1 nodes take jobs" in no_room
+
+
+def test_jobs_larger_than_every_node_ask_for_nothing_in_the_published_demand() -> None:
+    desk = Desk({"n1": cores(4, slots=9)})
+    desk.beat("n1")
+    desk.start(an_operation("operation-1", size=cores(64)))
+
+    _, items, _ = desk.engine.cut_usage(1)
+
+    (item,) = items
+    assert (item.pending_jobs, item.pending, item.unschedulable_reason != "") == (10, cores(0, slots=0), True)
+
+
+def test_only_what_changed_is_published() -> None:
+    desk = Desk({"n1": cores(4, slots=9)})
+    desk.start(an_operation("operation-1"), an_operation("operation-2"))
+    desk.engine.cut_usage(1)
+
+    desk.engine.on_events([OperationSuspended(OperationId("operation-2"), suspended=True, at_ms=1)])
+    _, items, gone = desk.engine.cut_usage(1)
+
+    assert [item.operation for item in items] == ["operation-2"]
+    assert gone == []
