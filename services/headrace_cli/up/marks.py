@@ -1,9 +1,9 @@
-"""Which processes are ours: told by their own environment, so that no list of pids can be stale.
+"""Which processes are ours: told by what they carry themselves, so that no list of pids can be stale.
 
-`up` puts `HEADRACE_UP=<state folder>` into the environment of everything it starts; a runner inherits it from its agent. A job has
-a scrubbed environment with `HEADRACE_JOB=<operation>.<index>.<attempt>`: it is ours when its operation has a folder of logs, or a
-file of a kept job, in our state folder. A process is signalled by a descriptor that was opened before it was looked at, so that
-a pid that went to somebody else in between is never hit.
+`up` puts `HEADRACE_UP=<state folder>` into the environment of everything it starts. A runner, which its agent starts with an
+environment of its own, is known by the folder in its command line. A job has `HEADRACE_JOB=<operation>.<index>.<attempt>` in its
+environment: it is ours when its operation has a folder of logs, or a file of a kept job, in our state folder. A process is signalled
+by a descriptor that was opened before it was looked at, so that a pid that went to somebody else in between is never hit.
 """
 
 from __future__ import annotations
@@ -135,18 +135,22 @@ def _role(pid: int, state: str, jobs: _Jobs) -> str:
         name, _, value = variable.partition(b"=")
         if name == JOB_MARK.encode():
             return "job" if jobs.owns(value.decode(errors="replace")) else ""
-    if f"{UP_MARK}={state}".encode() not in variables:
-        return ""
-    return _role_of(arguments)
+    if _is_runner(arguments, state):
+        return "runner"
+    return _role_of(arguments) if f"{UP_MARK}={state}".encode() in variables else ""
+
+
+def _is_runner(arguments: list[bytes], state: str) -> bool:
+    """`python -m headrace_agent.runner --state <folder of an agent in the state folder> …`"""
+    if arguments[1:3] != [b"-m", b"headrace_agent.runner"] or b"--state" not in arguments[:-1]:
+        return False
+    folder = arguments[arguments.index(b"--state") + 1].decode(errors="replace")
+    return folder.startswith(f"{state}/agents/")
 
 
 def _role_of(arguments: list[bytes]) -> str:
     if arguments and os.path.basename(arguments[0]) == b"nats-server":
         return "nats-server"
-    if b"-m" in arguments[:-1]:
-        module = arguments[arguments.index(b"-m") + 1].decode(errors="replace")
-        if module.startswith("headrace_agent.runner"):
-            return "runner"
-        if module.startswith("headrace_"):
-            return module.partition(".")[0].removeprefix("headrace_")
+    if arguments[1:2] == [b"-m"] and arguments[2].startswith(b"headrace_"):
+        return arguments[2].decode(errors="replace").removeprefix("headrace_")
     return "other"
