@@ -1,0 +1,267 @@
+"""The command line against a running Headrace: what it prints, where, and its exit statuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.client import Refused
+from headrace.wire.operations import OperationState
+from tests.support.headrace_up import HEADRACE, Up
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    with Up(nodes=("alpha:cpu=2,memory=2G", "beta:cpu=1,memory=1G")) as running:
+        yield running
+
+
+def answer(up: Up, *words: str) -> Any:
+    return json.loads(up.run(*words, "--json").stdout)
+
+
+def test_fifty_jobs_run_in_the_folder_where_they_were_started(up: Up, tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(
+        "import os; print('index', os.environ['HEADRACE_JOB_INDEX'], os.environ['COLOUR'])\n"
+    )
+
+    done = up.run(
+        *("run", "--pool", "research", "--jobs", "50", "--cpu", "0.5", "--memory", "64M", "--env", "COLOUR=red"),
+        *("--wait", "--json", "--", "python", "work.py"),
+        cwd=tmp_path,
+    )
+
+    view = json.loads(done.stdout)
+    assert (view["state"], view["completed_jobs"], view["failed_jobs"]) == ("completed", 50, 0)
+    jobs = answer(up, "op", "get", view["operation"], "--jobs")["jobs"]
+    assert {(job["result"], job["exit_code"]) for job in jobs} == {("completed", 0)}
+    lines = up.run("op", "logs", view["operation"]).stdout.splitlines()
+    assert lines == [f"{index}: index {index} red" for index in range(50)]
+    assert "50 of 50 jobs completed" in done.stderr
+
+
+def test_without_wait_only_the_id_goes_to_stdout(up: Up) -> None:
+    done = up.run("run", "--pool", "adhoc", "--", "true")
+
+    assert done.stdout.strip() in up.run("op", "list").stdout
+    assert len(done.stdout.split()) == 1
+    assert "nobody made a pool 'adhoc'" in done.stderr
+
+
+def test_a_failed_operation_says_job_node_exit_code_and_stderr(up: Up) -> None:
+    done = up.run(
+        "run", "--max-failed-job-count", "1", "--wait", "--", "sh", "-c", "echo no such thing >&2; exit 7", expect=1
+    )
+
+    assert "job 0 failed on node " in done.stderr
+    assert "exit code 7" in done.stderr
+    assert "  no such thing" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_failed_job_is_tried_again(up: Up) -> None:
+    done = up.run("run", "--wait", "--json", "--", "sh", "-c", "[ $HEADRACE_ATTEMPT = 3 ]")
+
+    view = json.loads(done.stdout)
+    assert (view["state"], view["failed_jobs"]) == ("completed", 2)
+
+
+def test_a_job_larger_than_every_node_is_accepted_and_explained(up: Up) -> None:
+    operation = up.start_operation("--cpu", "64", "--", "true")
+    try:
+        assert "larger than every node" in up.run("op", "get", operation).stdout
+        assert any(
+            "larger than every node" in reason for reason in answer(up, "op", "get", operation)["places"]["reasons"]
+        )
+    finally:
+        up.run("op", "abort", operation, "--reason", "enough")
+    assert up.run("op", "wait", operation, expect=1).stderr.startswith(f"{operation} aborted")
+
+
+def test_the_same_id_starts_nothing_new(up: Up) -> None:
+    words = ("run", "--id", "mine-12345678", "--wait", "--", "true")
+    up.run(*words)
+
+    assert "nothing new was started" in up.run(*words).stderr
+    assert sum(view["operation"] == "mine-12345678" for view in answer(up, "op", "list")) == 1
+
+
+def test_logs_are_followed_to_the_end(up: Up) -> None:
+    operation = up.start_operation(
+        "--", "sh", "-c", "echo one; until [ -e two ]; do sleep 0.05; done; echo two; echo bad >&2"
+    )
+    with up.begin("op", "logs", operation, "--follow") as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "one\n"
+        (up.state / "two").touch()
+        assert follower.stdout.read() == "two\n"
+        assert follower.wait() == 0
+        assert follower.stderr is not None
+    assert up.run("op", "logs", operation, "--job", "0", "--stderr").stdout == "bad\n"
+    assert "there is no job" in up.run("op", "logs", operation, "--job", "1", expect=4).stderr
+
+
+def interrupt_when_running(waiting: subprocess.Popen[str]) -> tuple[int, str]:
+    """Ctrl-C as soon as a job runs; exit status and what was said after that."""
+    assert waiting.stderr is not None
+    for line in waiting.stderr:
+        if "1 running" in line:
+            break
+    waiting.send_signal(signal.SIGINT)
+    said = waiting.communicate()[1]
+    return waiting.returncode, said
+
+
+def test_ctrl_c_ends_the_waiting_and_not_the_operation(up: Up) -> None:
+    waiting = up.begin(
+        "run", "--id", "detached-1", "--wait", "--", "sh", "-c", "until [ -e detach ]; do sleep 0.05; done"
+    )
+
+    status, said = interrupt_when_running(waiting)
+
+    assert status == 130
+    assert "headrace op abort detached-1" in said
+    (up.state / "detach").touch()
+    assert "completed" in up.run("op", "wait", "detached-1").stderr
+
+
+def test_ctrl_c_aborts_the_operation_where_that_was_asked_for(up: Up) -> None:
+    waiting = up.begin("run", "--id", "aborted-1", "--wait", "--abort-on-interrupt", "--", "sleep", "1000")
+
+    status, said = interrupt_when_running(waiting)
+
+    assert status == 130
+    assert "aborted-1 aborted" in said
+    assert answer(up, "op", "get", "aborted-1")["operation"]["state"] == "aborted"
+
+
+def test_pools_are_made_changed_shown_and_removed(up: Up) -> None:
+    up.run("pool", "create", "lab", "--weight", "2", "--guarantee", "cpu=1,memory=512M")
+    up.run("pool", "create", "vision", "--parent", "lab")
+    up.run("pool", "set", "lab", "--weight", "3", "--guarantee", "cpu=2")
+
+    lab = answer(up, "pool", "get", "lab")
+    assert lab["settings"]["weight"] == 3.0
+    assert (
+        lab["settings"]["strong_guarantee_resources"]["cpu"],
+        lab["settings"]["strong_guarantee_resources"]["memory"],
+    ) == (2, 0)
+    assert "└─ vision" in up.run("pool", "list").stdout
+    assert "vision" in [pool["name"] for pool in answer(up, "pool", "list")["pools"]]
+    assert "exists already" in up.run("pool", "create", "vision", expect=4).stderr
+    assert "did you mean vision" in up.run("pool", "remove", "vison", expect=4).stderr
+    assert up.run("pool", "remove", "lab", expect=4).stderr
+    up.run("pool", "remove", "vision")
+    up.run("pool", "remove", "lab")
+    assert "lab" not in [pool["name"] for pool in answer(up, "pool", "list")["pools"]]
+
+
+def test_a_pool_that_was_made_can_be_used_at_once(up: Up) -> None:
+    up.run("pool", "create", "fresh")
+
+    done = up.run("run", "--pool", "fresh", "--wait", "--", "true")
+
+    assert "nobody made" not in done.stderr
+    near = up.run("run", "--pool", "fressh", "--", "true")
+    assert "did you mean fresh?" in near.stderr
+
+
+def test_nodes_are_listed_with_what_they_offer(up: Up) -> None:
+    nodes = {node["node"]: node for node in answer(up, "node", "list")["nodes"]}
+
+    assert {name: (node["state"], node["total"]["cpu"]) for name, node in nodes.items()} == {
+        "alpha": ("online", 2),
+        "beta": ("online", 1),
+    }
+    assert "alpha" in up.run("node", "list").stdout
+
+
+def test_a_pipe_gets_plain_text_that_is_never_cut(up: Up) -> None:
+    title = "a long title " * 15
+    operation = up.start_operation("--title", title, "--", "true")
+
+    text = up.run("op", "list").stdout
+
+    assert operation in text
+    assert title.strip() in text
+    assert "\x1b" not in text
+
+
+def test_a_reader_that_goes_away_is_no_error(up: Up) -> None:
+    line = subprocess.run(
+        ["sh", "-c", f"{' '.join(HEADRACE)} op list --json | head -1"],
+        env=up.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert (line.stdout, line.stderr) == ("[\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("op", "lits"), 'Did you mean "list"'),
+        (("run", "--poool", "x", "--", "true"), "--pool"),
+        (("run",), "a program and its arguments"),
+        (("run", "--cpu", "many", "--", "true"), "--cpu"),
+        (("run", "--pool", "Not Legal", "--", "true"), "pool name"),
+        (("run", "--jobs", "0", "--", "true"), "--jobs"),
+        (("pool", "set", "x"), "something to change"),
+        (("op", "get", "UPPER"), "operation id"),
+        (("up", "--node", "a:cpu"), "--node"),
+        (("up", "--wait", "--leave-running"), "one of the two"),
+    ],
+)
+def test_an_unusable_command_line_is_told_what_would_do(up: Up, words: tuple[str, ...], hint: str) -> None:
+    done = up.run(*words, expect=2)
+
+    assert hint in done.stdout + done.stderr
+
+
+def test_what_does_not_exist_is_refused(up: Up) -> None:
+    assert "there is no operation" in up.run("op", "get", "nosuch-operation", expect=4).stderr
+    assert up.run("op", "logs", "nosuch-operation", expect=4).stderr
+
+
+def test_without_a_server_one_line_says_how_to_start_it(tmp_path: Path, up: Up) -> None:
+    for words in (("op", "list"), ("run", "--", "true"), ("pool", "list"), ("node", "list")):
+        done = (
+            up.run(*words, "--state", str(tmp_path), expect=3)
+            if words[0] != "run"
+            else up.run("run", "--state", str(tmp_path), "--", "true", expect=3)
+        )
+        assert done.stderr.count("\n") == 1
+        assert "headrace up" in done.stderr
+        assert done.stdout == ""
+
+
+async def test_a_program_does_the_same_through_connect(up: Up) -> None:
+    seen: list[int] = []
+    async with headrace.connect(state=up.state) as client:
+        await client.pools.create("program", settings=None)
+        operation = await client.run(
+            ["sh", "-c", "echo $HEADRACE_JOB_INDEX"], pool="program", jobs=3, cpu=0.5, memory="32M"
+        )
+        view = await operation.wait(lambda view: seen.append(view.completed_jobs))
+        lines = [line.text async for line in operation.logs()]
+        listed = await client.list(pool="program")
+        rows = await operation.jobs()
+        with pytest.raises(Refused, match="did you mean program"):
+            await client.pools.remove("progam")
+
+    assert view.state is OperationState.COMPLETED
+    assert operation.answer is not None
+    assert not operation.answer.ephemeral_pool
+    assert seen == sorted(seen)
+    assert lines == ["0", "1", "2"]
+    assert [found.operation for found in listed] == [operation.id]
+    assert [row.exit_code for row in rows] == [0, 0, 0]

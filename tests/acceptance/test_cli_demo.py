@@ -1,0 +1,50 @@
+"""`headrace demo`, as the README's first command runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from headrace_cli.up import marks
+from tests.support.headrace_up import HEADRACE
+
+
+def begin_demo(folder: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    return subprocess.Popen(
+        [*HEADRACE, "demo"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_the_demo_shows_every_pool_and_leaves_nothing() -> None:
+    with tempfile.TemporaryDirectory(prefix="hr-") as folder:
+        demo = begin_demo(Path(folder))
+        out, said = demo.communicate()
+
+        assert demo.returncode == 0, said
+        table = {line.split()[0]: line for line in out.splitlines()}
+        for pool, jobs in (("production", 30), ("research", 20), ("students", 10)):
+            assert re.search(rf"cpu \d\.\d\d +cpu \d\.\d\d +{jobs}/{jobs}$", table[pool])
+        assert os.listdir(folder) == []
+
+
+def test_ctrl_c_ends_the_demo_and_leaves_nothing() -> None:
+    with tempfile.TemporaryDirectory(prefix="hr-") as folder:
+        demo = begin_demo(Path(folder))
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if "of 60 jobs done" in line:
+                break
+        state = next(Path(folder).iterdir())
+        assert marks.find(state) != []
+
+        demo.send_signal(signal.SIGINT)
+        demo.communicate()
+
+        assert demo.returncode == 130
+        assert marks.find(state) == []
+        assert os.listdir(folder) == []
