@@ -174,6 +174,8 @@ class AgentEngine:
             # Nothing can run without a runner, so there is a picture that is whole: ours.
             self.pulse.open()
         before = self._trouble.get(kind, "")
+        if kind is not Trouble.LOGS:
+            self._trouble.pop(Trouble.RUNNER_AWAY if kind is Trouble.NO_RUNNER else Trouble.NO_RUNNER, None)
         if words:
             self._trouble[kind] = words[:_TROUBLE_CHARACTERS]
         else:

@@ -14,9 +14,9 @@ __all__ = ["Pulse"]
 _NS_PER_MS = 1_000_000
 #: Between two heartbeats at least, so that jobs which end one right after the other are told together.
 _GAP_NS: Final = 10 * _NS_PER_MS
-#: Before the next heartbeat when one was lost; doubled with each further one.
+#: Before the next heartbeat when one was lost; doubled with each further one, so far that ten thousand nodes are 2,000 a second.
 _FIRST_PAUSE_NS: Final = 500 * _NS_PER_MS
-_LONGEST_PAUSE_NS: Final = 10_000 * _NS_PER_MS
+_LONGEST_PAUSE_NS: Final = 5_000 * _NS_PER_MS
 _PAUSE_WHILE_STOPPING_NS: Final = 500 * _NS_PER_MS
 #: The first heartbeat waits so long to be told of the enrolment, so that it does not come from an unknown node.
 _ENROLMENT_NS: Final = 300 * _NS_PER_MS

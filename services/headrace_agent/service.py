@@ -6,6 +6,7 @@ Everything the engine decides happens on one loop, an input at a time; its effec
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import signal
@@ -90,7 +91,15 @@ class Agent:
         self._with_runner = False
 
     async def run(self) -> None:
-        """Until the agent has stopped."""
+        """Until the agent has stopped. Raises `StateInUse`."""
+        lock = host.claim(self._settings.state())
+        try:
+            await self._run()
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    async def _run(self) -> None:
         self._log.info("agent started", tree=self._settings.tree, total=self.engine.books.total.as_tuple())
         async with anyio.create_task_group() as tasks:
             await self.listen()

@@ -327,6 +327,21 @@ async def test_answers_that_are_rubbish_change_nothing(tmp_path: Path) -> None:
     assert end.result == JobResult.COMPLETED
 
 
+async def test_a_second_agent_of_a_state_folder_goes_and_changes_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as (server, fake, first):
+        fake.give(start_of(_SLEEP))
+        await fake.running("a-1")
+        second = AgentProcess(server, tmp_path / "state")
+        status = await second.wait()
+        after = await fake.heard_next(lambda _: True)
+
+        assert "another agent uses" in second.log()
+        assert first.process.poll() is None
+    assert status == 1
+    assert [found.id for found in after.allocations] == ["a-1"]
+    assert len({heartbeat.incarnation for heartbeat in fake.heartbeats}) == 1
+
+
 async def test_a_node_whose_runner_cannot_start_says_so_and_gives_its_jobs_back(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where a folder should be")
     async with running(tmp_path) as (_, fake, _):

@@ -315,6 +315,16 @@ def test_the_lease_counts_from_the_sending_of_the_heartbeat() -> None:
     assert [Lease(sent_ns + 590_000 * 1_000_000)] == desk.told(Lease)
 
 
+def test_a_short_lease_is_kept_half_and_an_endless_one_is_one_that_the_runner_can_read() -> None:
+    desk = Desk()
+    sent_ns = desk.now_ns
+    desk.answer(lease_ms=4_000)
+    desk.next_beat()
+    desk.answer(lease_ms=2**53)
+
+    assert [lease.until_boottime_ns for lease in desk.told(Lease)] == [sent_ns + 2_000 * 1_000_000, 2**62]
+
+
 def test_a_node_that_the_allocator_does_not_know_enrols_again_and_gets_no_lease() -> None:
     desk = Desk()
     desk.advance(400)
