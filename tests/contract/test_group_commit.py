@@ -225,6 +225,21 @@ def test_never_does_a_deposed_writer_add_anything_or_disown_what_it_acknowledged
     assert outcome.ended or not outcome.deposed
 
 
+async def test_what_a_deposed_writer_had_in_the_log_already_is_acknowledged() -> None:
+    log = TreacherousLog([Fate.USURPED_AFTER], [])
+    appender = an_appender(log)
+    async with anyio.create_task_group() as tasks:
+
+        async def run() -> None:
+            with pytest.raises(Deposed):
+                await appender.run()
+
+        tasks.start_soon(run)
+        assert await appender.append(b"a") == 1
+        with pytest.raises(Deposed, match=r"entry 2 .* term 2, ours is 1"):
+            await appender.append(b"b")
+
+
 async def test_what_arrives_during_an_append_travels_in_the_next() -> None:
     log = TreacherousLog([], [])
     log.gate = anyio.Event()

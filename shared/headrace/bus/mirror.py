@@ -7,6 +7,7 @@ and the whole is read anew whenever that, a reconnect, a gap or a silent watch g
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -22,6 +23,8 @@ __all__ = ["BucketMirror"]
 #: Who waits for a revision has the bucket looked at, after this time and then as often.
 _ASK_AFTER_S = 0.1
 _ASK_EVERY_S = 0.25
+#: A look that failed is repeated after this time, jittered: every mirror of every service comes back at once.
+_RETRY_S = 1.0
 #: Even where sequences agree, the whole is read at every so many looks: a bucket may have lost writes and got as many new ones.
 _WHOLE_EVERY = 12
 
@@ -125,7 +128,10 @@ class BucketMirror:
                 looks += now >= next_look_s
                 self._reconnected = self._asked = False
                 next_look_s = now + read_all_s
-                await self._look(whole=whole)
+                if not await self._look(whole=whole):
+                    # JetStream may come back a while after the connection; what this look was for must not wait a period.
+                    self._reconnected = self._reconnected or whole
+                    next_look_s = now + min(read_all_s, random.uniform(_RETRY_S / 2, _RETRY_S))
         except BusClosed:
             return
         finally:
@@ -155,19 +161,21 @@ class BucketMirror:
             with anyio.CancelScope(shield=True):
                 await old.close()
 
-    async def _look(self, *, whole: bool) -> None:
+    async def _look(self, *, whole: bool) -> bool:
         try:
             info = await self._jetstream.stream(self._stream)
             self._take_updates()
             behind = info is None or info.state.last_seq != self._revision or info.created != self._created
             if whole or behind or self._watch is None or self._watch.broken:
                 await self.refresh()
+            return True
         except BusClosed:
             raise
         except BusError as error:
             self.failures += 1
             if self._seldom.due("failed"):
                 logger().info("bucket cannot be read", stream=self._stream, error=str(error))
+            return False
 
     def _take_updates(self) -> None:
         # While the whole is read the old watch must not run ahead of it; the new one delivers the same again.
