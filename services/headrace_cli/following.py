@@ -114,8 +114,8 @@ async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bo
             final = await operation.wait(display.on_view)
             tasks.cancel_scope.cancel()
     if final is None:
-        screen.say(f"{operation.id} goes on running. Follow it:  headrace op wait {operation.id}")
-        screen.say(f"                  end it:  headrace op abort {operation.id}")
+        screen.say(f"{operation.id} goes on running. Follow it:  headrace op wait {operation.id}", whole=True)
+        screen.say(f"                  end it:  headrace op abort {operation.id}", whole=True)
         return Exit.INTERRUPTED
     if screen.json:
         screen.show_line(final, "")
@@ -161,7 +161,7 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView) ->
     last = view.last_failures[-1]
     for line in failure_lines(last, await _node_of(operation, last.index)):
         screen.say(line)
-    screen.say(f"all of its output: headrace op logs {operation.id} --job {last.index} --stderr")
+    screen.say(f"all of its output: headrace op logs {operation.id} --job {last.index} --stderr", whole=True)
 
 
 async def _node_of(operation: Operation, index: int) -> str:

@@ -63,9 +63,9 @@ class Screen:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
-    def say(self, text: str, *, style: str = "") -> None:
-        """A line about the answer, on stderr."""
-        self.err.print(Text(text, style=style), soft_wrap=True)
+    def say(self, text: str, *, style: str = "", whole: bool = False) -> None:
+        """A line about the answer, on stderr; `whole` ones, which hold a command to be copied, are not broken into lines."""
+        self.err.print(Text(text, style=style), soft_wrap=whole)
 
 
 def _console(*, stderr: bool) -> Console:

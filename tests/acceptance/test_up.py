@@ -141,12 +141,19 @@ def _is_guard(process: Path, state: Path) -> bool:
     return b"headrace_cli.up.guard" in words and str(state).encode() in words
 
 
-def test_a_service_that_dies_is_started_again() -> None:
+def test_whatever_dies_is_started_again_and_running_jobs_notice_nothing() -> None:
     with Up() as up:
-        victim = next(process for process in up.processes() if process.role == "allocator")
-        os.kill(victim.pid, signal.SIGKILL)
-        up.wait_said("allocator ended .*SIGKILL.* starting it again")
+        operation = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.05; done; echo end")
+        up.wait_line(operation, "up")
+        for role in ("allocator", "fair_share", "integral", "admission", "agent", "nats-server"):
+            victim = next(process for process in up.processes() if process.role == role)
+            os.kill(victim.pid, signal.SIGKILL)
+            up.wait_said(f"{role}.* ended .*SIGKILL.* starting it again")
+            up.run("node", "list")
+        (up.state / "go").touch()
 
+        assert "completed" in up.run("op", "wait", operation).stderr
+        assert up.run("op", "logs", operation).stdout == "up\nend\n"
         assert "completed" in up.run("run", "--wait", "--jobs", "3", "--", "true").stderr
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -88,10 +89,16 @@ def up(
     )
 
     async def when_ready(ready: Ready) -> bool:
-        _welcome(screen, options, ready)
+        with suppress(OSError):
+            _welcome(screen, options, ready)
         return False
 
-    outcome = anyio.run(run_up, options, screen.say, when_ready)
+    def tell(words: str) -> None:
+        # A terminal that was closed is no reason to leave things behind: they are stopped in order all the same.
+        with suppress(OSError):
+            screen.say(words)
+
+    outcome = anyio.run(run_up, options, tell, when_ready)
     if outcome.ready:
         return Exit.DONE
     return Exit.INTERRUPTED if outcome.interrupted else Exit.FAILED
