@@ -98,17 +98,19 @@ async def test_a_node_enrols_before_its_first_heartbeat_and_again_when_it_is_not
 
 
 async def test_a_job_sees_a_clean_environment(tmp_path: Path) -> None:
-    async with running(tmp_path) as (server, fake, _), bus_as(server, "user", "ann") as ann:
+    async with running(tmp_path) as (server, fake, process), bus_as(server, "user", "ann") as ann:
         fake.give(start_of("env; command -v python >&2"))
         await fake.ended(OPERATION, 0)
         told = (await read_until_ended(ann, ReadLog(OperationId(OPERATION), 0))).decode()
         python = await read_until_ended(ann, ReadLog(OperationId(OPERATION), 0, stream=LogStream.STDERR))
+        of_runner = psutil.Process(process.runner_pid()).environ()
 
     environment = dict(line.split("=", 1) for line in told.splitlines())
     assert {"HEADRACE_OPERATION_ID", "HEADRACE_POOL", "HOME", "LANG", "PATH", "USER"} <= environment.keys()
     assert "not for jobs" not in told
     assert not [name for name in environment if "NATS" in name or "SECRET" in name or "PYTEST" in name]
     assert python.strip(), "python is found"
+    assert not [name for name in of_runner if name.startswith("HEADRACE")], "jobs of the same user can read these"
 
 
 async def test_a_restarted_agent_adopts_what_runs(tmp_path: Path) -> None:

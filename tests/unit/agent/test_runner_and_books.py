@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from itertools import product
 
+import msgspec
+
 from headrace.ids import AllocationId
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationState, Forget, JobKey, JobResult
 from headrace_agent.books import TRANSITIONS, Event, next_state
 from headrace_agent.effects import Note, Reconnect, Trouble
 from headrace_agent.runner.protocol import Interrupt, KeptJob, Run, Started
-from tests.support.agent_desk import OPERATION, Desk, end_of, job, kept, start, take_back
+from tests.support.agent_desk import OPERATION, Desk, end_of, job, kept, spec, start, take_back
 
 
 def run_of(desk: Desk, key: JobKey) -> Run:
@@ -158,6 +160,29 @@ def test_a_job_that_was_lost_and_runs_after_all_is_ended() -> None:
     desk.picture([running], pid=79)
 
     assert [(job(0), 0)] == [(order.job, order.timeout_ms) for order in desk.told(Interrupt)]
+
+
+def test_a_job_that_was_reported_lost_is_not_adopted_when_its_allocation_is_forgotten() -> None:
+    desk = Desk()
+    desk.turn(start("a", [0]))
+    running = kept(desk, job(0))
+    desk.picture(pid=78)
+    desk.turn()
+    desk.turn(forget=Forget(allocations=[AllocationId("a")]))
+
+    desk.picture([running], pid=79)
+
+    assert [(order.job, order.timeout_ms) for order in desk.told(Interrupt)] == [(job(0), 0)]
+    assert not desk.engine.books.allocations
+
+
+def test_a_cap_on_logs_is_one_that_the_runner_can_read() -> None:
+    desk = Desk()
+    endless = msgspec.structs.replace(spec(), log_cap_bytes=2**63)
+
+    desk.turn(start("a", [0], told=endless))
+
+    assert [run.log_cap_bytes for run in desk.told(Run)] == [2**60]
 
 
 def test_an_interruption_that_the_runner_may_have_missed_is_told_again() -> None:
