@@ -22,6 +22,9 @@ class Version(msgspec.Struct, frozen=True, order=True, array_like=True):
     term: Term = 0
     epoch: Counter = 0
 
+    def __str__(self) -> str:
+        return f"{self.term}.{self.epoch}"
+
     def next(self) -> Version:
         return Version(self.term, self.epoch + 1)
 

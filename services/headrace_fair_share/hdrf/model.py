@@ -1,0 +1,211 @@
+"""What goes into an update of the vector fair share, and what comes out. Values only.
+
+Amounts are integers as everywhere (cpu in hundredths), in the order of `headrace.resources.RESOURCE_NAMES`; shares are floats,
+fractions of the total; volumes are amounts times seconds.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
+
+__all__ = [
+    "NO_LIMIT",
+    "UNLIMITED",
+    "ElementShares",
+    "ErrorKind",
+    "FifoKey",
+    "GuaranteeError",
+    "IntegralKind",
+    "IntegralState",
+    "Limits",
+    "Mode",
+    "OperationInput",
+    "PoolInput",
+    "TreeInput",
+    "TreeOptions",
+    "UpdateResult",
+    "Volume",
+]
+
+#: An amount or None per resource: absent is not the same as zero.
+Partial = tuple[int | None, int | None, int | None, int | None, int | None]
+#: A limit or None (no limit) per resource.
+Limits = Partial
+#: Amounts times seconds; cpu in hundredths of a core-second, whole.
+Volume = tuple[float, float, float, float, float]
+
+NO_LIMIT: Final[Limits] = (None, None, None, None, None)
+UNLIMITED: Final[Share] = (1.0, 1.0, 1.0, 1.0, 1.0)
+
+
+class Mode(enum.StrEnum):
+    """How a pool's children share."""
+
+    FAIR_SHARE = "fair_share"
+    FIFO = "fifo"
+
+
+class FifoKey(enum.StrEnum):
+    """What a fifo pool's operations are ranked by: larger weight, earlier start, fewer pending jobs first."""
+
+    WEIGHT = "weight"
+    START_TIME = "start_time"
+    PENDING_JOB_COUNT = "pending_job_count"
+
+
+class IntegralKind(enum.StrEnum):
+    """Kinds of integral guarantees."""
+
+    NONE = "none"
+    BURST = "burst"
+    RELAXED = "relaxed"
+
+
+class IntegralState(msgspec.Struct, frozen=True):
+    """What is kept of an integral pool between updates."""
+
+    volume: Volume = (0.0, 0.0, 0.0, 0.0, 0.0)
+    #: Largest component of the integral share granted at the last update.
+    last_share_ratio: float = 0.0
+
+
+class TreeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a tree that the algorithm reads."""
+
+    #: Place of the main resource in the order of resources.
+    main_resource: int = 1
+    smooth_period_s: float = 60.0
+    saturation_period_s: float = 86_400.0
+    relaxed_share_multiplier_limit: float = 3.0
+    gang_step_function: bool = False
+    fifo_reordering: bool = False
+    improved: bool = False
+    distribution_gap: bool = False
+    infer_weight_multiplier: float | None = None
+    distribute_free_volume: bool = False
+    #: True: as upstream, a relaxed pool with empty savings keeps being charged for its last grant, for ever. False: it is not.
+    charge_skipped_relaxed_pools: bool = False
+
+
+class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool. Its parent stands before it."""
+
+    name: str
+    #: Place of the parent among the pools; -1 for the root.
+    parent: int
+    mode: Mode = Mode.FAIR_SHARE
+    #: None: inferred, or 1.
+    weight: float | None = None
+    strong_guarantee: Partial = NO_LIMIT
+    limits: Limits = NO_LIMIT
+    integral: IntegralKind = IntegralKind.NONE
+    resource_flow: Resources = ZERO
+    burst_guarantee: Resources = ZERO
+    #: None: that of the tree.
+    relaxed_share_multiplier_limit: float | None = None
+    can_accept_free_volume: bool = True
+    distribute_free_volume: bool | None = None
+    fifo_sort: tuple[FifoKey, ...] = (FifoKey.WEIGHT, FifoKey.START_TIME)
+    gang_step_function: bool = True
+    fifo_reordering: bool = True
+    compute_promised_guarantee: bool = False
+    priority_strong_guarantee: bool = False
+    priority_strong_guarantee_donor: bool = False
+    #: Weights of children fall with their historic usage: 2 to the power of minus its average.
+    historic_usage_weights: bool = False
+    #: Average of its own usage share, where its parent asks for it.
+    historic_usage_average: float = 0.0
+
+
+class OperationInput(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation."""
+
+    name: str
+    #: Place of its pool among the pools.
+    pool: int
+    weight: float = 1.0
+    demand: Resources = ZERO
+    usage: Resources = ZERO
+    limits: Limits = NO_LIMIT
+    gang: bool = False
+    best_allocation_share: Share = UNLIMITED
+    start_time_ms: int = 0
+    pending_job_count: int = 0
+    #: Smaller comes first where children are equal in all else; order of attachment.
+    historic_usage_average: float = 0.0
+
+
+class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one update is made from; the order of children is the order in which they stand here, pools first."""
+
+    total: Resources
+    options: TreeOptions = TreeOptions()
+    pools: list[PoolInput] = []
+    operations: list[OperationInput] = []
+    #: By pool name.
+    integral: dict[str, IntegralState] = {}
+    #: Microseconds since the update before; None: there was none, or its time does not count.
+    dt_us: int | None = None
+    #: False: volumes were advanced elsewhere and are taken as they are.
+    advance_volumes: bool = True
+
+
+class ErrorKind(enum.StrEnum):
+    """What an update can complain of; it goes on all the same."""
+
+    OVERCOMMIT_FLOW = "overcommit_flow"
+    OVERCOMMIT_BURST = "overcommit_burst"
+    NESTED_PROMISED_GUARANTEE = "nested_promised_guarantee"
+    PRIORITY_WITHOUT_DONOR = "priority_without_donor"
+
+
+class GuaranteeError(msgspec.Struct, frozen=True):
+    """One complaint, in words with figures, and the pools that it concerns."""
+
+    kind: ErrorKind
+    text: str
+    pools: list[str] = []
+
+
+class ElementShares(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one element, pool or operation or root."""
+
+    fair_share: Share = ZERO_SHARE
+    strong_part: Share = ZERO_SHARE
+    integral_part: Share = ZERO_SHARE
+    weight_proportional_part: Share = ZERO_SHARE
+    #: Share within the guarantees, where it was asked for.
+    promised_guarantee_fair_share: Share = ZERO_SHARE
+    demand_share: Share = ZERO_SHARE
+    usage_share: Share = ZERO_SHARE
+    limits_share: Share = UNLIMITED
+    #: After inference and fitting.
+    strong_guarantee_share: Share = ZERO_SHARE
+    #: Proposed integral share.
+    integral_guarantee_share: Share = ZERO_SHARE
+    estimated_guarantee_share: Share = ZERO_SHARE
+    #: Weight in force.
+    weight: float = 1.0
+    dominant_resource: int = 1
+    fifo_index: int | None = None
+    effective_fifo_index: int | None = None
+    #: Ratios of integral guarantees: own flow and burst, and with all that is below.
+    flow_ratio: float = 0.0
+    burst_ratio: float = 0.0
+    total_flow_ratio: float = 0.0
+    total_burst_ratio: float = 0.0
+
+
+class UpdateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out. Objects for elements are made only when asked for."""
+
+    root: ElementShares
+    pools: dict[str, ElementShares]
+    operations: dict[str, ElementShares]
+    integral: dict[str, IntegralState]
+    errors: list[GuaranteeError]

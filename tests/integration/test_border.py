@@ -1,0 +1,134 @@
+"""The border of every service, on a real server: what is malformed or forged is counted, told once a minute, and goes no further."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+import structlog
+
+from headrace.bus import BusError
+from headrace.runtime.handlers import Border, Caller, CallerKind
+from headrace.wire import subjects
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode, encode
+from headrace.wire.refusals import BadRequest, NotAllowed, Refusal
+from headrace.wire.version import WhoAnswer, WhoRequest
+from tests.support.nats_server import NatsServer, nats_server
+from tests.support.tree_services import a_bus
+
+SUBJECT = subjects.user("*", "test.ask")
+
+
+class HandClock:
+    """A clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def wall_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+    def steady_s(self) -> float:
+        return self.now_s
+
+
+class Service:
+    """Answers `WhoRequest`; a role of digits is answered by so many bytes."""
+
+    def __init__(self, border: Border, clock: HandClock) -> None:
+        self.border = border
+        self.clock = clock
+        self.asked: list[str] = []
+
+    async def on_ask(self, request: WhoRequest, caller: Caller) -> msgspec.Struct:
+        self.asked.append(caller.name)
+        if request.role.isdigit():
+            return WhoAnswer(role="x" * int(request.role), term=1)
+        return WhoAnswer(role=request.role, term=7)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    with nats_server() as started:
+        yield started
+
+
+@asynccontextmanager
+async def a_service(server: NatsServer) -> AsyncIterator[Service]:
+    async with a_bus(server, "service", "tested") as bus:
+        clock = HandClock()
+        service = Service(Border(bus, clock), clock)
+        await service.border.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask)
+        yield service
+
+
+async def ask(server: NatsServer, data: bytes, user: str = "anna", inbox: str = "anna") -> Any:
+    async with a_bus(server, "user", inbox) as bus:
+        answer = await bus.request(subjects.user(user, "test.ask"), data, timeout_s=0.5)
+    either: Any = WhoAnswer | Refusal
+    return msgspec.msgpack.decode(answer, type=WhoAnswer) if b"refusal" not in answer else decode(answer, either)
+
+
+async def test_the_caller_is_who_the_subject_names(server: NatsServer) -> None:
+    async with a_service(server) as service:
+        answer = await ask(server, encode(WhoRequest("allocator.default")))
+
+    assert answer == WhoAnswer("allocator.default", 7)
+    assert service.asked == ["anna"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81\xa4role\x01", b"x" * 100, encode(WhoRequest("r")) + b"\x00"])
+async def test_a_malformed_request_is_answered_by_what_was_expected_and_reaches_no_handler(
+    server: NatsServer, data: bytes
+) -> None:
+    async with a_service(server) as service:
+        async with a_bus(server, "user", "anna") as bus:
+            answer = await bus.request(subjects.user("anna", "test.ask"), data, timeout_s=5)
+        refusal: Any = decode(answer, BadRequest)
+
+    assert (refusal.place, refusal.expected) == ("message", "WhoRequest")
+    assert service.asked == []
+    assert service.border.malformed == 1
+
+
+async def test_a_request_over_the_cap_is_malformed(server: NatsServer) -> None:
+    async with a_service(server) as service, a_bus(server, "user", "anna") as bus:
+        await bus.request(subjects.user("anna", "test.ask"), b"\xa0" * (LARGEST_MESSAGE_BYTES + 1), timeout_s=5)
+
+    assert service.border.malformed == 1
+
+
+async def test_a_sender_of_rubbish_is_logged_once_a_minute_and_counted_each_time(server: NatsServer) -> None:
+    async with a_service(server) as service:
+        with structlog.testing.capture_logs() as logs:
+            for moment_s, user in [(0.0, "anna"), (1.0, "anna"), (2.0, "boris"), (59.0, "anna"), (61.0, "anna")]:
+                service.clock.now_s = moment_s
+                async with a_bus(server, "user", user) as bus:
+                    await bus.request(subjects.user(user, "test.ask"), b"rubbish", timeout_s=5)
+
+    told = [line["sender"] for line in logs if line["event"] == "malformed message"]
+    assert told == ["anna", "boris", "anna"]
+    assert service.border.malformed == 5
+
+
+async def test_an_answer_that_should_go_to_another_partys_inbox_is_not_given(server: NatsServer) -> None:
+    async with a_service(server) as service:
+        with pytest.raises(BusError):
+            await ask(server, encode(WhoRequest("r")), user="anna", inbox="mallory")
+
+    assert service.asked == []
+    assert service.border.forged == 1
+
+
+async def test_an_answer_that_is_too_large_is_replaced_by_words(server: NatsServer) -> None:
+    async with a_service(server) as service:
+        async with a_bus(server, "user", "anna") as bus:
+            data = encode(WhoRequest(str(LARGEST_MESSAGE_BYTES)))
+            answer = await bus.request(subjects.user("anna", "test.ask"), data, timeout_s=5)
+        refusal = decode(answer, NotAllowed)
+
+    assert "ask for less" in refusal.what
+    assert service.border.answered_too_large == 1
