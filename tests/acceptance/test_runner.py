@@ -176,6 +176,16 @@ def test_a_job_that_ignores_the_interruption_is_killed_with_its_whole_group(
     assert not lives(child)
 
 
+def test_an_interruption_is_heard_by_the_whole_group(runner: ARunner, signpost: Signpost) -> None:
+    agent = runner.start()
+    child = f"trap 'echo heard > {signpost.path}' TERM; echo up > {signpost.path}; while :; do sleep 0.01; done"
+    agent.run(0, "sh", "-c", f'sh -c "{child}" & {child}')
+    assert [signpost.line(), signpost.line()] == ["up", "up"]
+    agent.say(Interrupt(a_job(), 600_000, "preempted"))
+
+    assert [signpost.line(), signpost.line()] == ["heard", "heard"]
+
+
 def test_a_job_that_had_ended_before_it_was_interrupted_has_completed(runner: ARunner, signpost: Signpost) -> None:
     agent = runner.start()
     started = agent.run(0, "sh", "-c", f"read x < {signpost.path}; exit 0")
@@ -194,7 +204,7 @@ def test_a_job_that_had_ended_before_it_was_interrupted_has_completed(runner: AR
         "sleep 1000 & echo $! > {path}",
         "setsid sh -c 'echo $$ > {path}; exec sleep 1000' &",
         "(setsid sh -c 'sleep 1000 & echo $! > {path}' &) &",
-        "set -m; sleep 1000 & echo $! > {path}",
+        '{python} -c \'import os; os.setpgid(0, 0); print(os.getpid(), file=open("{path}", "w"))\nwhile 1: pass\' &',
         "env -u HEADRACE_JOB sh -c 'sleep 1000 & echo $! > {path}' &",
     ],
     ids=["child", "daemon", "grandchild of a daemon", "group of its own", "without our marker"],
@@ -204,7 +214,7 @@ def test_what_a_job_leaves_behind_ends_with_it_and_does_not_hold_its_end_back(
 ) -> None:
     agent = runner.start()
     agent.run(1, "sleep", "1000")
-    script = leave.format(path=signpost.path) + f"\nread x < {signpost.path}.go; echo done"
+    script = leave.format(path=signpost.path, python=sys.executable) + f"\nread x < {signpost.path}.go; echo done"
     os.mkfifo(f"{signpost.path}.go")
     agent.run(0, "sh", "-c", script)
     child = int(signpost.line())
@@ -216,6 +226,12 @@ def test_what_a_job_leaves_behind_ends_with_it_and_does_not_hold_its_end_back(
     assert runner.log(0) == b"done\n"
     assert not lives(child)
     assert agent.hello().running[0].run.job == a_job(1)
+
+
+def test_a_child_that_never_stops_writing_does_not_hold_the_end_back(runner: ARunner) -> None:
+    end = runner.start().sh(0, "yes & sleep 0.05; exit 0")
+
+    assert end.result is JobResult.COMPLETED
 
 
 def test_a_process_that_hides_from_its_job_goes_with_the_last_one(runner: ARunner, signpost: Signpost) -> None:

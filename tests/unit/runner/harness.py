@@ -153,11 +153,12 @@ class ARunner:
         """Whatever a failed test left: the runner, its jobs, our connections."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-            self.process.terminate()
             try:
+                last = self.agent()
+                last.hello()
+                last.say(EndAll(0, "the test is over"))
                 self.process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
+            except (OSError, EOFError, subprocess.TimeoutExpired):
                 self.kill()
         for agent in self._agents:
             agent.socket.close()
@@ -170,6 +171,13 @@ def runner(tmp_path: Path) -> Iterator[ARunner]:
     it.stop()
 
 
+def readable(fd: int) -> bool:
+    """Waits until it is; False: not within our patience."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(PATIENCE_S * 1000))
+
+
 def gone(pid: int) -> bool:
     """Waits until the process has ended (a zombie has); False: it is still there after our patience."""
     try:
@@ -177,7 +185,7 @@ def gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([pidfd], [], [], PATIENCE_S)[0])
+        return readable(pidfd)
     finally:
         os.close(pidfd)
 
@@ -201,7 +209,7 @@ class Signpost:
 
     def line(self) -> str:
         while b"\n" not in self._text:
-            assert select.select([self._fd], [], [], PATIENCE_S)[0], "nobody said a line"
+            assert readable(self._fd), "nobody said a line"
             self._text += os.read(self._fd, 4096)
         line, _, self._text = self._text.partition(b"\n")
         return line.decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,12 +13,14 @@ from hypothesis import strategies as st
 
 from headrace.errors import BadInput
 from headrace.wire.heartbeat import JobKey
+from headrace_agent import logs
 from headrace_agent.logs import LogChunk, newest_attempt, read_log
 from headrace_agent.runner.host import LinuxHost
 from headrace_agent.runner.job_log import SMALLEST_CAP_BYTES, LogStream, LogUnwritable
 from tests.unit.runner.builders import OPERATION, a_job
 from tests.unit.runner.hosts import MortalHost, PowerCut, ShortWritingHost, WatchedHost
 
+HOST = LinuxHost()
 CAP = SMALLEST_CAP_BYTES
 HALF = CAP // 2
 #: Whatever piece of it one sees, one knows where it is from.
@@ -31,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def a_stream(folder: Path, host: LinuxHost | None = None) -> LogStream:
-    return LogStream(host or LinuxHost(), f"{folder}/{OPERATION}/0.1.stdout", CAP, with_tail=True)
+    return LogStream(host or HOST, f"{folder}/{OPERATION}/0.1.stdout", CAP, with_tail=True)
 
 
 def read(folder: Path, offset: int = 0, limit: int = 10**6) -> LogChunk:
@@ -106,6 +109,27 @@ def test_a_reader_who_comes_at_any_moment_of_a_rotation_sees_true_offsets(folder
     stream.close()
 
     assert looks > 30
+
+
+def test_a_rotation_while_the_reader_opens_the_files_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = a_stream(folder)
+    stream.write(memoryview(TEXT[:CAP]))
+    written = CAP
+    place = logs._place
+
+    def rotate_first(*arguments: Any) -> tuple[int, int]:
+        nonlocal written
+        if written < 2 * CAP:
+            stream.write(memoryview(TEXT[written : written + HALF]))
+            written += HALF
+        return place(*arguments)
+
+    monkeypatch.setattr(logs, "_place", rotate_first)
+    chunk = read(folder)
+    stream.close()
+
+    assert chunk.data == TEXT[chunk.rotated_bytes : written]
+    assert chunk.size == written == 2 * CAP
 
 
 @pytest.mark.parametrize("calls", range(3, 33))

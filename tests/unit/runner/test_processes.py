@@ -1,0 +1,57 @@
+"""The table of processes, asked in an order that a loop only rarely sees."""
+
+from __future__ import annotations
+
+import select
+import signal
+from pathlib import Path
+
+from headrace_agent.logs import read_log
+from headrace_agent.runner.host import LinuxHost
+from headrace_agent.runner.isolation import NoIsolation
+from headrace_agent.runner.kept import KeptJobs
+from headrace_agent.runner.launch import Launcher
+from headrace_agent.runner.processes import ProcessTable
+from headrace_agent.runner.removal import Removal
+from headrace_agent.runner.settings import parse
+from tests.unit.runner.builders import a_job, a_run
+from tests.unit.runner.harness import gone
+
+
+def a_table(folder: Path) -> ProcessTable:
+    host, poll = LinuxHost(), select.epoll()
+    settings = parse(["--state", str(folder)])
+    for name in ("logs", "scratch"):
+        (folder / name).mkdir()
+    kept = KeptJobs(host, str(folder))
+    kept.load()
+    isolation = NoIsolation("")
+    launcher = Launcher(host, settings, kept, isolation, open_files=(1024, 1024))
+    return ProcessTable(host, settings, poll, launcher, isolation, Removal(host, f"{folder}/trash"))
+
+
+def test_what_is_in_the_pipes_when_the_job_has_ended_is_kept(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    pid, failure = table.launch(a_run(0, "sh", "-c", "head -c 60000 /dev/zero; echo oh >&2; exit 4"), LinuxHost().now())
+    assert failure == ""
+    assert gone(pid)
+    [pidfd] = table.ended_unseen([a_job()])
+    table.on_main_ended(pidfd, LinuxHost().now())
+    [(job, exit)] = table.look(LinuxHost().now())
+
+    assert job == a_job()
+    assert (exit.exit_code, exit.stderr_tail) == (4, "oh\n")
+    assert read_log(str(tmp_path / "logs"), a_job(), "stdout").size == 60_000
+    assert len(table) == 0
+
+
+def test_a_job_whose_main_process_ended_takes_no_signal_any_more(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    pid, _ = table.launch(a_run(0, "true"), LinuxHost().now())
+    assert gone(pid)
+    [pidfd] = table.ended_unseen([a_job()])
+    table.on_main_ended(pidfd, LinuxHost().now())
+
+    table.signal(a_job(), signal.SIGTERM)
+    assert table.ended_unseen([a_job(), a_job(7)]) == []
+    assert len(table.look(LinuxHost().now())) == 1
