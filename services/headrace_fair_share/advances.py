@@ -26,6 +26,8 @@ class AdvanceChain:
         self._newest = Version(term, 0)
         self._previous = NEVER
         self._had_pools = False
+        #: A chain that begins later than its term finds volumes of pools that have lost theirs meanwhile.
+        self._were_none = False
         #: Advances that were given up, and the time that they stood for.
         self.given_up = 0
         self.given_up_us = 0
@@ -38,25 +40,15 @@ class AdvanceChain:
     def add(self, dt_us: int, total: Resources, pools: list[PoolFlow], saturation_period_s: float) -> None:
         """An update happens: `dt_us` have passed. Nothing is added while there are no pools whose volumes could change."""
         if not pools and not self._had_pools:
+            self._were_none = True
             return
+        if self._were_none and self._previous == NEVER:
+            self._append(0, total, [], saturation_period_s)
         if len(self._waiting) >= self._most:
             self.given_up += 1
             self.given_up_us += dt_us
             return
-        self._newest = self._newest.next()
-        self._waiting.append(
-            Advance(
-                tree=self._tree,
-                version=self._newest,
-                previous=self._previous,
-                dt_us=dt_us if self._previous != NEVER else 0,
-                total=total,
-                pools=pools,
-                saturation_period_s=saturation_period_s,
-            )
-        )
-        self._previous = self._newest
-        self._had_pools = bool(pools)
+        self._append(dt_us if self._previous != NEVER else 0, total, pools, saturation_period_s)
 
     def head(self) -> Advance | None:
         """What is to be sent next."""
@@ -84,6 +76,22 @@ class AdvanceChain:
         self.given_up_us += sum(advance.dt_us for advance in self._waiting)
         self._waiting.clear()
         self._previous = NEVER
+
+    def _append(self, dt_us: int, total: Resources, pools: list[PoolFlow], saturation_period_s: float) -> None:
+        self._newest = self._newest.next()
+        self._waiting.append(
+            Advance(
+                tree=self._tree,
+                version=self._newest,
+                previous=self._previous,
+                dt_us=dt_us,
+                total=total,
+                pools=pools,
+                saturation_period_s=saturation_period_s,
+            )
+        )
+        self._previous = self._newest
+        self._had_pools, self._were_none = bool(pools), False
 
     def statistics(self) -> dict[str, int]:
         return {

@@ -26,6 +26,8 @@ class PoolBook:
         self.revision = 0
         #: Why what is stored cannot be used; empty while it can. What was known before stays in force.
         self.trouble = ""
+        #: False until a usable configuration was seen.
+        self.known = False
 
     def on_tree(self, tree: Tree, revision: int) -> bool:
         """Takes what is stored at `revision`; true when something is different. An older revision, or a broken tree, changes nothing."""
@@ -38,7 +40,7 @@ class PoolBook:
         if problems:
             return self.on_unusable(revision, "; ".join(problem.text() for problem in problems[:3]))
         different = tree != self.pools.tree or bool(self.trouble)
-        self.revision, self.trouble = revision, ""
+        self.revision, self.trouble, self.known = revision, "", True
         if different:
             self.pools = pools
         return different
@@ -69,7 +71,7 @@ class PoolBook:
     def on_written(self, change: Change, revision: int, total: Resources) -> PoolChanged:
         """The change is durable at `revision`."""
         if revision > self.revision:
-            self.pools, self.revision, self.trouble = PoolTree(change.tree), revision, ""
+            self.pools, self.revision, self.trouble, self.known = PoolTree(change.tree), revision, "", True
         return PoolChanged(name=change.name, tree=self._tree, revision=revision, warnings=self._warnings(change, total))
 
     def _set(self, request: SetPool) -> Change | Refusal:

@@ -133,7 +133,9 @@ class FairShareEngine:
     def on_update_begins(self, now: Moment) -> None:
         """Time passes: volumes are to be advanced (`chain`) before the update is cut."""
         dt_us = self._time.on_update(now, judged=self._judged(now), complete=self._usage_frame.complete)
-        self.chain.add(dt_us, self.total, self._flows(), self._options.saturation_period_s)
+        if self.book.known:
+            # Before that nobody knows which pools have savings; naming none would cost them.
+            self.chain.add(dt_us, self.total, self._flows(), self._options.saturation_period_s)
 
     def on_advance_answer(self, answer: Advanced | AdvanceGap | Refusal) -> Advance | None:
         """What integral answered to the head of the chain; returns what to send next."""

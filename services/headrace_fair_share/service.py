@@ -69,6 +69,7 @@ class _Shell:
         )
         self._changed = anyio.Event()
         self._operations_known = anyio.Event()
+        self._serves_whole = False
         self.failed_updates = 0
         self.old_terms = 0
 
@@ -83,7 +84,7 @@ class _Shell:
         async with pools.mirror(self._store.on_change), anyio.create_task_group() as tasks:
             await self._store.ensure()
             await self._serve_people()
-            operations = OperationsFeed(self._bus, self._runtime.border, self._tree, self)
+            operations = OperationsFeed(self._bus, self._runtime.border, self._tree, self, self._runtime.terms)
             tasks.start_soon(operations.run, self._operations_known)
             tasks.start_soon(self._usage_feed().run)
             tasks.start_soon(self._keep_updated)
@@ -165,22 +166,17 @@ class _Shell:
 
     async def _keep_updated(self) -> None:
         await self._operations_known.wait()
-        served = False
         while True:
             started = self._clock.steady_s()
             self._changed = anyio.Event()
             cost_s = await self._update()
-            if not served:
-                border = self._runtime.border
-                await border.serve(subjects.share_whole(self._tree), WholeRequest, CallerKind.SERVICE, self._on_whole)
-                served = True
             await anyio.sleep(max(self._settings.update_spacing_ms / 1000, 2 * cost_s))
             due = started + self._settings.period_s(len(self.engine.operations))
             with anyio.move_on_after(max(0.0, due - self._clock.steady_s())):
                 await self._changed.wait()
 
     async def _update(self) -> float:
-        """One update, published; returns the seconds that computing it took."""
+        """One update, published; returns the seconds that took, without waiting for volumes."""
         engine = self.engine
         engine.on_update_begins(self._now())
         with anyio.move_on_after(self._settings.advance_budget_ms / 1000):
@@ -197,9 +193,8 @@ class _Shell:
             await self._publish(msgspec.structs.replace(engine.frame, at_ms=cut.now_ms, errors=[told]), [], [])
             return self._clock.steady_s() - started
         engine.on_updated(update)
-        cost_s = self._clock.steady_s() - started
         await self._publish(update.frame, update.changed, update.removed)
-        return cost_s
+        return self._clock.steady_s() - started
 
     async def _publish(self, frame: ShareFrame, changed: list[ShareItem], removed: list[str]) -> None:
         parts = self._publisher.advance(frame, changed, removed)
@@ -211,6 +206,11 @@ class _Shell:
                 changed=len(changed),
                 operations=[item.name for item in changed if item.kind == "operation"][:20],
             )
+        if not self._serves_whole:
+            # Not before there is something to tell, and before anybody can miss it.
+            subject = subjects.share_whole(self._tree)
+            await self._runtime.border.serve(subject, WholeRequest, CallerKind.SERVICE, self._on_whole)
+            self._serves_whole = True
         try:
             for part in parts:
                 await self._bus.publish(subjects.share(self._tree), part)

@@ -14,6 +14,7 @@ Invariants: parts are never negative and add up to the total; no element gets mo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import fsum
 
 import msgspec
@@ -152,13 +153,14 @@ def fill(room: float, wanted: list[float], first: list[float], weights: list[flo
 def _level(rest: float, gaps: list[float], weights: list[float]) -> float:
     """The largest level at which nobody who has not enough stands below another, per weight, and `rest` is given out."""
     order = sorted((gap / weight, gap, weight) for gap, weight in zip(gaps, weights, strict=True) if gap > 0)
-    weight_left = fsum(weight for _, _, weight in order)
+    # Weights may differ by a factor of 10^16. What is left of their sum is summed up: taking away would leave nothing but rounding.
+    weights_left = list(accumulate((weight for _, _, weight in reversed(order)), initial=0.0))
     given = 0.0
-    for enough_at, gap, weight in order:
+    for at, (enough_at, gap, _) in enumerate(order):
+        weight_left = weights_left[len(order) - at]
         if given + enough_at * weight_left >= rest:
-            return (rest - given) / weight_left
+            return max(0.0, rest - given) / weight_left
         given += gap
-        weight_left -= weight
     return order[-1][0] if order else 0.0
 
 

@@ -30,6 +30,7 @@ MOST_LEVELS: Final = 30
 #: Pools in the subtree of a pool, itself included.
 LARGEST_SUBTREE: Final = 1_000
 _MOST_NAMED: Final = 3
+_SHORTEST_PART: Final = 3
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -40,8 +41,10 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def near(name: str, names: Iterable[str]) -> list[str]:
-    """The most similar names, best first."""
-    return difflib.get_close_matches(name, list(names), n=3, cutoff=0.6)
+    """The most similar names, best first; else those in which it occurs."""
+    known = list(names)
+    similar = difflib.get_close_matches(name, known, n=_MOST_NAMED, cutoff=0.6)
+    return similar or [other for other in known if len(name) >= _SHORTEST_PART and name in other][:_MOST_NAMED]
 
 
 class PoolTree:

@@ -94,8 +94,8 @@ def _view(engine: FairShareEngine, name: PoolName) -> PoolView:
         settings=settings,
         share=item,
         fair_resources=_amounts(item.fair_share.total, engine.frame.total),
-        usage=figures.usage,
-        demand=figures.demand,
+        usage=figures.usage.within_wire(),
+        demand=figures.demand.within_wire(),
         operation_count=figures.operations,
         running_operation_count=figures.running_operations,
         accumulated_resource_volume=_volume(volume) if integral else None,
@@ -121,4 +121,4 @@ def _amounts(share: Share, total: Resources) -> Resources:
     user_slots, cpu, gpu, memory, network = (
         int(part * whole + 0.5) for part, whole in zip(share, total.as_tuple(), strict=True)
     )
-    return Resources(user_slots, cpu, gpu, memory, network)
+    return Resources(user_slots, cpu, gpu, memory, network).within_wire()

@@ -18,6 +18,7 @@ from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 from headrace.runtime.handlers import Border
+from headrace.runtime.terms import TermBook
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
@@ -52,14 +53,19 @@ class OperationsReader(Protocol):
 class OperationsFeed:
     """Follows admission: `sequence` is how far its log is known here."""
 
-    def __init__(self, bus: Bus, border: Border, tree: TreeName, reader: OperationsReader) -> None:
+    def __init__(
+        self, bus: Bus, border: Border, tree: TreeName, reader: OperationsReader, terms: TermBook | None = None
+    ) -> None:
         self._bus = bus
         self._border = border
         self._tree = tree
         self._reader = reader
+        self._terms = terms
         self.sequence = 0
         self.wholes = 0
         self.gaps = 0
+        #: Publications of an admission that somebody has succeeded.
+        self.old_terms = 0
 
     async def run(self, ready: anyio.Event | None = None) -> None:
         """Runs until cancelled. `ready` is set after the first whole."""
@@ -70,8 +76,12 @@ class OperationsFeed:
             ready.set()
         async for message in inbox:
             published = self._border.decode(message, Published)
-            if published is not None and published.tree == self._tree:
-                await self._take(published, log)
+            if published is None or published.tree != self._tree:
+                continue
+            if self._terms is not None and not self._terms.see("admission", published.term):
+                self.old_terms += 1
+                continue
+            await self._take(published, log)
 
     async def _take(self, published: Published, log: Log) -> None:
         if published.sequence <= self.sequence:
@@ -87,7 +97,13 @@ class OperationsFeed:
         logger().info("events missed", known=self.sequence, told=sequence)
         while self.sequence < sequence:
             try:
-                first, _ = await log.bounds()
+                first, last = await log.bounds()
+                if last <= self.sequence:
+                    # Entries are durable before they are told of, so nobody honest told of these.
+                    self._border.report_forged(
+                        subjects.EVENTS, subjects.EVENTS, f"entry {sequence}, the log has {last}"
+                    )
+                    return
                 if first > self.sequence + 1:
                     await self._take_whole()
                     continue

@@ -20,7 +20,7 @@ __all__ = ["CommonSettings", "format_duration", "load", "parse_duration_ms"]
 
 S = TypeVar("S", bound="CommonSettings")
 
-_DURATION = re.compile(r"(?P<figure>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>ms|s|m|h|d)?\Z")
+_DURATION = re.compile(r"(?P<figure>[0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?P<unit>ms|s|m|h|d)?\Z")
 _UNIT_MS = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -81,7 +81,10 @@ def _from_file(kind: type[S], service: str, path: Path) -> dict[str, Any]:
     known = set(kind.__struct_fields__)
     values: dict[str, Any] = {}
     for table in ("common", service):
-        for key, value in tables.get(table, {}).items():
+        entries = tables.get(table, {})
+        if not isinstance(entries, dict):
+            raise BadInput(f"{path}: {table}", entries, f"a table [{table}]")
+        for key, value in entries.items():
             if key not in known:
                 raise BadInput(f"{path}: [{table}] {key}", value, "one of " + ", ".join(sorted(known)))
             values[key] = _plain(key, value, f"{path}: [{table}] {key}")
@@ -90,10 +93,16 @@ def _from_file(kind: type[S], service: str, path: Path) -> dict[str, Any]:
 
 def _from_environment(kind: type[S], service: str, environment: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
+    known: set[str] = set()
+    own = f"HEADRACE_{service.upper()}_"
     for key in kind.__struct_fields__:
-        for name in (f"HEADRACE_{key.upper()}", f"HEADRACE_{service.upper()}_{key.upper()}"):
+        for name in (f"HEADRACE_{key.upper()}", own + key.upper()):
+            known.add(name)
             if name in environment:
                 values[key] = _plain(key, environment[name], name)
+    for name, value in environment.items():
+        if name.startswith(own) and name not in known:
+            raise BadInput(name, value, "a variable of " + ", ".join(sorted(known)))
     return values
 
 

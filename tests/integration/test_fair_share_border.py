@@ -1,0 +1,135 @@
+"""Whatever bytes come to fair_share: they are counted, answered where an answer is expected, and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.bus import BusError
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.wire import subjects
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, decode, encode
+from headrace.wire.log import Published
+from headrace.wire.pools import CreatePool, GetPools, PoolChanged, PoolList, RemovePool, SetPool
+from headrace.wire.refusals import BadRequest, Refusal
+from headrace.wire.snapshots import SharePart, UsagePart, WholeRequest
+from headrace_fair_share.service import serve
+from headrace_fair_share.settings import FairShareSettings
+from tests.contract.waiting import eventually
+from tests.support.mutate import mutated
+from tests.support.nats_server import NatsServer, nats_server
+from tests.support.tree_services import TREE, SmallWorld, live, running, small_world
+
+SETTINGS = FairShareSettings()
+VERBS: list[tuple[str, Any]] = [
+    ("pool.create", CreatePool),
+    ("pool.set", SetPool),
+    ("pool.remove", RemovePool),
+    ("pool.list", GetPools),
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    with nats_server() as there:
+        yield there
+
+
+def is_one(data: bytes, kind: Any) -> bool:
+    try:
+        decode(data, kind)
+    except BadMessage:
+        return False
+    return True
+
+
+async def names(world: SmallWorld) -> list[str]:
+    listed = await world.ask("pool.list", GetPools(), PoolList)
+    assert isinstance(listed, PoolList)
+    return [view.name for view in listed.pools]
+
+
+@pytest.mark.parametrize(("verb", "kind"), VERBS)
+@settings(max_examples=8)
+@given(data=st.data())
+async def test_never_do_damaged_requests_change_anything(
+    server: NatsServer, verb: str, kind: Any, data: st.DataObject
+) -> None:
+    messages = data.draw(st.lists(mutated(kind), min_size=5, max_size=25))
+    async with small_world(server) as world, running(server, SETTINGS, serve) as runtime:
+        await world.ask("pool.create", CreatePool(PoolName("there"), ROOT_POOL), PoolChanged)
+        before = await names(world)
+        answers = []
+        for message in messages:
+            answer: Any = (PoolList if kind is GetPools else PoolChanged) | Refusal
+            try:
+                reply = await world.user.request(subjects.user("anna", verb), message, timeout_s=5)
+            except BusError as error:
+                # A request for another tree that there is would be answered by its own service.
+                raise AssertionError(f"no answer to {message!r}") from error
+            answers.append(decode(reply, answer))
+        broken = [answer for answer in answers if isinstance(answer, BadRequest) and answer.place == "message"]
+        assert len(broken) == sum(not is_one(message, kind) for message in messages) == runtime.border.malformed
+        if not any(isinstance(answer, PoolChanged) for answer in answers):
+            assert await names(world) == before
+
+
+@settings(max_examples=8)
+@given(data=st.data())
+async def test_never_do_damaged_publications_stop_the_service(server: NatsServer, data: st.DataObject) -> None:
+    feeds: list[tuple[str, Any]] = [(subjects.EVENTS, Published), (subjects.usage(TREE), UsagePart)]
+    sent = [
+        (subject, kind, message)
+        for subject, kind in feeds
+        for message in data.draw(st.lists(mutated(kind), min_size=5, max_size=15))
+    ]
+    async with small_world(server) as world, running(server, SETTINGS, serve) as runtime:
+        world.admission.operations = [live("operation-1", "research")]
+        await world.shares.until(lambda shares: shares.version.epoch >= 1)
+        for subject, _, message in sent:
+            await world.service.publish(subject, message)
+        await world.service.barrier()
+        count = sum(not is_one(message, kind) for _, kind, message in sent)
+        await eventually(lambda: runtime.border.malformed >= count)
+        at = world.shares.reader.version
+        await world.shares.until(lambda shares: shares.version.epoch >= at.epoch + 2)
+        assert runtime.border.malformed == count
+
+
+async def test_an_oversized_request_is_answered(server: NatsServer) -> None:
+    message = encode(SetPool(PoolName("there"), b" " * (LARGEST_MESSAGE_BYTES - 200)))
+    async with small_world(server) as world, running(server, SETTINGS, serve) as runtime:
+        await names(world)
+        too_much = await world.user.request(subjects.user("anna", "pool.set"), message + b" " * 1_000, timeout_s=5)
+        too_deep = await world.user.request(subjects.user("anna", "pool.set"), message, timeout_s=5)
+        counted = runtime.border.malformed
+
+    answer: Any = PoolChanged | Refusal
+    assert isinstance(decode(too_much, answer), BadRequest)
+    assert decode(too_deep, answer).text()
+    assert counted == 1
+
+
+async def test_an_answer_is_not_sent_into_somebody_elses_inbox(server: NatsServer) -> None:
+    """bob may publish under his own name only; the answer to what stands under anna's goes to anna or to nobody."""
+    async with small_world(server) as world, running(server, SETTINGS, serve) as runtime:
+        await names(world)
+        with pytest.raises(BusError):
+            await world.user.request(subjects.user("bob", "pool.list"), encode(GetPools()), timeout_s=0.3)
+        forged = runtime.border.forged
+
+    assert forged == 1
+
+
+async def test_a_page_of_the_whole_is_asked_for_by_services_only(server: NatsServer) -> None:
+    async with small_world(server) as world, running(server, SETTINGS, serve):
+        await world.shares.until(lambda shares: shares.version.epoch >= 1)
+        with pytest.raises(BusError):
+            await world.user.request(subjects.share_whole(TREE), encode(WholeRequest()), timeout_s=0.3)
+        page = await world.service.request(subjects.share_whole(TREE), encode(WholeRequest()), timeout_s=5)
+
+    assert decode(page, SharePart).base is None

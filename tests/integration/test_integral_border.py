@@ -1,0 +1,58 @@
+"""Whatever bytes come to integral: they are counted, answered, and no volume moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, decode
+from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes
+from headrace.wire.refusals import BadRequest, Refusal
+from headrace_integral.service import serve
+from headrace_integral.settings import IntegralSettings
+from tests.support.mutate import mutated
+from tests.support.nats_server import NatsServer, nats_server
+from tests.support.tree_services import TREE, a_bus, ask, running
+
+ANSWER: Any = Advanced | AdvanceGap | Refusal
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    with nats_server() as there:
+        yield there
+
+
+def is_one(data: bytes, kind: Any) -> bool:
+    try:
+        decode(data, kind)
+    except BadMessage:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("subject", "kind"), [(subjects.integral_advance(TREE), Advance), (subjects.integral_volumes(TREE), GetVolumes)]
+)
+@settings(max_examples=10)
+@given(data=st.data())
+async def test_never_do_damaged_requests_move_a_volume(
+    server: NatsServer, subject: str, kind: Any, data: st.DataObject
+) -> None:
+    messages = data.draw(st.lists(mutated(kind), min_size=5, max_size=25))
+    volumes = subjects.integral_volumes(TREE)
+    async with a_bus(server) as bus, running(server, IntegralSettings(), serve) as runtime:
+        before = await ask(bus, volumes, GetVolumes(TREE), Advanced)
+        answers = [decode(await bus.request(subject, message, timeout_s=5), ANSWER) for message in messages]
+        after = await ask(bus, volumes, GetVolumes(TREE), Advanced)
+        counted = runtime.border.malformed
+
+    broken = [answer for answer in answers if isinstance(answer, BadRequest) and answer.place == "message"]
+    assert len(broken) == sum(not is_one(message, kind) for message in messages) == counted
+    if kind is GetVolumes or not any(isinstance(answer, Advanced) for answer in answers):
+        assert before == after

@@ -1,0 +1,208 @@
+"""integral's real shell, and its exchange with fair_share, on a real server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from headrace.bus import Bus
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.resources import Resources
+from headrace.wire import subjects
+from headrace.wire.codec import decode, encode
+from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes, PoolFlow, Volume
+from headrace.wire.pools import (
+    CreatePool,
+    GetPools,
+    IntegralGuarantees,
+    IntegralType,
+    PoolChanged,
+    PoolList,
+    PoolSettings,
+)
+from headrace.wire.refusals import NotReady
+from headrace.wire.version import NEVER, Version
+from headrace_fair_share.service import serve as serve_fair_share
+from headrace_fair_share.settings import FairShareSettings
+from headrace_integral.engine import VolumesRecord
+from headrace_integral.service import serve
+from headrace_integral.settings import IntegralSettings
+from tests.support.nats_server import nats_server
+from tests.support.tree_services import TREE, SmallWorld, a_bus, ask, running, small_world
+
+SETTINGS = IntegralSettings()
+TOTAL = Resources(user_slots=10, cpu=1_000)
+ADVANCE = subjects.integral_advance(TREE)
+VOLUMES = subjects.integral_volumes(TREE)
+
+
+def an_advance(epoch: int, term: int = 1, dt_us: int = 1_000_000) -> Advance:
+    return Advance(
+        tree=TREE,
+        version=Version(term, epoch),
+        previous=Version(term, epoch - 1) if epoch > 1 else NEVER,
+        dt_us=dt_us if epoch > 1 else 0,
+        total=TOTAL,
+        pools=[PoolFlow(PoolName("a"), 0.1, 0.2, 0.0, "burst")],
+    )
+
+
+async def advance(bus: Bus, epoch: int, **given: Any) -> Any:
+    return await ask(bus, ADVANCE, an_advance(epoch, **given), Advanced | AdvanceGap)
+
+
+async def test_volumes_survive_a_restart_bit_for_bit() -> None:
+    with nats_server() as server:
+        async with a_bus(server) as bus:
+            async with running(server, SETTINGS, serve):
+                for epoch in range(1, 5):
+                    before = await advance(bus, epoch, dt_us=333_333)
+            async with running(server, SETTINGS, serve):
+                restored = await ask(bus, VOLUMES, GetVolumes(TREE), Advanced)
+                again = await advance(bus, 4, dt_us=333_333)
+                after = await advance(bus, 5)
+
+    assert before == restored == again
+    assert isinstance(after, Advanced)
+    assert after.version == Version(1, 5)
+
+
+async def test_an_advance_that_was_saved_but_not_confirmed_is_applied_once() -> None:
+    """The process ends between saving and answering: what it leaves behind is the record alone."""
+    with nats_server() as server:
+        async with a_bus(server) as bus:
+            async with running(server, SETTINGS, serve):
+                await advance(bus, 1)
+                once = await advance(bus, 2)
+            async with running(server, SETTINGS, serve):
+                repeated = await advance(bus, 2)
+
+    assert repeated == once
+    assert repeated.pools[0].volume == Volume(user_slots=1.0, cpu=100)
+
+
+async def test_an_advance_out_of_order_is_refused_with_what_there_is() -> None:
+    with nats_server() as server:
+        async with a_bus(server) as bus, running(server, SETTINGS, serve):
+            await advance(bus, 1)
+            refused = await advance(bus, 3)
+
+    assert refused == AdvanceGap(TREE, have=Version(1, 1), previous=Version(1, 2))
+
+
+async def test_while_the_bucket_is_out_of_reach_nothing_is_confirmed_and_nothing_is_lost() -> None:
+    with nats_server() as server:
+        async with a_bus(server) as bus, running(server, SETTINGS, serve) as runtime:
+            await advance(bus, 1)
+            second = await advance(bus, 2)
+            bucket = await bus.key_value(subjects.VOLUMES_BUCKET)
+            entry = await bucket.get(TREE)
+            assert entry is not None
+            # Somebody else's write makes the next compare-and-set fail; what stands there then counts.
+            await bucket.put(TREE, entry.value)
+            refused = await advance(bus, 3)
+            third = await advance(bus, 3)
+            assert not runtime.stopping.is_set()
+
+    assert isinstance(refused, NotReady)
+    assert second.pools[0].volume.cpu == 100
+    assert third.pools[0].volume.cpu == 200
+
+
+async def test_a_process_that_was_succeeded_confirms_nothing_and_ends() -> None:
+    answers: list[Any] = []
+
+    async def live_on(bus: Bus) -> None:
+        async with running(server, SETTINGS, serve):
+            await advance(bus, 1)
+            bucket = await bus.key_value(subjects.VOLUMES_BUCKET)
+            entry = await bucket.get(TREE)
+            assert entry is not None
+            record = decode(entry.value, VolumesRecord)
+            newer = VolumesRecord(TREE, record.version, record.pools, writer=record.writer + 1)
+            await bucket.put(TREE, encode(newer))
+            answers.append(await advance(bus, 2))
+            answers.append(await advance(bus, 2))
+            await anyio.sleep_forever()
+
+    with nats_server() as server:
+        async with a_bus(server) as bus:
+            with pytest.raises(BaseExceptionGroup) as ended:
+                await live_on(bus)
+
+    assert {type(answer) for answer in answers} == {NotReady}
+    assert "Another process serves" in repr(ended.value.exceptions)
+
+
+async def test_volumes_that_cannot_be_read_are_not_replaced_by_empty_ones() -> None:
+    with nats_server() as server:
+        async with a_bus(server) as bus:
+            bucket = await bus.key_value(subjects.VOLUMES_BUCKET)
+            await bucket.put(TREE, b"rubbish")
+            with pytest.raises(BaseExceptionGroup) as ended:
+                async with running(server, SETTINGS, serve):
+                    await anyio.sleep_forever()
+            kept = await bucket.get(TREE)
+
+    assert "not replaced by empty ones" in repr(ended.value.exceptions)
+    assert kept is not None
+    assert kept.value == b"rubbish"
+
+
+# With fair_share.
+
+BURST = PoolSettings(
+    integral_guarantees=IntegralGuarantees(
+        guarantee_type=IntegralType.BURST,
+        resource_flow=Resources(cpu=100),
+        burst_guarantee_resources=Resources(cpu=200),
+    )
+)
+BRISK = FairShareSettings(fair_share_update_period_ms=20, advance_budget_ms=1_000)
+
+
+async def saved_volume(world: SmallWorld) -> float:
+    """What people see of the pool's savings."""
+    answer = await world.ask("pool.list", GetPools(name="saver"), PoolList)
+    assert isinstance(answer, PoolList)
+    return answer.pools[0].accumulated_resource_ratio_volume or 0.0
+
+
+async def test_a_burst_pool_saves_while_nobody_uses_it() -> None:
+    with nats_server() as server:
+        async with (
+            small_world(server) as world,
+            running(server, SETTINGS, serve, "integral"),
+            running(server, BRISK, serve_fair_share, "fair-share"),
+        ):
+            made = await world.ask("pool.create", CreatePool(PoolName("saver"), ROOT_POOL, BURST), PoolChanged)
+            assert isinstance(made, PoolChanged)
+            await world.shares.until(
+                lambda shares: "/saver" in shares.items and shares.items["/saver"].accumulated_ratio_volume > 0
+            )
+            seen = await saved_volume(world)
+
+    assert seen > 0
+    assert not world.shares.reader.frame.stale_volumes
+
+
+async def test_without_integral_shares_go_on_and_what_was_missed_is_sent_when_it_is_back() -> None:
+    with nats_server() as server:
+        async with (
+            small_world(server) as world,
+            running(server, BRISK, serve_fair_share, "fair-share"),
+        ):
+            made = await world.ask("pool.create", CreatePool(PoolName("saver"), ROOT_POOL, BURST), PoolChanged)
+            assert isinstance(made, PoolChanged)
+            await world.shares.until(lambda shares: shares.frame.stale_volumes)
+            at = world.shares.reader.version
+            await world.shares.until(lambda shares: shares.version.epoch >= at.epoch + 10)
+            async with running(server, SETTINGS, serve, "integral"):
+                await world.shares.until(lambda shares: not shares.frame.stale_volumes)
+                caught_up = await ask(world.service, VOLUMES, GetVolumes(TREE), Advanced)
+
+    # Every update since the pool was made has its own advance.
+    assert caught_up.version.epoch >= 11
+    assert caught_up.pools[0].ratio_volume > 0

@@ -1,0 +1,119 @@
+"""Whatever is lost, repeated, late or killed on the way: volumes are bit for bit those of a single process."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.ids import PoolName, TreeName
+from headrace.resources import Resources
+from headrace.wire.codec import decode, encode
+from headrace.wire.integral import Advance, Advanced, AdvanceGap, PoolFlow, Volume
+from headrace_fair_share.advances import AdvanceChain
+from headrace_integral.engine import Answer, IntegralEngine, Save, VolumesRecord
+from headrace_integral.volumes import EMPTY, advance
+
+TREE = TreeName("default")
+SATURATION_S = 3_600.0
+
+flows = st.builds(
+    PoolFlow,
+    pool=st.sampled_from(["a", "b", "c"]).map(PoolName),
+    flow_ratio=st.floats(0, 1),
+    burst_ratio=st.floats(0, 1),
+    grant_ratio=st.floats(0, 1),
+    guarantee_type=st.sampled_from(["burst", "relaxed"]),
+)
+totals = st.builds(Resources, user_slots=st.integers(0, 5_000), cpu=st.integers(0, 10**7), memory=st.integers(0, 2**45))
+updates = st.tuples(
+    st.integers(1, 10_000_000), totals, st.lists(flows, min_size=1, max_size=3, unique_by=lambda flow: flow.pool)
+)
+
+
+class Integral:
+    """The service without its shell: a store that survives, a process that may be killed at either side of saving."""
+
+    def __init__(self) -> None:
+        self.stored: bytes | None = None
+        self.term = 0
+        self.start()
+
+    def start(self) -> None:
+        self.term += 1
+        record = decode(self.stored, VolumesRecord) if self.stored is not None else None
+        self.engine = IntegralEngine(TREE, self.term, record)
+
+    def advance(self, request: Advance, fate: str) -> object:
+        """The answer; None where it is lost."""
+        decision = self.engine.on_advance(decode(encode(request), Advance))
+        if isinstance(decision, Save):
+            if fate == "killed before it is saved":
+                self.start()
+                return None
+            self.stored = encode(decision.record)
+            if fate == "killed before it is confirmed":
+                self.start()
+                return None
+            answer: object = self.engine.on_saved(decision.record)
+        else:
+            assert isinstance(decision, Answer)
+            answer = decision.answer
+        return None if fate == "answer lost" else answer
+
+
+FATES = ["killed before it is saved", "killed before it is confirmed", "answer lost", "request lost", "twice", "late"]
+
+
+def single_process(given_: list[tuple[int, Resources, list[PoolFlow]]]) -> dict[PoolName, Volume]:
+    volumes: dict[PoolName, Volume] = {}
+    for number, (dt_us, total, pools) in enumerate(given_):
+        before = volumes
+        volumes = {
+            flow.pool: (
+                advance(before.get(flow.pool, EMPTY), flow, total, dt_us if number else 0, SATURATION_S).volume
+                if total != Resources()
+                else before.get(flow.pool, EMPTY)
+            )
+            for flow in pools
+        }
+    return volumes
+
+
+@given(st.lists(updates, min_size=1, max_size=12), st.data())
+def test_always_the_volumes_equal_those_of_a_single_process(
+    given_: list[tuple[int, Resources, list[PoolFlow]]], data: st.DataObject
+) -> None:
+    integral, chain = Integral(), AdvanceChain(TREE, 1, 1_000)
+    sent: list[Advance] = []
+    for dt_us, total, pools in given_:
+        chain.add(dt_us, total, pools, SATURATION_S)
+        for _ in range(3):
+            head = chain.head()
+            if head is None:
+                break
+            fate = data.draw(st.sampled_from(["", "", *FATES]))
+            sent.append(head)
+            if fate == "request lost":
+                break
+            if fate == "late":
+                integral.advance(data.draw(st.sampled_from(sent)), "")
+            answer = integral.advance(head, fate)
+            if fate == "twice":
+                answer = integral.advance(head, "")
+            tell(chain, answer)
+    while (head := chain.head()) is not None:
+        tell(chain, integral.advance(head, ""))
+
+    assert chain.given_up == 0
+    assert integral.engine.broken == 0
+    assert {pool.pool: pool.volume for pool in integral.engine.record.pools} == single_process(given_)
+
+
+def tell(chain: AdvanceChain, answer: object) -> None:
+    match answer:
+        case Advanced():
+            assert chain.on_confirmed(answer)
+        case AdvanceGap():
+            chain.on_gap(answer)
+        case _:
+            assert answer is None
