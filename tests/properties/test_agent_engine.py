@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-
 import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.ids import AllocationId, Incarnation
-from headrace.resources import ZERO, Resources
+from headrace.resources import Resources
 from headrace.wire.heartbeat import (
     AllocationState,
     Extend,
@@ -24,71 +22,11 @@ from headrace.wire.heartbeat import (
 )
 from headrace.wire.nodes import StopMode
 from headrace_agent.effects import Leave, Tell, Trouble
-from headrace_agent.runner.protocol import (
-    Acknowledge,
-    EndAll,
-    Ended,
-    Interrupt,
-    KeptJob,
-    Run,
-    Started,
-    ToAgent,
-    ToRunner,
-)
-from tests.support.agent_desk import NODE, Desk, end_of, job, start, take_back
+from tests.support.agent_desk import NODE, Desk, RunnerBehindAWire, job, start, take_back
 
 _LIVING = (AllocationState.WAITING, AllocationState.RUNNING)
 _OPERATIONS = ("operation-1", "operation-2")
 _small = st.integers(0, 7)
-
-
-class ForgetfulWire:
-    """The runner of the host: what it has outlives everything, what is on the way to or from it does not."""
-
-    def __init__(self) -> None:
-        self.pid = 77
-        self.live: dict[JobKey, KeptJob] = {}
-        self.over: dict[JobKey, Ended] = {}
-        self.starts: Counter[JobKey] = Counter()
-        self.room: dict[JobKey, Resources] = {}
-        self.to_runner: deque[ToRunner] = deque()
-        self.to_agent: deque[ToAgent] = deque()
-
-    def obey(self, message: ToRunner, desk: Desk) -> None:
-        match message:
-            case Run():
-                self._run(message, desk)
-            case Interrupt():
-                if message.job in self.live:
-                    self.end(message.job, JobResult.ABORTED)
-            case EndAll():
-                for key in list(self.live):
-                    self.end(key, JobResult.ABORTED)
-                self.pid += 1
-            case Acknowledge():
-                for key in message.jobs:
-                    self.over.pop(key, None)
-            case _:
-                pass
-
-    def end(self, key: JobKey, result: JobResult) -> None:
-        run = self.live.pop(key).run
-        self.over[key] = Ended(end_of(key, run.allocation, result))
-        self.to_agent.append(self.over[key])
-
-    def drop(self) -> None:
-        self.to_runner.clear()
-        self.to_agent.clear()
-
-    def _run(self, run: Run, desk: Desk) -> None:
-        if run.job in self.over:
-            self.to_agent.append(self.over[run.job])
-            return
-        if run.job not in self.live:
-            self.starts[run.job] += 1
-            self.room[run.job] = Resources(user_slots=1, cpu=run.cpu)
-            self.live[run.job] = KeptJob(run, Started(run.job, 500, desk.now().wall_ms, desk.now_ns))
-        self.to_agent.append(self.live[run.job].started)
 
 
 class AgentBetween(RuleBasedStateMachine):
@@ -97,7 +35,7 @@ class AgentBetween(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.desk = Desk(cpu=400)
-        self.runner = ForgetfulWire()
+        self.runner = RunnerBehindAWire()
         self.seen = 0
         self.lives = 1
         self.indexes = 0
@@ -407,6 +345,5 @@ class AgentBetween(RuleBasedStateMachine):
         self.seen = len(self.desk.effects)
 
 
-assert Resources() == ZERO
 TestAgentBetween = AgentBetween.TestCase
 TestAgentBetween.settings = settings(stateful_step_count=60, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -25,9 +26,32 @@ from headrace.wire.heartbeat import (
 from headrace_agent.books import NS_PER_MS, Moment
 from headrace_agent.effects import Beat, Effect, Enrol, Identity, Leave, Note, Tell
 from headrace_agent.engine import AgentEngine
-from headrace_agent.runner.protocol import Ended, KeptJob, Picture, Run, Started
+from headrace_agent.runner.protocol import (
+    Acknowledge,
+    EndAll,
+    Ended,
+    Interrupt,
+    KeptJob,
+    Picture,
+    Run,
+    Started,
+    ToAgent,
+    ToRunner,
+)
 
-__all__ = ["NODE", "OPERATION", "Desk", "end_of", "extend", "job", "kept", "spec", "start", "take_back"]
+__all__ = [
+    "NODE",
+    "OPERATION",
+    "Desk",
+    "RunnerBehindAWire",
+    "end_of",
+    "extend",
+    "job",
+    "kept",
+    "spec",
+    "start",
+    "take_back",
+]
 
 NODE = NodeName("node-1")
 OPERATION = OperationId("operation-1")
@@ -241,3 +265,52 @@ def kept(desk: Desk, key: JobKey, pid: int = 500) -> KeptJob:
     """A job that the desk's agent handed out, as the runner has it in its picture."""
     run = next(run for run in desk.told(Run) if run.job == key)
     return KeptJob(run, Started(key, pid, desk.now().wall_ms, desk.now_ns))
+
+
+class RunnerBehindAWire:
+    """The runner of the host: what it has outlives everything, what is on the way to or from it does not."""
+
+    def __init__(self) -> None:
+        self.pid = 77
+        self.live: dict[JobKey, KeptJob] = {}
+        self.over: dict[JobKey, Ended] = {}
+        self.starts: Counter[JobKey] = Counter()
+        self.room: dict[JobKey, Resources] = {}
+        self.to_runner: deque[ToRunner] = deque()
+        self.to_agent: deque[ToAgent] = deque()
+
+    def obey(self, message: ToRunner, desk: Desk) -> None:
+        match message:
+            case Run():
+                self._run(message, desk)
+            case Interrupt():
+                if message.job in self.live:
+                    self.end(message.job, JobResult.ABORTED)
+            case EndAll():
+                for key in list(self.live):
+                    self.end(key, JobResult.ABORTED)
+                self.pid += 1
+            case Acknowledge():
+                for key in message.jobs:
+                    self.over.pop(key, None)
+            case _:
+                pass
+
+    def end(self, key: JobKey, result: JobResult) -> None:
+        run = self.live.pop(key).run
+        self.over[key] = Ended(end_of(key, run.allocation, result))
+        self.to_agent.append(self.over[key])
+
+    def drop(self) -> None:
+        self.to_runner.clear()
+        self.to_agent.clear()
+
+    def _run(self, run: Run, desk: Desk) -> None:
+        if run.job in self.over:
+            self.to_agent.append(self.over[run.job])
+            return
+        if run.job not in self.live:
+            self.starts[run.job] += 1
+            self.room[run.job] = Resources(user_slots=1, cpu=run.cpu)
+            self.live[run.job] = KeptJob(run, Started(run.job, 500, desk.now().wall_ms, desk.now_ns))
+        self.to_agent.append(self.live[run.job].started)
