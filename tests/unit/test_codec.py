@@ -1,0 +1,117 @@
+"""Bytes to Structs and back."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.resources import Resources
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, MessageTooLarge, decode, encode
+from headrace.wire.heartbeat import Heartbeat, Orders
+from headrace.wire.integral import Advance, Advanced
+from headrace.wire.operations import OperationSpec, StartOperation
+from headrace.wire.pools import CreatePool, SetPool
+from headrace.wire.refusals import NotFound, Refusal, decode_answer
+from headrace.wire.snapshots import SharePart, UsagePart
+from tests.support.mutate import damaged, mutated, valid
+
+KINDS: list[Any] = [Heartbeat, Orders, SharePart, UsagePart, StartOperation, CreatePool, Advance]
+
+
+class Deep(msgspec.Struct):
+    table: dict[str, list[tuple[float, int]]] = {}
+    maybe: float | None = None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_always_what_was_encoded_is_decoded(kind: Any, data: st.DataObject) -> None:
+    message = data.draw(valid(kind))
+
+    assert decode(encode(message), kind) == message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_never_do_damaged_bytes_raise_anything_but_bad_message(kind: Any, data: st.DataObject) -> None:
+    message = data.draw(mutated(kind))
+    try:
+        decoded = decode(message, kind)
+    except BadMessage:
+        return
+    # What is taken for a message is one, wholly.
+    assert decode(encode(decoded), kind) == decoded
+
+
+@pytest.mark.parametrize("figure", [math.nan, -math.nan, math.inf, -math.inf])
+def test_a_float_that_is_no_number_is_refused_wherever_it_stands(figure: float) -> None:
+    for plain in ({"maybe": figure}, {"table": {"a": [[1.0, 2], [figure, 3]]}}):
+        with pytest.raises(BadMessage, match="finite"):
+            decode(msgspec.msgpack.encode(plain), Deep)
+
+
+def test_a_short_float_that_is_no_number_is_refused_too() -> None:
+    short = b"\x81\xa5maybe\xca" + struct.pack(">f", math.inf)
+
+    with pytest.raises(BadMessage, match="finite"):
+        decode(short, Deep)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=20))
+def test_always_a_finite_float_is_taken(figure: float, name: str) -> None:
+    message = Deep(table={name: [(figure, 1)]}, maybe=figure)
+
+    assert decode(encode(message), Deep) == message
+
+
+def test_bytes_that_only_look_like_a_float_that_is_no_number_do_no_harm() -> None:
+    message = Deep(table={"Ë\x7f": [(1.5, 0xCB7FF0)]})
+
+    assert decode(encode(message), Deep) == message
+
+
+def test_a_message_that_is_too_large_is_neither_sent_nor_read() -> None:
+    large = SetPool(name="a", settings=b" " * LARGEST_MESSAGE_BYTES)  # type: ignore[arg-type]
+
+    with pytest.raises(MessageTooLarge, match="SetPool: 512"):
+        encode(large)
+    with pytest.raises(BadMessage, match="at most 512000 are read"):
+        decode(msgspec.msgpack.encode(large), SetPool)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x91" * 100_000, b"\x81\xa1a", b"\xa1\xff", b"\xdf\xff\xff\xff\xff"])
+def test_rubbish_is_refused(data: bytes) -> None:
+    with pytest.raises(BadMessage):
+        decode(data, StartOperation)
+
+
+def test_an_amount_below_zero_is_refused() -> None:
+    spec = OperationSpec(pool="a", argv=["x"], resources=Resources(cpu=-1))  # type: ignore[arg-type]
+
+    with pytest.raises(BadMessage, match="resources"):
+        decode(encode(spec), OperationSpec)
+
+
+def test_an_answer_and_a_refusal_are_told_apart() -> None:
+    answer = Advanced(tree="default", version=(1, 2), pools=[])  # type: ignore[arg-type]
+    refusal = NotFound("pool", "a", ["b"])
+
+    assert isinstance(decode_answer(encode(answer), Advanced), Advanced)
+    assert decode_answer(encode(refusal), Advanced) == refusal
+
+
+@given(data=st.data())
+def test_never_is_a_damaged_refusal_taken_for_an_answer_that_was_none(data: st.DataObject) -> None:
+    message = data.draw(damaged(NotFound("pool", "a", ["b"])))
+    either: Any = Advanced | Refusal
+    try:
+        answer = decode(message, either)
+    except BadMessage:
+        return
+    assert not isinstance(answer, Advanced)
