@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.client import Client, Unanswered
+from headrace.client import Client, Refused, Unanswered
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
@@ -99,12 +99,12 @@ def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) 
 
 
 async def _places(client: Client, view: OperationView) -> OperationPlaces | None:
-    """Where it runs; None when it is over, or when the allocator does not answer: the rest is worth showing."""
+    """Where it runs; None when it is over, and when the allocator does not answer or has not heard of it yet."""
     if view.state in FINAL_STATES:
         return None
     try:
         return await client.places(view.operation)
-    except Unanswered:
+    except (Unanswered, Refused):
         return None
 
 

@@ -56,4 +56,4 @@ class Averages:
 
 
 def _wants_more(sample: Sample | None) -> bool:
-    return sample is not None and sample.usage > 0 and sample.demand > sample.usage
+    return sample is not None and sample.demand > sample.usage

@@ -69,7 +69,7 @@ class _Demo:
 
     async def when_ready(self, ready: Ready) -> bool:
         """The whole course; then everything is to be stopped."""
-        nodes = ", ".join(f"{node.node} ({node.total.cpu / 100:g} cores)" for node in ready.nodes)
+        nodes = ", ".join(f"{node.node} (cpu {node.total.cpu / 100:g})" for node in ready.nodes)
         self._screen.say(f"ready in {ready.took_s:.1f} s; nodes {nodes}")
         self._screen.say(f"{JOBS} jobs that count primes, in the pools {', '.join(pool.name for pool in POOLS)}")
         clock = SystemClock()

@@ -3,8 +3,8 @@
 import os
 import sys
 
-_FIRST = 1_000_000
-_STRETCH = 60_000
+_FIRST = 10_000_000
+_STRETCH = 34_000
 
 
 def count(first: int, stretch: int) -> int:

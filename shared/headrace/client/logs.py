@@ -15,6 +15,7 @@ import msgspec
 from headrace.client.asking import Asker
 from headrace.ids import OperationId
 from headrace.wire.logs import LogChunk, LogStream, ReadLog
+from headrace.wire.nodes import JobPlace
 from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace.wire.refusals import NotFound, Refused
 
@@ -105,7 +106,7 @@ class LogReader:
     async def _look(self, view: OperationView, job: int | None) -> None:
         """Learns which jobs ran or run where: those that ended when the view changed, those that run each time."""
         if view.state not in FINAL_STATES:
-            for place in (await self._client.places(self._operation)).running:
+            for place in await self._running():
                 if job is None or place.index == job:
                     self._note(place.index, place.attempt, place.node)
         if view.sequence == self._sequence:
@@ -114,6 +115,14 @@ class LogReader:
         async for row in self._client.jobs(self._operation):
             if row.result is not None and row.node and (job is None or row.slot.index == job):
                 self._note(row.slot.index, row.slot.attempt, row.node).over = True
+
+    async def _running(self) -> list[JobPlace]:
+        try:
+            return (await self._client.places(self._operation)).running
+        except Refused as refused:
+            if isinstance(refused.refusal, NotFound):
+                return []  # the allocator has not heard of it yet, or it has just ended
+            raise
 
     def _note(self, index: int, attempt: int, node: str) -> _Log:
         return self._logs.setdefault((index, attempt), _Log(index, attempt, node))
