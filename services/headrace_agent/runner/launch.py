@@ -10,6 +10,7 @@ import signal
 
 import msgspec
 
+from headrace_agent.runner.engine import Moment
 from headrace_agent.runner.host import MARKER, Host, Spawn
 from headrace_agent.runner.isolation import Isolation
 from headrace_agent.runner.job_log import LogUnwritable, job_name, open_folder
@@ -38,6 +39,8 @@ class Launched(msgspec.Struct, frozen=True):
     pidfd: int
     stdout_fd: int
     stderr_fd: int
+    #: When it was started, as its file says too.
+    at: Moment
     #: The scratch folder that was made for it; empty: none.
     scratch: str
     #: What the job cannot go on without, if something failed right after the start; the process lives and must be ended.
@@ -101,8 +104,9 @@ class Launcher:
             raise _not_started(run, folder, error) from None
         self._host.close(out_end)
         self._host.close(err_end)
-        failure = self._after_start(run, pid)
-        return Launched(pid, pidfd, out, err, scratch, failure)
+        at = self._host.now()
+        failure = self._after_start(run, pid, at)
+        return Launched(pid, pidfd, out, err, at, scratch, failure)
 
     def _watch(self, pid: int) -> int:
         try:
@@ -113,7 +117,7 @@ class Launcher:
                 self._host.pause(1)
             raise
 
-    def _after_start(self, run: Run, pid: int) -> str:
+    def _after_start(self, run: Run, pid: int, at: Moment) -> str:
         failure = ""
         try:
             self._isolation.confine(run, pid)
@@ -126,7 +130,7 @@ class Launcher:
         stat = self._host.stat(pid)
         # Should it fail: the marker finds the process as well, and the end's file will say that the disk is full.
         with contextlib.suppress(OSError):
-            self._kept.write_process(run.job, ProcessRecord(pid, stat[1] if stat else 0, self._host.now().unix_ms))
+            self._kept.write_process(run.job, ProcessRecord(pid, stat[1] if stat else 0, at.unix_ms))
         return failure
 
 

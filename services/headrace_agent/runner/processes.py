@@ -87,8 +87,8 @@ class ProcessTable:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def launch(self, run: Run, now: Moment) -> tuple[int, str]:
-        """Starts the job; its pid, and what it cannot go on without, if something failed. Raises `NotStarted`."""
+    def launch(self, run: Run) -> Launched:
+        """Starts the job. Raises `NotStarted`."""
         launched = self._launcher.launch(run)
         process = _Process(run, launched)
         folder = f"{self._settings.logs}/{run.job.operation}"
@@ -103,8 +103,8 @@ class ProcessTable:
         self._names.add(process.name)
         self._pidfds[process.pidfd] = process
         self._poll.register(process.pidfd, select.EPOLLIN)
-        self.retention.job_started(run.job.operation, now.unix_ms / 1000)
-        return process.pid, process.failure
+        self.retention.job_started(run.job.operation, launched.at.unix_ms / 1000)
+        return launched
 
     def signal(self, job: JobKey, number: int) -> None:
         """To the whole process group; a stopped one is woken so that it can obey."""

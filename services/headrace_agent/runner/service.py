@@ -247,13 +247,13 @@ class Runner:
 
     def _launch(self, run: Run) -> list[Effect]:
         try:
-            pid, failure = self._jobs.launch(run, self._host.now())
+            launched = self._jobs.launch(run)
         except NotStarted as refusal:
             return self._engine.on_not_started(run.job, str(refusal), refusal.exit_code, self._host.now())
-        effects = self._engine.on_started(run.job, pid, self._host.now())
-        self._log.info("job_started", **job_fields(run.job, run.allocation), pid=pid)
-        if failure:
-            effects += self._engine.on_failure(run.job, failure, self._host.now())
+        effects = self._engine.on_started(run.job, launched.pid, launched.at)
+        self._log.info("job_started", **job_fields(run.job, run.allocation), pid=launched.pid)
+        if launched.failure:
+            effects += self._engine.on_failure(run.job, launched.failure, self._host.now())
         return effects
 
     def _fail(self, job: JobKey, reason: str) -> None:

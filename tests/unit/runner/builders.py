@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
+
 from headrace.ids import OperationId
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.engine import NS_PER_MS, Moment
 from headrace_agent.runner.protocol import Run
 
-OPERATION = OperationId("op-12345678")
+#: Another one in every test process: a runner that looks for processes of a former one finds them by this, anywhere on the host.
+OPERATION = OperationId(f"op-{uuid.uuid4().hex[:12]}")
 
 
 def a_job(index: int = 0, attempt: int = 1, operation: str = OPERATION) -> JobKey:

@@ -32,9 +32,9 @@ def a_table(folder: Path) -> ProcessTable:
 
 def test_what_is_in_the_pipes_when_the_job_has_ended_is_kept(tmp_path: Path) -> None:
     table = a_table(tmp_path)
-    pid, failure = table.launch(a_run(0, "sh", "-c", "head -c 60000 /dev/zero; echo oh >&2; exit 4"), LinuxHost().now())
-    assert failure == ""
-    assert gone(pid)
+    launched = table.launch(a_run(0, "sh", "-c", "head -c 60000 /dev/zero; echo oh >&2; exit 4"))
+    assert launched.failure == ""
+    assert gone(launched.pid)
     [pidfd] = table.ended_unseen([a_job()])
     table.on_main_ended(pidfd, LinuxHost().now())
     [(job, exit)] = table.look(LinuxHost().now())
@@ -47,8 +47,7 @@ def test_what_is_in_the_pipes_when_the_job_has_ended_is_kept(tmp_path: Path) -> 
 
 def test_a_job_whose_main_process_ended_takes_no_signal_any_more(tmp_path: Path) -> None:
     table = a_table(tmp_path)
-    pid, _ = table.launch(a_run(0, "true"), LinuxHost().now())
-    assert gone(pid)
+    assert gone(table.launch(a_run(0, "true")).pid)
     [pidfd] = table.ended_unseen([a_job()])
     table.on_main_ended(pidfd, LinuxHost().now())
 
