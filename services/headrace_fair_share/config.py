@@ -28,6 +28,7 @@ class PoolBook:
         self.trouble = ""
         #: False until a usable configuration was seen.
         self.known = False
+        self._decided_on = self.pools
 
     def on_tree(self, tree: Tree, revision: int) -> bool:
         """Takes what is stored at `revision`; true when something is different. An older revision, or a broken tree, changes nothing."""
@@ -57,6 +58,7 @@ class PoolBook:
         """The tree as it would be. `in_use` counts the operations that name a pool."""
         if self.trouble:
             return WrongState("tree", self._tree, "unusable", f"a usable configuration; {self.trouble}")
+        self._decided_on = self.pools
         match request:
             case CreatePool():
                 ephemeral = frozenset(name for name in in_use if name not in self.pools.pools)
@@ -69,8 +71,9 @@ class PoolBook:
                 assert_never(request)
 
     def on_written(self, change: Change, revision: int, total: Resources) -> PoolChanged:
-        """The change is durable at `revision`."""
-        if revision > self.revision:
+        """The change that was decided last is durable at `revision`; what somebody wrote after it stays in force."""
+        # Revisions alone do not tell: they begin anew where a bucket lost writes.
+        if revision > self.revision or self.pools is self._decided_on:
             self.pools, self.revision, self.trouble, self.known = PoolTree(change.tree), revision, "", True
         return PoolChanged(name=change.name, tree=self._tree, revision=revision, warnings=self._warnings(change, total))
 

@@ -10,13 +10,15 @@ import pytest
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.resources import Resources
 from headrace.wire import subjects
+from headrace.wire.codec import decode
 from headrace.wire.log import OperationStarted
 from headrace.wire.operations import OperationState
 from headrace.wire.pools import CreatePool, GetPools, PoolChanged, PoolList, PoolSettings, RemovePool, SetPool, Tree
 from headrace.wire.refusals import BadRequest, Exists, NotFound, WrongState
-from headrace.wire.snapshots import UsageItem
+from headrace.wire.snapshots import SchedulingStatus, UsageItem
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
+from headrace_fair_share.starvation import Ages
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import TREE, live, running, small_world
 
@@ -187,3 +189,24 @@ async def test_an_unknown_tree_is_named() -> None:
             answer = await world.ask("pool.list", GetPools(tree=TREE + "s"), PoolList)  # type: ignore[arg-type]
 
     assert answer == NotFound(what="tree", name="defaults", near=["default"])
+
+
+async def test_the_clock_of_who_is_short_goes_on_in_the_next_life() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world:
+            world.admission.operations = [live("operation-1", "research", 100)]
+            settings = FairShareSettings(usage_judged_within_ms=60_000)
+            async with running(server, settings, serve):
+                await world.shares.until(lambda shares: shares.version.epoch >= 3 and "operation-1" in shares.items)
+                first = world.shares.reader
+            bucket = await world.service.key_value(subjects.CLOCKS_BUCKET)
+            saved = {age.key: age.below_ms for age in decode((await bucket.entries())["default.0"].value, Ages).ages}
+            async with running(server, settings, serve):
+                await world.shares.until(lambda shares: shares.version.term > 1)
+                item = world.shares.reader.items["operation-1"]
+                frame = world.shares.reader.frame
+
+    assert first.items["operation-1"].scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
+    assert item.below_fair_share_since_ms is not None
+    assert saved["operation-1"] > 0
+    assert frame.at_ms - item.below_fair_share_since_ms >= saved["operation-1"]

@@ -1,0 +1,233 @@
+"""Changes of pools and saved clocks over a bucket that does not always do what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+
+import msgspec
+import pytest
+
+from headrace.bus import BusError, Entry, Mirror, NotConnected, RequestTimeout, WrongRevision
+from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.resources import ZERO
+from headrace.wire.pools import CreatePool, PoolChanged, Tree
+from headrace.wire.refusals import NotReady, NotRecorded, Refusal, WrongState
+from headrace.wire.snapshots import StarvationStatus
+from headrace_fair_share.clocks import ClockStore
+from headrace_fair_share.config import PoolBook
+from headrace_fair_share.starvation import Age
+from headrace_fair_share.store import PoolStore, StoredTree
+
+TREE = TreeName("default")
+
+
+class MoodyBucket:
+    """A bucket in memory; raises `mood` at writes, before or after they took effect; `meddle` runs before each of them."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Entry] = {}
+        self.sequence = 0
+        self.mood: BusError | None = None
+        self.took_effect = False
+        self.meddle: Callable[[], None] = lambda: None
+
+    async def get(self, key: str) -> Entry | None:
+        return self.kept.get(key)
+
+    async def entries(self) -> dict[str, Entry]:
+        return dict(self.kept)
+
+    async def put(self, key: str, value: bytes) -> int:
+        return self.write(key, value)
+
+    async def create(self, key: str, value: bytes) -> int:
+        return await self.update(key, value, 0)
+
+    async def update(self, key: str, value: bytes, revision: int) -> int:
+        self.meddle()
+        if self.mood is not None and not self.took_effect:
+            raise self.mood
+        known = self.kept.get(key)
+        if (known.revision if known else 0) != revision:
+            raise WrongRevision
+        written = self.write(key, value)
+        if self.mood is not None:
+            raise self.mood
+        return written
+
+    async def delete(self, key: str) -> None:
+        self.kept.pop(key, None)
+
+    async def history(self, key: str) -> list[Entry]:
+        raise NotImplementedError
+
+    def mirror(
+        self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
+    ) -> AbstractAsyncContextManager[Mirror]:
+        raise NotImplementedError
+
+    def write(self, key: str, value: bytes) -> int:
+        self.sequence += 1
+        self.kept[key] = Entry(key=key, value=value, revision=self.sequence)
+        return self.sequence
+
+
+class StoppedClock:
+    def wall_ms(self) -> int:
+        return 0
+
+    def steady_s(self) -> float:
+        return 0.0
+
+
+class Office:
+    """A book and its store."""
+
+    def __init__(self) -> None:
+        self.bucket = MoodyBucket()
+        self.book = PoolBook(TREE)
+        self.store = PoolStore(self.bucket, TREE, StoppedClock(), self.on_stored)
+
+    def on_stored(self, stored: StoredTree) -> None:
+        if stored.tree is None:
+            self.book.on_unusable(stored.revision, stored.defect)
+        else:
+            self.book.on_tree(stored.tree, stored.revision)
+
+    async def create(self, name: str) -> PoolChanged | Refusal:
+        request = CreatePool(PoolName(name), ROOT_POOL)
+        return await self.store.change(
+            lambda: self.book.decide(request, {}),
+            lambda change, revision: self.book.on_written(change, revision, ZERO),
+        )
+
+    @property
+    def known(self) -> list[str]:
+        return list(self.book.pools.pools)
+
+    @property
+    def written(self) -> list[str]:
+        tree = msgspec.json.decode(self.bucket.kept[TREE].value, type=Tree)
+        return [pool.name for pool in tree.pools]
+
+
+@pytest.fixture
+async def office() -> Office:
+    office = Office()
+    await office.store.ensure()
+    assert isinstance(await office.create("first"), PoolChanged)
+    return office
+
+
+async def test_a_change_is_known_when_it_is_written(office: Office) -> None:
+    answer = await office.create("second")
+
+    assert isinstance(answer, PoolChanged)
+    assert answer.revision == office.bucket.sequence == office.book.revision
+    assert office.known == office.written == ["first", "second"]
+
+
+async def test_out_of_reach_a_change_is_refused_and_nothing_changes(office: Office) -> None:
+    office.bucket.mood = NotConnected()
+    answer = await office.create("second")
+
+    assert isinstance(answer, NotReady)
+    assert office.known == office.written == ["first"]
+
+
+@pytest.mark.parametrize("took_effect", [False, True])
+async def test_without_an_answer_nobody_says_that_it_was_done_and_later_the_truth_is_found(
+    office: Office, took_effect: bool
+) -> None:
+    office.bucket.mood, office.bucket.took_effect = RequestTimeout(), took_effect
+    answer = await office.create("second")
+    known = office.known
+    office.bucket.mood = None
+    await office.create("third")
+
+    assert isinstance(answer, NotRecorded)
+    assert known == ["first"]
+    assert office.known == office.written == (["first", "second", "third"] if took_effect else ["first", "third"])
+
+
+async def test_a_change_of_somebody_else_in_between_is_kept(office: Office) -> None:
+    theirs = CreatePool(PoolName("theirs"), ROOT_POOL)
+
+    def meddle() -> None:
+        office.bucket.meddle = lambda: None
+        change = office.book.decide(theirs, {})
+        assert not isinstance(change, Refusal)
+        office.bucket.write(TREE, msgspec.json.encode(change.tree))
+
+    office.bucket.meddle = meddle
+    answer = await office.create("ours")
+
+    assert isinstance(answer, PoolChanged)
+    assert office.known == office.written == ["first", "theirs", "ours"]
+
+
+async def test_a_bucket_that_never_stands_still_is_given_up_on(office: Office) -> None:
+    def meddle() -> None:
+        office.bucket.write(TREE, office.bucket.kept[TREE].value)
+
+    office.bucket.meddle = meddle
+    answer = await office.create("ours")
+
+    assert isinstance(answer, WrongState)
+    assert "somebody else" in answer.text()
+    assert office.known == ["first"]
+
+
+async def test_a_key_that_was_deleted_comes_back_with_the_next_change(office: Office) -> None:
+    await office.bucket.delete(TREE)
+
+    assert isinstance(await office.create("second"), PoolChanged)
+    assert office.written == ["first", "second"]
+
+
+async def test_writes_that_the_bucket_lost_come_back_with_the_next_change(office: Office) -> None:
+    before = office.bucket.kept[TREE], office.bucket.sequence
+    await office.create("second")
+    office.bucket.kept[TREE], office.bucket.sequence = before
+
+    assert isinstance(await office.create("third"), PoolChanged)
+    assert office.known == office.written == ["first", "second", "third"]
+
+
+async def test_the_mirror_tells_of_all_trees_and_of_newer_values_only(office: Office) -> None:
+    stale = Entry(TREE, msgspec.json.encode(Tree(tree=TREE)), 1)
+    office.store.on_change({TREE: stale, "gpu": stale}, frozenset({TREE}))
+
+    assert office.store.trees == {"default", "gpu"}
+    assert office.known == ["first"]
+
+
+async def test_clocks_are_saved_in_pieces_and_what_is_over_is_taken_away() -> None:
+    bucket = MoodyBucket()
+    store = ClockStore(bucket, TREE)
+    ages = [Age(f"operation-{number}", number, StarvationStatus.NON_STARVING) for number in range(6_000)]
+    await store.save(ages)
+    pieces = sorted(bucket.kept)
+    loaded = [age for piece in await ClockStore(bucket, TREE).load() for age in piece.ages]
+    await store.save(ages[:1])
+    left = sorted(bucket.kept)
+    await store.save([])
+
+    assert pieces == ["default.0", "default.1", "default.2"]
+    assert loaded == ages
+    assert left == ["default.0"]
+    assert not bucket.kept
+
+
+async def test_a_piece_that_cannot_be_read_is_left_out_and_other_trees_are_not_touched() -> None:
+    bucket = MoodyBucket()
+    await ClockStore(bucket, TREE).save([Age("operation-1", 5, StarvationStatus.STARVING, 2)])
+    bucket.write("default.1", b"rubbish")
+    bucket.write("gpu.0", bucket.kept["default.0"].value)
+    store = ClockStore(bucket, TREE)
+    loaded = await store.load()
+    await store.save([])
+
+    assert [len(piece.ages) for piece in loaded] == [1]
+    assert sorted(bucket.kept) == ["gpu.0"]
