@@ -17,7 +17,7 @@ from headrace_cli.screen import Screen
 from headrace_cli.up.commands import NoServer
 from headrace_cli.up.state_folder import InUse
 
-__all__ = ["Common", "Flag", "complain", "exit_of", "talk"]
+__all__ = ["Common", "Flag", "complain", "exit_of", "first_error", "talk"]
 
 #: A switch. That it is off goes without saying.
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
@@ -48,7 +48,7 @@ def talk(common: Common | None, work: Callable[[Client, Screen], Awaitable[int |
 
 def complain(error: BaseException) -> int:
     """Says what went wrong; the exit status. What is nobody's fault but ours is raised again."""
-    cause = _first_error(error)
+    cause = first_error(error)
     status = exit_of(cause)
     if status is None:
         raise error
@@ -56,7 +56,7 @@ def complain(error: BaseException) -> int:
     return status
 
 
-def _first_error(error: BaseException) -> BaseException:
+def first_error(error: BaseException) -> BaseException:
     """The one error in a group of one, which is how a task group hands it on."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

@@ -1,6 +1,6 @@
 """Averages over time of what pools used and were owed, from samples; pure.
 
-Only the time in which every pool had more work than it was given counts: there shares mean something. A sample holds until the
+Only the time in which jobs of every pool wait counts: there shares mean something. A sample holds until the
 next one.
 """
 
@@ -18,7 +18,8 @@ class Sample(msgspec.Struct, frozen=True):
 
     usage: float
     fair_share: float
-    demand: float
+    #: Jobs of it wait for a place.
+    waiting: bool
 
 
 class Averages:
@@ -36,7 +37,7 @@ class Averages:
         """What was seen at this moment; pools that are missing in it are taken as idle."""
         if self._last is not None:
             then_s, before = self._last
-            if all(_wants_more(before.get(pool)) for pool in self._pools):
+            if all(pool in before and before[pool].waiting for pool in self._pools):
                 self._add(now_s - then_s, before)
         self._last = (now_s, samples)
 
@@ -53,7 +54,3 @@ class Averages:
         for pool in self._pools:
             self._usage[pool] += samples[pool].usage * length_s
             self._fair_share[pool] += samples[pool].fair_share * length_s
-
-
-def _wants_more(sample: Sample | None) -> bool:
-    return sample is not None and sample.demand > sample.usage

@@ -14,8 +14,10 @@ from headrace.runtime.clock import SystemClock
 from headrace_cli.demo.course import Course
 from headrace_cli.demo.plan import JOBS, NODES, POOLS
 from headrace_cli.demo.show import DemoBars, result_table
+from headrace_cli.demo.usage_watch import watch_usage
 from headrace_cli.exits import Exit
 from headrace_cli.screen import Screen
+from headrace_cli.session import first_error
 from headrace_cli.up import marks
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.supervisor import Ready, run_up
@@ -78,14 +80,15 @@ class _Demo:
             async with connect(state=self._state) as client:
                 with DemoBars(self._screen) as bars:
                     course = Course(client, clock, bars)
-                    await course.run()
+                    async with watch_usage(ready.url, str(self._state / "credential"), clock, course.on_usage):
+                        await course.run()
         except* HeadraceError as group:
-            self.troubles.extend(str(error) for error in group.exceptions)
+            self.troubles.extend(str(first_error(error)) for error in group.exceptions)
         else:
             self.troubles.extend(course.troubles)
             took_s = clock.steady_s() - begun_s
             self._screen.say(
-                f"done in {took_s:.1f} s; averages over the {course.averages.seconds:.1f} s in which all pools had work"
+                f"done in {took_s:.1f} s; averages over the {course.averages.seconds:.1f} s in which jobs of all pools waited"
             )
             self._screen.print(result_table(course.averages, course.done))
         self._over = True

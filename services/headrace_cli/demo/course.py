@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
@@ -11,6 +12,7 @@ from headrace.client import Client, Operation
 from headrace.runtime.clock import Clock
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import OperationState
+from headrace.wire.snapshots import UsageItem
 from headrace_cli.demo.averages import Averages, Sample
 from headrace_cli.demo.plan import POOLS
 from headrace_cli.demo.show import DemoBars
@@ -18,7 +20,7 @@ from headrace_cli.demo.show import DemoBars
 __all__ = ["Course"]
 
 _SCRIPT = Path(__file__).with_name("primes.py")
-_SAMPLE_S = 0.1
+_LOOK_S = 0.1
 #: Of its fair share a pool must have used at least this part, on average over the time in which all wanted more.
 _FAIR_ENOUGH = 0.5
 
@@ -31,6 +33,7 @@ class Course:
         self._clock = clock
         self._bars = bars
         self._operations: dict[str, Operation] = {}
+        self._fair_shares: dict[str, float] = {}
         self.averages = Averages([pool.name for pool in POOLS])
         self.done = {pool.name: 0 for pool in POOLS}
         self.troubles: list[str] = []
@@ -40,7 +43,7 @@ class Course:
         for pool in POOLS:
             await self._client.pools.create(pool.name, settings=pool.options.settings())
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._sample)
+            tasks.start_soon(self._look_at_shares)
             async with anyio.create_task_group() as waits:
                 for pool in POOLS:
                     operation = await self._client.run(
@@ -63,16 +66,25 @@ class Course:
 
         await operation.wait(progress)
 
-    async def _sample(self) -> None:
+    def on_usage(self, operations: Mapping[str, UsageItem]) -> None:
+        """What the allocator has given out by now: what runs, and what is being started."""
+        cores: dict[str, float] = {}
+        samples: dict[str, Sample] = {}
+        for pool, operation in self._operations.items():
+            item = operations.get(operation.id)
+            if item is None:
+                continue
+            cores[pool] = (item.usage.cpu + item.precommit.cpu) / 100
+            if pool in self._fair_shares:
+                samples[pool] = Sample(cores[pool], self._fair_shares[pool], item.pending_jobs > 0)
+        self.averages.on_sample(self._clock.steady_s(), samples)
+        self._bars.update(self.done, cores)
+
+    async def _look_at_shares(self) -> None:
         while True:
             answer = await self._client.pools.list()
-            samples: dict[str, Sample] = {
-                pool.name: Sample(pool.usage.cpu / 100, pool.fair_resources.cpu / 100, pool.demand.cpu / 100)
-                for pool in answer.pools
-            }
-            self.averages.on_sample(self._clock.steady_s(), samples)
-            self._bars.update(self.done, {name: sample.usage for name, sample in samples.items()})
-            await anyio.sleep(_SAMPLE_S)
+            self._fair_shares = {str(pool.name): pool.fair_resources.cpu / 100 for pool in answer.pools}
+            await anyio.sleep(_LOOK_S)
 
     async def _judge(self, pool: str, jobs: int, operation: Operation) -> None:
         view = await operation.view()

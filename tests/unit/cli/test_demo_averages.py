@@ -6,7 +6,7 @@ from headrace_cli.demo.averages import Averages, Sample
 
 
 def busy(usage: float, fair_share: float) -> Sample:
-    return Sample(usage, fair_share, demand=usage + 1)
+    return Sample(usage, fair_share, waiting=True)
 
 
 def test_a_sample_holds_until_the_next_one() -> None:
@@ -18,11 +18,11 @@ def test_a_sample_holds_until_the_next_one() -> None:
     assert (averages.usage("a"), averages.fair_share("a"), averages.seconds) == (2.0, 2.0, 4.0)
 
 
-def test_time_in_which_a_pool_wants_no_more_does_not_count() -> None:
+def test_time_in_which_nothing_of_a_pool_waits_does_not_count() -> None:
     averages = Averages(["a", "b"])
     averages.on_sample(0.0, {"a": busy(1.0, 1.0)})
     averages.on_sample(1.0, {"a": busy(1.0, 1.0), "b": busy(2.0, 2.0)})
-    averages.on_sample(2.0, {"a": busy(7.0, 1.0), "b": Sample(2.0, 2.0, demand=2.0)})
+    averages.on_sample(2.0, {"a": busy(7.0, 1.0), "b": Sample(2.0, 2.0, waiting=False)})
     averages.on_sample(9.0, {})
 
     assert (averages.usage("a"), averages.usage("b"), averages.seconds) == (1.0, 2.0, 1.0)

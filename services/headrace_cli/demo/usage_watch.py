@@ -1,0 +1,58 @@
+"""The allocator's own publications of usage, every one of them: the demo's figures are made from what it says it gave out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import anyio
+
+from headrace.bus import connect
+from headrace.ids import TreeName
+from headrace.runtime.clock import Clock
+from headrace.runtime.feeds import SnapshotFeed
+from headrace.runtime.handlers import Border
+from headrace.runtime.service import read_credential
+from headrace.wire import subjects
+from headrace.wire.parts import Applied, SnapshotReader
+from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart
+
+__all__ = ["watch_usage"]
+
+_TREE = TreeName("default")
+_SILENCE_S = 1.0
+
+
+@asynccontextmanager
+async def watch_usage(
+    url: str, credential_file: str, clock: Clock, on_usage: Callable[[Mapping[str, UsageItem]], None]
+) -> AsyncIterator[None]:
+    """Calls `on_usage` with all operations, by id, whenever the allocator has published a change; for as long as the block lasts."""
+    reader: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(_TREE, UsageFrame(), lambda item: item.operation)
+
+    async def applied(_: Applied) -> None:
+        on_usage(reader.items)
+
+    async with (
+        connect(
+            [url],
+            name="headrace demo",
+            credential=read_credential(credential_file),
+            inbox_prefix=subjects.inbox("service", "demo"),
+        ) as bus,
+        anyio.create_task_group() as tasks,
+    ):
+        feed = SnapshotFeed(
+            bus,
+            Border(bus, clock),
+            clock,
+            subjects.usage(_TREE),
+            subjects.usage_whole(_TREE),
+            UsagePart,
+            reader,
+            applied,
+            silence_s=_SILENCE_S,
+        )
+        tasks.start_soon(feed.run)
+        yield
+        tasks.cancel_scope.cancel()
