@@ -91,7 +91,7 @@ class AllocatorService:
         tasks = runtime.tasks
         await self._attach()
         operations_known = anyio.Event()
-        feed = OperationsFeed(runtime.bus, runtime.border, self._tree, self)
+        feed = OperationsFeed(runtime.bus, runtime.border, self._tree, self, terms=runtime.terms)
         tasks.start_soon(feed.run, operations_known)
         nodes_known = anyio.Event()
         tasks.start_soon(self._follow_nodes, nodes_known)

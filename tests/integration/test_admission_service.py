@@ -321,13 +321,17 @@ async def test_no_damaged_message_stops_admission_or_breaks_its_books(
         await service.start()
         await anyio.sleep_forever()
 
-    names = {"user": "anna", "node": "n1", "service": "somebody"}
     with nats_server() as server:
-        async with killed(server, SETTINGS, watched):
+        async with (
+            killed(server, SETTINGS, watched),
+            a_bus(server, "user", "anna") as anna,
+            a_bus(server, "node", "n1") as node,
+            a_bus(server, "service", "somebody") as somebody,
+        ):
+            senders = {"user": anna, "node": node, "service": somebody}
             await request(server, "op.start", a_start("operation-0"), StartAnswer)
             for (subject, kind, _), data in messages:
-                async with a_bus(server, kind, names[kind]) as bus:
-                    await bus.request(subject, data, timeout_s=5)
+                await senders[kind].request(subject, data, timeout_s=5)
             answer = await request(server, "op.start", a_start("operation-z"), StartAnswer)
 
     assert isinstance(answer, StartAnswer)
