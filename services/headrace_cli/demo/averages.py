@@ -1,6 +1,7 @@
 """Averages over time of what pools used and were owed, from samples; pure.
 
-Only the time in which jobs of every pool wait counts: there shares mean something. A sample holds until the
+Only the time in which jobs of every pool wait counts: there shares mean something. It begins when jobs of every pool run: until
+then the pool that came first has what was free, and nothing is taken from it before its first jobs end. A sample holds until the
 next one.
 """
 
@@ -30,6 +31,7 @@ class Averages:
         self._last: tuple[float, Mapping[str, Sample]] | None = None
         self._usage = dict.fromkeys(pools, 0.0)
         self._fair_share = dict.fromkeys(pools, 0.0)
+        self._begun = False
         #: Length of the time that counted.
         self.seconds = 0.0
 
@@ -37,7 +39,7 @@ class Averages:
         """What was seen at this moment; pools that are missing in it are taken as idle."""
         if self._last is not None:
             then_s, before = self._last
-            if all(pool in before and before[pool].waiting for pool in self._pools):
+            if self._counts(before):
                 self._add(now_s - then_s, before)
         self._last = (now_s, samples)
 
@@ -48,6 +50,12 @@ class Averages:
     def fair_share(self, pool: str) -> float:
         """Cores owed, on average; 0 where nothing counted."""
         return self._fair_share[pool] / self.seconds if self.seconds else 0.0
+
+    def _counts(self, samples: Mapping[str, Sample]) -> bool:
+        if not all(pool in samples and samples[pool].waiting for pool in self._pools):
+            return False
+        self._begun = self._begun or all(min(samples[pool].usage, samples[pool].fair_share) > 0 for pool in self._pools)
+        return self._begun
 
     def _add(self, length_s: float, samples: Mapping[str, Sample]) -> None:
         self.seconds += length_s

@@ -88,7 +88,7 @@ class _Demo:
             self.troubles.extend(course.troubles)
             took_s = clock.steady_s() - begun_s
             self._screen.say(
-                f"done in {took_s:.1f} s; averages over the {course.averages.seconds:.1f} s in which jobs of all pools waited"
+                f"done in {took_s:.1f} s; averages over the {course.averages.seconds:.1f} s in which jobs of all pools ran and waited"
             )
             self._screen.print(result_table(course.averages, course.done))
         self._over = True

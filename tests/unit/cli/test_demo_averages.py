@@ -28,5 +28,16 @@ def test_time_in_which_nothing_of_a_pool_waits_does_not_count() -> None:
     assert (averages.usage("a"), averages.usage("b"), averages.seconds) == (1.0, 2.0, 1.0)
 
 
+def test_the_time_before_every_pool_has_had_its_first_place_does_not_count() -> None:
+    """Whoever came first has all that was free until its first jobs end; a moment without a job later on does count."""
+    averages = Averages(["a", "b"])
+    averages.on_sample(0.0, {"a": busy(3.0, 1.5), "b": busy(0.0, 1.5)})
+    averages.on_sample(5.0, {"a": busy(1.0, 1.5), "b": busy(2.0, 1.5)})
+    averages.on_sample(6.0, {"a": busy(3.0, 1.5), "b": busy(0.0, 1.5)})
+    averages.on_sample(7.0, {})
+
+    assert (averages.usage("a"), averages.usage("b"), averages.seconds) == (2.0, 1.0, 2.0)
+
+
 def test_nothing_counted_is_zero() -> None:
     assert Averages(["a"]).usage("a") == 0.0
