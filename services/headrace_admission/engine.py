@@ -50,6 +50,7 @@ from headrace.wire.operations import (
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal, StaleTerm, WrongState
 from headrace_admission.ledger import Verdict
 from headrace_admission.operation import Operation, OperationRecord
+from headrace_admission.queries import list_operations, page_of_live
 from headrace_admission.states import after, is_ending, is_final
 
 __all__ = ["LARGEST_SPEC_BYTES", "AdmissionEngine", "Decision"]
@@ -58,8 +59,6 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 #: A spec travels in one event, which must fit into one entry of the log beside others.
 LARGEST_SPEC_BYTES: Final = 128 * 1024
-#: Bytes of a page of live operations.
-_PAGE_BYTES: Final = 256 * 1024
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -116,19 +115,8 @@ class AdmissionEngine:
         return operation.view() if operation else self._no_operation(request.operation)
 
     def on_list(self, request: ListOperations) -> OperationList | Refusal:
-        """Newest first. Raises nothing: an unknown state is refused."""
-        if request.state and request.state not in list(OperationState):
-            return BadRequest("state", request.state, "one of " + ", ".join(OperationState))
-        chosen: list[OperationView] = []
-        reached = not request.after
-        for operation in reversed(self.operations.values()):
-            if not reached:
-                reached = operation.id == request.after
-            elif _matches(operation, request):
-                if len(chosen) == request.limit:
-                    return OperationList(chosen, more=True)
-                chosen.append(operation.view(short=True))
-        return OperationList(chosen)
+        """Newest first; an unknown state is refused."""
+        return list_operations(self.operations, request)
 
     def on_jobs(self, request: GetJobs) -> JobPage | Refusal:
         operation = self.operations.get(request.operation)
@@ -198,20 +186,9 @@ class AdmissionEngine:
     def on_whole(
         self, request: ledger_wire.WholeOperationsRequest, sequence: int, admission_term: int
     ) -> ledger_wire.WholeOperations:
-        """A page of live operations, in the order of their ids."""
-        names = sorted(name for name in self.live if name > request.after)
-        page: list[ledger_wire.LiveOperation] = []
-        size = 0
-        for name in names:
-            operation = self.live[name]
-            if operation.spec.tree != request.tree:
-                continue
-            live = operation.live()
-            size += len(msgspec.msgpack.encode(live))
-            if page and size > _PAGE_BYTES:
-                return ledger_wire.WholeOperations(sequence, admission_term, page, more=True)
-            page.append(live)
-        return ledger_wire.WholeOperations(sequence, admission_term, page)
+        """A page of live operations, in the order of their ids, as of `sequence`."""
+        page, more = page_of_live(self.live, request)
+        return ledger_wire.WholeOperations(sequence, admission_term, page, more=more)
 
     # --- nodes and configuration ----------------------------------------------------------------------------------
 
@@ -438,15 +415,6 @@ def _failure_words(operation: Operation) -> str:
 def _end_words(end: JobEnd) -> str:
     how = end.reason or (f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}")
     return f"job {end.index} attempt {end.attempt}: {how}"
-
-
-def _matches(operation: Operation, request: ListOperations) -> bool:
-    return (
-        (not request.pool or operation.spec.pool == request.pool)
-        and (not request.state or operation.state.value == request.state)
-        and (not request.user or operation.user == request.user)
-        and (not request.live or not is_final(operation.state))
-    )
 
 
 def _near(name: str, names: Iterable[str]) -> list[str]:

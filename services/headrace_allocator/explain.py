@@ -46,6 +46,9 @@ def waiting_reasons(engine: AllocatorEngine, operation: OperationBook) -> list[s
     reasons += _room_reasons(engine.books, operation)
     if operation.drawing and not operation.slots.ready_count:
         reasons.append("more of its jobs are being recorded as given out; the log has not answered yet")
+    if not operation.fits_somewhere:
+        # It asks for no share either: what nobody can run is no demand.
+        return reasons
     if max(operation.fair_share) == 0.0:
         reasons.append("its fair share is not known yet, or is zero; it is served after all others")
     elif (satisfaction := engine.scheduler.satisfaction(operation)) >= 1:

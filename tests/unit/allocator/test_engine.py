@@ -362,8 +362,10 @@ def test_every_reason_for_waiting_is_told_with_its_figures() -> None:
     desk.beat("n1")
     books = desk.engine.books.operations
 
-    (too_large, unknown_share) = waiting_reasons(desk.engine, books[OperationId("operation-1")])
-    (no_room, _) = waiting_reasons(desk.engine, books[OperationId("operation-2")])
+    desk.engine.refresh(1000)
+
+    (too_large,) = waiting_reasons(desk.engine, books[OperationId("operation-1")])
+    (no_room, unknown_share) = waiting_reasons(desk.engine, books[OperationId("operation-2")])
 
     assert "cpu 64 (the most any node has is 4)" in too_large
     assert "n1" in too_large
