@@ -11,10 +11,10 @@ from typing import Final
 
 from headrace.ids import OperationId
 from headrace.resources import EPS, ZERO, Resources
+from headrace.satisfaction import local_satisfaction
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, AllocationState, JobSlot, TakeBackReason
 from headrace_allocator.books import Allocation, Books, Node, OperationBook
 from headrace_allocator.order import SchedulingOrder
-from headrace_allocator.satisfaction import local_satisfaction
 
 __all__ = ["Scheduler"]
 

@@ -8,8 +8,8 @@ import pytest
 
 from headrace.ids import OperationId
 from headrace.resources import Resources
+from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 from headrace_allocator.order import SchedulingOrder
-from headrace_allocator.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 
 SMALL = Resources(user_slots=1, cpu=100)
 LARGE = Resources(user_slots=1, cpu=400)

@@ -1,4 +1,4 @@
-"""How well an element is served against what it is owed; allocation spec 1.3 and 1.4."""
+"""How well an element is served against what it is owed: one measure, for whoever orders by it and whoever shows it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def local_satisfaction(usage: Share, fair: Share, demand: Share) -> float:
     if max(fair) <= EPS:
         return INFINITE_SATISFACTION
     if any(u > f for u, f in zip(usage, fair, strict=True)):
-        return max(_ratio(u, f, INFINITE_SATISFACTION) for u, f in zip(usage, fair, strict=True))
+        return max(_ratio(u, f) for u, f in zip(usage, fair, strict=True))
     unblocked = [(u, f) for u, f, d in zip(usage, fair, demand, strict=True) if f < d]
     if not unblocked:
         return min(u / f if f > 0 else 1.0 for u, f in zip(usage, fair, strict=True))
     return max((u / f for u, f in unblocked if f > 0), default=0.0)
 
 
-def _ratio(usage: float, fair: float, over_nothing: float) -> float:
+def _ratio(usage: float, fair: float) -> float:
     if fair > 0:
-        return usage / fair
-    return over_nothing if usage > 0 else 0.0
+        return min(usage / fair, INFINITE_SATISFACTION)
+    return INFINITE_SATISFACTION if usage > 0 else 0.0
