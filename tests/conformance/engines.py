@@ -1,0 +1,156 @@
+"""The two engines that cases can be run with: the one that the services run, and its plain twin."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
+from unittest import mock
+
+from headrace.wire.snapshots import SchedulingStatus
+from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
+from headrace_fair_share.satisfaction import INFINITE, local_satisfaction, status_of
+from tests.reference import plots as twin_plots
+from tests.reference import update as twin_update
+
+__all__ = ["Engine", "EngineName", "Graph", "Point", "Production", "Twin", "engine_of"]
+
+EngineName = Literal["production", "twin"]
+Point = tuple[float, float]
+
+
+class Graph(Protocol):
+    """A function of one component, as an engine's own library made it."""
+
+    def points(self) -> list[Point]: ...
+
+    def limits(self, x: float) -> tuple[float, float]:
+        """From the left and from the right."""
+        ...
+
+
+class Engine(Protocol):
+    """What the adapters ask of an engine."""
+
+    def update(self, tree: TreeInput, *, fast_fifo: bool) -> UpdateResult: ...
+
+    def function_size(self, tree: TreeInput, pool: str, *, fast_fifo: bool) -> int: ...
+
+    def satisfaction(self, element: ElementShares) -> float:
+        """By itself, without regard to children; infinite where nothing is owed."""
+        ...
+
+    def is_below_fair_share(self, element: ElementShares, tolerance: float) -> bool: ...
+
+    def operate(self, op: str, functions: Sequence[Sequence[Point]], arguments: dict[str, float]) -> Graph:
+        """What comes of one operation of the library of piecewise-linear functions."""
+        ...
+
+
+class _Judging:
+    """Satisfaction and starvation come after the update and have one home, whichever engine made the shares."""
+
+    def satisfaction(self, element: ElementShares) -> float:
+        ratio = local_satisfaction(element.usage_share, element.fair_share, element.demand_share)
+        return math.inf if ratio >= INFINITE else ratio
+
+    def is_below_fair_share(self, element: ElementShares, tolerance: float) -> bool:
+        status = status_of(element.usage_share, element.fair_share, element.demand_share, tolerance, operation=False)
+        return status is SchedulingStatus.BELOW_FAIR_SHARE
+
+
+class _TwinGraph:
+    def __init__(self, plot: twin_plots.Plot) -> None:
+        self._plot = plot
+
+    def points(self) -> list[Point]:
+        return [(x, y) for x, (y,) in self._plot.points()]
+
+    def limits(self, x: float) -> tuple[float, float]:
+        return self._plot.value(x)[0], self._plot.right_limit(x)[0]
+
+
+class Twin(_Judging):
+    """The plain twin."""
+
+    def update(self, tree: TreeInput, *, fast_fifo: bool) -> UpdateResult:
+        return twin_update.update(tree, fast_fifo=fast_fifo)
+
+    def function_size(self, tree: TreeInput, pool: str, *, fast_fifo: bool) -> int:
+        return twin_update.function_size(tree, pool, fast_fifo=fast_fifo)
+
+    def operate(self, op: str, functions: Sequence[Sequence[Point]], arguments: dict[str, float]) -> Graph:
+        plots = [twin_plots.Plot([x for x, _ in points], [(y,) for _, y in points]) for points in functions]
+        operations: dict[str, Callable[[], twin_plots.Plot]] = {
+            "identity": lambda: plots[0],
+            "sum": lambda: twin_plots.sum_of(plots),
+            "min": lambda: _folded(twin_plots.lower_of, plots),
+            "compose": lambda: twin_plots.compose(plots[0], plots[1]),
+            "transpose": lambda: twin_plots.transpose(plots[0]),
+            "scale_argument": lambda: twin_plots.scale_argument(plots[0], arguments["scale"]),
+            "shift": lambda: twin_plots.shift(plots[0], arguments["dx"], arguments["dy"]),
+        }
+        return _TwinGraph(operations[op]())
+
+
+class _ProductionGraph:
+    def __init__(self, plot: Any) -> None:
+        self._plot = plot
+
+    def points(self) -> list[Point]:
+        return list(self._plot.points)
+
+    def limits(self, x: float) -> tuple[float, float]:
+        return self._plot.value(x), self._plot.right_limit(x)
+
+
+class Production(_Judging):
+    """The engine of the fair-share service."""
+
+    def update(self, tree: TreeInput, *, fast_fifo: bool) -> UpdateResult:
+        """There is one way for fifo pools here, so that the flag changes nothing."""
+        engine: Any = importlib.import_module("headrace_fair_share.hdrf.update")
+        result: UpdateResult = engine.update(tree)
+        return result
+
+    def function_size(self, tree: TreeInput, pool: str, *, fast_fifo: bool) -> int:
+        """Points that the engine keeps of the pool's functions."""
+        engine: Any = importlib.import_module("headrace_fair_share.hdrf.update")
+        layout: Any = importlib.import_module("headrace_fair_share.hdrf.layout")
+        stores: list[Any] = []
+
+        def kept(*arguments: Any) -> Any:
+            stores.append(made(*arguments))
+            return stores[-1]
+
+        made = engine.FunctionStore
+        with mock.patch.object(engine, "FunctionStore", kept):
+            engine.update(tree)
+        place = [each.name for each in tree.pools].index(pool)
+        return int(stores[-1].count[layout.laid_out(tree.pools, tree.operations).of_pool[place]])
+
+    def operate(self, op: str, functions: Sequence[Sequence[Point]], arguments: dict[str, float]) -> Graph:
+        library: Any = importlib.import_module("headrace_fair_share.hdrf.plots")
+        plots = [library.Plot(tuple(x for x, _ in points), tuple(y for _, y in points)) for points in functions]
+        operations: dict[str, Callable[[], Any]] = {
+            "identity": lambda: plots[0],
+            "sum": lambda: library.sum_of(plots),
+            "min": lambda: library.lowest_of(plots),
+            "compose": lambda: library.compose(plots[0], plots[1]),
+            "transpose": lambda: library.transpose(plots[0]),
+            "scale_argument": lambda: library.scale_argument(plots[0], arguments["scale"]),
+            "shift": lambda: library.shift(plots[0], arguments["dx"], arguments["dy"]),
+        }
+        return _ProductionGraph(operations[op]())
+
+
+def _folded(fold: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
+    result = values[0]
+    for value in values[1:]:
+        result = fold(result, value)
+    return result
+
+
+def engine_of(name: EngineName) -> Engine:
+    return Production() if name == "production" else Twin()

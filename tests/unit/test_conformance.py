@@ -1,0 +1,201 @@
+"""The vectors, run with the engine of the service and with its plain twin; and that the runner hides nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
+from tests.conformance.__main__ import main
+from tests.conformance.engines import Engine, Twin
+from tests.conformance.reporting import Outcome, Status
+from tests.conformance.runner import cases_of, run_case
+
+VECTORS: Final = Path(__file__).parents[1] / "conformance" / "vectors"
+FILES: Final = ("fair_share", "fair_share_random", "piecewise_linear")
+CASES: Final = [
+    pytest.param(suite, case, id=f"{suite}-{case.get('op', 'tree')}-{case['name']}")
+    for name in FILES
+    for suite, case in cases_of(VECTORS / f"{name}.json")
+]
+
+
+def outcome_of(suite: str, case: dict[str, Any], engine: Engine) -> Outcome:
+    return run_case(suite, case, engine)
+
+
+@pytest.mark.parametrize(("suite", "case"), CASES)
+def test_the_twin_agrees_with_the_vectors(suite: str, case: dict[str, Any]) -> None:
+    outcome = outcome_of(suite, case, Twin())
+
+    assert outcome.status is Status.PASSED, outcome.detail
+
+
+@pytest.mark.parametrize(("suite", "case"), CASES)
+def test_the_twin_agrees_to_the_bit_where_that_is_asked_for(suite: str, case: dict[str, Any]) -> None:
+    outcome = outcome_of(suite, case, Twin())
+
+    assert [each for each in outcome.comparisons if each.exact is False] == []
+
+
+def nudged(shares: ElementShares) -> ElementShares:
+    """All shares off by a millionth."""
+    changes: dict[str, Any] = {}
+    for field in msgspec.structs.fields(shares):
+        value = getattr(shares, field.name)
+        if isinstance(value, tuple):
+            changes[field.name] = tuple(part + 1e-6 for part in value)
+    return msgspec.structs.replace(shares, **changes)
+
+
+class Nudged(Twin):
+    """An engine that is nearly right."""
+
+    def update(self, tree: TreeInput, *, fast_fifo: bool) -> UpdateResult:
+        result = super().update(tree, fast_fifo=fast_fifo)
+        return msgspec.structs.replace(
+            result,
+            root=nudged(result.root),
+            pools={name: nudged(shares) for name, shares in result.pools.items()},
+            operations={name: nudged(shares) for name, shares in result.operations.items()},
+        )
+
+
+class Failing(Twin):
+    """An engine that does not come to an end."""
+
+    def update(self, tree: TreeInput, *, fast_fifo: bool) -> UpdateResult:
+        raise ArithmeticError("out of numbers")
+
+
+@pytest.mark.parametrize("name", ["fair_share", "fair_share_random"])
+def test_an_engine_that_is_off_by_a_millionth_fails_every_case_that_names_shares(name: str) -> None:
+    wrongly_passed = [
+        case["name"]
+        for suite, case in cases_of(VECTORS / f"{name}.json")
+        if re.search(r'"[a-z_]+_share[a-z_]*": \{', json.dumps(case))
+        and outcome_of(suite, case, Nudged()).status is not Status.FAILED
+    ]
+
+    assert wrongly_passed == []
+
+
+def test_an_engine_that_breaks_fails_every_case() -> None:
+    outcomes = [outcome_of(suite, case, Failing()) for suite, case in cases_of(VECTORS / "fair_share.json")]
+
+    assert {outcome.status for outcome in outcomes} == {Status.FAILED}
+    assert {outcome.broken for outcome in outcomes} == {False}
+
+
+def case_of_one_operation(**changes: Any) -> dict[str, Any]:
+    """One operation that wants half the cluster."""
+    case = {
+        "name": "half",
+        "total": {"cpu": 10},
+        "pools": [{"name": "a", "parent": "<root>"}],
+        "operations": [{"name": "x", "parent": "a", "demand": {"cpu": 5}}],
+        "expect": {"x": {"fair_share": {"cpu": 0.5}}},
+        "tolerance": 1e-9,
+    }
+    return {**case, **changes}
+
+
+def file_of(folder: Path, *cases: dict[str, Any], suite: str = "fair_share") -> str:
+    path = folder / f"{suite}.json"
+    path.write_text(json.dumps({"suite": suite, "cases": cases}), encoding="utf-8")
+    return str(path)
+
+
+def run_twin(*arguments: str) -> int:
+    return main([*arguments, "--engine", "twin"])
+
+
+def test_the_last_line_counts_the_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = case_of_one_operation(name="wrong", expect={"x": {"fair_share": {"cpu": 0.6}}})
+
+    assert run_twin(file_of(tmp_path, case_of_one_operation(), wrong)) == 1
+
+    first, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"wrong: failed: x fair_share: expected \(.*0\.6.*\), got \(.*0\.5.*\)", first)
+    assert last == "1 passed, 1 failed"
+
+
+def test_what_passes_ends_with_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_twin(file_of(tmp_path, case_of_one_operation())) == 0
+    assert capsys.readouterr().out == "1 passed, 0 failed\n"
+
+
+def test_a_suite_that_is_not_supported_is_not_passed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_twin(file_of(tmp_path, {"name": "a"}, {"name": "b"}, suite="another")) == 1
+
+    assert capsys.readouterr().out.splitlines()[-1] == "0 passed, 0 failed, 2 skipped"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"surprise": 1},
+        {"options": {"surprise": True}},
+        {"total": {"tape": 1}},
+        {"pools": [{"name": "a", "parent": "<root>", "surprise": 1}]},
+        {"pools": [{"name": "a", "parent": "<root>", "integral": {"surprise": 1}}]},
+        {"operations": [{"name": "x", "parent": "a", "demand": {}, "surprise": 1}]},
+        {"steps": [{"surprise": 1}]},
+        {"steps": [{"change": [{"name": "x", "surprise": 1}]}]},
+        {"steps": [{"change": [{"name": "nobody", "weight": 1}]}]},
+        {"expect": {"x": {"surprise": 1}}},
+        {"expect": {"x": {"fair_share": {"tape": 1}}}},
+        {"expect": {"nobody": {"fair_share": {}}}},
+        {"expect": {"errors": {"surprise": []}}},
+        {"expect": {"errors": {"present": ["surprise"]}}},
+    ],
+)
+def test_an_unknown_key_is_an_error_of_the_runner(
+    changes: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_twin(file_of(tmp_path, case_of_one_operation(**changes))) == 2
+
+    assert "error of the runner" in capsys.readouterr().out
+
+
+def test_a_file_that_is_none_is_an_error_of_the_runner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text("[]", encoding="utf-8")
+
+    assert run_twin(str(broken)) == 2
+    assert "is no file of cases" in capsys.readouterr().err
+
+
+def test_json_is_one_object_per_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_twin(file_of(tmp_path, case_of_one_operation()), file_of(tmp_path, {"name": "b"}, suite="x"), "--json")
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["suite"], line["name"], line["status"]) for line in lines] == [
+        ("fair_share", "half", "passed"),
+        ("x", "b", "unsupported"),
+    ]
+    assert all(set(line) == {"suite", "name", "status", "detail"} for line in lines)
+
+
+def test_one_case_is_shown_with_what_was_expected_and_what_came(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = file_of(tmp_path, case_of_one_operation(), case_of_one_operation(name="other"))
+
+    assert run_twin(path, "--only", "half") == 0
+
+    out = capsys.readouterr().out
+    assert "half: passed" in out
+    assert "expected (0.0, 0.5, 0.0, 0.0, 0.0)" in out
+    assert "actual   (0.0, 0.5, 0.0, 0.0, 0.0)" in out
+    assert out.splitlines()[-1] == "1 passed, 0 failed"
+
+
+def test_a_case_that_is_not_there_is_not_passed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_twin(file_of(tmp_path, case_of_one_operation()), "--only", "full") == 2
+    assert "no case named full" in capsys.readouterr().err
