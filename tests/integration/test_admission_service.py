@@ -296,6 +296,7 @@ HANDLERS: list[tuple[str, str, Any]] = [
     (subjects.user("anna", "op.jobs"), "user", GetJobs),
     (subjects.user("anna", "op.abort"), "user", AbortOperation),
     (subjects.enrol("n1"), "node", Enrol),
+    (subjects.ledger("attach"), "service", ledger.Attach),
     (subjects.ledger("draw"), "service", ledger.DrawBlock),
     (subjects.ledger("report"), "service", ledger.ReportEnds),
     (subjects.ledger("released"), "service", ledger.Released),

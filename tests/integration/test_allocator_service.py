@@ -26,6 +26,7 @@ from headrace.wire.heartbeat import (
     JobResult,
     Orders,
 )
+from headrace.wire.log import Published
 from headrace.wire.nodes import Enrol, Enrolled, ListNodes, NodeList, OperationPlaces, WhereRequest
 from headrace.wire.operations import (
     GetOperation,
@@ -36,7 +37,7 @@ from headrace.wire.operations import (
     StartOperation,
 )
 from headrace.wire.refusals import BadRequest
-from headrace.wire.snapshots import UsagePart, WholeRequest
+from headrace.wire.snapshots import SharePart, UsagePart, WholeRequest
 from headrace_admission.service import serve as serve_admission
 from headrace_admission.settings import AdmissionSettings
 from headrace_allocator.service import AllocatorService
@@ -225,6 +226,8 @@ HANDLERS: list[tuple[str, str, Any]] = [
     (subjects.usage_whole(TREE), "service", WholeRequest),
     (subjects.user("anna", "node.list"), "user", ListNodes),
     (subjects.user("anna", "op.where"), "user", WhereRequest),
+    (subjects.share(TREE), "service", SharePart),
+    (subjects.EVENTS, "service", Published),
 ]
 
 
