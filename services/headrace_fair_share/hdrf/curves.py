@@ -1,0 +1,148 @@
+"""Many piecewise-linear curves at once, and the store of the functions of a whole tree.
+
+Curves lie one behind the other in the same arrays; their values are vectors, one component a resource. As everywhere, two points with
+one x are a jump, and the value there is the limit from the left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, ranges, starts_of
+
+__all__ = ["Curves", "FunctionStore", "Functions"]
+
+
+@dataclass(slots=True)
+class Curves:
+    """Curves of vectors over one variable: the points of curve k are those from start[k] to before start[k + 1]."""
+
+    x: Floats
+    #: (5, points)
+    y: Floats
+    start: Ints
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def owner(self) -> Ints:
+        """The curve of each point."""
+        return np.repeat(np.arange(len(self)), np.diff(self.start))
+
+
+@dataclass(slots=True)
+class Functions:
+    """Of some elements: the largest fit factor that a suggestion allows, and the shares that come of it; one set of points for both."""
+
+    suggestion: Floats
+    fit: Floats
+    #: (5, points)
+    shares: Floats
+    start: Ints
+
+
+class FunctionStore:
+    """The functions of all elements over a suggestion from 0 to 1, each in a row of its own.
+
+    Points are only ever added; a row that is put again points to its new points. `used` against `live` says when it is time for `clear`.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.suggestion = np.empty(0)
+        self.fit = np.empty(0)
+        self.shares = np.empty((RESOURCES, 0))
+        self.first = np.zeros(rows, np.int64)
+        self.count = np.zeros(rows, np.int64)
+        self.used = 0
+
+    @property
+    def live(self) -> int:
+        """Points that some row points to."""
+        return int(self.count.sum())
+
+    def clear(self) -> None:
+        """Forgets all functions, but keeps the room."""
+        self.used = 0
+        self.count[:] = 0
+
+    def put(self, rows: Ints, functions: Functions) -> None:
+        """Adds functions, one for each of the rows."""
+        begin, end = self.used, self.used + len(functions.suggestion)
+        if end > len(self.suggestion):
+            self._grow(end)
+        self.suggestion[begin:end] = functions.suggestion
+        self.fit[begin:end] = functions.fit
+        self.shares[:, begin:end] = functions.shares
+        self.first[rows] = begin + functions.start[:-1]
+        self.count[rows] = np.diff(functions.start)
+        self.used = end
+
+    def curves(self, rows: Ints) -> Curves:
+        """Shares over the suggestion, as curves of their own."""
+        points = ranges(self.first[rows], self.count[rows])
+        return Curves(self.suggestion[points], np.take(self.shares, points, axis=1), starts_of(self.count[rows]))
+
+    def at_zero(self, rows: Ints) -> Floats:
+        """The shares that come of the suggestion 0."""
+        return np.take(self.shares, self.first[rows], axis=1)
+
+    def shares_at(self, rows: Ints, suggestions: Floats) -> Floats:
+        """The shares that come of a suggestion for each row."""
+        place, t = self._locate(rows, suggestions)
+        return between(np.take(self.shares, place, axis=1), np.take(self.shares, place + 1, axis=1), t)
+
+    def fit_at(self, rows: Ints, suggestions: Floats) -> tuple[Floats, Floats]:
+        """The fit factor that a suggestion allows, and the shares that come of it."""
+        place, t = self._locate(rows, suggestions)
+        shares = between(np.take(self.shares, place, axis=1), np.take(self.shares, place + 1, axis=1), t)
+        return between(self.fit[place], self.fit[place + 1], t), shares
+
+    def limits_at(self, rows: Ints, ratio: Floats, x: Floats, right: Bools) -> Floats:
+        """Limits of the shares from the left, or where `right` from the right, at a suggestion of `ratio` times x.
+
+        Suggestions are compared divided by the ratio, as they are where such points are put in order: the product could miss a jump.
+        """
+        after = self._first_point(rows, ratio, x, right)
+        begin, last = self.first[rows], self.first[rows] + self.count[rows] - 1
+        here = np.clip(np.where(right, after - 1, after), begin, last)
+        before, behind = np.clip(after - 1, begin, last), np.minimum(after, last)
+        x0, x1 = self.suggestion[before] / ratio, self.suggestion[behind] / ratio
+        wide = x1 > x0
+        t = np.where(wide, (x - x0) / np.where(wide, x1 - x0, 1.0), 0.0)
+        shares = between(
+            np.take(self.shares, before, axis=1), np.take(self.shares, behind, axis=1), np.clip(t, 0.0, 1.0)
+        )
+        return np.where(self.suggestion[here] / ratio == x, np.take(self.shares, here, axis=1), shares)
+
+    def _locate(self, rows: Ints, suggestions: Floats) -> tuple[Ints, Floats]:
+        """The point before each suggestion, and how far it is from there to the next one; 0 within a jump."""
+        low, high = self.first[rows] + 1, self.first[rows] + self.count[rows] - 1
+        for _ in range(int(self.count[rows].max(initial=0)).bit_length()):
+            middle = (low + high) >> 1
+            before = (self.suggestion[middle] < suggestions) & (low < high)
+            low = np.where(before, middle + 1, low)
+            high = np.where(before, high, middle)
+        x0, x1 = self.suggestion[low - 1], self.suggestion[low]
+        wide = x1 > x0
+        return low - 1, np.where(wide, (suggestions - x0) / np.where(wide, x1 - x0, 1.0), 0.0)
+
+    def _first_point(self, rows: Ints, ratio: Floats, x: Floats, right: Bools) -> Ints:
+        """The first point that is not to the left of x, where `right` the first one to the right of it."""
+        low, high = self.first[rows], self.first[rows] + self.count[rows]
+        for _ in range(int(self.count[rows].max(initial=0)).bit_length() + 1):
+            open_ = low < high
+            middle = np.where(open_, (low + high) >> 1, self.first[rows])
+            at = self.suggestion[middle] / ratio
+            before = open_ & ((at < x) | (right & (at == x)))
+            low = np.where(before, middle + 1, low)
+            high = np.where(open_ & ~before, middle, high)
+        return low
+
+    def _grow(self, least: int) -> None:
+        room = least + least // 3 + 1000
+        kept = slice(0, self.used)
+        suggestion, fit, shares = np.empty(room), np.empty(room), np.empty((RESOURCES, room))
+        suggestion[kept], fit[kept], shares[:, kept] = self.suggestion[kept], self.fit[kept], self.shares[:, kept]
+        self.suggestion, self.fit, self.shares = suggestion, fit, shares

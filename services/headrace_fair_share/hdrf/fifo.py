@@ -1,0 +1,94 @@
+"""The order of operations in fifo pools, and its change so that a guarantee is put to use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from headrace.resources import EPS
+from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, fits_into
+from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.model import FifoKey, PoolInput
+from headrace_fair_share.hdrf.settings import OperationArrays, PoolArrays
+
+__all__ = ["fifo_ranks", "reordered_ranks"]
+
+
+def fifo_ranks(layout: Layout, pools: PoolArrays, given: Sequence[PoolInput], operations: OperationArrays) -> Ints:
+    """The place of every operation of a fifo pool in its pool, by the pool's own keys; -1 for all other elements."""
+    ranks = np.full(layout.size, -1, np.int64)
+    in_pool = layout.parent[layout.of_operation]
+    for keys in dict.fromkeys(pool.fifo_sort for pool in given):
+        alike = np.zeros(layout.size, np.bool_)
+        alike[layout.of_pool[[pool.fifo_sort == keys for pool in given]]] = True
+        members = np.flatnonzero((alike & pools.fifo)[in_pool])
+        columns = [_column(key, operations)[members] for key in reversed(keys)]
+        order = members[np.lexsort((*columns, in_pool[members]))]  # equal ones stay in the order of the input
+        numbers = layout.of_operation[order]
+        ranks[numbers] = _places_in_row(in_pool[order])
+    return ranks
+
+
+def reordered_ranks(
+    layout: Layout,
+    pools: PoolArrays,
+    ranks: Ints,
+    strong: Floats,
+    limits: Floats,
+    demand: Floats,
+    usage: Floats,
+    gang: Bools,
+) -> Ints:
+    """Ranks after waiting gangs that do not fit into what is left of the guarantee were put behind those that do.
+
+    Only in pools that ask for it, and have a guarantee at all. -1 where the order stays what it was.
+    """
+    changed = np.full(layout.size, -1, np.int64)
+    asking = np.flatnonzero(pools.fifo & pools.gang_steps & pools.reorders & (strong > EPS).any(axis=0))
+    for pool in asking.tolist():
+        members = np.arange(layout.first_child[pool], layout.end_child[pool])
+        order = members[np.argsort(ranks[members])]
+        own, wanted = limits[:, order], demand[:, order]
+        held_back = gang[order] & ~fits_into(wanted, own)
+        need = np.where(held_back, 0.0, np.minimum(wanted, own))
+        taken = _taken(strong[:, pool], need, gang[order], ~fits_into(usage[:, order], np.zeros((RESOURCES, 1))))
+        after = np.concatenate((order[taken], order[~taken]))
+        if (after != order).any():
+            changed[after] = np.arange(len(after))
+    return changed
+
+
+def _taken(strong: Floats, need: Floats, gang: Bools, running: Bools) -> Bools:
+    """Which operations, from first to last, find room in a guarantee; waiting gangs that do not are passed over."""
+    room, used = strong + EPS, np.zeros_like(strong)
+    taken = np.zeros(len(gang), np.bool_)
+    for place in range(len(gang)):
+        fits = bool((room >= used + need[:, place]).all())
+        if gang[place] and not running[place] and not fits:
+            continue
+        taken[place] = True
+        used = used + need[:, place]
+        if not fits and not gang[place]:
+            break
+    return taken
+
+
+def _column(key: FifoKey, operations: OperationArrays) -> Floats | Ints:
+    match key:
+        case FifoKey.WEIGHT:
+            return -operations.weight
+        case FifoKey.START_TIME:
+            return operations.start_time_ms
+        case FifoKey.PENDING_JOB_COUNT:
+            return operations.pending_jobs
+
+
+def _places_in_row(owner: Ints) -> Ints:
+    """0, 1, 2, ... within every row of equal owners."""
+    if not len(owner):
+        return owner
+    begins = np.concatenate(([True], owner[1:] != owner[:-1]))
+    first = np.flatnonzero(begins)
+    places: Ints = np.arange(len(owner)) - first[np.cumsum(begins) - 1]
+    return places

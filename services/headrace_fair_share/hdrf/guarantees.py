@@ -1,0 +1,243 @@
+"""Strong guarantees: from what people wrote to shares that fit into the cluster, into the limits and into one another.
+
+Top-down, figures that are left out are inferred from the main resource. Where the cluster cannot keep what its top pools are
+promised together, all is scaled by one factor. Then, from the root down, the guarantees of every pool's children are made to fit
+into its own: first those with priority, then the others, the first tier that does not fit by one factor for all resources.
+
+Everything here depends on the configuration and on the size of the cluster alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.resources import EPS, RESOURCE_NAMES
+from headrace_fair_share.hdrf.arrays import (
+    CPU,
+    Bools,
+    BrokenInvariant,
+    Family,
+    Floats,
+    Ints,
+    column,
+    fits_into,
+    in_units,
+    rounded,
+    shares_of,
+)
+from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.hdrf.search import largest_each
+from headrace_fair_share.hdrf.settings import PoolArrays
+
+__all__ = [
+    "Fitted",
+    "Ratios",
+    "estimated_guarantees",
+    "fitted_guarantees",
+    "flow_and_burst",
+    "inferred_guarantees",
+    "kept_by_cluster",
+    "shortage_in_words",
+    "with_donor",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """Integral guarantees as one number a pool: the largest share of any resource; 0 for pools without them."""
+
+    flow: Floats
+    burst: Floats
+    #: With all that is below.
+    total_flow: Floats
+    total_burst: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What the guarantees came to."""
+
+    strong: Floats
+    burst: Floats
+    #: What everything was scaled by for want of a larger cluster; None: it is large enough.
+    scaled_by: float | None
+    #: What the cluster lacks to keep flows, and bursts, beside the strong guarantees; by resource, in units of amounts.
+    short_for_flow: Ints
+    short_for_burst: Ints
+
+
+def inferred_guarantees(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ints:
+    """Strong guarantees with the figures that were left out; the root's is the whole cluster."""
+    main = tree.options.main_resource
+    inferred = np.where(pools.strong_given, pools.strong, 0)
+    inferred[:, :1] = column(tree.total)
+    for family in layout.pool_families():
+        kids = family.children
+        whole, own = inferred[:, family.parents], inferred[:, kids]
+        whole_main = in_units(whole)[main]
+        part = in_units(own)[main] / family.spread(np.where(whole_main > 0.0, whole_main, np.inf))
+        asked = np.where(pools.strong_given[:, kids], 0.0, part * family.spread(in_units(whole)))
+        asked[main] = 0.0
+        if family.parents[0] != 0:
+            explicit = np.stack([_exact_sum(family, row) for row in own])
+            rest, wanted = in_units(np.maximum(whole - explicit, 0)), family.sum(asked)
+            over = wanted > rest
+            factor = np.where(over, rest / np.where(over, wanted, 1.0), 1.0)
+            asked = np.where(family.spread(over), asked * family.spread(factor), asked)
+        inferred[:, kids] = own + _as_amounts(asked)
+    return inferred
+
+
+def flow_and_burst(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ratios:
+    """Integral guarantees as ratios, own and summed up."""
+    total = column(tree.total)
+    integral = pools.burst | pools.relaxed
+    flow = np.where(integral, shares_of(pools.flow, total).max(axis=0), 0.0)
+    burst = np.where(integral, shares_of(pools.burst_guarantee, total).max(axis=0), 0.0)
+    sums = np.stack((flow, burst))
+    for family in reversed(layout.pool_families()):
+        sums[:, family.parents] += family.sum(sums[:, family.children])
+    return Ratios(flow, burst, sums[0], sums[1])
+
+
+def with_donor(layout: Layout, pools: PoolArrays) -> Bools:
+    """Which pools stand below a donor with no priority pool in between."""
+    below = np.zeros(layout.size, np.bool_)
+    for family in layout.pool_families():
+        above = family.parents
+        gives = pools.donor[above] | (below[above] & ~pools.priority[above])
+        below[family.children] = gives[family.owner]
+    return below
+
+
+def kept_by_cluster(layout: Layout, pools: PoolArrays, tree: TreeInput, inferred: Ints, ratios: Ratios) -> Fitted:
+    """Shares of the strong guarantees, and bursts, scaled where the cluster cannot keep both together.
+
+    The cluster is checked in amounts, the factor is found in shares. It falls on the root and on the bursts; the pools' own strong
+    guarantees follow when they are made to fit into the root's.
+    """
+    total = column(tree.total)
+    strong = shares_of(inferred, total)
+    top = layout.pools_below(np.zeros(1, np.int64))
+    strong[:, 0] = top.sum(strong[:, top.children])[:, 0] if len(top.parents) else 0.0
+    promised = inferred[:, top.children].sum(axis=1, keepdims=True)
+    short = [
+        np.maximum(promised + rounded(total * ratio[0]).astype(np.int64) - total, 0)[:, 0]
+        for ratio in (ratios.total_flow, ratios.total_burst)
+    ]
+    burst, scaled_by = ratios.burst, None
+    if short[1].any():
+        bursting = layout.preorder[pools.burst[layout.preorder]]
+
+        def together(factor: float) -> Floats:
+            drawn = np.cumsum(burst[bursting] * factor)
+            part: Floats = strong[:, 0] * factor + (drawn[-1] if len(drawn) else 0.0)
+            return part
+
+        scaled_by = float(largest_each(np.ones(1), lambda f: np.array([(together(f[0]) <= 1.0).all()]))[0])
+        strong[:, 0] *= scaled_by
+        burst = np.where(pools.burst, burst * scaled_by, burst)
+    return Fitted(strong, burst, scaled_by, short[0], short[1])
+
+
+def fitted_guarantees(layout: Layout, pools: PoolArrays, strong: Floats, limits: Floats, donated: Bools) -> Floats:
+    """Strong guarantees that fit into the limits and into those of the pools above."""
+    strong = strong.copy()
+    priority, regular = _tiers(layout, pools, strong, donated)
+    strong[:, 0] = np.minimum(strong[:, 0], limits[:, 0])
+    for family in layout.pool_families():
+        kids = family.children
+        strong[:, kids] = _fit(family, strong[:, family.parents], [priority[:, kids], regular[:, kids]])
+        strong[:, kids] = np.minimum(strong[:, kids], limits[:, kids])
+    return strong
+
+
+def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floats:
+    """What an element could count on: its guarantee, and of what is left of its parent's estimate a part by weight."""
+    estimated = np.zeros_like(strong)
+    estimated[:, 0] = strong[:, 0]
+    for pools in layout.pool_levels:
+        family = layout.children_of(pools)
+        if not len(family.parents):
+            continue
+        left = estimated[:, family.parents].copy()
+        above, first = family.parents, layout.first_child[family.parents]
+        most = int((layout.end_pools[above] - first).max())
+        for place in range(most):  # children one after another: what is left for one depends on those before it
+            has = first + place < layout.end_pools[above]
+            kids = first[has] + place
+            estimated[:, kids] = np.minimum(strong[:, kids], left[:, has])
+            left[:, has] -= estimated[:, kids]
+        kids = family.children
+        weights = np.bincount(family.owner, weight[kids], len(above))
+        estimated[:, kids] += family.spread(left) * weight[kids] / family.spread(weights)
+    return estimated
+
+
+def shortage_in_words(short: Ints, tree: TreeInput) -> str:
+    """By how much the cluster is too small, resource by resource."""
+    total = tree.total.as_tuple()
+    return ", ".join(
+        f"{name} by {missing / (100 if r == CPU else 1):.10g} of {total[r] / (100 if r == CPU else 1):.10g}"
+        for r, (name, missing) in enumerate(zip(RESOURCE_NAMES, short.tolist(), strict=True))
+        if missing
+    )
+
+
+def _exact_sum(family: Family, amounts: Ints) -> Ints:
+    """Sums of whole amounts over children."""
+    first = np.searchsorted(family.owner, np.arange(len(family.parents)))
+    return np.asarray(np.add.reduceat(amounts, first))
+
+
+def _as_amounts(asked: Floats) -> Ints:
+    """Inferred guarantees as amounts: cpu to the nearest hundredth, parts of anything else are lost."""
+    amounts = np.trunc(asked)
+    amounts[CPU] = rounded(asked[CPU] * 100.0)
+    return amounts.astype(np.int64)
+
+
+def _tiers(layout: Layout, pools: PoolArrays, strong: Floats, donated: Bools) -> tuple[Floats, Floats]:
+    """The parts of every pool's guarantee with priority and without: what children have of it, a pool lets through.
+
+    A pool with priority itself has all of it so; a donor keeps none, which is how it makes room for those below.
+    """
+    priority = np.zeros_like(strong)
+    for here in reversed(layout.pool_levels):
+        family = layout.pools_below(here)
+        priority[:, family.parents] = family.sum(priority[:, family.children])
+        first, donor = (pools.priority & donated)[here], pools.donor[here]
+        priority[:, here] = np.where(first, strong[:, here], np.where(donor, 0.0, priority[:, here]))
+    return priority, np.where(layout.is_pool, strong - priority, 0.0)
+
+
+def _fit(family: Family, room_above: Floats, tiers: list[Floats]) -> Floats:
+    """Guarantees of children: the tiers one after another, until one has to be scaled to fit; those behind it get nothing."""
+    fixed = np.zeros_like(room_above)
+    fitted = np.zeros_like(tiers[0])
+    going = np.ones(len(family.parents), np.bool_)
+    for part in tiers:
+        if (room_above - fixed < -EPS).any():
+            raise BrokenInvariant("guarantees that were made to fit are larger than what they had to fit into")
+        room, wanted = np.maximum(room_above - fixed, 0.0), family.sum(part)
+        fits = fits_into(wanted, room)
+        factor = np.where(fits, 1.0, 0.0)
+        tight = going & ~fits
+        if tight.any():
+            factor[tight] = _scale(family.only(tight), part[:, family.chosen(tight)], room[:, tight])
+        fitted += part * family.spread(np.where(going, factor, 0.0))
+        fixed += np.where(going & fits, wanted, 0.0)
+        going &= fits
+    return fitted
+
+
+def _scale(family: Family, part: Floats, room: Floats) -> Floats:
+    """The largest factors with which what children are guaranteed fits into each parent's room."""
+
+    def holds(factor: Floats) -> Bools:
+        return fits_into(family.sum(part * family.spread(factor)), room)
+
+    return largest_each(np.ones(len(family.parents)), holds)

@@ -1,0 +1,194 @@
+"""Handing out: from the root down, every pool passes on what it has been given, until each element has its share.
+
+In the standard mode a suggestion goes down; a pool turns it into the fit factor of its children. In the improved mode the shares
+themselves go down, and the children of a fair-share pool move one at a time until the pool's share is used up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from headrace.resources import EPS
+from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, BrokenInvariant, Family, Floats, Ints, between, fits_into
+from headrace_fair_share.hdrf.curves import FunctionStore
+from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.pairs import PairStore
+from headrace_fair_share.hdrf.search import largest_each
+from headrace_fair_share.hdrf.walk import within_limits
+from headrace_fair_share.hdrf.weights import Offers
+
+__all__ = ["DetailedShares", "Handout", "detailed_shares", "fit_of_root"]
+
+#: Sums over pairs end in other last bits than sums over children. Without such room a child could lose a jump to an ulp.
+_ROUNDING: Final = 1e-14
+
+
+@dataclass(frozen=True, slots=True)
+class DetailedShares:
+    """A share by what it is owed for."""
+
+    strong: Floats
+    integral: Floats
+    weight_proportional: Floats
+
+
+@dataclass(slots=True)
+class Handout:
+    """Hands out by the functions of all elements; `pairs` in the improved mode."""
+
+    layout: Layout
+    store: FunctionStore
+    pairs: PairStore | None
+    fifo: Bools
+    offers: Offers
+    distribution_gap: bool
+
+    def from_root(self, fit: float) -> Floats:
+        """Everybody's shares, when the root's children are offered this fit factor (standard mode)."""
+        shares, suggestions = self._blank()
+        top = self.layout.children_of(np.zeros(1, np.int64))
+        if len(top.parents):
+            offers = self.offers.at(top, np.array([fit]))
+            suggestions[top.children] = offers
+            shares[:, top.children] = self.store.shares_at(top.children, offers)
+            shares[:, :1] = top.sum(shares[:, top.children])
+            self._down(self._marked(top.children), suggestions, shares)
+        return shares
+
+    def from_pools(self, pools: Ints, suggestion: float) -> Floats:
+        """Shares of these pools and of all below them, as they follow from a suggestion to them. Zero elsewhere."""
+        shares, suggestions = self._blank()
+        suggestions[pools] = suggestion
+        shares[:, pools] = self.store.shares_at(pools, suggestions[pools])
+        self._down(self._marked(pools), suggestions, shares)
+        return shares
+
+    def _blank(self) -> tuple[Floats, Floats]:
+        return np.zeros((RESOURCES, self.layout.size)), np.zeros(self.layout.size)
+
+    def _marked(self, elements: Ints) -> Bools:
+        marks = np.zeros(self.layout.size, np.bool_)
+        marks[elements] = True
+        return marks
+
+    def _down(self, given: Bools, suggestions: Floats, shares: Floats) -> None:
+        """Level by level, from the elements that have been given something to all below them."""
+        for pools in self.layout.pool_levels:
+            family = self.layout.children_of(pools[given[pools]])
+            if not len(family.parents):
+                continue
+            given[family.children] = True
+            if self.pairs is None:
+                self._pass_on_suggestions(family, suggestions, shares)
+            else:
+                self._pass_on_shares(family, shares)
+            want = shares[:, family.parents]
+            if (family.sum(shares[:, family.children]) > want + EPS).any():
+                raise BrokenInvariant("children were given more than their pool has")
+
+    # --- standard mode: a suggestion goes down ----------------------------------------------------------------------
+
+    def _pass_on_suggestions(self, family: Family, suggestions: Floats, shares: Floats) -> None:
+        fit, want = self.store.fit_at(family.parents, suggestions[family.parents])
+        offers, given = self._given(family, fit)
+        tight = ~fits_into(family.sum(given), want + EPS)
+        if tight.any():
+            fit[tight] = self._largest_fit(family.only(tight), fit[tight], want[:, tight] + EPS)
+            offers, given = self._given(family, fit)
+        suggestions[family.children] = offers
+        shares[:, family.children] = given
+
+    def _given(self, family: Family, fit: Floats) -> tuple[Floats, Floats]:
+        offers = self.offers.at(family, fit)
+        return offers, self.store.shares_at(family.children, offers)
+
+    def _largest_fit(self, family: Family, high: Floats, room: Floats) -> Floats:
+        """The largest fit factors with which the children together fit into the room."""
+
+        def holds(fit: Floats) -> Bools:
+            return fits_into(family.sum(self._given(family, fit)[1]), room)
+
+        return largest_each(high, holds)
+
+    # --- improved mode: shares go down ------------------------------------------------------------------------------
+
+    def _pass_on_shares(self, family: Family, shares: Floats) -> None:
+        want = shares[:, family.parents]
+        fifo = self.fifo[family.parents]
+        for some, pass_on in ((fifo, self._one_after_another), (~fifo, self._one_move_at_a_time)):
+            if some.any():
+                part = family.only(some)
+                given = pass_on(part, want[:, some] + _ROUNDING)
+                if self.distribution_gap:
+                    left = ~fits_into(want[:, some] - part.sum(given), np.full((RESOURCES, 1), EPS))
+                    if left.any():
+                        chosen = part.chosen(left)
+                        given[:, chosen] = pass_on(part.only(left), want[:, some][:, left] + EPS)
+                shares[:, part.children] = given
+
+    def _one_after_another(self, family: Family, room: Floats) -> Floats:
+        """Children of fifo pools."""
+        all_of_them = np.bincount(family.owner, minlength=len(family.parents)).astype(np.float64)
+        fit = self._largest_fit(family, all_of_them, room)
+        return self._given(family, np.where(fit < EPS, 0.0, fit))[1]
+
+    def _one_move_at_a_time(self, family: Family, room: Floats) -> Floats:
+        """Children of fair-share pools: past the last move that fits, and then as far towards the next one as there is room."""
+        pairs = self.pairs
+        assert pairs is not None
+        pools = family.parents
+        here = pairs.last_that_fits(pools, room)
+        past = fits_into(np.take(pairs.sums[RESOURCES:], here, axis=1), room)
+        past &= here < pairs.first[pools] + pairs.count[pools] - 1
+        following = np.where(past, here + 1, here)
+        mover = family.spread(pairs.child[here])
+        moved = (family.children < mover) | (family.spread(past) & (family.children == mover))
+        low = self._at(family, pairs.x[here], moved)
+        moving = family.children < family.spread(pairs.child[following])
+        high = self._at(family, pairs.x[following], moving)
+        start, end = family.sum(low), family.sum(high)
+        over = past & (end > room)
+        t = np.where(over, (room - start) / np.where(over, end - start, 1.0), 1.0).min(axis=0)
+        t = np.where(past, np.clip(t, 0.0, 1.0), 0.0)
+        t = np.where((here == pairs.first[pools]) & (t < EPS), 0.0, t)
+        return between(low, high, family.spread(t))
+
+    def _at(self, family: Family, x: Floats, right: Bools) -> Floats:
+        """Limits of all children's functions at a place for each pool."""
+        return self.store.limits_at(family.children, self.offers.ratio[family.children], family.spread(x), right)
+
+
+def fit_of_root(handout: Handout, guarantee: Floats, limits: Floats) -> float:
+    """The fit factor that the suggestion 1 allows the root, found without building the root's functions.
+
+    It is the first one at which some resource is 1 above its guarantee, or the last one at which those with a limit keep it.
+    """
+    family = handout.layout.children_of(np.zeros(1, np.int64))
+    if not len(family.parents):
+        return 0.0
+    high = np.array([float(len(family.children))]) if handout.fifo[0] else np.ones(1)
+    store, offers = handout.store, handout.offers
+
+    def together(fit: Floats) -> Floats:
+        return family.sum(store.shares_at(family.children, offers.at(family, fit)))
+
+    bounds = within_limits(together(np.zeros(1)), together(high), guarantee, limits)
+    reached, ceiling = bounds[0] + 1.0, bounds[1]
+    below = np.minimum(np.nextafter(reached, 0.0), ceiling)
+    fit = largest_each(high, lambda fit: fits_into(together(fit), below))
+    following = np.minimum(np.nextafter(fit, np.inf), high)
+    touches = fits_into(together(following), np.minimum(reached, ceiling))
+    return float((following if touches[0] else fit)[0])
+
+
+def detailed_shares(layout: Layout, total: Floats, strong: Floats, proposed: Floats) -> DetailedShares:
+    """Shares by what they are owed for: the guarantee first, then the integral grant; the rest is by weight."""
+    by_strong = np.minimum(total, strong)
+    top = layout.children_of(np.zeros(1, np.int64))
+    if len(top.parents):
+        by_strong[:, :1] = np.minimum(total[:, :1], top.sum(by_strong[:, top.children]))
+    by_integral = np.minimum(total - by_strong, proposed)
+    return DetailedShares(by_strong, by_integral, total - by_strong - by_integral)

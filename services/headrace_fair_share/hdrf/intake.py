@@ -1,0 +1,82 @@
+"""The input of an update as arrays, and what follows from it alone; taken in anew only as far as it differs from the input before."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+
+from headrace_fair_share.hdrf.arrays import Ints
+from headrace_fair_share.hdrf.fifo import fifo_ranks
+from headrace_fair_share.hdrf.layout import Layout, laid_out
+from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.hdrf.settings import OperationArrays, PoolArrays, operations_as_arrays, pools_as_arrays
+from headrace_fair_share.hdrf.standing import Standing, stand
+
+__all__ = ["Intake"]
+
+
+class Intake:
+    """Arrays of one tree. An operation that is the same object as at the last update costs nothing."""
+
+    layout: Layout
+    pools: PoolArrays
+    operations: OperationArrays
+    standing: Standing
+
+    def __init__(self) -> None:
+        self._last: TreeInput | None = None
+
+    def take(self, tree: TreeInput) -> bool:
+        """Takes an input in; False if all that stands has stayed what it was. After an error the next input is taken in as a whole."""
+        last, self._last = self._last, None
+        changed = self._changed_operations(tree, last) if last is not None else None
+        if last is None or changed is None or tree.pools != last.pools or tree.options != last.options:
+            self.layout = laid_out(tree.pools, tree.operations)
+            self.pools = pools_as_arrays(self.layout, tree.pools, tree.options)
+            self.operations = operations_as_arrays(tree.operations)
+            self.standing = stand(tree, self.layout, self.pools, self.operations)
+            stands = False
+        else:
+            stands = self._take_operations(tree, changed, same_cluster=tree.total == last.total)
+        self._last = tree
+        return not stands
+
+    def names(self, tree: TreeInput, pools: Ints) -> list[str]:
+        """Names of pools by their numbers."""
+        place = np.zeros(self.layout.size, np.int64)
+        place[self.layout.of_pool] = np.arange(len(tree.pools))
+        return [tree.pools[at].name for at in place[pools].tolist()]
+
+    def _changed_operations(self, tree: TreeInput, last: TreeInput) -> Ints | None:
+        """Places of operations that are not what they were; None if some are in other places."""
+        if len(tree.operations) != len(last.operations):
+            return None
+        pairs = zip(tree.operations, last.operations, strict=True)
+        changed = [place for place, (now, before) in enumerate(pairs) if now is not before]
+        if any(tree.operations[place].pool != last.operations[place].pool for place in changed):
+            return None
+        return np.array(changed, np.int64)
+
+    def _take_operations(self, tree: TreeInput, changed: Ints, *, same_cluster: bool) -> bool:
+        """Takes in some operations; True if all that stands has stayed what it was."""
+        weighted, ordered = True, True
+        if len(changed):
+            now = operations_as_arrays([tree.operations[place] for place in changed.tolist()])
+            before = self.operations
+            weighted = _same(before, now, changed, "weight", "usage_average")
+            ordered = _same(before, now, changed, "start_time_ms", "pending_jobs")
+            for field in fields(OperationArrays):
+                getattr(before, field.name)[..., changed] = getattr(now, field.name)
+        if not (weighted and same_cluster):
+            self.standing = stand(tree, self.layout, self.pools, self.operations)
+            return False
+        if not ordered:
+            ranks = fifo_ranks(self.layout, self.pools, tree.pools, self.operations)
+            self.standing = replace(self.standing, fifo_rank=ranks)
+        return True
+
+
+def _same(before: OperationArrays, now: OperationArrays, changed: Ints, *names: str) -> bool:
+    """True if these columns of the changed operations say what they said."""
+    return all((getattr(before, name)[changed] == getattr(now, name)).all() for name in names)

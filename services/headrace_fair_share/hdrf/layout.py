@@ -1,0 +1,134 @@
+"""Where the elements of a tree stand in the arrays: numbered level by level, so that children are ranges and levels are slices.
+
+The root is element 0. The children of an element follow one another, pools before operations, each in the order of the input; the
+children of an earlier parent stand before those of a later one.
+
+Invariants: a parent's number is lower than its children's; all elements of one level stand in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Family, Ints
+from headrace_fair_share.hdrf.model import OperationInput, PoolInput
+
+__all__ = ["Layout", "laid_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The shape of a tree."""
+
+    size: int
+    #: -1 for the root.
+    parent: Ints
+    #: Children of an element are those from `first_child` to before `end_child`; its pools end before `end_pools`.
+    first_child: Ints
+    end_child: Ints
+    end_pools: Ints
+    is_pool: Bools
+    #: Places of the levels: level d are the elements from levels[d] to before levels[d + 1].
+    levels: list[int]
+    #: Pools of each level, the root on the first.
+    pool_levels: list[Ints]
+    #: Numbers of the pools of the input, and of its operations.
+    of_pool: Ints
+    of_operation: Ints
+    #: Pools below the root as a person reads a tree: each before what is below it.
+    preorder: Ints
+
+    def children_of(self, pools: Ints) -> Family:
+        """Those of the pools that have children, with all of these."""
+        parents = pools[self.end_child[pools] > self.first_child[pools]]
+        return Family.of(parents, self.first_child[parents], self.end_child[parents])
+
+    def pools_below(self, pools: Ints) -> Family:
+        """Those of the pools that have pools, with these."""
+        parents = pools[self.end_pools[pools] > self.first_child[pools]]
+        return Family.of(parents, self.first_child[parents], self.end_pools[parents])
+
+    def pool_families(self) -> list[Family]:
+        """Pools with their child pools, level by level from the root down."""
+        families = [self.pools_below(pools) for pools in self.pool_levels]
+        return [family for family in families if len(family.parents)]
+
+    def path(self, pool: int) -> Ints:
+        """The pool and all that is above it, without the root."""
+        path = []
+        while pool > 0:
+            path.append(pool)
+            pool = int(self.parent[pool])
+        return np.array(path, np.int64)
+
+
+def laid_out(pools: Sequence[PoolInput], operations: Sequence[OperationInput]) -> Layout:
+    """Numbers the elements of a tree. Raises `BrokenInvariant` where a parent does not stand before its pool."""
+    above = [pool.parent for pool in pools]
+    depth = _depths(above)
+    parents = np.fromiter((*above, *(operation.pool for operation in operations)), np.int64)
+    count = len(pools)
+    depths = np.concatenate((depth, depth[parents[count:]] + 1 if count else np.ones(len(operations), np.int64)))
+    depths[count:][parents[count:] < 0] = 1
+    number, levels = _numbers(parents, depths)
+    size = len(parents) + 1
+    parent = np.full(size, -1, np.int64)
+    parent[number] = np.where(parents < 0, 0, number[parents] if len(parents) else 0)
+    is_pool = np.zeros(size, np.bool_)
+    is_pool[0] = True
+    is_pool[number[:count]] = True
+    first = np.searchsorted(parent, np.arange(size))
+    end = np.searchsorted(parent, np.arange(size), "right")
+    pools_up_to = np.concatenate(([0], np.cumsum(is_pool)))
+    return Layout(
+        size=size,
+        parent=parent,
+        first_child=first,
+        end_child=end,
+        end_pools=first + pools_up_to[end] - pools_up_to[first],
+        is_pool=is_pool,
+        levels=levels,
+        pool_levels=[a + np.flatnonzero(is_pool[a:b]) for a, b in pairwise(levels)],
+        of_pool=number[:count],
+        of_operation=number[count:],
+        preorder=_preorder(above, number),
+    )
+
+
+def _depths(above: list[int]) -> Ints:
+    depth: list[int] = []
+    for place, parent in enumerate(above):
+        if not -1 <= parent < place:
+            raise BrokenInvariant(f"pool {place} of the input stands before its parent {parent}")
+        depth.append(depth[parent] + 1 if parent >= 0 else 1)
+    return np.array(depth, np.int64)
+
+
+def _numbers(parents: Ints, depths: Ints) -> tuple[Ints, list[int]]:
+    """The number of each element of the input, and where the levels begin."""
+    number = np.zeros(len(parents), np.int64)
+    levels = [0, 1]
+    while levels[-1] <= len(parents):
+        members = np.flatnonzero(depths == len(levels) - 1)
+        if not len(members):
+            raise BrokenInvariant("an operation stands in no pool")
+        above = np.where(parents[members] < 0, 0, number[parents[members]])
+        number[members[np.argsort(above, kind="stable")]] = levels[-1] + np.arange(len(members))
+        levels.append(levels[-1] + len(members))
+    return number, levels
+
+
+def _preorder(above: list[int], number: Ints) -> Ints:
+    below: list[list[int]] = [[] for _ in range(len(above) + 1)]
+    for place, parent in enumerate(above):
+        below[parent].append(place)
+    order: list[int] = []
+    open_ = below[-1][::-1]
+    while open_:
+        order.append(open_.pop())
+        open_ += reversed(below[order[-1]])
+    return number[np.array(order, np.int64)]

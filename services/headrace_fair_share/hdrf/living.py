@@ -1,0 +1,148 @@
+"""The functions of a tree, kept from update to update; only what has to change is built again.
+
+The function of an operation changes with what it uses and demands, that of a pool with any function below it, with its guarantee and
+with the offers to its children. Integral pools have a second function each, which is built for trial: with the grant that a burst pool
+may get, or with the temporary limits of a relaxed one. It stays good as long as nothing below changes and it is tried with the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints
+from headrace_fair_share.hdrf.curves import FunctionStore
+from headrace_fair_share.hdrf.functions import Builder
+from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.pairs import PairStore
+from headrace_fair_share.hdrf.standing import Standing
+from headrace_fair_share.hdrf.weights import Offers
+
+__all__ = ["Figures", "LivingFunctions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What functions are built from, by element."""
+
+    usage_share: Floats
+    demand_share: Floats
+    limits: Floats
+    gang: Bools
+    offers: Offers
+
+
+class LivingFunctions:
+    """Functions of all elements below the root."""
+
+    def __init__(self, layout: Layout, standing: Standing, fifo: Bools, figures: Figures, *, improved: bool) -> None:
+        self._layout = layout
+        self._standing = standing
+        self._figures = figures
+        integral = standing.integral.all
+        self.store = FunctionStore(layout.size + len(integral))
+        self.pairs = PairStore(layout.size) if improved else None
+        self.builder = Builder(layout, self.store, self.pairs, fifo, figures.offers, figures.limits)
+        #: The row of the store for trials of each integral pool.
+        self.trial_rows = np.zeros(layout.size, np.int64)
+        self.trial_rows[integral] = layout.size + np.arange(len(integral))
+        #: What the functions were built with.
+        self._guarantees = np.zeros((RESOURCES, layout.size))
+        self._trial_guarantees = np.full((RESOURCES, layout.size), np.nan)
+        self._trial_limits = np.full((RESOURCES, layout.size), np.nan)
+        #: Whose functions do not fit to what is known.
+        self._stale = np.ones(layout.size, np.bool_)
+        self._stale[0] = False
+        #: Whose functions an integral pool above has had built, and which keep as they are until their turn.
+        self._early = np.zeros(layout.size, np.bool_)
+        #: True while nothing has been built since the last hand-out.
+        self.idle = False
+
+    @property
+    def wasteful(self) -> bool:
+        """True when most of what is stored is no longer used."""
+        return self.store.used > 2 * self.store.live
+
+    def follow(self, figures: Figures) -> None:
+        """Brings in new figures; builds the functions that no grant touches."""
+        before, self._figures = self._figures, figures
+        self.builder.offers, self.builder.limits = figures.offers, figures.limits
+        stale = self._stale
+        for now, then in (
+            (figures.usage_share, before.usage_share),
+            (figures.demand_share, before.demand_share),
+            (figures.limits, before.limits),
+        ):
+            stale |= (now != then).any(axis=0) & ~self._layout.is_pool
+        stale |= figures.gang != before.gang
+        moved = (figures.offers.ratio != before.offers.ratio) | (figures.offers.rank != before.offers.rank)
+        stale[self._layout.parent[np.flatnonzero(moved)]] = True
+        self.idle = not stale.any()
+        self._mark_upwards()
+        operations = np.flatnonzero(stale & ~self._layout.is_pool)
+        self.builder.operations(operations, figures.usage_share, figures.demand_share, figures.gang)
+        stale[operations] = False
+        self._build(self._standing.integral.untouched, self._standing.strong)
+
+    def try_out(self, pools: Ints, guarantees: Floats, limits: Floats, granted: Floats) -> None:
+        """Makes sure of the trial functions of integral pools, with these guarantees and limits.
+
+        Below one there could be others; their functions are built with what is `granted` so far. Such a pool's trial is what has been
+        built then, whatever it is to be tried with.
+        """
+        if self._standing.integral.nested:
+            self._build_below(pools, granted)
+            early = pools[self._early[pools]]
+            rows = self.trial_rows[early]
+            self.store.first[rows], self.store.count[rows] = self.store.first[early], self.store.count[early]
+        differs = (guarantees != self._trial_guarantees[:, pools]) | (limits != self._trial_limits[:, pools])
+        todo = (self._stale[pools] | differs.any(axis=0)) & ~self._early[pools]
+        if todo.any():
+            fresh = pools[todo]
+            self.builder.level(fresh, self.trial_rows[fresh], guarantees[:, todo], limits[:, todo])
+            self._trial_guarantees[:, fresh] = guarantees[:, todo]
+            self._trial_limits[:, fresh] = limits[:, todo]
+            self.idle = False
+
+    def served(self, pools: Ints) -> None:
+        """The pools have their grants: what was built of them early is no longer good."""
+        self._stale[pools] |= self._early[pools]
+        self._early[pools] = False
+
+    def settle(self, granted: Floats) -> None:
+        """Builds the functions of the pools that grants touch."""
+        touched = self._standing.integral.touched
+        guarantees = self._standing.strong + granted
+        differs = (guarantees[:, touched] != self._guarantees[:, touched]).any(axis=0)
+        self._stale[touched[differs & ~self._early[touched]]] = True
+        if not self._standing.integral.nested:
+            self._mark_upwards()
+        self._build(touched, guarantees)
+        self._early[:] = False
+
+    def _build(self, pools: Ints, guarantees: Floats) -> None:
+        wanted = np.zeros_like(self._stale)
+        wanted[pools] = self._stale[pools]
+        if wanted.any():
+            self.builder.pools(wanted, guarantees)
+            self._guarantees[:, wanted] = guarantees[:, wanted]
+            self._stale[wanted] = False
+            self.idle = False
+
+    def _build_below(self, pools: Ints, granted: Floats) -> None:
+        below = np.zeros_like(self._stale)
+        marked = below.copy()
+        marked[pools] = True
+        for family in self._layout.pool_families():
+            below[family.children] = family.spread((below | marked)[family.parents])
+        touched = self._standing.integral.touched
+        early = touched[below[touched] & self._stale[touched]]
+        self._build(early, self._standing.strong + granted)
+        self._early[early] = True
+
+    def _mark_upwards(self) -> None:
+        """Whatever stands above something stale is stale too, but for the root, whose function is not kept."""
+        for begin, end in zip(self._layout.levels[-2:0:-1], self._layout.levels[:1:-1], strict=True):
+            self._stale[self._layout.parent[begin + np.flatnonzero(self._stale[begin:end])]] = True
+        self._stale[0] = False

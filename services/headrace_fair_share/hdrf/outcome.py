@@ -1,0 +1,96 @@
+"""What an update came to, as arrays by element; objects of single elements are made when somebody asks for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace_fair_share.hdrf.arrays import CPU, Floats, Ints, as_share, shares_of
+from headrace_fair_share.hdrf.handing import DetailedShares
+from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.model import ElementShares, IntegralState, TreeInput, UpdateResult
+from headrace_fair_share.hdrf.standing import Standing
+
+__all__ = ["Outcome"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Figures of one update, by element."""
+
+    tree: TreeInput
+    layout: Layout
+    standing: Standing
+    #: With all that is below, in amounts.
+    usage: Ints
+    demand: Ints
+    usage_share: Floats
+    demand_share: Floats
+    limits: Floats
+    fair_share: Floats
+    details: DetailedShares
+    promised: Floats
+    #: Integral shares that were granted, and what pools above grants have of them.
+    proposed: Floats
+    #: -1 where the order of operations stayed what it was.
+    effective_rank: Ints
+    #: Of the pools in `standing.integral.all`.
+    volume: Floats
+    drawn: Floats
+
+    def dominant_resources(self) -> Ints:
+        """Of each element the resource with the largest share of usage, or of demand where nothing is used; the earlier one of equals."""
+        total = self.standing.total
+        used = self.usage.any(axis=0)
+        shares = np.where(used, shares_of(self.usage, total), shares_of(self.demand, total))
+        return np.where(shares.max(axis=0) > 0.0, shares.argmax(axis=0), CPU)
+
+    def integral_states(self) -> dict[str, IntegralState]:
+        """Savings by name of pool, and what they are charged for until the next update; others as they came."""
+        states = dict(self.tree.integral)
+        place = np.full(self.layout.size, -1, np.int64)
+        place[self.layout.of_pool] = np.arange(len(self.layout.of_pool))
+        members = place[self.standing.integral.all].tolist()
+        for pool, volume, drawn in zip(members, self.volume.T, self.drawn.tolist(), strict=True):
+            states[self.tree.pools[pool].name] = IntegralState(as_share(volume), drawn)
+        return states
+
+    def result(self) -> UpdateResult:
+        """Objects for all elements."""
+        dominant = self.dominant_resources()
+        pools = zip(self.tree.pools, self.layout.of_pool.tolist(), strict=True)
+        operations = zip(self.tree.operations, self.layout.of_operation.tolist(), strict=True)
+        return UpdateResult(
+            root=self.element(0, int(dominant[0])),
+            pools={pool.name: self.element(at, int(dominant[at])) for pool, at in pools},
+            operations={each.name: self.element(at, int(dominant[at])) for each, at in operations},
+            integral=self.integral_states(),
+            errors=self.standing.errors,
+        )
+
+    def element(self, at: int, dominant: int | None = None) -> ElementShares:
+        """The figures of one element."""
+        standing, ratios = self.standing, self.standing.ratios
+        rank, effective = int(standing.fifo_rank[at]), int(self.effective_rank[at])
+        return ElementShares(
+            fair_share=as_share(self.fair_share[:, at]),
+            strong_part=as_share(self.details.strong[:, at]),
+            integral_part=as_share(self.details.integral[:, at]),
+            weight_proportional_part=as_share(self.details.weight_proportional[:, at]),
+            promised_guarantee_fair_share=as_share(self.promised[:, at]),
+            demand_share=as_share(self.demand_share[:, at]),
+            usage_share=as_share(self.usage_share[:, at]),
+            limits_share=as_share(self.limits[:, at]),
+            strong_guarantee_share=as_share(standing.strong[:, at]),
+            integral_guarantee_share=as_share(self.proposed[:, at]),
+            estimated_guarantee_share=as_share(standing.estimated[:, at]),
+            weight=float(standing.weight[at]),
+            dominant_resource=int(self.dominant_resources()[at]) if dominant is None else dominant,
+            fifo_index=None if rank < 0 else rank,
+            effective_fifo_index=None if effective < 0 else effective,
+            flow_ratio=float(ratios.flow[at]),
+            burst_ratio=float(standing.burst[at]),
+            total_flow_ratio=float(ratios.total_flow[at]),
+            total_burst_ratio=float(ratios.total_burst[at]),
+        )

@@ -1,0 +1,71 @@
+"""The largest double for which something still holds.
+
+Bisection runs over the integers that order doubles by their values, so it ends at two neighbouring doubles after 64 steps at most.
+A quotient would be off by a rounding, and a sum that is scaled with it could end up above what it has to fit into.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import numpy as np
+
+from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
+
+__all__ = ["double_at", "largest", "largest_each", "place_of"]
+
+_SIGN = 1 << 63
+
+
+def place_of(number: float) -> int:
+    """The place of a double in the order of all doubles; both zeros stand at 0."""
+    bits: int = struct.unpack("<Q", struct.pack("<d", number))[0]
+    return _SIGN - bits if bits & _SIGN else bits
+
+
+def double_at(place: int) -> float:
+    """The double at this place."""
+    number: float = struct.unpack("<d", struct.pack("<Q", place if place >= 0 else _SIGN - place))[0]
+    return number
+
+
+def largest(low: float, high: float, holds: Callable[[float], bool]) -> float:
+    """The largest double from `low` to `high` for which `holds`, which is true up to some point and false behind it.
+
+    Raises `BrokenInvariant` when the bounds are in no order, or when it does not even hold at `low` (unless that is all there is).
+    """
+    if not low <= high:
+        raise BrokenInvariant(f"nothing to search between {low} and {high}")
+    if low == high:
+        return low
+    if not holds(low):
+        raise BrokenInvariant(f"what is searched for does not hold at the lower bound {low}")
+    if holds(high):
+        return high
+    good, bad = place_of(low), place_of(high)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if holds(double_at(middle)):
+            good = middle
+        else:
+            bad = middle
+    return double_at(good)
+
+
+def largest_each(high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
+    """For many searches at once: the largest doubles from 0 to `high` for which `holds`; 0 where it never does.
+
+    `high` is not negative. Where rounding spoils the condition at 0 by a last bit, 0 is still the answer that everybody means.
+    """
+    good: Ints = np.zeros(len(high), np.int64)
+    bad = np.ascontiguousarray(high, np.float64).view(np.int64).copy()
+    good = np.where(holds(high), bad, good)
+    while True:
+        open_ = bad - good > 1
+        if not open_.any():
+            return good.view(np.float64)
+        middle = np.where(open_, good + (bad - good) // 2, good)
+        fits = holds(middle.view(np.float64))
+        good = np.where(open_ & fits, middle, good)
+        bad = np.where(open_ & ~fits, middle, bad)

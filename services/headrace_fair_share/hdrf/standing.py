@@ -1,0 +1,169 @@
+"""What follows from the configuration, the size of the cluster and the weights alone, and stays until one of these changes.
+
+Demand, usage and savings come and go with every update; guarantees, limits, weights and the order of operations do not depend on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, column, fits_into, shares_of
+from headrace_fair_share.hdrf.fifo import fifo_ranks
+from headrace_fair_share.hdrf.guarantees import (
+    Fitted,
+    Ratios,
+    estimated_guarantees,
+    fitted_guarantees,
+    flow_and_burst,
+    inferred_guarantees,
+    kept_by_cluster,
+    shortage_in_words,
+    with_donor,
+)
+from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.model import ErrorKind, GuaranteeError, TreeInput
+from headrace_fair_share.hdrf.settings import OperationArrays, PoolArrays
+from headrace_fair_share.hdrf.weights import weights_in_force
+
+__all__ = ["Integral", "Standing", "limits_of", "stand"]
+
+
+@dataclass(frozen=True, slots=True)
+class Integral:
+    """Pools with integral guarantees."""
+
+    #: In the order in which they are served.
+    burst: Ints
+    relaxed: Ints
+    #: Pools that stand above such a pool or are one, without the root: their functions depend on grants.
+    touched: Ints
+    #: All other pools.
+    untouched: Ints
+    #: True when one of them stands below another, which a pool manager should not allow.
+    nested: bool
+
+    @property
+    def all(self) -> Ints:
+        return np.concatenate((self.burst, self.relaxed))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Figures by element that no update changes."""
+
+    #: The cluster, one column.
+    total: Ints
+    #: After inference and fitting.
+    strong: Floats
+    estimated: Floats
+    #: Of pools; operations stand at 1.
+    limits: Floats
+    ratios: Ratios
+    #: Bursts, scaled where the cluster cannot keep them.
+    burst: Floats
+    weight: Floats
+    #: Places in fifo pools, -1 for elements elsewhere.
+    fifo_rank: Ints
+    integral: Integral
+    #: Pools that hand out a second time within their guarantees.
+    promised: Ints
+    errors: list[GuaranteeError]
+
+
+def stand(tree: TreeInput, layout: Layout, pools: PoolArrays, operations: OperationArrays) -> Standing:
+    """Works out everything that stands."""
+    total = column(tree.total)
+    limits = limits_of(pools.limits, total)
+    limits[:, layout.of_operation] = 1.0
+    inferred = inferred_guarantees(layout, pools, tree)
+    ratios = flow_and_burst(layout, pools, tree)
+    donated = with_donor(layout, pools)
+    fitted = kept_by_cluster(layout, pools, tree, inferred, ratios)
+    strong = fitted_guarantees(layout, pools, fitted.strong, limits, donated)
+    weight = weights_in_force(
+        layout, pools, operations, strong, ratios.total_flow, tree.options.infer_weight_multiplier
+    )
+    opted = _with_above(layout, pools.promised)
+    return Standing(
+        total=total,
+        strong=strong,
+        estimated=estimated_guarantees(layout, strong, weight),
+        limits=limits,
+        ratios=ratios,
+        burst=fitted.burst,
+        weight=weight,
+        fifo_rank=fifo_ranks(layout, pools, tree.pools, operations),
+        integral=_integral(layout, pools),
+        promised=np.flatnonzero(pools.promised & ~opted),
+        errors=_errors(tree, layout, fitted, ratios, pools.promised & opted, pools.priority & ~donated),
+    )
+
+
+def limits_of(limits: Ints, total: Ints) -> Floats:
+    """Limits as shares, none of them above the cluster."""
+    return shares_of(np.minimum(limits, total), total)
+
+
+def _with_above(layout: Layout, marked: Bools) -> Bools:
+    """Which pools stand below a marked one."""
+    below = np.zeros(layout.size, np.bool_)
+    for family in layout.pool_families():
+        below[family.children] = (marked | below)[family.parents][family.owner]
+    return below
+
+
+def _integral(layout: Layout, pools: PoolArrays) -> Integral:
+    own = pools.burst | pools.relaxed
+    touched = own.copy()
+    for family in reversed(layout.pool_families()):
+        touched[family.parents] |= np.bincount(family.owner, touched[family.children], len(family.parents)) > 0
+    touched[0] = False
+    order = layout.preorder
+    others = np.flatnonzero(layout.is_pool & ~touched)
+    return Integral(
+        burst=order[pools.burst[order]],
+        relaxed=order[pools.relaxed[order]],
+        touched=np.flatnonzero(touched),
+        untouched=others[others > 0],
+        nested=bool((_with_above(layout, own) & own).any()),
+    )
+
+
+def _errors(
+    tree: TreeInput, layout: Layout, fitted: Fitted, ratios: Ratios, nested: Bools, orphaned: Bools
+) -> list[GuaranteeError]:
+    """Complaints, in the order in which they are found."""
+    errors: list[GuaranteeError] = []
+    if orphaned.any():
+        names = _names(tree, layout, orphaned)
+        text = f"pools with priority for their strong guarantees, but without a donor above them: {', '.join(names)}"
+        errors.append(GuaranteeError(ErrorKind.PRIORITY_WITHOUT_DONOR, text, names))
+    if nested.any():
+        names = _names(tree, layout, nested)
+        text = f"pools that ask for their promised share below others that ask for theirs: {', '.join(names)}"
+        errors.append(GuaranteeError(ErrorKind.NESTED_PROMISED_GUARANTEE, text, names))
+    promising = ~fits_into(fitted.strong, np.zeros((RESOURCES, 1)))
+    if fitted.short_for_flow.any():
+        top = _top(layout, promising | (ratios.total_flow > 0.0))
+        short = shortage_in_words(fitted.short_for_flow, tree)
+        text = f"the cluster is too small for all strong guarantees and resource flows together: {short}"
+        errors.append(GuaranteeError(ErrorKind.OVERCOMMIT_FLOW, text, _names(tree, layout, top)))
+    if fitted.short_for_burst.any():
+        top = _top(layout, promising | (ratios.total_burst > 0.0))
+        short = shortage_in_words(fitted.short_for_burst, tree)
+        text = (
+            f"the cluster is too small for all strong guarantees and burst guarantees together: {short}; "
+            f"all of them were scaled to {fitted.scaled_by:.6g} of what they are"
+        )
+        errors.append(GuaranteeError(ErrorKind.OVERCOMMIT_BURST, text, _names(tree, layout, top)))
+    return errors
+
+
+def _top(layout: Layout, marked: Bools) -> Bools:
+    return np.asarray(marked & layout.is_pool & (layout.parent == 0))
+
+
+def _names(tree: TreeInput, layout: Layout, marked: Bools) -> list[str]:
+    return [pool.name for pool, yes in zip(tree.pools, marked[layout.of_pool].tolist(), strict=True) if yes]

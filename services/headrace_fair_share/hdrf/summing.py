@@ -1,0 +1,174 @@
+"""Sums of children's functions: what the children of a pool get together at a fit factor.
+
+The sum of piecewise-linear curves changes its slope, or jumps, only where one of them does. So all points are put in order, and slopes
+and jumps are accumulated from left to right: the work is that of sorting, however many children there are.
+
+Such running sums would gather rounding errors. Slopes are therefore split into a coarse part, whose sums are exact, and a rest that is
+too small to matter; values likewise. Stretches narrower than `STEEP` would have slopes of any size, and count as jumps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, starts_of, sums_by
+from headrace_fair_share.hdrf.curves import Curves
+
+__all__ = ["STEEP", "Pairs", "cut_at_one", "paired_sum", "plain_sum"]
+
+#: Narrower stretches are jumps.
+STEEP: Final = 1e-10
+#: Adding and taking away such a number rounds to multiples of 2^-10, or of 2^-30.
+_COARSE_SLOPE: Final = 1.5 * 2.0 ** (52 - 10)
+_COARSE_VALUE: Final = 1.5 * 2.0 ** (52 - 30)
+#: Up to so many owners are sorted by their digits, which is faster.
+_SMALL: Final = 2**15 - 1
+
+
+@dataclass(slots=True)
+class Pairs:
+    """Places where a child's function bends or jumps, each a fit factor of its own: sums of all children to the left and right of it."""
+
+    x: Floats
+    child: Ints
+    left: Floats
+    right: Floats
+    start: Ints
+
+
+@dataclass(slots=True)
+class _Events:
+    """Points of all children in the order in which their sums meet them, in groups that are met at once."""
+
+    x: Floats
+    pool: Ints
+    child: Ints
+    left: Floats
+    jump: Floats
+    #: First group of each pool, and the end.
+    start: Ints
+
+
+def plain_sum(children: Curves, pool: Ints, pools: int) -> Curves:
+    """Sums of the curves of each pool's children (`pool` of each child, ascending), over the same variable."""
+    events = _events(children, pool, pools, apart=False)
+    return _as_curves(events.x, events)
+
+
+def paired_sum(children: Curves, pool: Ints, pools: int) -> tuple[Curves, Pairs]:
+    """Sums in which children never move at once: every place where one of them bends or jumps is the next whole fit factor.
+
+    At a fit factor k children before the one that moves have already moved at this place, those after it have not.
+    """
+    events = _events(children, pool, pools, apart=True)
+    number = np.arange(len(events.x)) - np.repeat(events.start[:-1], np.diff(events.start))
+    pairs = Pairs(events.x, events.child, events.left, events.left + events.jump, events.start)
+    return _as_curves(number.astype(np.float64), events), pairs
+
+
+def cut_at_one(curves: Curves) -> Curves:
+    """Curves without what lies beyond 1."""
+    beyond = curves.x > 1.0
+    if not beyond.any():
+        return curves
+    first = np.flatnonzero(beyond & np.concatenate(([False], ~beyond[:-1])))
+    x0, x1 = curves.x[first - 1], curves.x[first]
+    t = (1.0 - x0) / (x1 - x0)
+    x, y = curves.x.copy(), curves.y.copy()
+    y[:, first] = y[:, first - 1] + (y[:, first] - y[:, first - 1]) * t
+    x[first] = 1.0
+    kept = x <= 1.0
+    return Curves(x[kept], y[:, kept], starts_of(np.bincount(curves.owner()[kept], minlength=len(curves))))
+
+
+def _events(children: Curves, pool: Ints, pools: int, *, apart: bool) -> _Events:
+    slope, steep, jump = _slopes_and_jumps(children)
+    child = children.owner()
+    order = _in_order(children.x, pool[child], pools, stable=apart)
+    x, of_pool, of_child = children.x[order], pool[child][order], child[order]
+    begins = np.ones(len(x), np.bool_)
+    begins[1:] = (x[1:] != x[:-1]) | (of_pool[1:] != of_pool[:-1])
+    if apart:
+        begins[1:] |= of_child[1:] != of_child[:-1]
+    group = np.flatnonzero(begins)
+    x, of_pool, of_child = x[group], of_pool[group], of_child[group]
+    start: Ints = np.searchsorted(of_pool, np.arange(pools + 1))
+    heights = _by_group(steep, jump, order, begins, len(group))
+    base = sums_by(pool, children.y[:, children.start[:-1]], pools)
+    left = _running_values(x, _running_slopes(slope, order, group), heights, base, start)
+    return _Events(x, of_pool, of_child, left, heights, start)
+
+
+def _slopes_and_jumps(curves: Curves) -> tuple[Floats, Ints, Floats]:
+    """The slope behind each point (0 behind the last of a curve and within a jump); which points begin a jump, and how high it is."""
+    last = curves.start[1:] - 1
+    wide, rise = np.ones(len(curves.x)), np.zeros_like(curves.y)
+    np.subtract(curves.x[1:], curves.x[:-1], out=wide[:-1])
+    np.subtract(curves.y[:, 1:], curves.y[:, :-1], out=rise[:, :-1])
+    wide[last] = 1.0
+    rise[:, last] = 0.0
+    steep = np.flatnonzero(wide <= STEEP)
+    jump = rise[:, steep]
+    wide[steep] = 1.0
+    rise[:, steep] = 0.0
+    rise /= wide
+    return rise, steep, jump
+
+
+def _in_order(x: Floats, pool: Ints, pools: int, *, stable: bool) -> Ints:
+    """Points by pool, then from left to right; `stable`: those of one place in the order of the children."""
+    order = np.argsort(x, kind="stable" if stable else None)
+    digits = pool.astype(np.int16) if pools <= _SMALL else pool
+    places: Ints = order[np.argsort(digits[order], kind="stable")]
+    return places
+
+
+def _by_group(steep: Ints, jump: Floats, order: Ints, begins: Bools, groups: int) -> Floats:
+    """Heights of the jumps in each group."""
+    if not len(steep):
+        return np.zeros((RESOURCES, groups))
+    of_point = np.empty(len(order), np.int64)
+    of_point[order] = np.cumsum(begins) - 1
+    return sums_by(of_point[steep], jump, groups)
+
+
+def _running_slopes(slope: Floats, order: Ints, group: Ints) -> Floats:
+    """The slope of the sum behind each group. Behind the last one of a pool it is 0 again, so that pools may follow one another."""
+    coarse = (slope + _COARSE_SLOPE) - _COARSE_SLOPE
+    change = np.empty((2 * RESOURCES, slope.shape[1]))
+    change[:RESOURCES], change[RESOURCES:] = coarse, slope - coarse
+    change[:, 1:] -= change[:, :-1].copy()
+    change = np.take(change, order, axis=1)
+    np.cumsum(change, axis=1, out=change)
+    ends = np.append(group[1:], slope.shape[1]) - 1
+    return np.maximum(change[:RESOURCES, ends] + change[RESOURCES:, ends], 0.0)
+
+
+def _running_values(x: Floats, slope: Floats, jump: Floats, base: Floats, start: Ints) -> Floats:
+    """Limits from the left at each group."""
+    step = np.zeros_like(slope)
+    np.multiply(slope[:, :-1], x[1:] - x[:-1], out=step[:, 1:])
+    step[:, 1:] += jump[:, :-1]
+    step[:, start[:-1]] = base
+    coarse = (step + _COARSE_VALUE) - _COARSE_VALUE
+    step -= coarse
+    np.cumsum(coarse, axis=1, out=coarse)
+    np.cumsum(step, axis=1, out=step)
+    counts = np.diff(start)
+    for part in (coarse, step):  # what the pools before have gathered
+        part -= np.repeat(np.where(start[:-1] > 0, part[:, start[:-1] - 1], 0.0), counts, axis=1)
+    return coarse + step
+
+
+def _as_curves(x: Floats, events: _Events) -> Curves:
+    """The sums as curves: a second point where they jump."""
+    points = np.where((events.jump > 0.0).any(axis=0), 2, 1)
+    before = starts_of(points)
+    group = np.repeat(np.arange(len(x)), points)
+    y = np.take(events.left, group, axis=1)
+    upper = before[:-1][points > 1] + 1
+    y[:, upper] += events.jump[:, points > 1]
+    return Curves(x[group], y, before[events.start])

@@ -1,0 +1,196 @@
+"""From what a fit factor brings to what a suggestion brings.
+
+A suggestion s lets an element have, of every resource, s beyond its guarantee, but no more than its limit. Turned round: the fit
+factor f needs the suggestion S(f), the most by which any resource exceeds the guarantee there. Walking along the curve over f, as far
+as no limit is passed, gives the points of both functions of the suggestion at once: (S(f), f) and (S(f), shares at f).
+
+What takes care on the way: S bends where another resource becomes the one that exceeds most; a jump of the curve is waited for, until
+the suggestion covers its upper end; where S stands still while f moves, the functions jump; and at the suggestion 1 nothing jumps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, ranges, starts_of
+from headrace_fair_share.hdrf.curves import Curves, Functions
+
+__all__ = ["functions_of", "within_limits"]
+
+#: Smaller suggestions are none: a remainder of rounding.
+_NOTHING: Final = 1e-13
+
+
+@dataclass(slots=True)
+class _Points:
+    """Points of the walk: suggestion, fit factor, shares, and whose they are."""
+
+    suggestion: Floats
+    fit: Floats
+    shares: Floats
+    owner: Ints
+
+
+def functions_of(curves: Curves, guarantees: Floats, limits: Floats) -> Functions:
+    """Functions of the suggestion of elements, from curves over the fit factor, guarantees and limits (5, elements)."""
+    floor, ceiling = within_limits(
+        curves.y[:, curves.start[:-1]], curves.y[:, curves.start[1:] - 1], guarantees, limits
+    )
+    curves = _up_to_limits(curves, ceiling)
+    owner = curves.owner()
+    beyond = curves.y - np.take(floor, owner, axis=1)
+    suggestion = np.maximum(beyond.max(axis=0), 0.0)
+    same = owner[1:] == owner[:-1]
+    after, t = _bends(curves, beyond, suggestion, same)
+    jumps = np.flatnonzero((curves.x[1:] == curves.x[:-1]) & same)
+    points = _Points(suggestion, curves.x, curves.y, owner)
+    if len(after) or len(jumps):
+        points = _merged(points, floor, after, t, jumps)
+    return _tidied(points, len(curves))
+
+
+def within_limits(low: Floats, high: Floats, guarantees: Floats, limits: Floats) -> tuple[Floats, Floats]:
+    """Guarantees, and limits, brought into the range of the curve; a limit that the curve never reaches is infinite."""
+    ceiling = np.minimum(np.maximum(limits, low), high)
+    floor = np.minimum(np.maximum(guarantees, low), ceiling)
+    return floor, np.where(ceiling < high, ceiling, np.inf)
+
+
+def _up_to_limits(curves: Curves, ceiling: Floats) -> Curves:
+    """Curves that end where a limit is reached and passed: within a stretch at the crossing, at a jump before it."""
+    limited = np.flatnonzero(np.isfinite(ceiling).any(axis=0))
+    if not len(limited):
+        return curves
+    counts = np.diff(curves.start)
+    places = ranges(curves.start[limited], counts[limited])
+    owner = np.repeat(limited, counts[limited])
+    over = np.flatnonzero((curves.y[:, places] > np.take(ceiling, owner, axis=1)).any(axis=0))
+    first = over[np.concatenate(([True], owner[over][1:] != owner[over][:-1]))]
+    stop, of = places[first], owner[first]
+    last = curves.start[1:] - 1
+    jumps = curves.x[stop] == curves.x[stop - 1]
+    last[of] = np.where(jumps, stop - 1, stop)
+    _end_at_crossing(curves, stop[~jumps], ceiling[:, of[~jumps]])
+    kept = ranges(curves.start[:-1], last - curves.start[:-1] + 1)
+    return Curves(curves.x[kept], np.take(curves.y, kept, axis=1), starts_of(last - curves.start[:-1] + 1))
+
+
+def _end_at_crossing(curves: Curves, stop: Ints, ceiling: Floats) -> None:
+    """Moves points back along their stretch to where the first component reaches its ceiling."""
+    y0, y1 = curves.y[:, stop - 1], curves.y[:, stop]
+    over = y1 > ceiling
+    t = np.where(over, (np.where(over, ceiling, 0.0) - y0) / np.where(over, y1 - y0, 1.0), 2.0).min(axis=0)
+    curves.y[:, stop] = between(y0, y1, t)
+    curves.x[stop] = curves.x[stop - 1] + (curves.x[stop] - curves.x[stop - 1]) * t
+
+
+def _bends(curves: Curves, beyond: Floats, suggestion: Floats, same: Bools) -> tuple[Ints, Floats]:
+    """Where the resource that exceeds most changes within a stretch: the point before, and how far behind it.
+
+    The suggestion is the upper envelope of a line for every resource and of 0. It is walked from left to right, the next line being
+    the first one to cross; few stretches bend at all, and those that do not are left aside.
+    """
+    rise = curves.y[:, 1:] - curves.y[:, :-1]
+    level = suggestion[:-1]
+    steepest = np.where(beyond[:, :-1] == level, rise, 0.0).max(axis=0)
+    at = np.flatnonzero((level + steepest < suggestion[1:]) & (curves.x[1:] > curves.x[:-1]) & same)
+    height, slope = beyond[:, at], rise[:, at]
+    top, top_slope, t = level[at], steepest[at], np.zeros(len(at))
+    found: list[tuple[Ints, Floats]] = []
+    for _ in range(RESOURCES + 1):
+        faster = slope > top_slope
+        meets = np.where(faster, (top - height) / np.where(faster, slope - top_slope, 1.0), 2.0)
+        meets = np.where((meets < 1.0) & (meets >= t), meets, 2.0)
+        nearest = meets.min(axis=0)
+        going = nearest < 1.0
+        at, height, slope, meets, t = at[going], height[:, going], slope[:, going], meets[:, going], nearest[going]
+        if not len(at):
+            break
+        line = np.where(meets == t, slope, -1.0).argmax(axis=0)
+        rows = np.arange(len(at))
+        top, top_slope = height[line, rows], slope[line, rows]
+        inside = t > 0.0
+        found.append((at[inside], t[inside]))
+    if not found:
+        return np.zeros(0, np.int64), np.zeros(0)
+    return np.concatenate([at for at, _ in found]), np.concatenate([t for _, t in found])
+
+
+def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, jumps: Ints) -> _Points:
+    """The points with a point at every bend, and one before every jump that waits for its upper end."""
+    bend = np.argsort(after, kind="stable")
+    after, t = after[bend], t[bend]
+    y = between(points.shares[:, after], points.shares[:, after + 1], t)
+    owner = points.owner[after]
+    needs = np.maximum((y - floor[:, owner]).max(axis=0), 0.0)
+    places = np.concatenate((after, jumps))
+    order = np.argsort(places, kind="stable")
+    count = len(points.fit) + len(places)
+    new = places[order] + 1 + np.arange(len(places))
+    old = np.ones(count, np.bool_)
+    old[new] = False
+    fit = points.fit[after] + (points.fit[after + 1] - points.fit[after]) * t
+
+    def joined(before: Floats, bends: Floats, waits: Floats) -> Floats:
+        row = np.empty((*before.shape[:-1], count))
+        row[..., old] = before
+        row[..., new] = np.concatenate((bends, waits), axis=-1)[..., order]
+        return row
+
+    of = np.empty(count, np.int64)
+    of[old] = points.owner
+    of[new] = points.owner[places[order]]
+    return _Points(
+        suggestion=joined(points.suggestion, needs, points.suggestion[jumps + 1]),
+        fit=joined(points.fit, fit, points.fit[jumps]),
+        shares=joined(points.shares, y, points.shares[:, jumps]),
+        owner=of,
+    )
+
+
+def _tidied(points: _Points, count: int) -> Functions:
+    """Functions from 0 to 1 with no more points than say anything."""
+    kept = np.flatnonzero(_that_matter(points, count))
+    suggestion, owner = points.suggestion[kept], points.owner[kept]
+    as_before = np.zeros(len(kept), np.bool_)
+    as_before[1:] = (suggestion[1:] == suggestion[:-1]) & (owner[1:] == owner[:-1])
+    inside = as_before.copy()
+    inside[:-1] &= as_before[1:]
+    inside[-1:] = False
+    last = np.cumsum(np.bincount(owner, minlength=count)) - 1
+    full = suggestion[last] >= 1.0
+    inside[last[full]] |= as_before[last[full]]  # nothing jumps at 1
+    times = np.where(inside, 0, 1)
+    alone = np.bincount(owner, minlength=count) == 1
+    times[last[~full | alone]] += 1  # level up to 1
+    index = np.repeat(np.arange(len(kept)), times)
+    start = starts_of(np.bincount(owner[index], minlength=count))
+    suggestion = suggestion[index]
+    suggestion[start[1:] - 1] = 1.0
+    chosen = kept[index]
+    return Functions(suggestion, points.fit[chosen], np.take(points.shares, chosen, axis=1), start)
+
+
+def _that_matter(points: _Points, count: int) -> Bools:
+    """All points but those at suggestion 0 before the last fit factor there, and those of a jump at the last fit factor.
+
+    Makes the suggestions of each curve a row that begins with exact zeros and never falls, which rounding may have spoilt.
+    """
+    suggestion, owner = points.suggestion, points.owner
+    same = owner[1:] == owner[:-1]
+    suggestion[suggestion < _NOTHING] = 0.0
+    while len(fallen := np.flatnonzero((suggestion[1:] < suggestion[:-1]) & same)):
+        suggestion[fallen + 1] = suggestion[fallen]
+    start = starts_of(np.bincount(owner, minlength=count))
+    final = points.fit == points.fit[start[1:] - 1][owner]
+    matter = np.ones(len(owner), np.bool_)
+    matter[1:] &= ~(final[1:] & final[:-1] & same)
+    idle = suggestion == 0.0
+    idle_kept = np.bincount(owner, idle & matter, count).astype(np.int64)
+    # At suggestion 0 the kept points of a curve are its first ones, for those of the final fit factor are its last.
+    last_idle = points.fit[start[:-1] + np.maximum(idle_kept, 1) - 1]
+    matter &= ~(idle & (points.fit != last_idle[owner]))
+    return matter

@@ -1,0 +1,77 @@
+"""Weights in force: set, inferred from guarantees, or lowered by what was used before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.resources import EPS
+from headrace_fair_share.hdrf.arrays import Family, Floats
+from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.settings import OperationArrays, PoolArrays
+
+__all__ = ["Offers", "offers_of", "weights_in_force"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """How a pool's fit factor f becomes the suggestion of a child: f * ratio - rank, brought between 0 and 1.
+
+    Children of a fair-share pool are offered f in proportion to their weights (and have rank 0), those of a fifo pool one after
+    another a whole suggestion each (and have ratio 1).
+    """
+
+    ratio: Floats
+    rank: Floats
+
+    def at(self, family: Family, fit: Floats) -> Floats:
+        """Suggestions of all children at a fit factor for each parent."""
+        kids = family.children
+        return np.clip(family.spread(fit) * self.ratio[kids] - self.rank[kids], 0.0, 1.0)
+
+
+def weights_in_force(
+    layout: Layout,
+    pools: PoolArrays,
+    operations: OperationArrays,
+    strong: Floats,
+    total_flow: Floats,
+    multiplier: float | None,
+) -> Floats:
+    """Weights of all elements; guarantees count as they came out of the fitting."""
+    weight = np.ones(layout.size)
+    weight[layout.of_pool] = np.where(np.isnan(pools.weight), 1.0, pools.weight)[layout.of_pool]
+    if multiplier is not None:
+        worth = strong.max(axis=0) + total_flow
+        above = worth[layout.parent]
+        inferred = np.isnan(pools.weight) & (worth >= EPS) & (above >= EPS) & layout.is_pool
+        inferred[0] = False
+        weight[inferred] = worth[inferred] * multiplier / above[inferred]
+    weight[layout.of_operation] = operations.weight
+    history = pools.historic_weights[layout.parent]
+    history[0] = False
+    if history.any():
+        average = pools.usage_average.copy()
+        average[layout.of_operation] = operations.usage_average
+        plain = np.where(layout.is_pool & np.isnan(pools.weight), 1.0, np.where(layout.is_pool, pools.weight, weight))
+        weight[history] = (plain * 2.0**-average)[history]
+    return weight
+
+
+def offers_of(layout: Layout, pools: PoolArrays, weight: Floats, place: Floats) -> Offers:
+    """What children are offered, from weights and the places of operations in fifo pools."""
+    ratio, rank = np.ones(layout.size), np.zeros(layout.size)
+    for level in layout.pool_levels:
+        family = layout.children_of(level)
+        if not len(family.parents):
+            continue
+        first = np.searchsorted(family.owner, np.arange(len(family.parents)))
+        own = weight[family.children]
+        # Weights of next to nothing would make everybody else's ratio huge; where there are no others they have to do.
+        smallest = np.minimum.reduceat(np.where(own > EPS, own, np.inf), first)
+        smallest = np.where(np.isfinite(smallest), smallest, np.minimum.reduceat(own, first))
+        fifo = family.spread(pools.fifo[family.parents])
+        ratio[family.children] = np.where(fifo, 1.0, own / family.spread(smallest))
+        rank[family.children] = np.where(fifo, place[family.children], 0.0)
+    return Offers(ratio, rank)

@@ -1,0 +1,51 @@
+"""The largest double with something."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from headrace_fair_share.hdrf.arrays import BrokenInvariant
+from headrace_fair_share.hdrf.search import double_at, largest, largest_each, place_of
+
+
+def test_places_order_doubles_as_their_values_do() -> None:
+    doubles = [-math.inf, -1e300, -1.0, -5e-324, 0.0, 5e-324, 1e-9, 1.0, math.nextafter(1.0, 2.0), 1e300, math.inf]
+    places = [place_of(number) for number in doubles]
+
+    assert sorted(places) == places
+    assert doubles == [double_at(place) for place in places]
+    assert place_of(-0.0) == 0
+
+
+def test_the_answer_is_the_last_double_that_holds() -> None:
+    draw = random.Random(1)
+    for _ in range(300):
+        threshold = draw.choice((draw.uniform(-2, 2), draw.random() * 10.0 ** draw.randint(-300, 0)))
+        assert threshold == largest(-3.0, 3.0, threshold.__ge__)
+
+
+def test_bounds_are_answers_too() -> None:
+    assert largest(1.0, 1.0, lambda _: False) == 1.0
+    assert largest(0.0, 1.0, lambda _: True) == 1.0
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 0.0), (math.nan, 1.0), (0.0, 1.0)])
+def test_a_search_that_cannot_begin_is_refused(low: float, high: float) -> None:
+    with pytest.raises(BrokenInvariant):
+        largest(low, high, lambda x: x > 0.5)
+
+
+def test_many_searches_at_once_find_what_single_ones_find() -> None:
+    draw = random.Random(2)
+    most = np.array([draw.random() * 10.0 ** draw.randint(-30, 1) for _ in range(50)])
+    high = np.array([draw.choice((1.0, 7.0, 0.0)) for _ in most])
+
+    found = largest_each(high, lambda x: np.asarray(x <= most))
+
+    assert np.minimum(most, high).tolist() == found.tolist()
+
+
+def test_what_never_holds_gives_zero() -> None:
+    assert largest_each(np.ones(1), lambda x: np.asarray(x < 0.0)).tolist() == [0.0]

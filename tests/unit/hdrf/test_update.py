@@ -1,0 +1,229 @@
+"""Updates worked out by hand, and updates that build upon the one before."""
+
+import random
+
+import msgspec
+import pytest
+
+from headrace.resources import Resources
+from headrace_fair_share.hdrf.arrays import BrokenInvariant
+from headrace_fair_share.hdrf.model import (
+    ElementShares,
+    ErrorKind,
+    IntegralKind,
+    IntegralState,
+    Mode,
+    OperationInput,
+    PoolInput,
+    TreeInput,
+    TreeOptions,
+    UpdateResult,
+)
+from headrace_fair_share.hdrf.update import HdrfEngine, update
+from tests.unit.hdrf.trees import a_tree, next_input
+
+TOTAL = Resources(100, 10_000, 0, 1000, 0)
+
+
+def a_pool(name: str, parent: int = -1, *, cpu: int | None = None, weight: float | None = None) -> PoolInput:
+    return PoolInput(name=name, parent=parent, strong_guarantee=(None, cpu, None, None, None), weight=weight)
+
+
+def an_operation(name: str, pool: int, demand: Resources, *, gang: bool = False) -> OperationInput:
+    return OperationInput(name=name, pool=pool, demand=demand, gang=gang)
+
+
+def a_tree_of(pools: list[PoolInput], *operations: OperationInput, improved: bool = False) -> TreeInput:
+    options = TreeOptions(improved=improved, gang_step_function=True)
+    return TreeInput(total=TOTAL, options=options, pools=pools, operations=list(operations))
+
+
+def near(*share: float) -> object:
+    return pytest.approx(share, abs=1e-9)
+
+
+@pytest.mark.parametrize("improved", [False, True])
+def test_operations_that_complement_one_another_fill_the_cluster(improved: bool) -> None:
+    """One wants twice as much memory as anything else, the other twice as much cpu: both are sure of two thirds of a cluster."""
+    x = an_operation("x", 0, Resources(100, 10_000, 0, 2000, 0))
+    y = an_operation("y", 0, Resources(100, 20_000, 0, 1000, 0))
+
+    got = update(a_tree_of([a_pool("a")], x, y, improved=improved)).operations
+
+    assert near(1 / 3, 1 / 3, 0, 2 / 3, 0) == got["x"].fair_share
+    assert near(1 / 3, 2 / 3, 0, 1 / 3, 0) == got["y"].fair_share
+
+
+@pytest.mark.parametrize(("improved", "shares"), [(False, (0.0, 0.0)), (True, (0.6, 0.0))])
+def test_of_two_gangs_of_which_one_fits_only_the_improved_mode_serves_one(
+    improved: bool, shares: tuple[float, float]
+) -> None:
+    gangs = [an_operation(name, 0, Resources(60, 6000, 0, 600, 0), gang=True) for name in "xy"]
+
+    got = update(a_tree_of([a_pool("a")], *gangs, improved=improved)).operations
+
+    assert pytest.approx(shares) == (got["x"].fair_share[1], got["y"].fair_share[1])
+
+
+def test_in_a_fifo_pool_the_first_one_is_served_first() -> None:
+    pool = PoolInput(name="a", parent=-1, mode=Mode.FIFO)
+    early, late = (an_operation(name, 0, Resources(60, 6000, 0, 600, 0)) for name in ("early", "late"))
+    early = msgspec.structs.replace(early, start_time_ms=1)
+    late = msgspec.structs.replace(late, start_time_ms=2)
+
+    got = update(a_tree_of([pool], late, early)).operations
+
+    assert near(0.6, 0.6, 0, 0.6, 0) == got["early"].fair_share
+    assert near(0.4, 0.4, 0, 0.4, 0) == got["late"].fair_share
+    assert (got["late"].fifo_index, got["early"].fifo_index) == (1, 0)
+
+
+def test_guarantees_beyond_the_cluster_are_scaled_and_complained_of() -> None:
+    got = update(a_tree_of([a_pool("a", cpu=3000), a_pool("b", cpu=9000)]))
+
+    assert pytest.approx(0.25) == got.pools["a"].strong_guarantee_share[1]
+    assert pytest.approx(0.75) == got.pools["b"].strong_guarantee_share[1]
+    assert [error.kind for error in got.errors] == [ErrorKind.OVERCOMMIT_FLOW, ErrorKind.OVERCOMMIT_BURST]
+    assert got.errors[1].pools == ["a", "b"]
+    assert "cpu by 20 of 100" in got.errors[1].text
+    assert "0.833333" in got.errors[1].text
+
+
+def test_figures_that_are_left_out_follow_the_main_resource() -> None:
+    """0.29 of 100 slots is a little less than 29 in doubles, and parts of a slot are lost."""
+    got = update(a_tree_of([a_pool("a", cpu=2900)]))
+
+    assert got.pools["a"].strong_guarantee_share[0] == 0.28
+    assert got.pools["a"].strong_guarantee_share[1] == 0.29
+
+
+def test_a_donor_lends_to_those_with_priority_below_it() -> None:
+    """A donor limited to 60 keeps 40 for priority; what is left is spread with one factor for all that have none."""
+    pools = [
+        PoolInput(name="t", parent=-1, strong_guarantee=(None, 10_000, None, None, None)),
+        a_pool("n", 0, cpu=5000),
+        a_pool("m", 0, cpu=5000),
+        a_pool("p", 1, cpu=4000),
+        a_pool("q", 1, cpu=1000),
+    ]
+    pools[0] = msgspec.structs.replace(
+        pools[0], limits=(None, 6000, None, None, None), priority_strong_guarantee_donor=True
+    )
+    pools[3] = msgspec.structs.replace(pools[3], priority_strong_guarantee=True)
+
+    got = update(a_tree_of(pools)).pools
+
+    expected = {"t": 0.6, "n": 0.4 + 0.1 / 3, "m": 0.5 / 3, "p": 0.4, "q": 0.1 / 3}
+    assert pytest.approx(expected) == {name: got[name].strong_guarantee_share[1] for name in expected}
+
+
+def test_weights_follow_guarantees_where_the_tree_says_so() -> None:
+    parent = a_pool("a", cpu=5000)
+    child = PoolInput(
+        name="b",
+        parent=0,
+        strong_guarantee=(None, 1000, None, None, None),
+        integral=IntegralKind.BURST,
+        resource_flow=Resources(cpu=500),
+    )
+    tree = a_tree_of([parent, child])
+    options = msgspec.structs.replace(tree.options, infer_weight_multiplier=10.0)
+
+    got = update(msgspec.structs.replace(tree, options=options)).pools
+
+    assert pytest.approx(10 * 0.15 / 0.55) == got["b"].weight
+
+
+def an_integral_pool(kind: IntegralKind) -> PoolInput:
+    return PoolInput(
+        name="a",
+        parent=-1,
+        integral=kind,
+        resource_flow=Resources(cpu=1000),
+        burst_guarantee=Resources(cpu=5000 if kind is IntegralKind.BURST else 0),
+    )
+
+
+@pytest.mark.parametrize("kind", [IntegralKind.BURST, IntegralKind.RELAXED])
+def test_savings_of_two_minutes_double_the_flow(kind: IntegralKind) -> None:
+    tree = a_tree_of(
+        [an_integral_pool(kind), a_pool("b")],
+        an_operation("x", 0, Resources(100, 10_000, 0, 1000, 0)),
+        an_operation("y", 1, Resources(100, 10_000, 0, 1000, 0)),
+    )
+    volume = tuple(amount * 0.1 * 120 for amount in TOTAL.as_tuple())
+    tree = msgspec.structs.replace(tree, integral={"a": IntegralState(volume=volume)})  # type: ignore[arg-type]
+
+    got = update(tree)
+
+    assert near(0.2, 0.2, 0, 0.2, 0) == got.pools["a"].integral_part
+    assert near(0.6, 0.6, 0, 0.6, 0) == got.pools["a"].fair_share
+    assert pytest.approx(0.2) == got.integral["a"].last_share_ratio
+
+
+@pytest.mark.parametrize(("charged", "after"), [(True, 0.3), (False, 0.0)])
+def test_a_relaxed_pool_without_savings_is_charged_for_its_last_grant_only_if_the_tree_says_so(
+    charged: bool, after: float
+) -> None:
+    tree = a_tree_of([an_integral_pool(IntegralKind.RELAXED)])
+    options = msgspec.structs.replace(tree.options, charge_skipped_relaxed_pools=charged)
+    states = {"a": IntegralState(last_share_ratio=0.3)}
+
+    got = update(msgspec.structs.replace(tree, options=options, integral=states))
+
+    assert after == got.integral["a"].last_share_ratio
+
+
+def test_usage_beyond_demand_is_refused() -> None:
+    operation = OperationInput(name="x", pool=0, usage=Resources(cpu=1))
+
+    with pytest.raises(BrokenInvariant):
+        update(a_tree_of([a_pool("a")], operation))
+
+
+def test_an_engine_works_on_after_an_input_that_it_refused() -> None:
+    engine = HdrfEngine()
+    good = a_tree_of([a_pool("a")], an_operation("x", 0, TOTAL))
+    engine.update(good)
+    with pytest.raises(BrokenInvariant):
+        engine.update(a_tree_of([a_pool("a")], OperationInput(name="x", pool=0, usage=TOTAL)))
+
+    assert update(good) == engine.update(good).result()
+
+
+# --- updates that build upon the one before ---------------------------------------------------------------------------
+
+
+def largest_difference(one: UpdateResult, other: UpdateResult) -> float:
+    def shares(element: ElementShares) -> list[float]:
+        return [*element.fair_share, *element.promised_guarantee_fair_share, *element.integral_guarantee_share]
+
+    pairs = [(one.root, other.root)]
+    pairs += [(one.pools[name], other.pools[name]) for name in other.pools]
+    pairs += [(one.operations[name], other.operations[name]) for name in other.operations]
+    return max(abs(a - b) for x, y in pairs for a, b in zip(shares(x), shares(y), strict=True))
+
+
+@pytest.mark.parametrize("improved", [False, True])
+def test_always_an_update_upon_another_gives_what_one_by_itself_gives(improved: bool) -> None:
+    for seed in range(40):
+        draw, engine = random.Random(seed), HdrfEngine()
+        tree = a_tree(seed, improved=improved, nested=seed % 4 == 0)
+        outcome = engine.update(tree)
+        for _ in range(4):
+            tree = next_input(tree, outcome.integral_states(), draw)
+            outcome = engine.update(tree)
+            by_itself = update(tree)
+            assert largest_difference(outcome.result(), by_itself) <= 1e-12
+            assert by_itself.integral == outcome.integral_states()
+
+
+def test_where_nothing_changes_nothing_is_handed_out_again() -> None:
+    engine = HdrfEngine()
+    tree = a_tree_of([a_pool("a")], an_operation("x", 0, TOTAL))
+
+    first, second, afresh = engine.update(tree), engine.update(tree), engine.update(tree, afresh=True)
+
+    assert first.fair_share is second.fair_share
+    assert first.fair_share is not afresh.fair_share
+    assert first.result() == afresh.result()
