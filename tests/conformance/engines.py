@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 from unittest import mock
 
+import msgspec
+
 from headrace.wire.snapshots import SchedulingStatus
+from headrace_fair_share.hdrf import plots as library
+from headrace_fair_share.hdrf import update as production
+from headrace_fair_share.hdrf.curves import FunctionStore
+from headrace_fair_share.hdrf.layout import laid_out
 from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
 from headrace_fair_share.satisfaction import INFINITE, local_satisfaction, status_of
 from tests.reference import plots as twin_plots
 from tests.reference import update as twin_update
 
-__all__ = ["Engine", "EngineName", "Graph", "Point", "Production", "Twin", "engine_of"]
+__all__ = ["Engine", "EngineName", "Graph", "KeptFunctions", "Point", "Production", "Twin", "engine_of"]
 
 EngineName = Literal["production", "twin"]
 Point = tuple[float, float]
@@ -94,8 +99,16 @@ class Twin(_Judging):
         return _TwinGraph(operations[op]())
 
 
+class KeptFunctions(msgspec.Struct, frozen=True):
+    """Points of an element's functions: the suggestion, the fit factor that it allows, and the shares that come of it."""
+
+    suggestions: list[float]
+    fits: list[float]
+    shares: list[list[float]]
+
+
 class _ProductionGraph:
-    def __init__(self, plot: Any) -> None:
+    def __init__(self, plot: library.Plot) -> None:
         self._plot = plot
 
     def points(self) -> list[Point]:
@@ -110,30 +123,38 @@ class Production(_Judging):
 
     def update(self, tree: TreeInput, *, fast_fifo: bool) -> UpdateResult:
         """There is one way for fifo pools here, so that the flag changes nothing."""
-        engine: Any = importlib.import_module("headrace_fair_share.hdrf.update")
-        result: UpdateResult = engine.update(tree)
-        return result
+        return production.update(tree)
 
     def function_size(self, tree: TreeInput, pool: str, *, fast_fifo: bool) -> int:
         """Points that the engine keeps of the pool's functions."""
-        engine: Any = importlib.import_module("headrace_fair_share.hdrf.update")
-        layout: Any = importlib.import_module("headrace_fair_share.hdrf.layout")
-        stores: list[Any] = []
+        return len(self.functions(tree)[pool].suggestions)
 
-        def kept(*arguments: Any) -> Any:
-            stores.append(made(*arguments))
-            return stores[-1]
+    def functions(self, tree: TreeInput) -> dict[str, KeptFunctions]:
+        """What the engine keeps of the functions of all elements; nothing of those that it need not make, such as the root."""
+        stores: list[FunctionStore] = []
+        make = FunctionStore.__init__
 
-        made = engine.FunctionStore
-        with mock.patch.object(engine, "FunctionStore", kept):
-            engine.update(tree)
-        place = [each.name for each in tree.pools].index(pool)
-        return int(stores[-1].count[layout.laid_out(tree.pools, tree.operations).of_pool[place]])
+        def made(store: FunctionStore, rows: int) -> None:
+            stores.append(store)
+            make(store, rows)
+
+        with mock.patch.object(FunctionStore, "__init__", made):
+            self.update(tree, fast_fifo=False)
+        numbers = laid_out(tree.pools, tree.operations)
+        names = [(pool.name, number) for pool, number in zip(tree.pools, numbers.of_pool.tolist(), strict=True)]
+        names += [(each.name, number) for each, number in zip(tree.operations, numbers.of_operation, strict=True)]
+        (store,) = stores
+        kept = {}
+        for name, number in names:
+            points = slice(store.first[number], store.first[number] + store.count[number])
+            kept[name] = KeptFunctions(
+                store.suggestion[points].tolist(), store.fit[points].tolist(), store.shares[:, points].T.tolist()
+            )
+        return kept
 
     def operate(self, op: str, functions: Sequence[Sequence[Point]], arguments: dict[str, float]) -> Graph:
-        library: Any = importlib.import_module("headrace_fair_share.hdrf.plots")
         plots = [library.Plot(tuple(x for x, _ in points), tuple(y for _, y in points)) for points in functions]
-        operations: dict[str, Callable[[], Any]] = {
+        operations: dict[str, Callable[[], library.Plot]] = {
             "identity": lambda: plots[0],
             "sum": lambda: library.sum_of(plots),
             "min": lambda: library.lowest_of(plots),

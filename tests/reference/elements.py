@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headrace.resources import RESOURCE_NAMES, Resources
+from headrace.resources import Resources
 from headrace_fair_share.hdrf.model import (
     FifoKey,
     IntegralKind,
@@ -18,7 +18,7 @@ from headrace_fair_share.hdrf.model import (
     TreeOptions,
 )
 from tests.reference.plots import Plot
-from tests.reference.values import ONES, ZEROS, Values, ensure, every, fits, ratio_of, share, smaller
+from tests.reference.values import CPU, ONES, ZEROS, Values, ensure, every, fits, largest, ratio_of, share, smaller
 
 __all__ = ["Element", "Functions", "Operation", "Pool", "Tree", "grow"]
 
@@ -64,9 +64,10 @@ class Element:
             raise AssertionError(f"the functions of {self.name} are read before they are made")
         return self.functions
 
-    def dominant_resource(self, total: Resources) -> int:
-        amounts = self.usage if any(self.usage.as_tuple()) else self.demand
-        return RESOURCE_NAMES.index(amounts.dominant(total))
+    def dominant_resource(self) -> int:
+        """Where the share of usage is largest, or that of demand when nothing is used; the earlier resource on a tie."""
+        shares = self.usage_share if any(self.usage.as_tuple()) else self.demand_share
+        return shares.index(largest(shares)) if largest(shares) > 0 else CPU
 
 
 @dataclass

@@ -111,7 +111,7 @@ def _root_parts(root: Pool) -> Parts:
     return _with_strong(root, total, smaller(total, strong))
 
 
-def _shares(tree: Tree, element: Element, parts: Parts) -> ElementShares:
+def _shares(element: Element, parts: Parts) -> ElementShares:
     return ElementShares(
         fair_share=as_share(parts.total),
         strong_part=as_share(parts.strong),
@@ -125,7 +125,7 @@ def _shares(tree: Tree, element: Element, parts: Parts) -> ElementShares:
         integral_guarantee_share=as_share(element.proposed),
         estimated_guarantee_share=as_share(element.estimated),
         weight=element.weight,
-        dominant_resource=element.dominant_resource(tree.total),
+        dominant_resource=element.dominant_resource(),
         fifo_index=element.fifo_index,
         effective_fifo_index=element.effective_fifo_index,
         flow_ratio=element.flow_ratio if isinstance(element, Pool) else 0.0,
@@ -137,9 +137,9 @@ def _shares(tree: Tree, element: Element, parts: Parts) -> ElementShares:
 
 def _result(tree: Tree, errors: list[GuaranteeError]) -> UpdateResult:
     return UpdateResult(
-        root=_shares(tree, tree.root, _root_parts(tree.root)),
-        pools={pool.name: _shares(tree, pool, _parts(pool)) for pool in tree.pools},
-        operations={operation.name: _shares(tree, operation, _parts(operation)) for operation in tree.operations},
+        root=_shares(tree.root, _root_parts(tree.root)),
+        pools={pool.name: _shares(pool, _parts(pool)) for pool in tree.pools},
+        operations={operation.name: _shares(operation, _parts(operation)) for operation in tree.operations},
         integral={
             pool.name: IntegralState(as_share(pool.volume), pool.last_share_ratio)
             for pool in tree.pools

@@ -1,0 +1,85 @@
+"""The engine computes what its plain twin does, but for rounding, and but for ties.
+
+A tie is a tree whose shares hang on the last bit (`tests.reference.ties`): the twin itself gives other shares when figures move by a ten
+thousand millionth. There each engine may take another side of a jump; such trees are counted, and must be few.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.hdrf.update import update
+from tests.reference import update as twin
+from tests.reference.comparing import largest_difference
+from tests.reference.ties import is_tie
+from tests.support.trees import standard_and_improved, trees
+
+TREES: Final = 200
+#: How far the engines may be apart.
+STANDARD: Final = 1e-9
+IMPROVED: Final = 1e-7
+#: The part of all trees that may end in different shares for being ties.
+TIES: Final = 0.03
+
+
+def compared(tree: TreeInput, tolerance: float) -> bool:
+    """False for a tie that each engine decides in its own way."""
+    difference = largest_difference(twin.update(tree), update(tree))
+    if difference.size <= tolerance:
+        return True
+    assert is_tie(tree), f"{difference.where} differs by {difference.size}"
+    return False
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("mode", "tolerance"), [("standard", STANDARD), ("improved", IMPROVED)])
+def test_always_the_shares_are_those_of_the_twin(mode: str, tolerance: float) -> None:
+    agreed: list[bool] = []
+
+    @settings(max_examples=TREES, suppress_health_check=[HealthCheck.too_slow])
+    @given(trees())
+    def compare(tree: TreeInput) -> None:
+        standard, improved = standard_and_improved(tree)
+        agreed.append(compared(standard if mode == "standard" else improved, tolerance))
+
+    compare()
+
+    assert agreed.count(False) <= TIES * len(agreed)
+
+
+@pytest.mark.timeout(180)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(trees(max_pools=20, max_operations=60))
+def test_always_the_shares_of_larger_trees_are_those_of_the_twin(tree: TreeInput) -> None:
+    compared(tree, IMPROVED if tree.options.improved else STANDARD)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(trees())
+def test_always_update_after_update_the_savings_are_those_of_the_twin(tree: TreeInput) -> None:
+    ours = theirs = msgspec.structs.replace(tree, advance_volumes=True)
+    for dt_us in (1_000, 60_000_000, 3_600_000_000):
+        one = update(msgspec.structs.replace(ours, dt_us=dt_us))
+        other = twin.update(msgspec.structs.replace(theirs, dt_us=dt_us))
+        if largest_difference(one, other).size > IMPROVED:
+            assert is_tie(msgspec.structs.replace(theirs, dt_us=dt_us))
+            return
+        ours = msgspec.structs.replace(ours, integral=one.integral)
+        theirs = msgspec.structs.replace(theirs, integral=other.integral)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(trees())
+def test_always_both_ways_through_a_fifo_pool_are_one_to_the_bit(tree: TreeInput) -> None:
+    slow, _ = twin.compute(tree, fast_fifo=False)
+    quick, _ = twin.compute(tree, fast_fifo=True)
+
+    assert [each.fair for each in (*slow.pools, *slow.operations)] == [
+        each.fair for each in (*quick.pools, *quick.operations)
+    ]
+    assert [len(pool.made().ff.xs) for pool in slow.pools] == [len(pool.made().ff.xs) for pool in quick.pools]
