@@ -7,12 +7,16 @@ one x are a jump, and the value there is the limit from the left.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, ranges, starts_of
 
 __all__ = ["Curves", "FunctionStore", "Functions"]
+
+#: So few functions are searched faster one by one.
+_FEW: Final = 16
 
 
 @dataclass(slots=True)
@@ -119,7 +123,11 @@ class FunctionStore:
     def _locate(self, rows: Ints, suggestions: Floats) -> tuple[Ints, Floats]:
         """The point before each suggestion, and how far it is from there to the next one; 0 within a jump."""
         low, high = self.first[rows] + 1, self.first[rows] + self.count[rows] - 1
-        for _ in range(int(self.count[rows].max(initial=0)).bit_length()):
+        few = len(rows) <= _FEW
+        if few:
+            for place, (begin, end) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+                low[place] = begin + np.searchsorted(self.suggestion[begin:end], suggestions[place])
+        for _ in range(0 if few else int(self.count[rows].max(initial=0)).bit_length()):
             middle = (low + high) >> 1
             before = (self.suggestion[middle] < suggestions) & (low < high)
             low = np.where(before, middle + 1, low)

@@ -74,7 +74,7 @@ def inferred_guarantees(layout: Layout, pools: PoolArrays, tree: TreeInput) -> I
     main = tree.options.main_resource
     inferred = np.where(pools.strong_given, pools.strong, 0)
     inferred[:, :1] = column(tree.total)
-    for family in layout.pool_families():
+    for family in layout.pool_families:
         kids = family.children
         whole, own = inferred[:, family.parents], inferred[:, kids]
         whole_main = in_units(whole)[main]
@@ -98,7 +98,7 @@ def flow_and_burst(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ratios
     flow = np.where(integral, shares_of(pools.flow, total).max(axis=0), 0.0)
     burst = np.where(integral, shares_of(pools.burst_guarantee, total).max(axis=0), 0.0)
     sums = np.stack((flow, burst))
-    for family in reversed(layout.pool_families()):
+    for family in reversed(layout.pool_families):
         sums[:, family.parents] += family.sum(sums[:, family.children])
     return Ratios(flow, burst, sums[0], sums[1])
 
@@ -106,7 +106,7 @@ def flow_and_burst(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ratios
 def with_donor(layout: Layout, pools: PoolArrays) -> Bools:
     """Which pools stand below a donor with no priority pool in between."""
     below = np.zeros(layout.size, np.bool_)
-    for family in layout.pool_families():
+    for family in layout.pool_families:
         above = family.parents
         gives = pools.donor[above] | (below[above] & ~pools.priority[above])
         below[family.children] = gives[family.owner]
@@ -148,7 +148,7 @@ def fitted_guarantees(layout: Layout, pools: PoolArrays, strong: Floats, limits:
     strong = strong.copy()
     priority, regular = _tiers(layout, pools, strong, donated)
     strong[:, 0] = np.minimum(strong[:, 0], limits[:, 0])
-    for family in layout.pool_families():
+    for family in layout.pool_families:
         kids = family.children
         strong[:, kids] = _fit(family, strong[:, family.parents], [priority[:, kids], regular[:, kids]])
         strong[:, kids] = np.minimum(strong[:, kids], limits[:, kids])
@@ -159,10 +159,7 @@ def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floa
     """What an element could count on: its guarantee, and of what is left of its parent's estimate a part by weight."""
     estimated = np.zeros_like(strong)
     estimated[:, 0] = strong[:, 0]
-    for pools in layout.pool_levels:
-        family = layout.children_of(pools)
-        if not len(family.parents):
-            continue
+    for family in layout.families:
         left = estimated[:, family.parents].copy()
         above, first = family.parents, layout.first_child[family.parents]
         most = int((layout.end_pools[above] - first).max())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from operator import is_not
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from headrace_fair_share.hdrf.layout import Layout, laid_out
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.settings import OperationArrays, PoolArrays, operations_as_arrays, pools_as_arrays
 from headrace_fair_share.hdrf.standing import Standing, stand
+from headrace_fair_share.hdrf.weights import offers_of
 
 __all__ = ["Intake"]
 
@@ -52,11 +54,11 @@ class Intake:
         """Places of operations that are not what they were; None if some are in other places."""
         if len(tree.operations) != len(last.operations):
             return None
-        pairs = zip(tree.operations, last.operations, strict=True)
-        changed = [place for place, (now, before) in enumerate(pairs) if now is not before]
-        if any(tree.operations[place].pool != last.operations[place].pool for place in changed):
+        count = len(tree.operations)
+        changed = np.flatnonzero(np.fromiter(map(is_not, tree.operations, last.operations), np.bool_, count))
+        if any(tree.operations[place].pool != last.operations[place].pool for place in changed.tolist()):
             return None
-        return np.array(changed, np.int64)
+        return changed
 
     def _take_operations(self, tree: TreeInput, changed: Ints, *, same_cluster: bool) -> bool:
         """Takes in some operations; True if all that stands has stayed what it was."""
@@ -73,7 +75,8 @@ class Intake:
             return False
         if not ordered:
             ranks = fifo_ranks(self.layout, self.pools, tree.pools, self.operations)
-            self.standing = replace(self.standing, fifo_rank=ranks)
+            offers = offers_of(self.layout, self.pools, self.standing.weight, ranks)
+            self.standing = replace(self.standing, fifo_rank=ranks, offers=offers)
         return True
 
 

@@ -33,6 +33,8 @@ class Grants:
 
     layout: Layout
     functions: LivingFunctions
+    #: Of each pool that may get something, itself and all above it below the root.
+    paths: dict[int, Ints]
     #: After fitting.
     strong: Floats
     limits: Floats
@@ -44,12 +46,11 @@ class Grants:
         """Grants to burst pools, in order; `wanted` of each is a share of all resources alike."""
         if not len(pools):
             return
-        alone = np.stack(
-            [self._proposal(pool, want) for pool, want in zip(pools.tolist(), wanted, strict=True)], axis=1
-        )
+        alone = _proposals(wanted, self._rooms()[:, pools], self.strong[:, pools], self.limits[:, pools])
         self._try_out(pools, alone)
         for place, pool in enumerate(pools.tolist()):
-            proposal = self._proposal(pool, wanted[place])
+            strong, limits = self.strong[:, pool], self.limits[:, pool]
+            proposal = _proposals(wanted[place], self._room(pool), strong, limits)
             if (proposal != alone[:, place]).any():
                 self._try_out(pools[place : place + 1], proposal[:, np.newaxis])
             used = self.functions.store.at_zero(self.functions.trial_rows[pool : pool + 1])[:, 0]
@@ -83,21 +84,24 @@ class Grants:
         guarantees = self.strong[:, pools] + proposals
         self.functions.try_out(pools, guarantees, self.limits[:, pools], self.proposed)
 
-    def _proposal(self, pool: int, wanted: float) -> Floats:
-        room = self._room(pool)
-        if (room < 0.0).any() or wanted < 0.0:
-            raise BrokenInvariant("guarantees above a pool are larger than their limits")
-        return clipped(np.minimum(wanted, room), self.strong[:, pool], self.limits[:, pool])
+    def _rooms(self) -> Floats:
+        """What the limits of each pool, and of all above it, leave beside what is guaranteed and granted there."""
+        room = self.limits - self.strong - self.proposed
+        for family in self.layout.pool_families:
+            if family.parents[0] != 0:
+                above = family.spread(room[:, family.parents])
+                room[:, family.children] = np.minimum(room[:, family.children], above)
+        return room
 
     def _room(self, pool: int) -> Floats:
-        """What the limits of a pool, and of all above it, leave beside what is guaranteed and granted there already."""
-        path = self.layout.path(pool)
+        """The same for a single pool."""
+        path = self.paths[pool]
         room: Floats = (self.limits[:, path] - self.strong[:, path] - self.proposed[:, path]).min(axis=1)
         return room
 
     def _give(self, pool: int, granted: Floats) -> None:
         """Adds a grant to a pool and to everything above it."""
-        path = self.layout.path(pool)
+        path = self.paths[pool]
         raised = self.proposed[:, path] + granted[:, np.newaxis]
         self.proposed[:, path] = clipped(raised, self.strong[:, path], self.limits[:, path])
         self.proposed[:, 0] += granted
@@ -111,15 +115,21 @@ class Grants:
         return np.maximum(available, 0.0)
 
 
+def _proposals(wanted: Floats, room: Floats, strong: Floats, limits: Floats) -> Floats:
+    """What burst pools try to get: as much as they want of every resource, within the room and their own limits."""
+    if (room < 0.0).any() or (wanted < 0.0).any():
+        raise BrokenInvariant("guarantees above a pool are larger than their limits")
+    return clipped(np.minimum(wanted, room), strong, limits)
+
+
 def clipped(proposed: Floats, strong: Floats, limits: Floats) -> Floats:
     """A proposed share with which the guarantee keeps the limits exactly: rounding is taken back double by double."""
-    over = ~(limits >= strong + proposed)
-    over = np.broadcast_to(over.any(axis=0), over.shape)
+    over = strong + proposed > limits
     if not over.any():
         return proposed
     if (strong + proposed > limits + EPS).any():
         raise BrokenInvariant("a guarantee with its integral part is larger than the limits")
-    fitted = np.where(over, np.minimum(proposed, limits - strong), proposed)
+    fitted = np.where(over, limits - strong, proposed)
     for _ in range(_MOST_STEPS):
         over = strong + fitted > limits
         if not over.any():

@@ -9,7 +9,7 @@ Invariants: a parent's number is lower than its children's; all elements of one 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -41,6 +41,9 @@ class Layout:
     of_operation: Ints
     #: Pools below the root as a person reads a tree: each before what is below it.
     preorder: Ints
+    #: Pools that have children with these, and pools that have pools with these; level by level from the root down.
+    families: list[Family] = field(default_factory=list)
+    pool_families: list[Family] = field(default_factory=list)
 
     def children_of(self, pools: Ints) -> Family:
         """Those of the pools that have children, with all of these."""
@@ -51,11 +54,6 @@ class Layout:
         """Those of the pools that have pools, with these."""
         parents = pools[self.end_pools[pools] > self.first_child[pools]]
         return Family.of(parents, self.first_child[parents], self.end_pools[parents])
-
-    def pool_families(self) -> list[Family]:
-        """Pools with their child pools, level by level from the root down."""
-        families = [self.pools_below(pools) for pools in self.pool_levels]
-        return [family for family in families if len(family.parents)]
 
     def path(self, pool: int) -> Ints:
         """The pool and all that is above it, without the root."""
@@ -84,7 +82,7 @@ def laid_out(pools: Sequence[PoolInput], operations: Sequence[OperationInput]) -
     first = np.searchsorted(parent, np.arange(size))
     end = np.searchsorted(parent, np.arange(size), "right")
     pools_up_to = np.concatenate(([0], np.cumsum(is_pool)))
-    return Layout(
+    layout = Layout(
         size=size,
         parent=parent,
         first_child=first,
@@ -97,6 +95,10 @@ def laid_out(pools: Sequence[PoolInput], operations: Sequence[OperationInput]) -
         of_operation=number[count:],
         preorder=_preorder(above, number),
     )
+    for here in layout.pool_levels:
+        layout.families.extend(family for family in (layout.children_of(here),) if len(family.parents))
+        layout.pool_families.extend(family for family in (layout.pools_below(here),) if len(family.parents))
+    return layout
 
 
 def _depths(above: list[int]) -> Ints:

@@ -134,7 +134,7 @@ class LivingFunctions:
         below = np.zeros_like(self._stale)
         marked = below.copy()
         marked[pools] = True
-        for family in self._layout.pool_families():
+        for family in self._layout.pool_families:
             below[family.children] = family.spread((below | marked)[family.parents])
         touched = self._standing.integral.touched
         early = touched[below[touched] & self._stale[touched]]

@@ -25,7 +25,7 @@ from headrace_fair_share.hdrf.guarantees import (
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import ErrorKind, GuaranteeError, TreeInput
 from headrace_fair_share.hdrf.settings import OperationArrays, PoolArrays
-from headrace_fair_share.hdrf.weights import weights_in_force
+from headrace_fair_share.hdrf.weights import Offers, offers_of, weights_in_force
 
 __all__ = ["Integral", "Standing", "limits_of", "stand"]
 
@@ -41,6 +41,8 @@ class Integral:
     touched: Ints
     #: All other pools.
     untouched: Ints
+    #: Of each integral pool, itself and all that stands above it below the root.
+    paths: dict[int, Ints]
     #: True when one of them stands below another, which a pool manager should not allow.
     nested: bool
 
@@ -66,6 +68,8 @@ class Standing:
     weight: Floats
     #: Places in fifo pools, -1 for elements elsewhere.
     fifo_rank: Ints
+    #: In that order.
+    offers: Offers
     integral: Integral
     #: Pools that hand out a second time within their guarantees.
     promised: Ints
@@ -85,6 +89,7 @@ def stand(tree: TreeInput, layout: Layout, pools: PoolArrays, operations: Operat
     weight = weights_in_force(
         layout, pools, operations, strong, ratios.total_flow, tree.options.infer_weight_multiplier
     )
+    ranks = fifo_ranks(layout, pools, tree.pools, operations)
     opted = _with_above(layout, pools.promised)
     return Standing(
         total=total,
@@ -94,7 +99,8 @@ def stand(tree: TreeInput, layout: Layout, pools: PoolArrays, operations: Operat
         ratios=ratios,
         burst=fitted.burst,
         weight=weight,
-        fifo_rank=fifo_ranks(layout, pools, tree.pools, operations),
+        fifo_rank=ranks,
+        offers=offers_of(layout, pools, weight, ranks),
         integral=_integral(layout, pools),
         promised=np.flatnonzero(pools.promised & ~opted),
         errors=_errors(tree, layout, fitted, ratios, pools.promised & opted, pools.priority & ~donated),
@@ -109,7 +115,7 @@ def limits_of(limits: Ints, total: Ints) -> Floats:
 def _with_above(layout: Layout, marked: Bools) -> Bools:
     """Which pools stand below a marked one."""
     below = np.zeros(layout.size, np.bool_)
-    for family in layout.pool_families():
+    for family in layout.pool_families:
         below[family.children] = (marked | below)[family.parents][family.owner]
     return below
 
@@ -117,7 +123,7 @@ def _with_above(layout: Layout, marked: Bools) -> Bools:
 def _integral(layout: Layout, pools: PoolArrays) -> Integral:
     own = pools.burst | pools.relaxed
     touched = own.copy()
-    for family in reversed(layout.pool_families()):
+    for family in reversed(layout.pool_families):
         touched[family.parents] |= np.bincount(family.owner, touched[family.children], len(family.parents)) > 0
     touched[0] = False
     order = layout.preorder
@@ -127,6 +133,7 @@ def _integral(layout: Layout, pools: PoolArrays) -> Integral:
         relaxed=order[pools.relaxed[order]],
         touched=np.flatnonzero(touched),
         untouched=others[others > 0],
+        paths={pool: layout.path(pool) for pool in np.flatnonzero(own).tolist()},
         nested=bool((_with_above(layout, own) & own).any()),
     )
 

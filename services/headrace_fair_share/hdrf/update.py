@@ -83,8 +83,10 @@ class HdrfEngine:
             effective = reordered_ranks(
                 layout, pools, standing.fifo_rank, standing.strong, limits, demand_share, usage_share, wants_all
             )
-        place = np.where(effective >= 0, effective, standing.fifo_rank).astype(np.float64)
-        figures = Figures(usage_share, demand_share, limits, gang, offers_of(layout, pools, standing.weight, place))
+        offers = standing.offers
+        if (effective >= 0).any():
+            offers = offers_of(layout, pools, standing.weight, np.where(effective >= 0, effective, standing.fifo_rank))
+        figures = Figures(usage_share, demand_share, limits, gang, offers)
         nothing = np.zeros((RESOURCES, layout.size))
         outcome = Outcome(
             tree=tree,
@@ -140,7 +142,7 @@ class HdrfEngine:
         drawn[integral.all] = [state.last_share_ratio if state else 0.0 for state in states]
         ratio[integral.all] = ratio_by_volume(outcome.volume, standing.total, options.smooth_period_s)
         proposed = np.zeros_like(standing.strong)
-        grants = Grants(layout, functions, standing.strong, outcome.limits, proposed, drawn)
+        grants = Grants(layout, functions, integral.paths, standing.strong, outcome.limits, proposed, drawn)
         burst, relaxed = integral.burst, integral.relaxed
         grants.to_burst_pools(burst, np.minimum(standing.burst[burst], ratio[burst]))
         if not options.charge_skipped_relaxed_pools:
@@ -184,9 +186,8 @@ def summed_up(layout: Layout, own: Ints) -> Ints:
     fits = own.sum(axis=1, dtype=np.float64) < LARGEST_SUM
     most = np.where(fits, LARGEST_SUM, LARGEST_SUM // max(1, own.shape[1]))
     amounts[:, layout.of_operation] = np.minimum(own, most[:, np.newaxis])
-    for pools in reversed(layout.pool_levels):
-        family = layout.children_of(pools)
-        if len(family.parents):
-            first = np.searchsorted(family.owner, np.arange(len(family.parents)))
-            amounts[:, family.parents] = np.add.reduceat(amounts[:, family.children], first, axis=1)
+    for family in reversed(layout.families):
+        first = layout.first_child[family.parents] - family.children[0]
+        kids = slice(family.children[0], family.children[-1] + 1)  # all of the next level
+        amounts[:, family.parents] = np.add.reduceat(amounts[:, kids], first, axis=1)
     return amounts

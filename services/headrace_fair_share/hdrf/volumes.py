@@ -92,7 +92,7 @@ def free_volume_handed_out(
 def _gather(layout: Layout, overflow: Floats, acceptable: Floats, own: Bools, accepts: Bools) -> Floats:
     """Fills in what overflows from each pool, and what it would accept, from the pools below; returns the overflow below each."""
     below = np.zeros_like(overflow)
-    for family in reversed(layout.pool_families()):
+    for family in reversed(layout.pool_families):
         above = family.parents
         spilt, room = family.sum(overflow[:, family.children]), family.sum(acceptable[:, family.children])
         below[:, above] = spilt

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.resources import EPS
-from headrace_fair_share.hdrf.arrays import Family, Floats
+from headrace_fair_share.hdrf.arrays import Family, Floats, Ints
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.settings import OperationArrays, PoolArrays
 
@@ -59,13 +59,10 @@ def weights_in_force(
     return weight
 
 
-def offers_of(layout: Layout, pools: PoolArrays, weight: Floats, place: Floats) -> Offers:
+def offers_of(layout: Layout, pools: PoolArrays, weight: Floats, place: Ints) -> Offers:
     """What children are offered, from weights and the places of operations in fifo pools."""
     ratio, rank = np.ones(layout.size), np.zeros(layout.size)
-    for level in layout.pool_levels:
-        family = layout.children_of(level)
-        if not len(family.parents):
-            continue
+    for family in layout.families:
         first = np.searchsorted(family.owner, np.arange(len(family.parents)))
         own = weight[family.children]
         # Weights of next to nothing would make everybody else's ratio huge; where there are no others they have to do.
