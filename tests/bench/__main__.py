@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-import tests.bench.fair_share  # noqa: F401  -- makes its figures known
+import tests.bench.fair_share
+import tests.bench.heartbeats  # noqa: F401
 from tests.bench.registry import REGISTRY, Figure
 
 
