@@ -47,7 +47,7 @@ CPU: Final = RESOURCE_NAMES.index("cpu")
 _Figure = TypeVar("_Figure", bound=np.generic)
 
 
-class BrokenInvariant(HeadraceError):
+class BrokenInvariant(HeadraceError, ArithmeticError):
     """Something that always holds in an update of the fair share does not hold."""
 
 

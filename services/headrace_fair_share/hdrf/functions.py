@@ -84,11 +84,11 @@ class Builder:
 
     def _sum(self, elements: Ints) -> Curves:
         family, curves = self._scaled_children(elements)
-        return plain_sum(curves, family.owner, len(elements))
+        return plain_sum(curves, self.offers.ratio[family.children], family.owner, len(elements))
 
     def _paired_sum(self, elements: Ints) -> Curves:
         family, curves = self._scaled_children(elements)
-        summed, pairs = paired_sum(curves, family.owner, len(elements))
+        summed, pairs = paired_sum(curves, self.offers.ratio[family.children], family.owner, len(elements))
         pairs.child = family.children[pairs.child]
         assert self.pairs is not None
         self.pairs.put(elements, pairs)

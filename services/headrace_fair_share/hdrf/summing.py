@@ -3,8 +3,9 @@
 The sum of piecewise-linear curves changes its slope, or jumps, only where one of them does. So all points are put in order, and slopes
 and jumps are accumulated from left to right: the work is that of sorting, however many children there are.
 
-Such running sums would gather rounding errors. Slopes are therefore split into a coarse part, whose sums are exact, and a rest that is
-too small to matter; values likewise. Stretches narrower than `STEEP` would have slopes of any size, and count as jumps.
+Such running sums would gather rounding errors, and a single steep stretch would spoil all that follows. Slopes are therefore split into
+coarse parts, whose sums are exact, and a rest that is too small to matter; values likewise. So stretches of any steepness are summed
+as they are; only what is narrower than rounding, `STEEP`, counts as a jump.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from headrace_fair_share.hdrf.curves import Curves
 
 __all__ = ["STEEP", "Pairs", "cut_at_one", "paired_sum", "plain_sum"]
 
-#: Narrower stretches are jumps.
-STEEP: Final = 1e-10
-#: Adding and taking away such a number rounds to multiples of 2^-10, or of 2^-30.
+#: Stretches over less of a suggestion are jumps.
+STEEP: Final = 1e-16
+#: Adding and taking away such a number rounds to multiples of 2^-10, of 2^30, and of 2^-30.
 _COARSE_SLOPE: Final = 1.5 * 2.0 ** (52 - 10)
+_HUGE_SLOPE: Final = 1.5 * 2.0 ** (52 + 30)
 _COARSE_VALUE: Final = 1.5 * 2.0 ** (52 - 30)
+#: From here on coarse slopes alone are no longer exact.
+_HUGE: Final = 2.0**38
 #: Up to so many owners are sorted by their digits, which is faster.
 _SMALL: Final = 2**15 - 1
 
@@ -52,18 +56,18 @@ class _Events:
     start: Ints
 
 
-def plain_sum(children: Curves, pool: Ints, pools: int) -> Curves:
-    """Sums of the curves of each pool's children (`pool` of each child, ascending), over the same variable."""
-    events = _events(children, pool, pools, apart=False)
+def plain_sum(children: Curves, ratio: Floats, pool: Ints, pools: int) -> Curves:
+    """Sums of the curves of each pool's children (`pool` of each child, ascending), whose argument is divided by `ratio`."""
+    events = _events(children, ratio, pool, pools, apart=False)
     return _as_curves(events.x, events)
 
 
-def paired_sum(children: Curves, pool: Ints, pools: int) -> tuple[Curves, Pairs]:
+def paired_sum(children: Curves, ratio: Floats, pool: Ints, pools: int) -> tuple[Curves, Pairs]:
     """Sums in which children never move at once: every place where one of them bends or jumps is the next whole fit factor.
 
     At a fit factor k children before the one that moves have already moved at this place, those after it have not.
     """
-    events = _events(children, pool, pools, apart=True)
+    events = _events(children, ratio, pool, pools, apart=True)
     number = np.arange(len(events.x)) - np.repeat(events.start[:-1], np.diff(events.start))
     pairs = Pairs(events.x, events.child, events.left, events.left + events.jump, events.start)
     return _as_curves(number.astype(np.float64), events), pairs
@@ -84,8 +88,8 @@ def cut_at_one(curves: Curves) -> Curves:
     return Curves(x[kept], y[:, kept], starts_of(np.bincount(curves.owner()[kept], minlength=len(curves))))
 
 
-def _events(children: Curves, pool: Ints, pools: int, *, apart: bool) -> _Events:
-    slope, steep, jump = _slopes_and_jumps(children)
+def _events(children: Curves, ratio: Floats, pool: Ints, pools: int, *, apart: bool) -> _Events:
+    slope, steep, jump = _slopes_and_jumps(children, STEEP / ratio)
     child = children.owner()
     order = _in_order(children.x, pool[child], pools, stable=apart)
     x, of_pool, of_child = children.x[order], pool[child][order], child[order]
@@ -102,7 +106,7 @@ def _events(children: Curves, pool: Ints, pools: int, *, apart: bool) -> _Events
     return _Events(x, of_pool, of_child, left, heights, start)
 
 
-def _slopes_and_jumps(curves: Curves) -> tuple[Floats, Ints, Floats]:
+def _slopes_and_jumps(curves: Curves, narrow: Floats) -> tuple[Floats, Ints, Floats]:
     """The slope behind each point (0 behind the last of a curve and within a jump); which points begin a jump, and how high it is."""
     last = curves.start[1:] - 1
     wide, rise = np.ones(len(curves.x)), np.zeros_like(curves.y)
@@ -110,7 +114,7 @@ def _slopes_and_jumps(curves: Curves) -> tuple[Floats, Ints, Floats]:
     np.subtract(curves.y[:, 1:], curves.y[:, :-1], out=rise[:, :-1])
     wide[last] = 1.0
     rise[:, last] = 0.0
-    steep = np.flatnonzero(wide <= STEEP)
+    steep = np.flatnonzero(wide <= np.repeat(narrow, np.diff(curves.start)))
     jump = rise[:, steep]
     wide[steep] = 1.0
     rise[:, steep] = 0.0
@@ -136,15 +140,26 @@ def _by_group(steep: Ints, jump: Floats, order: Ints, begins: Bools, groups: int
 
 
 def _running_slopes(slope: Floats, order: Ints, group: Ints) -> Floats:
-    """The slope of the sum behind each group. Behind the last one of a pool it is 0 again, so that pools may follow one another."""
-    coarse = (slope + _COARSE_SLOPE) - _COARSE_SLOPE
-    change = np.empty((2 * RESOURCES, slope.shape[1]))
-    change[:RESOURCES], change[RESOURCES:] = coarse, slope - coarse
-    change[:, 1:] -= change[:, :-1].copy()
-    change = np.take(change, order, axis=1)
-    np.cumsum(change, axis=1, out=change)
+    """The slope of the sum behind each group. Behind the last one of a pool it is 0 again, so that pools may follow one another.
+
+    The running sums of each coarse part are exact, for all of them are multiples of one power of two; they are added up at the end.
+    """
     ends = np.append(group[1:], slope.shape[1]) - 1
-    return np.maximum(change[:RESOURCES, ends] + change[RESOURCES:, ends], 0.0)
+    total, rest = np.zeros((RESOURCES, len(group))), slope
+    for step in (_HUGE_SLOPE, _COARSE_SLOPE) if slope.max(initial=0.0) > _HUGE else (_COARSE_SLOPE,):
+        coarse = (rest + step) - step
+        rest = rest - coarse
+        total += _running(coarse, order)[:, ends]
+    return np.maximum(total + _running(rest, order)[:, ends], 0.0)
+
+
+def _running(slope: Floats, order: Ints) -> Floats:
+    """Changes of slope at the points of all children, summed up in the order in which they are met."""
+    change = np.empty_like(slope)
+    change[:, 0] = slope[:, 0]
+    np.subtract(slope[:, 1:], slope[:, :-1], out=change[:, 1:])
+    change = np.take(change, order, axis=1)
+    return np.cumsum(change, axis=1, out=change)
 
 
 def _running_values(x: Floats, slope: Floats, jump: Floats, base: Floats, start: Ints) -> Floats:

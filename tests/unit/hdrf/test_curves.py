@@ -48,7 +48,7 @@ def test_always_the_sum_is_that_of_single_plots() -> None:
         flat = [points for family in families for points in family]
         owner = np.repeat(np.arange(len(families)), [len(family) for family in families])
 
-        sums = plain_sum(as_curves(flat), owner, len(families))
+        sums = plain_sum(as_curves(flat), np.ones(len(flat)), owner, len(families))
 
         for which, family in enumerate(families):
             expected = plots.sum_of([plots.plot_of(points) for points in family])
@@ -58,10 +58,24 @@ def test_always_the_sum_is_that_of_single_plots() -> None:
                 assert 3 * expected.right_limit(x) == pytest.approx(got.right_limit(x), abs=1e-9)
 
 
+def test_a_child_of_any_weight_leaves_the_others_as_they_are() -> None:
+    """One child has had all that it wants after a stretch so narrow that a slope over it would spoil a plain running sum."""
+    ratio = np.array([1.0, 2.0**52, 1.0])
+    plain = [(0.0, 0.0), (0.3, 0.1), (1.0, 1.0)]
+    curves = as_curves([plain, [(0.0, 0.0), (1.0, 1.0)], plain])
+    curves.x /= np.repeat(ratio, [3, 2, 3])
+
+    sums = as_plot(plain_sum(curves, ratio, np.zeros(3, np.int64), 1), 0)
+
+    assert pytest.approx([0.0, 0.5, 1.0, 1.2, 3.0], abs=1e-14) == [
+        sums.value(x) for x in (0.0, 0.5**53, 0.5**52, 0.3, 1.0)
+    ]
+
+
 def test_children_that_jump_at_one_place_jump_one_after_another_when_paired() -> None:
     gang = [(0.0, 0.0), (0.6, 0.0), (0.6, 0.6), (1.0, 0.6)]
 
-    sums, pairs = paired_sum(as_curves([gang, gang]), np.array([0, 0]), 1)
+    sums, pairs = paired_sum(as_curves([gang, gang]), np.ones(2), np.array([0, 0]), 1)
 
     assert pairs.child.tolist() == [0, 1, 0, 1, 0, 1]
     assert as_plot(sums, 0).points == [(0.0, 0.0), (2.0, 0.0), (2.0, 0.6), (3.0, 0.6), (3.0, 1.2), (5.0, 1.2)]
