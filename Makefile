@@ -4,7 +4,7 @@ export PYTHON
 BIN := .venv/bin
 
 .PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
-	demo up bench clean
+	demo up bench docs-pictures clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,12 @@ test-acceptance: setup ## Real processes, kills, the command line
 
 bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures
 	$(BIN)/python -m tests.bench
+
+docs-pictures: setup ## Draw the pictures in docs/ again; fetches matplotlib
+	$(BIN)/python -m venv build/docs
+	build/docs/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	build/docs/bin/python -m pip install --quiet --group docs
+	build/docs/bin/python docs/pictures/fair_share.py
 
 lock: ## Renew requirements.lock, then see that wheels exist
 	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \

@@ -1,0 +1,210 @@
+"""docs/why/fair-share.md says what the algorithm does: its plans are computed again, and every figure of its tables compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+
+from docs.pictures.steps import PAGE, ROOT, Steps, by_resource, over_time, plan, plans, sum_at, with_options
+from headrace.resources import Share
+from headrace.satisfaction import local_satisfaction
+from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
+from headrace_fair_share.hdrf.update import HdrfEngine, update
+
+TEXT = PAGE.read_text()
+#: What marks a table, and the lines of the table.
+TABLE = re.compile(r"^<!-- table: (.+) -->\n((?:\|.*\n)+)", re.MULTILINE)
+OPTIONS = {"improved", "fifo_reordering", "charge_skipped_relaxed_pools"}
+
+#: Heads of columns without the resource, and what they show.
+SHARES: dict[str, Callable[[ElementShares], Share]] = {
+    "demand": lambda each: each.demand_share,
+    "limit": lambda each: each.limits_share,
+    "guarantee": lambda each: each.strong_guarantee_share,
+    "grant": lambda each: each.integral_guarantee_share,
+    "fair share": lambda each: each.fair_share,
+    "strong": lambda each: each.strong_part,
+    "integral": lambda each: each.integral_part,
+    "by weight": lambda each: each.weight_proportional_part,
+    "promised": lambda each: each.promised_guarantee_fair_share,
+}
+NUMBERS: dict[str, Callable[[ElementShares], float]] = {
+    "weight": lambda each: each.weight,
+    "burst ratio": lambda each: each.burst_ratio,
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    kind: str
+    arguments: list[str]
+    heads: list[str]
+    rows: list[list[str]]
+
+    @property
+    def tree(self) -> TreeInput:
+        return with_options(plans()[self.arguments[0]], **dict.fromkeys(OPTIONS & set(self.arguments), True))
+
+    @property
+    def element(self) -> str:
+        return self.arguments[1]
+
+    def cells(self) -> Iterator[tuple[list[str], str, str]]:
+        """Each row with the heads of its columns but the first, and what stands there."""
+        for row in self.rows:
+            for head, cell in zip(self.heads[1:], row[1:], strict=True):
+                yield row, head, cell
+
+
+def tables() -> list[Table]:
+    found = []
+    for mark, text in TABLE.findall(TEXT):
+        lines = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in text.splitlines()]
+        kind, *arguments = mark.split()
+        found.append(Table(kind, arguments, lines[0], lines[2:]))
+    return found
+
+
+def of_kind(*kinds: str) -> pytest.MarkDecorator:
+    chosen = [table for table in tables() if table.kind in kinds]
+    return pytest.mark.parametrize(
+        "table", chosen, ids=[" ".join((each.kind, *each.arguments, each.heads[-1])) for each in chosen]
+    )
+
+
+@cache
+def steps(name: str) -> Steps:
+    return Steps(plans()[name])
+
+
+def elements(result: UpdateResult) -> dict[str, ElementShares]:
+    return {ROOT: result.root, **result.pools, **result.operations}
+
+
+def figure(shares: ElementShares, head: str) -> float:
+    """What a column shows of an element."""
+    if head in NUMBERS:
+        return NUMBERS[head](shares)
+    what, resource = head.rsplit(" ", 1)
+    return SHARES[what](shares)[by_resource(resource)]
+
+
+def assert_says(cell: str, actual: float, where: object) -> None:
+    """The cell is the figure, rounded to as many places as it has."""
+    places = len(cell.partition(".")[2])
+
+    assert abs(float(cell) - actual) <= 0.5 * 10**-places + 1e-6, f"{where}: the page says {cell}, it is {actual:.6f}"
+
+
+def test_every_marked_table_is_of_a_kind_that_is_checked_and_every_other_is_in_words() -> None:
+    checked = {"figures", "by-fit", "by-suggestion", "handed", "savings", "satisfaction"}
+    unmarked = re.findall(r"(?<!-->\n)(?:^\|.*\n)+", re.sub(TABLE, "", TEXT), re.MULTILINE)
+
+    assert {table.kind for table in tables()} == checked
+    assert len(unmarked) == 2
+    assert not re.search(r"\| *[\d.]+ *\|", "".join(unmarked))
+
+
+def test_every_plan_is_used_by_a_table() -> None:
+    assert set(plans()) == {table.arguments[0] for table in tables()}
+
+
+def test_an_unknown_key_of_a_plan_is_not_passed_over() -> None:
+    given = {"total": {"cpu": 1}, "pools": {"film": {"wieght": 2}}, "operations": {}}
+
+    with pytest.raises(KeyError, match="wieght"):
+        plan(given)
+
+
+@of_kind("figures")
+def test_figures_are_those_of_the_algorithm(table: Table) -> None:
+    shares = elements(update(table.tree))
+
+    for row, head, cell in table.cells():
+        assert_says(cell, figure(shares[row[0]], head), (row[0], head))
+
+
+@of_kind("handed")
+def test_what_is_handed_down_is_what_the_algorithm_hands_down(table: Table) -> None:
+    shares, way = elements(update(table.tree)), steps(table.arguments[0])
+
+    assert {row[0] for row in table.rows} == set(shares)
+    for row, head, cell in table.cells():
+        suggestion, fit = way.handed[row[0]]
+        on_the_way = {"suggestion": suggestion, "fit factor": fit}
+        actual = on_the_way[head] if head in on_the_way else figure(shares[row[0]], head)
+        assert_says(cell, actual, (row[0], head))
+
+
+@of_kind("by-fit", "by-suggestion")
+def test_points_of_functions_are_those_of_the_algorithm(table: Table) -> None:
+    built = steps(table.arguments[0]).built[table.element]
+    by_what = built.by_fit if table.kind == "by-fit" else built.shares
+
+    for row, head, cell in table.cells():
+        at = float(row[0])
+        actual = built.fit.value(at) if head == "fit factor" else sum_at(by_what, at)[by_resource(head)]
+        assert_says(cell, actual, (at, head))
+
+
+@of_kind("savings")
+def test_savings_move_as_the_algorithm_moves_them(table: Table) -> None:
+    spans = [each.partition("x") for each in table.arguments[2:] if each not in OPTIONS] or [("600", "x", "1")]
+    seconds = [float(length or count) for count, _, length in spans for _ in range(int(count) if length else 1)]
+    results = over_time(table.tree, seconds)
+    moments = {sum(seconds[:at]): result for at, result in enumerate(results)}
+
+    for row, head, cell in table.cells():
+        result = moments[float(row[0])]
+        volume = result.integral[table.element].volume
+        ratio = min(v / all_ for v, all_ in zip(volume, table.tree.total.as_tuple(), strict=True) if all_)
+        actual = ratio if head == "ratio volume" else figure(result.pools[table.element], head)
+        assert_says(cell, actual, (row[0], head))
+
+
+@of_kind("satisfaction")
+def test_satisfaction_is_what_all_services_take_it_for(table: Table) -> None:
+    shares = update(table.tree).pools
+
+    for name, cpu, memory, cell in table.rows:
+        usage = (0.0, float(cpu), 0.0, float(memory), 0.0)
+        assert_says(cell, local_satisfaction(usage, shares[name].fair_share, shares[name].demand_share), name)
+
+
+@pytest.mark.parametrize("name", plans())
+@pytest.mark.parametrize("improved", [False, True])
+def test_the_curves_that_are_drawn_are_those_that_the_service_computes_with(name: str, improved: bool) -> None:
+    tree = with_options(plans()[name], improved=improved)
+    way, engine = Steps(tree), HdrfEngine()
+    outcome = engine.update(tree)
+    functions, layout = engine._functions, outcome.layout
+    assert functions is not None
+    names = [*(pool.name for pool in tree.pools), *(operation.name for operation in tree.operations)]
+    rows = [*layout.of_pool.tolist(), *layout.of_operation.tolist()]
+
+    for element, row in zip(names, rows, strict=True):
+        for s in (k / 97 for k in range(98)):
+            service = functions.store.shares_at(np.array([row]), np.array([s]))[:, 0]
+            assert sum_at(way.built[element].shares, s) == pytest.approx(service.tolist(), abs=1e-12), (element, s)
+
+
+@pytest.mark.parametrize("name", plans())
+def test_what_is_drawn_as_handed_out_is_what_the_algorithm_hands_out(name: str) -> None:
+    way = steps(name)
+
+    for element, (suggestion, _) in way.handed.items():
+        if element != ROOT and way.children.get(element) != []:
+            drawn = sum_at(way.built[element].shares, suggestion)
+            assert drawn == pytest.approx(way.figures[element].fair_share, abs=1e-9), element
+
+
+def test_every_picture_of_the_page_is_there_and_every_one_there_is_shown() -> None:
+    shown = re.findall(r"!\[[^\]]+\]\((fair-share/[^)]+\.svg)\)", TEXT)
+
+    assert sorted(shown) == sorted(f"fair-share/{each.name}" for each in (PAGE.parent / "fair-share").iterdir())
+    assert len(set(shown)) == len(shown)
