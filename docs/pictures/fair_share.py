@@ -165,7 +165,8 @@ def guarantees() -> Figure:
 def burst() -> Figure:
     """Savings and grants over time."""
     results = over_time(plans()["saved"], [1.0] * 600)
-    seconds = list(range(len(results)))
+    seconds = list(range(0, len(results), 5))
+    results = results[::5]
     total = plans()["saved"].total.cpu
     figure, (savings, shares) = panels(2)
     savings.plot(seconds, [each.integral["lab"].volume[CPU] / total for each in results], color=TEAM["lab"])
@@ -267,8 +268,9 @@ def suggestion() -> Figure:
 def pool() -> Figure:
     """Three teams by the root's fit factor, stacked."""
     steps = Steps(plans()["complementary"])
-    fits = [k / 200 for k in range(141)]
     teams = ("lab", "search", "film")
+    bends = {x for team in teams for plot in steps.scaled(ROOT, team) for x in plot.xs if x < 0.7}
+    fits = sorted({0.0, *bends, 0.7})
     figure, both = panels(2, sharey=True)
     for axes, r in zip(both, (CPU, MEMORY), strict=True):
         heights = [[steps.scaled(ROOT, team)[r].value(fit) for fit in fits] for team in teams]
@@ -307,6 +309,42 @@ def fifo() -> Figure:
     )
     right.set(xlabel="suggestion s to film", xlim=(0, 0.6))
     right.legend(loc="lower right")
+    return figure
+
+
+def handing() -> Figure:
+    """The first example's tree from the top."""
+    steps = Steps(plans()["complementary"])
+    teams = steps.children[ROOT]
+    figure, (axes,) = panels(1, height=4.4)
+    axes.set(xlim=(-0.5, 2.5), ylim=(-0.35, 2.35))
+    axes.axis("off")
+
+    def box(name: str, x: float, y: float, color: str) -> None:
+        fit, share = steps.handed[name][1], steps.figures[name].fair_share
+        text = f"{name}\nf = {fit:.3g}\ncpu {share[CPU]:.3g}   memory {share[MEMORY]:.3g}"
+        axes.text(
+            x, y, text, ha="center", va="center", color="white", linespacing=1.35, bbox={"fc": color, "ec": color, "pad": 7}
+        )  # fmt: skip
+
+    def arrow(start: tuple[float, float], end: tuple[float, float], text: str) -> None:
+        start, end = (start[0], start[1] - 0.27), (end[0], end[1] + 0.27)
+        axes.annotate(
+            "", end, xytext=start, arrowprops={"arrowstyle": "-|>", "color": GREY, "shrinkA": 0, "shrinkB": 0}
+        )
+        x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
+        axes.text(x, y, text, ha="center", va="center", fontsize=9, bbox={"fc": "white", "ec": "none", "pad": 2})
+
+    box(ROOT, 1, 2, GREY)
+    for x, team in enumerate(teams):
+        given = f"s = {steps.handed[team][0]:.3g}"
+        weight = steps.figures[team].weight
+        arrow((1, 2), (x, 1), f"{given} (weight {weight:g})")
+        box(team, x, 1, TEAM[team])
+        (operation,) = steps.children[team]
+        arrow((x, 1), (x, 0), f"s = {steps.handed[operation][0]:.3g}")
+        box(operation, x, 0, TEAM[team])
+    axes.text(1.03, 2.34, "s = 1", ha="left", va="top", fontsize=9)
     return figure
 
 
@@ -375,9 +413,7 @@ def example_2_root() -> Figure:
     steps = Steps(plans()["guaranteed"])
     teams = ("film", "search", "lab")
     figure, (axes,) = panels(1, width=7.5, height=3.6)
-    fits = sorted(
-        {k / 500 for k in range(201)} | {x for team in teams for x in steps.built[team].shares[CPU].xs if x <= 0.4}
-    )
+    fits = sorted({0.4} | {x for team in teams for x in steps.built[team].shares[CPU].xs if x <= 0.4})
     base = [0.0] * (2 * len(fits))
     for team in teams:
         plot = steps.scaled(ROOT, team)[CPU]
@@ -452,6 +488,7 @@ PICTURES: Final[dict[str, Callable[[], Figure]]] = {
     "suggestion": suggestion,
     "pool": pool,
     "fifo": fifo,
+    "handing": handing,
     "improved": improved,
     "example-1-operations": example_1_operations,
     "example-1-result": example_1_result,
