@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.resources import ZERO, Resources
+from headrace.wire import integral as wire
 from headrace.wire.integral import PoolVolume
 from headrace.wire.operations import OperationState
 from headrace.wire.pools import Pool
@@ -20,8 +21,10 @@ from headrace.wire.snapshots import (
     UsageItem,
 )
 from headrace.wire.version import Version
+from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, OperationInput, PoolInput, TreeInput, Volume
+from headrace_fair_share.hdrf.update import HdrfEngine
 from headrace_fair_share.satisfaction import INFINITE, local_satisfaction, owed_everything, status_of
-from headrace_fair_share.shares import Element, Handed, distribute
+from headrace_fair_share.shares import Handed, distribute
 from headrace_fair_share.starvation import Clock, Timeouts, step
 from headrace_fair_share.tree import PoolTree
 
@@ -107,7 +110,8 @@ class _Node(msgspec.Struct, frozen=True):
     kind: ElementKind
     name: str
     parent: PoolName
-    weight: float
+    #: Of its parent among the nodes; -1 for the root.
+    parent_place: int = -1
     ephemeral: bool = False
     takes_part: bool = True
 
@@ -116,18 +120,21 @@ class _Node(msgspec.Struct, frozen=True):
         return self.name if self.kind is ElementKind.OPERATION else f"/{self.name}"
 
 
-def compute(cut: Cut, options: Options, before: Mapping[str, ShareItem]) -> Update:
-    """Computes all figures of the tree from a cut; `before` are the items of the update before."""
-    nodes, elements = _lay_out(cut)
-    distribution = distribute(cut.total, elements)
-    satisfaction = _satisfaction(elements, nodes, distribution.elements)
+def compute(cut: Cut, options: Options, before: Mapping[str, ShareItem], engine: HdrfEngine | None = None) -> Update:
+    """Computes all figures of the tree from a cut; `before` are the items of the update before.
+
+    With the `engine` of the updates before, what has not changed since is not worked out again.
+    """
+    nodes, tree = _lay_out(cut)
+    distribution = distribute(tree, engine or HdrfEngine())
+    satisfaction = _satisfaction(nodes, distribution.elements)
     clocks = _clocks(cut, options, nodes, distribution.elements)
     items: dict[str, ShareItem] = {}
     for node, handed, ratio in zip(nodes, distribution.elements, satisfaction, strict=True):
         items[node.key] = _item(cut, node, handed, ratio, clocks.get(node.key))
     changed = [item for key, item in items.items() if before.get(key) != item]
     errors = [*cut.troubles, *distribution.errors]
-    if distribution.errors:
+    if distribution.overcommitted:
         errors.extend(cut.pools.overcommitted(cut.total))
     frame = ShareFrame(
         usage_version=cut.usage_version,
@@ -142,35 +149,61 @@ def compute(cut: Cut, options: Options, before: Mapping[str, ShareItem]) -> Upda
         items=items,
         changed=changed,
         removed=[key for key in before if key not in items],
-        figures=_figures(cut, nodes, elements, distribution.elements),
+        figures=_figures(cut, nodes, distribution.elements),
         clocks=clocks,
     )
 
 
-def _lay_out(cut: Cut) -> tuple[list[_Node], list[Element]]:
+def _lay_out(cut: Cut) -> tuple[list[_Node], TreeInput]:
     """The elements in an order in which parents stand before their children: root, pools, ephemeral pools, operations."""
-    nodes = [_Node(ElementKind.ROOT, ROOT_POOL, PoolName(""), 1.0)]
-    elements = [Element(parent=-1)]
+    nodes = [_Node(ElementKind.ROOT, ROOT_POOL, PoolName(""))]
+    pools: list[PoolInput] = []
+    operations: list[OperationInput] = []
     places: dict[PoolName, int] = {ROOT_POOL: 0}
 
     def add_pool(pool: Pool, ephemeral: bool) -> None:
-        weight = 1.0 if pool.settings.weight is None else pool.settings.weight
         places[pool.name] = len(nodes)
-        nodes.append(_Node(ElementKind.POOL, pool.name, pool.parent, weight, ephemeral))
-        guarantee = pool.settings.strong_guarantee_resources
-        elements.append(Element(parent=places[pool.parent], weight=weight, strong_guarantee=guarantee))
+        nodes.append(_Node(ElementKind.POOL, pool.name, pool.parent, places[pool.parent], ephemeral))
+        pools.append(_pool_input(pool, places[pool.parent] - 1))
 
     for name in cut.pools.preorder:
         add_pool(cut.pools.pools[name], ephemeral=False)
+    guests = dict.fromkeys(each.pool for each in cut.operations.values() if each.pool not in places)
+    for name in guests:
+        add_pool(Pool(name=name, parent=ROOT_POOL), ephemeral=True)
     for operation in cut.operations.values():
-        if operation.pool not in places:
-            add_pool(Pool(name=operation.pool, parent=ROOT_POOL), ephemeral=True)
         demand, usage, wants = _wishes(cut, operation)
-        nodes.append(
-            _Node(ElementKind.OPERATION, operation.operation, operation.pool, operation.weight, takes_part=wants)
+        place = places[operation.pool]
+        nodes.append(_Node(ElementKind.OPERATION, operation.operation, operation.pool, place, takes_part=wants))
+        operations.append(
+            OperationInput(
+                name=operation.operation, pool=place - 1, weight=operation.weight, demand=demand, usage=usage
+            )
         )
-        elements.append(Element(parent=places[operation.pool], weight=operation.weight, demand=demand, usage=usage))
-    return nodes, elements
+    integral: dict[str, IntegralState] = {
+        name: IntegralState(_volume(volume.volume)) for name, volume in cut.volumes.items()
+    }
+    tree = TreeInput(total=cut.total, pools=pools, operations=operations, integral=integral, advance_volumes=False)
+    return nodes, tree
+
+
+def _pool_input(pool: Pool, parent: int) -> PoolInput:
+    settings, integral = pool.settings, pool.settings.integral_guarantees
+    # A figure that is left out cannot be told from a zero here; the one that means something is to infer it.
+    slots, cpu, gpu, memory, network = (amount or None for amount in settings.strong_guarantee_resources.as_tuple())
+    return PoolInput(
+        name=pool.name,
+        parent=parent,
+        weight=settings.weight,
+        strong_guarantee=(slots, cpu, gpu, memory, network),
+        integral=IntegralKind(integral.guarantee_type.value),
+        resource_flow=integral.resource_flow,
+        burst_guarantee=integral.burst_guarantee_resources,
+    )
+
+
+def _volume(volume: wire.Volume) -> Volume:
+    return (volume.user_slots, float(volume.cpu), volume.gpu, volume.memory, volume.network)
 
 
 def _wishes(cut: Cut, operation: KnownOperation) -> tuple[Resources, Resources, bool]:
@@ -185,14 +218,14 @@ def _wishes(cut: Cut, operation: KnownOperation) -> tuple[Resources, Resources, 
     return item.usage + item.precommit + item.pending, item.usage, item.pending_jobs > 0
 
 
-def _satisfaction(elements: list[Element], nodes: list[_Node], handed: list[Handed]) -> list[tuple[float, float]]:
+def _satisfaction(nodes: list[_Node], handed: list[Handed]) -> list[tuple[float, float]]:
     """Satisfaction (a pool's is the least of its operations') and local satisfaction of each element."""
     local = [local_satisfaction(each.usage_share, each.fair_share.total, each.demand_share) for each in handed]
     least = [
         INFINITE if node.kind is not ElementKind.OPERATION else own for node, own in zip(nodes, local, strict=True)
     ]
-    for place in range(len(elements) - 1, 0, -1):
-        parent = elements[place].parent
+    for place in range(len(nodes) - 1, 0, -1):
+        parent = nodes[place].parent_place
         least[parent] = min(least[parent], least[place])
     return list(zip(least, local, strict=True))
 
@@ -232,8 +265,11 @@ def _item(cut: Cut, node: _Node, handed: Handed, ratio: tuple[float, float], clo
         fair_share=handed.fair_share,
         usage_share=handed.usage_share,
         demand_share=handed.demand_share,
+        limits_share=handed.limits_share,
         strong_guarantee_share=handed.strong_guarantee_share,
-        weight=node.weight,
+        promised_fair_share=handed.promised_fair_share,
+        estimated_guarantee_share=handed.estimated_guarantee_share,
+        weight=handed.weight,
         dominant_resource=handed.dominant_resource,
         satisfaction_ratio=ratio[0],
         local_satisfaction_ratio=ratio[1],
@@ -252,9 +288,7 @@ def _moment(cut: Cut, clock_ms: int | None) -> int | None:
     return None if clock_ms is None else max(0, clock_ms + cut.clock_offset_ms)
 
 
-def _figures(
-    cut: Cut, nodes: list[_Node], elements: list[Element], handed: list[Handed]
-) -> dict[PoolName, PoolFigures]:
+def _figures(cut: Cut, nodes: list[_Node], handed: list[Handed]) -> dict[PoolName, PoolFigures]:
     counts = [0] * len(nodes)
     running = [0] * len(nodes)
     for place in range(len(nodes) - 1, -1, -1):
@@ -264,8 +298,8 @@ def _figures(
             counts[place] = 1
             running[place] = int(state not in (OperationState.STARTING, OperationState.PENDING))
         if place:
-            counts[elements[place].parent] += counts[place]
-            running[elements[place].parent] += running[place]
+            counts[node.parent_place] += counts[place]
+            running[node.parent_place] += running[place]
     return {
         PoolName(node.name): PoolFigures(each.usage, each.demand, counts[place], running[place])
         for place, (node, each) in enumerate(zip(nodes, handed, strict=True))

@@ -1,4 +1,4 @@
-"""What must hold of the shares of any tree."""
+"""What must hold of the objects that the service makes of an update, for any tree. The algorithm has properties of its own."""
 
 from __future__ import annotations
 
@@ -6,190 +6,122 @@ from math import fsum
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.resources import ZERO, Resources, Share
-from headrace_fair_share.shares import Distribution, Element, distribute, fill
+from headrace.resources import RESOURCE_NAMES, ZERO, Resources, Share
+from headrace_fair_share.hdrf.model import ElementShares, OperationInput, PoolInput, TreeInput
+from headrace_fair_share.hdrf.update import HdrfEngine, update
+from headrace_fair_share.shares import Handed, distribute
+from tests.support.trees import trees
 
-TOTAL = Resources(user_slots=1_000, cpu=10_000, gpu=8, memory=2**36)
 #: Sums of shares are equal up to rounding.
 NEAR = 1e-12
 
-amounts = st.builds(
-    Resources,
-    user_slots=st.integers(0, 1_500),
-    cpu=st.one_of(st.just(0), st.integers(0, 20_000)),
-    gpu=st.one_of(st.just(0), st.integers(0, 12)),
-    memory=st.one_of(st.just(0), st.integers(0, 2**37)),
-    network=st.sampled_from([0, 0, 5]),
-)
-weights = st.one_of(st.sampled_from([1.0, 2.0, 0.5]), st.floats(2**-26, 2**26))
+pytestmark = pytest.mark.timeout(180)
+any_tree = given(trees())
+some = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 
 
-@st.composite
-def trees(draw: st.DrawFn) -> list[Element]:
-    """Up to 6 pools of up to 4 levels and up to 10 operations."""
-    elements = [Element(parent=-1)]
-    for _ in range(draw(st.integers(0, 6))):
-        parent = draw(st.integers(0, len(elements) - 1))
-        guarantee = draw(st.one_of(st.just(ZERO), amounts))
-        elements.append(Element(parent=parent, weight=draw(weights), strong_guarantee=guarantee))
-    pools = len(elements)
-    for _ in range(draw(st.integers(0, 10))):
-        usage, wanted = draw(amounts), draw(amounts)
-        elements.append(
-            Element(parent=draw(st.integers(0, pools - 1)), weight=draw(weights), demand=usage + wanted, usage=usage)
-        )
-    return elements
+def elements(tree: TreeInput) -> list[Handed]:
+    return distribute(tree, HdrfEngine()).elements
 
 
-def children(elements: list[Element], place: int) -> list[int]:
-    return [at for at, element in enumerate(elements) if at and element.parent == place]
+def children(tree: TreeInput, place: int) -> list[int]:
+    """Places of the children of the element at this place: the root, then pools, then operations."""
+    pools = [at for at, pool in enumerate(tree.pools, start=1) if pool.parent == place - 1]
+    first = len(tree.pools) + 1
+    return pools + [first + at for at, each in enumerate(tree.operations) if each.pool == place - 1]
 
 
-def no_more(one: Share, other: Share, slack: float = NEAR) -> bool:
-    return all(a <= b + slack * max(1.0, b) for a, b in zip(one, other, strict=True))
+@some
+@any_tree
+def test_always_the_objects_say_what_the_update_says(tree: TreeInput) -> None:
+    result = update(tree)
+    expected: list[ElementShares] = [result.root, *result.pools.values(), *result.operations.values()]
+
+    for handed, shares in zip(elements(tree), expected, strict=True):
+        assert handed.fair_share.total == shares.fair_share
+        assert handed.fair_share.strong_guarantee == shares.strong_part
+        assert handed.fair_share.integral_guarantee == shares.integral_part
+        assert handed.fair_share.weight_proportional == shares.weight_proportional_part
+        assert handed.limits_share == shares.limits_share
+        assert handed.proposed_integral_share == shares.integral_guarantee_share
+        assert handed.promised_fair_share == shares.promised_guarantee_fair_share
+        assert handed.dominant_resource == RESOURCE_NAMES[shares.dominant_resource]
+        assert (handed.fifo_index, handed.effective_fifo_index) == (shares.fifo_index, shares.effective_fifo_index)
 
 
-def totals(outcome: Distribution) -> list[Share]:
-    return [handed.fair_share.total for handed in outcome.elements]
+@some
+@any_tree
+def test_always_what_a_pool_has_and_wants_is_the_sum_of_what_its_children_do(tree: TreeInput) -> None:
+    handed = elements(tree)
+    for place in range(len(tree.pools) + 1):
+        below = [handed[child] for child in children(tree, place)]
+        assert handed[place].usage == Resources.sum(each.usage for each in below)
+        assert handed[place].demand == Resources.sum(each.demand for each in below)
 
 
-@given(trees())
-def test_always_a_pool_is_owed_what_its_children_are(elements: list[Element]) -> None:
-    shares = totals(distribute(TOTAL, elements))
-
-    for place in range(len(elements)):
-        below = children(elements, place)
-        if below:
-            expected = [fsum(shares[child][r] for child in below) for r in range(5)]
-            assert list(shares[place]) == pytest.approx(expected, abs=NEAR)
-
-
-@given(trees())
-def test_never_more_than_everything_is_handed_out(elements: list[Element]) -> None:
-    assert no_more(totals(distribute(TOTAL, elements))[0], (1.0,) * 5)
-
-
-@given(trees())
-def test_never_is_anybody_owed_more_than_demanded(elements: list[Element]) -> None:
-    for handed in distribute(TOTAL, elements).elements:
-        assert no_more(handed.fair_share.total, handed.demand_share)
-
-
-@given(trees())
-def test_always_the_parts_are_not_negative_and_add_up(elements: list[Element]) -> None:
-    for handed in distribute(TOTAL, elements).elements:
-        parts = handed.fair_share
+@some
+@any_tree
+def test_always_the_parts_are_not_negative_and_add_up(tree: TreeInput) -> None:
+    for each in elements(tree):
+        parts = each.fair_share
         assert min(*parts.strong_guarantee, *parts.integral_guarantee, *parts.weight_proportional) >= 0
         for strong, integral, free, total in zip(*msgspec.structs.astuple(parts), strict=True):
             assert strong + integral + free == pytest.approx(total, abs=NEAR)
-        assert no_more(parts.strong_guarantee, handed.strong_guarantee_share)
 
 
-@given(trees())
-def test_always_a_strong_guarantee_is_met_as_far_as_it_is_wanted(elements: list[Element]) -> None:
-    """By dominant share, counted as this algorithm counts: a pool's demand is the sum of its children's."""
-    outcome = distribute(TOTAL, elements)
-    wanted = [max(handed.demand_share) for handed in outcome.elements]
-    given_ = [max(handed.fair_share.total) for handed in outcome.elements]
-    for place in range(len(elements) - 1, -1, -1):
-        below = children(elements, place)
-        if below:
-            wanted[place] = fsum(wanted[child] for child in below)
-            given_[place] = fsum(given_[child] for child in below)
-    for place, handed in enumerate(outcome.elements[1:], start=1):
-        assert given_[place] >= min(max(handed.strong_guarantee_share), wanted[place]) - 1e-9
+def amounts_of_anything(draw: st.DrawFn) -> Resources:
+    u, c, g, m, n = (draw(st.integers(0, 3 * most // 2)) for most in (100, 10_000, 8, 2**36, 50))
+    return Resources(u, c, g, m, n)
 
 
-@given(trees())
-def test_always_scaled_guarantees_fit_into_the_parent_and_that_is_said(elements: list[Element]) -> None:
-    outcome = distribute(TOTAL, elements)
-    guarantees = [max(handed.strong_guarantee_share) for handed in outcome.elements]
-    specified = fsum(max(element.strong_guarantee.share_of(TOTAL)) for element in elements if element.parent == 0)
-
-    assert bool(outcome.errors) == (specified > 1.0)
-    for place in range(len(elements)):
-        below = fsum(guarantees[child] for child in children(elements, place))
-        assert below <= (1.0 if place == 0 else guarantees[place]) + 1e-9
-
-
-@given(trees(), st.randoms(use_true_random=False))
-def test_never_does_the_order_of_siblings_matter(elements: list[Element], random: object) -> None:
-    order = list(range(1, len(elements)))
-    random.shuffle(order)  # type: ignore[attr-defined]
-    order = [0, *order]
-    depth = [0] * len(elements)
-    for place in range(1, len(elements)):
-        depth[place] = depth[elements[place].parent] + 1
-    order.sort(key=lambda place: depth[place])
-    moved_to = {old: new for new, old in enumerate(order)}
-    moved = [
-        msgspec.structs.replace(elements[old], parent=moved_to[elements[old].parent] if old else -1) for old in order
+@st.composite
+def flat_trees(draw: st.DrawFn) -> TreeInput:
+    """One pool without guarantees, and operations that differ in demand and weight."""
+    operations = [
+        OperationInput(
+            name=f"operation{at}",
+            pool=0,
+            weight=draw(st.sampled_from([0.5, 1.0, 2.0])),
+            demand=amounts_of_anything(draw),
+        )
+        for at in range(draw(st.integers(1, 6)))
     ]
-    before, after = totals(distribute(TOTAL, elements)), totals(distribute(TOTAL, moved))
-
-    for old, share in enumerate(before):
-        assert list(after[moved_to[old]]) == pytest.approx(list(share), abs=NEAR)
+    total = Resources(100, 10_000, 8, 2**36, 50)
+    return TreeInput(total=total, pools=[PoolInput(name="pool", parent=-1)], operations=operations)
 
 
-@given(trees(), st.integers(-8, 8))
-def test_never_does_a_common_factor_of_weights_matter(elements: list[Element], exponent: int) -> None:
-    factor = 3.0**exponent
-    scaled = [msgspec.structs.replace(element, weight=element.weight * factor) for element in elements]
-    before, after = totals(distribute(TOTAL, elements)), totals(distribute(TOTAL, scaled))
-
-    for one, other in zip(before, after, strict=True):
-        assert list(one) == pytest.approx(list(other), abs=NEAR)
+def shares_of(tree: TreeInput) -> list[Share]:
+    return [each.fair_share.total for each in elements(tree)]
 
 
-@given(trees(), st.data())
-def test_never_does_more_weight_get_less(elements: list[Element], data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(elements) - 1))
-    heavier = [
-        msgspec.structs.replace(element, weight=element.weight * 4) if at == place else element
-        for at, element in enumerate(elements)
-    ]
-    before, after = totals(distribute(TOTAL, elements)), totals(distribute(TOTAL, heavier))
+@given(flat_trees(), st.integers(-8, 8))
+def test_never_does_a_common_factor_of_weights_matter(tree: TreeInput, exponent: int) -> None:
+    scaled = [msgspec.structs.replace(each, weight=each.weight * 3.0**exponent) for each in tree.operations]
 
-    assert fsum(after[place]) >= fsum(before[place]) - 1e-9
+    for one, other in zip(shares_of(tree), shares_of(msgspec.structs.replace(tree, operations=scaled)), strict=True):
+        assert list(one) == pytest.approx(list(other), abs=1e-9)
 
 
-# Filling, the step that each pool takes.
+@given(flat_trees(), st.integers(0, 5))
+def test_never_does_more_weight_get_less(tree: TreeInput, which: int) -> None:
+    place = which % len(tree.operations)
+    heavier = list(tree.operations)
+    heavier[place] = msgspec.structs.replace(heavier[place], weight=heavier[place].weight * 4)
+    before, after = shares_of(tree), shares_of(msgspec.structs.replace(tree, operations=heavier))
 
-parts = st.lists(st.tuples(st.floats(0, 2), st.floats(0, 1), weights), min_size=1, max_size=8)
-
-
-@given(st.floats(0, 1), parts)
-def test_always_filling_is_max_min_fair_by_weight(room: float, asked: list[tuple[float, float, float]]) -> None:
-    """Nobody could get more without somebody getting less who has no more beyond the guarantee, per weight."""
-    wanted = [want for want, _, _ in asked]
-    first = [min(want * share, want) for want, share, _ in asked]
-    weights_ = [weight for _, _, weight in asked]
-    got = fill(room, wanted, first, weights_)
-
-    assert fsum(got) <= room + NEAR
-    assert all(0 <= part <= want for part, want in zip(got, wanted, strict=True))
-    if fsum(first) < room:
-        assert fsum(got) == pytest.approx(min(room, fsum(wanted)), abs=NEAR)
-        level = max((part - own - NEAR) / weight for part, own, weight in zip(got, first, weights_, strict=True))
-        for part, own, want, weight in zip(got, first, wanted, weights_, strict=True):
-            assert part >= want - NEAR or (part - own) / weight >= level * (1 - 1e-9) - NEAR / weight
-
-
-@given(st.floats(0, 1), parts)
-def test_always_what_comes_first_is_scaled_by_one_factor(room: float, asked: list[tuple[float, float, float]]) -> None:
-    wanted = [want for want, _, _ in asked]
-    got = fill(room, wanted, wanted, [weight for _, _, weight in asked])
-
-    together = fsum(wanted)
-    factor = min(1.0, room / together) if together > 0 else 0.0
-    assert got == pytest.approx([want * factor for want in wanted], abs=NEAR)
+    assert fsum(after[2 + place]) >= fsum(before[2 + place]) - 1e-9
 
 
 def test_the_cluster_without_nodes_owes_nothing() -> None:
-    outcome = distribute(ZERO, [Element(parent=-1), Element(parent=0, demand=Resources(user_slots=1, cpu=100))])
+    tree = TreeInput(
+        total=ZERO,
+        pools=[PoolInput(name="pool", parent=-1)],
+        operations=[OperationInput(name="operation", pool=0, demand=Resources(user_slots=1, cpu=100))],
+    )
+    outcome = distribute(tree, HdrfEngine())
 
-    assert totals(outcome) == [(0.0,) * 5, (0.0,) * 5]
+    assert [each.fair_share.total for each in outcome.elements] == [(0.0,) * 5] * 3
     assert not outcome.errors

@@ -55,10 +55,11 @@ class Intake:
         if len(tree.operations) != len(last.operations):
             return None
         count = len(tree.operations)
-        changed = np.flatnonzero(np.fromiter(map(is_not, tree.operations, last.operations), np.bool_, count))
-        if any(tree.operations[place].pool != last.operations[place].pool for place in changed.tolist()):
+        others = np.flatnonzero(np.fromiter(map(is_not, tree.operations, last.operations), np.bool_, count))
+        changed = [place for place in others.tolist() if tree.operations[place] != last.operations[place]]
+        if any(tree.operations[place].pool != last.operations[place].pool for place in changed):
             return None
-        return changed
+        return np.array(changed, np.int64)
 
     def _take_operations(self, tree: TreeInput, changed: Ints, *, same_cluster: bool) -> bool:
         """Takes in some operations; True if all that stands has stayed what it was."""

@@ -10,10 +10,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
-from headrace.resources import LARGEST_SUM
 from headrace_fair_share.hdrf.arrays import RESOURCES, BrokenInvariant, Floats, Ints, shares_of
 from headrace_fair_share.hdrf.fifo import reordered_ranks
 from headrace_fair_share.hdrf.handing import Handout, detailed_shares, fit_of_root
@@ -28,6 +28,9 @@ from headrace_fair_share.hdrf.volumes import Refill, advanced, free_volume_hande
 from headrace_fair_share.hdrf.weights import offers_of
 
 __all__ = ["HdrfEngine", "update"]
+
+#: Larger amounts than that, nearly, are not what is in the arrays.
+_LARGEST: Final = 2**63 - 2**53
 
 
 def update(tree: TreeInput) -> UpdateResult:
@@ -182,9 +185,9 @@ class HdrfEngine:
 def summed_up(layout: Layout, own: Ints) -> Ints:
     """Amounts of operations, in the order of the input, as amounts of all elements."""
     amounts = np.zeros((RESOURCES, layout.size), np.int64)
-    # Where sums would not fit into 64 bits, every operation is taken for an equal part of what does.
-    fits = own.sum(axis=1, dtype=np.float64) < LARGEST_SUM
-    most = np.where(fits, LARGEST_SUM, LARGEST_SUM // max(1, own.shape[1]))
+    # Where sums would not fit into 64 bits, no operation is taken for more than an equal part of what does.
+    fits = own.sum(axis=1, dtype=np.float64) < _LARGEST
+    most = np.where(fits, _LARGEST, _LARGEST // max(1, own.shape[1]))
     amounts[:, layout.of_operation] = np.minimum(own, most[:, np.newaxis])
     for family in reversed(layout.families):
         first = layout.first_child[family.parents] - family.children[0]

@@ -522,8 +522,9 @@ def test_guarantees_over_the_cluster_are_warned_of_when_made_and_reported_by_the
 
     words = "strong guarantees of the top pools promise 15 of cpu; the cluster has 10"
     assert answer.warnings == [words]
-    assert update.frame.errors[1] == words
-    assert "add up to 1.5 of the cluster" in update.frame.errors[0]
+    assert update.frame.errors[-1] == words
+    assert "cpu by 5 of 10" in update.frame.errors[0]
+    assert "scaled to 0.666667" in update.frame.errors[1]
     assert desk.item("/a").strong_guarantee_share[1] == pytest.approx(0.6)
 
 
