@@ -19,7 +19,7 @@ from tests.support.trees import amounts, options, trees
 #: Partial results are added up in another order than at the first time.
 STANDARD: Final = 1e-12
 #: In improved mode a fit factor is one of many, and its last bits weigh more.
-IMPROVED: Final = 1e-9
+IMPROVED: Final = 1e-7
 
 
 @st.composite

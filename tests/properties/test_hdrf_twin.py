@@ -26,6 +26,8 @@ IMPROVED: Final = 1e-7
 #: The part of all trees that may end in different shares for being ties.
 TIES: Final = 0.03
 
+pytestmark = pytest.mark.timeout(180)
+
 
 def compared(tree: TreeInput, tolerance: float) -> bool:
     """False for a tie that each engine decides in its own way."""
@@ -36,7 +38,6 @@ def compared(tree: TreeInput, tolerance: float) -> bool:
     return False
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(("mode", "tolerance"), [("standard", STANDARD), ("improved", IMPROVED)])
 def test_always_the_shares_are_those_of_the_twin(mode: str, tolerance: float) -> None:
     agreed: list[bool] = []
@@ -52,7 +53,6 @@ def test_always_the_shares_are_those_of_the_twin(mode: str, tolerance: float) ->
     assert agreed.count(False) <= TIES * len(agreed)
 
 
-@pytest.mark.timeout(180)
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(trees(max_pools=20, max_operations=60))
 def test_always_the_shares_of_larger_trees_are_those_of_the_twin(tree: TreeInput) -> None:
