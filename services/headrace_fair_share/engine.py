@@ -30,9 +30,10 @@ from headrace.wire.snapshots import ShareFrame, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Term, Version
 from headrace_fair_share.advances import AdvanceChain
 from headrace_fair_share.config import PoolBook
+from headrace_fair_share.hdrf.update import HdrfEngine
 from headrace_fair_share.judging import JudgingClock, Moment
 from headrace_fair_share.starvation import Age, Ages, Clock, aged, clocks_of
-from headrace_fair_share.update import Cut, KnownOperation, Options, PoolFigures, Update, compute, pool_key
+from headrace_fair_share.update import Cut, KnownOperation, Options, PoolFigures, Update, compute
 
 __all__ = ["EngineOptions", "FairShareEngine", "UsageChange"]
 
@@ -48,6 +49,8 @@ class EngineOptions(msgspec.Struct, frozen=True):
     usage_judged_within_us: int = 2_000_000
     saturation_period_s: float = 86_400.0
     most_missed_advances: int = 10_000
+    #: Nothing that an update kept of those before is trusted for longer.
+    full_update_period_us: int = 5_000_000
 
 
 class UsageChange(msgspec.Struct, frozen=True):
@@ -78,6 +81,8 @@ class FairShareEngine:
         self.clocks: dict[str, Clock] = {}
         self.updates = 0
         self._time = JudgingClock()
+        self._resident = HdrfEngine()
+        self._resident_since_us = 0
         self._usage: dict[OperationId, UsageItem] = {}
         self._named: set[OperationId] = set()
         self._usage_version = NEVER
@@ -152,6 +157,12 @@ class FairShareEngine:
                 self.chain.give_up()
         return self.chain.head()
 
+    def resident(self, now: Moment) -> HdrfEngine:
+        """The algorithm with what it kept of the updates before; every few seconds one that works everything out anew."""
+        if now.steady_us - self._resident_since_us >= self._options.full_update_period_us:
+            self._resident, self._resident_since_us = HdrfEngine(), now.steady_us
+        return self._resident
+
     def cut(self, now: Moment) -> Cut:
         """Everything that is known, as it is now; later changes do not reach it."""
         return Cut(
@@ -215,13 +226,12 @@ class FairShareEngine:
         for name in pools.preorder:
             figures = pools.pools[name].settings.integral_guarantees
             if figures.guarantee_type is not IntegralType.NONE:
-                item = self.items.get(pool_key(name))
                 flows.append(
                     PoolFlow(
                         pool=name,
                         flow_ratio=_ratio(figures.resource_flow, self.total),
                         burst_ratio=_ratio(figures.burst_guarantee_resources, self.total),
-                        grant_ratio=max(item.fair_share.integral_guarantee) if item is not None else 0.0,
+                        grant_ratio=self.figures.get(name, PoolFigures()).grant_ratio,
                         guarantee_type=figures.guarantee_type.value,
                     )
                 )

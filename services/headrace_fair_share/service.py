@@ -181,10 +181,11 @@ class _Shell:
         engine.on_update_begins(self._now())
         with anyio.move_on_after(self._settings.advance_budget_ms / 1000):
             await self._advance_volumes()
-        cut = engine.cut(self._now())
+        now = self._now()
+        cut, resident = engine.cut(now), engine.resident(now)
         started = self._clock.steady_s()
         try:
-            update = await anyio.to_thread.run_sync(compute, cut, self._options.tree, engine.items)
+            update = await anyio.to_thread.run_sync(compute, cut, self._options.tree, engine.items, resident)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             # The shares of before stay in force, and everybody is told so.
             self.failed_updates += 1

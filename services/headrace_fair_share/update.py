@@ -86,6 +86,8 @@ class PoolFigures(msgspec.Struct, frozen=True):
     demand: Resources = ZERO
     operations: int = 0
     running_operations: int = 0
+    #: Largest component of the integral share that was granted, used or not: what its savings are charged for.
+    grant_ratio: float = 0.0
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -301,7 +303,9 @@ def _figures(cut: Cut, nodes: list[_Node], handed: list[Handed]) -> dict[PoolNam
             counts[node.parent_place] += counts[place]
             running[node.parent_place] += running[place]
     return {
-        PoolName(node.name): PoolFigures(each.usage, each.demand, counts[place], running[place])
+        PoolName(node.name): PoolFigures(
+            each.usage, each.demand, counts[place], running[place], max(each.proposed_integral_share)
+        )
         for place, (node, each) in enumerate(zip(nodes, handed, strict=True))
         if node.kind is not ElementKind.OPERATION
     }
