@@ -11,6 +11,7 @@ from cyclopts import App, CycloptsError, Parameter
 from headrace.errors import HeadraceError
 from headrace.obs.logging import configure
 from headrace_cli.commands import node, op, pool
+from headrace_cli.commands.plan import plan
 from headrace_cli.commands.run import run
 from headrace_cli.demo.command import demo
 from headrace_cli.exits import EXIT_HELP, Exit
@@ -39,6 +40,7 @@ app.command(run)
 app.command(op.app)
 app.command(pool.app)
 app.command(node.app)
+app.command(plan)
 app.command(demo)
 
 

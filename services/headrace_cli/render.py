@@ -22,7 +22,6 @@ __all__ = [
     "node_table",
     "operation_facts",
     "operation_table",
-    "pool_facts",
     "pool_table",
     "table",
 ]
@@ -249,24 +248,3 @@ def _branches(pools: Sequence[PoolView]) -> dict[str, str]:
         if pool.parent not in known:
             walk(pool.name, "", "")
     return lines
-
-
-def pool_facts(pool: PoolView, total: Resources) -> Table:
-    """All about one pool, every resource of which there is some."""
-    made = table("", *(("guarantee", "fair share", "usage", "demand", "limit")), right=())
-    made.title = Text(f"{pool.path}{' (ephemeral)' if pool.ephemeral else ''}", style="bold")
-    made.title_justify = "left"
-    for place, name in enumerate(RESOURCE_NAMES):
-        whole = getattr(total, name)
-        if not whole:
-            continue
-        share = pool.share
-        made.add_row(
-            _SHORT[name],
-            format_amount(name, round(share.strong_guarantee_share[place] * whole)),
-            format_amount(name, getattr(pool.fair_resources, name)),
-            format_amount(name, getattr(pool.usage, name)),
-            format_amount(name, getattr(pool.demand, name)),
-            format_amount(name, round(share.limits_share[place] * whole)),
-        )
-    return made

@@ -11,9 +11,11 @@ from headrace.client import Client, Refused, Unanswered
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
+from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace_cli.following import follow as follow_to_end
 from headrace_cli.plain import plain
 from headrace_cli.render import failure_lines, job_table, operation_facts, operation_table
+from headrace_cli.render_shares import share_facts, share_table
 from headrace_cli.screen import Screen
 from headrace_cli.session import Common, Flag, talk
 
@@ -65,7 +67,7 @@ def list_(
 
 @app.command
 def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) -> int:
-    """Show one operation: its state, its jobs, and every reason why jobs wait.
+    """Show one operation: its state, its jobs, what it uses and is owed, and every reason why jobs wait.
 
     Examples:
 
@@ -84,12 +86,15 @@ def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) 
     async def work(client: Client, screen: Screen) -> None:
         view = await client.get(operation)
         places = await _places(client, view)
+        share, frame = await _share(client, view)
         rows = [row async for row in client.jobs(operation)] if jobs else []
         if screen.json:
-            answer = {"operation": view, "places": places} | ({"jobs": rows} if jobs else {})
+            answer = {"operation": view, "places": places, "share": share} | ({"jobs": rows} if jobs else {})
             screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
             return
         screen.print(operation_facts(view, places, SystemClock().wall_ms()))
+        if share is not None:
+            screen.print("", share_table(share, frame.total, None, screen.width), "", share_facts(share, []))
         for end in view.last_failures[-1:]:
             screen.print("", *failure_lines(end, ""))
         if jobs:
@@ -106,6 +111,17 @@ async def _places(client: Client, view: OperationView) -> OperationPlaces | None
         return await client.places(view.operation)
     except (Unanswered, Refused):
         return None
+
+
+async def _share(client: Client, view: OperationView) -> tuple[ShareItem | None, ShareFrame]:
+    """What fair share says of it; None when it is over, and when fair share does not answer or has not heard of it yet."""
+    if view.state in FINAL_STATES:
+        return None, ShareFrame()
+    try:
+        answer = await client.pools.list(view.spec.pool, operations=True)
+    except (Unanswered, Refused):
+        return None, ShareFrame()
+    return next((item for item in answer.operations if item.name == view.operation), None), answer.frame
 
 
 @app.command

@@ -12,9 +12,11 @@ from headrace.ids import ROOT_POOL
 from headrace.wire.pools import PoolChanged
 from headrace.wire.refusals import NotFound
 from headrace_cli.pool_settings import PoolOptions
-from headrace_cli.render import pool_facts, pool_table
+from headrace_cli.render import pool_table
+from headrace_cli.render_shares import pool_facts
+from headrace_cli.render_tree import tree_table
 from headrace_cli.screen import Screen
-from headrace_cli.session import Common, talk
+from headrace_cli.session import Common, Flag, talk
 
 __all__ = ["app"]
 
@@ -42,12 +44,18 @@ def list_(*, common: Common | None = None) -> int:
 
 @app.command
 def get(name: str, /, *, common: Common | None = None) -> int:
-    """Show one pool, every resource.
+    """Show one pool: every resource with usage, demand, limit, guarantee and the parts of its fair share, and what else is known of it.
+
+    Examples:
+
+        headrace pool get research
+
+        headrace pool get research --json | jq .share.fair_share
 
     Parameters
     ----------
     name
-        The pool.
+        The pool; '<Root>' for the whole tree.
     """
 
     async def work(client: Client, screen: Screen) -> None:
@@ -55,9 +63,47 @@ def get(name: str, /, *, common: Common | None = None) -> int:
         pool = next((pool for pool in answer.pools if pool.name == name), None)
         if pool is None:
             raise Refused(NotFound(what="pool", name=name))
-        screen.show(pool, pool_facts(pool, answer.frame.total))
+        if screen.json:
+            screen.show(pool, pool_table(answer))
+        else:
+            screen.print(*pool_facts(pool, answer.frame.total, answer.frame.complaints, screen.width))
 
     return talk(common, work)
+
+
+@app.command
+def tree(*, operations: Flag = False, common: Common | None = None) -> int:
+    """Draw the tree: what each pool uses, is owed and wants, as shares of the cluster by its dominant resource.
+
+    Examples:
+
+        headrace pool tree
+
+        headrace pool tree --operations
+
+    Parameters
+    ----------
+    operations
+        Draw operations too, below their pools.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        answer = await client.pools.list(operations=operations)
+        if screen.json:
+            screen.show(answer, pool_table(answer))
+            return
+        terminal = screen.out.is_terminal
+        screen.print(tree_table(answer, screen.width, bars=terminal, ascii_only=not _draws_blocks(screen)))
+        if answer.operations_left_out:
+            screen.say(f"{answer.operations_left_out} operations had no room in the answer and are not shown")
+        for error in answer.frame.errors:
+            screen.say(error, style="yellow")
+
+    return talk(common, work)
+
+
+def _draws_blocks(screen: Screen) -> bool:
+    return screen.out.encoding.lower().startswith("utf")
 
 
 @app.command

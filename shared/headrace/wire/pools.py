@@ -56,7 +56,7 @@ class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a person sets on a pool."""
 
     weight: Annotated[float, msgspec.Meta(ge=2**-26, le=2**26)] | None = None
-    #: Per resource; a resource that is left out is not guaranteed.
+    #: Per resource; one that is left out (or zero) follows from cpu, as the part of the parent's that the cpu figure is.
     strong_guarantee_resources: Resources = ZERO
     integral_guarantees: IntegralGuarantees = IntegralGuarantees()
 
@@ -141,6 +141,9 @@ class PoolView(msgspec.Struct, frozen=True):
     #: Resource times seconds, and its ratio form; None for a pool without integral guarantees.
     accumulated_resource_volume: dict[str, float] | None = None
     accumulated_resource_ratio_volume: float | None = None
+    #: The most that it can save, resource times seconds; and how long its savings last at full burst, where that is an end.
+    integral_pool_capacity: dict[str, float] | None = None
+    estimated_burst_usage_duration_seconds: float | None = None
 
 
 class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -20,6 +20,7 @@ __all__ = [
     "ElementKind",
     "Recovering",
     "SchedulingStatus",
+    "ShareComplaint",
     "ShareFrame",
     "ShareItem",
     "SharePart",
@@ -134,11 +135,30 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True):
     preemptible: bool = True
     accumulated_ratio_volume: float = 0.0
     ephemeral: bool = False
+    #: Place among the operations of a fifo pool, and the one in force where the pool put it elsewhere; None outside of fifo pools.
+    fifo_index: Counter | None = None
+    effective_fifo_index: Counter | None = None
+    #: Integral share that was granted, of which the fair share may use less.
+    proposed_integral_share: Share = ZERO_SHARE
+    #: Integral guarantees as one number, the largest share of any resource: as configured, and with all pools below.
+    specified_resource_flow_ratio: float = 0.0
+    specified_burst_ratio: float = 0.0
+    total_resource_flow_ratio: float = 0.0
+    total_burst_ratio: float = 0.0
 
     @property
     def key(self) -> str:
         """What tells elements apart in a snapshot: an operation's id, or `/` and a pool's name (a pool may be named like an id)."""
         return self.name if self.kind is ElementKind.OPERATION else f"/{self.name}"
+
+
+class ShareComplaint(msgspec.Struct, frozen=True):
+    """One error of the algorithm, in words with figures, and the pools that it concerns."""
+
+    #: Such as `overcommit_burst`.
+    kind: str
+    text: str
+    pools: list[PoolName] = []
 
 
 class ShareFrame(msgspec.Struct, frozen=True):
@@ -153,6 +173,8 @@ class ShareFrame(msgspec.Struct, frozen=True):
     stale_volumes: bool = False
     #: Errors of the algorithm, in words (guarantees over the cluster and the like).
     errors: list[str] = []
+    #: The same with the pools that they concern.
+    complaints: list[ShareComplaint] = []
 
 
 class _Part(msgspec.Struct, Generic[Item, Frame], frozen=True):

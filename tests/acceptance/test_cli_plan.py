@@ -1,0 +1,64 @@
+"""`headrace plan` without any server, and the live tree with one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.headrace_up import HEADRACE, Up
+
+EXAMPLE = str(Path(__file__).parents[2] / "docs" / "examples" / "plan.yaml")
+
+
+def plan(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HEADRACE, "plan", *words], input=stdin, capture_output=True, text=True, check=False, timeout=45
+    )
+
+
+def test_the_example_is_planned_as_a_table_and_as_json() -> None:
+    table, answer = plan(EXAMPLE), plan(EXAMPLE, "--json")
+
+    assert (table.returncode, table.stderr) == (0, "")
+    assert "│  │  └─ train-b gpu" in table.stdout
+    assert "\x1b" not in table.stdout
+    elements = {element["path"]: element for element in json.loads(answer.stdout)["elements"]}
+    assert elements["/research/vision/train-a"]["fair_resources"]["gpu"] == 4
+    assert elements["/nightly"]["share"]["fair_share"]["integral_guarantee"]["cpu"] == pytest.approx(0.3)
+
+
+def test_a_file_comes_on_standard_input_too() -> None:
+    done = plan("-", "--resource", "memory", stdin='{"total": {"memory": "4G"}, "pools": {"a": {}}}')
+
+    assert "standard input: memory 4 GiB; figures in memory" in done.stdout
+
+
+def test_a_file_that_cannot_be_used_is_told_line_by_line(tmp_path: Path) -> None:
+    file = tmp_path / "tree.yaml"
+    file.write_text("total: {cpu: 1}\npools:\n  a: {wieght: 1}\n  b: {parent: c, weight: -1}\n")
+
+    done = plan(str(file), "--json")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        f"{file}:3: pools.a.wieght: unknown key; expected weight, perhaps",
+        f"{file}:4: pools.b.weight: -1 cannot be used; expected a number above 0, from 1.49012e-08 to 67108864",
+        f"{file}:4: pools.b.parent: there is no pool 'c'; expected one of a, b",
+    ]
+
+
+def test_pools_and_operations_show_their_shares() -> None:
+    with Up(nodes=("alpha:cpu=2,memory=2G",)) as up:
+        up.run("pool", "create", "lab", "--guarantee", "cpu=1")
+        operation = up.start_operation("--pool", "lab", "--", "sleep", "1000")
+
+        assert "└─ lab" in up.run("pool", "tree").stdout
+        assert operation in up.run("pool", "tree", "--operations").stdout
+        assert json.loads(up.run("pool", "tree", "--json").stdout)["pools"][0]["name"] == "<Root>"
+        assert "  integral part" in up.run("pool", "get", "lab").stdout
+        assert "dominant resource" in up.run("op", "get", operation).stdout
+        assert json.loads(up.run("op", "get", operation, "--json").stdout)["share"]["parent"] == "lab"
+        up.run("op", "abort", operation)
