@@ -13,6 +13,8 @@ import pytest
 from docs.pictures.steps import PAGE, ROOT, Steps, by_resource, over_time, plan, plans, sum_at, with_options
 from headrace.resources import Share
 from headrace.satisfaction import local_satisfaction
+from headrace.wire.pools import PoolView
+from headrace.wire.snapshots import DetailedShare, ShareItem
 from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
 from headrace_fair_share.hdrf.update import HdrfEngine, update
 
@@ -208,3 +210,10 @@ def test_every_picture_of_the_page_is_there_and_every_one_there_is_shown() -> No
 
     assert sorted(shown) == sorted(f"fair-share/{each.name}" for each in (PAGE.parent / "fair-share").iterdir())
     assert len(set(shown)) == len(shown)
+
+
+def test_every_field_of_the_glossary_is_one_that_pool_get_shows() -> None:
+    glossary = TEXT.partition("## Which field shows what?")[2].partition("| term")[2]
+    shown = {*PoolView.__struct_fields__, *ShareItem.__struct_fields__, *DetailedShare.__struct_fields__}
+
+    assert set(re.findall(r"`(\w+)`", glossary)) <= shown
