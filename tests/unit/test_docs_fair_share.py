@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ import pytest
 from docs.pictures.steps import PAGE, ROOT, Steps, by_resource, over_time, plan, plans, sum_at, with_options
 from headrace.resources import Share
 from headrace.satisfaction import local_satisfaction
+from headrace.wire.plan import Plan
 from headrace.wire.pools import PoolView
-from headrace.wire.snapshots import DetailedShare, ShareItem
+from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
 from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
 from headrace_fair_share.hdrf.update import HdrfEngine, update
+from headrace_fair_share.plan.__main__ import plan_of
 
 TEXT = PAGE.read_text()
 #: What marks a table, and the lines of the table.
@@ -217,3 +220,18 @@ def test_every_field_of_the_glossary_is_one_that_pool_get_shows() -> None:
     shown = {*PoolView.__struct_fields__, *ShareItem.__struct_fields__, *DetailedShare.__struct_fields__}
 
     assert set(re.findall(r"`(\w+)`", glossary)) <= shown
+
+
+@pytest.mark.parametrize(("name", "text"), re.findall(r"```json plan=(\S+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))
+def test_the_command_that_computes_plans_takes_the_page_s_and_says_the_same(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+
+    computed = plan_of(str(file))
+
+    assert isinstance(computed, Plan)
+    shares = {ROOT if each.kind is ElementKind.ROOT else each.name: each.share for each in computed.elements}
+    for element, figures in elements(update(plans()[name])).items():
+        assert shares[element].fair_share.total == pytest.approx(figures.fair_share, abs=1e-9), element
