@@ -67,6 +67,8 @@ class _Shell:
         self._usage: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(
             tree, UsageFrame(), key=lambda item: item.operation
         )
+        #: Held by whoever works on the publisher, which nobody else may look into meanwhile.
+        self._publishing = anyio.Lock()
         self._changed = anyio.Event()
         self._operations_known = anyio.Event()
         self._serves_whole = False
@@ -198,7 +200,9 @@ class _Shell:
         return self._clock.steady_s() - started
 
     async def _publish(self, frame: ShareFrame, changed: list[ShareItem], removed: list[str]) -> None:
-        parts = self._publisher.advance(frame, changed, removed)
+        async with self._publishing:
+            # Beside the loop, as the update itself: at 10,000 operations it is tens of milliseconds.
+            parts = await anyio.to_thread.run_sync(self._publisher.advance, frame, changed, removed)
         if changed or removed:
             self._log.debug(
                 "shares",
@@ -252,7 +256,8 @@ class _Shell:
         await border.serve(subjects.user("*", "pool.list"), GetPools, user, self._on_list)
 
     async def _on_whole(self, request: WholeRequest, caller: Caller) -> bytes:
-        return self._publisher.page(request)
+        async with self._publishing:
+            return await anyio.to_thread.run_sync(self._publisher.page, request)
 
     async def _on_list(self, request: GetPools, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:

@@ -22,7 +22,7 @@ from headrace_fair_share.hdrf.update import HdrfEngine
 __all__ = ["Distribution", "Handed", "distribute"]
 
 
-class Handed(msgspec.Struct, frozen=True):
+class Handed(msgspec.Struct, frozen=True, gc=False):
     """What one element has, wants and is owed."""
 
     usage: Resources

@@ -106,7 +106,7 @@ def pool_key(name: PoolName) -> str:
     return f"/{name}"
 
 
-class _Node(msgspec.Struct, frozen=True):
+class _Node(msgspec.Struct, frozen=True, gc=False):
     """One element before its figures are known."""
 
     kind: ElementKind

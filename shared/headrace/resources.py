@@ -43,7 +43,7 @@ Share = tuple[float, float, float, float, float]
 ZERO_SHARE: Share = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-class Resources(msgspec.Struct, frozen=True, array_like=True):
+class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An amount of every resource. Decoding checks 0 <= amount <= `LARGEST_SUM`; arithmetic may leave these bounds."""
 
     user_slots: Amount = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -75,6 +76,8 @@ async def _measure(server: NatsServer, folder: Path) -> Seen:
         await allocator.tell(*(_usage(name, random) for name in names))
         async with _a_process(server, folder) as pid:
             await _until_shared(server)
+            gc.freeze()  # the service is measured, not this process's collector
+            gc.disable()
             ask = encode(GetPools(limit=20))
             answers_ms = []
             for _ in range(REQUESTS):

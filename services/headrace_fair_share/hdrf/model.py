@@ -122,7 +122,7 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     historic_usage_average: float = 0.0
 
 
-class OperationInput(msgspec.Struct, frozen=True, kw_only=True):
+class OperationInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An operation."""
 
     name: str

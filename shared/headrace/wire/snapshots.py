@@ -55,7 +55,7 @@ class UsageFrame(msgspec.Struct, frozen=True):
     at_ms: Counter = 0
 
 
-class UsageItem(msgspec.Struct, frozen=True, array_like=True):
+class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One operation as the allocator sees it."""
 
     operation: OperationId
@@ -96,7 +96,7 @@ class StarvationStatus(enum.StrEnum):
     AGGRESSIVELY_STARVING = "aggressively_starving"
 
 
-class DetailedShare(msgspec.Struct, frozen=True, array_like=True):
+class DetailedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the fair share is made of, as shares of the tree's total; `total` is their sum."""
 
     strong_guarantee: Share = ZERO_SHARE
@@ -105,7 +105,7 @@ class DetailedShare(msgspec.Struct, frozen=True, array_like=True):
     total: Share = ZERO_SHARE
 
 
-class ShareItem(msgspec.Struct, frozen=True, array_like=True):
+class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One element of the tree, pool or operation."""
 
     kind: ElementKind
