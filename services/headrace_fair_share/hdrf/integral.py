@@ -86,7 +86,8 @@ class Grants:
 
     def _rooms(self) -> Floats:
         """What the limits of each pool, and of all above it, leave beside what is guaranteed and granted there."""
-        room = self.limits - self.strong - self.proposed
+        # In this order: the sum is clipped to the limits, so that the room is never below zero by an ulp.
+        room = self.limits - (self.strong + self.proposed)
         for family in self.layout.pool_families:
             if family.parents[0] != 0:
                 above = family.spread(room[:, family.parents])
@@ -96,7 +97,7 @@ class Grants:
     def _room(self, pool: int) -> Floats:
         """The same for a single pool."""
         path = self.paths[pool]
-        room: Floats = (self.limits[:, path] - self.strong[:, path] - self.proposed[:, path]).min(axis=1)
+        room: Floats = (self.limits[:, path] - (self.strong[:, path] + self.proposed[:, path])).min(axis=1)
         return room
 
     def _give(self, pool: int, granted: Floats) -> None:
