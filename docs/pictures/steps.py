@@ -49,6 +49,7 @@ from headrace_fair_share.hdrf.plots import (
 )
 from headrace_fair_share.hdrf.search import largest
 from headrace_fair_share.hdrf.update import HdrfEngine, update
+from tests.support.savings import after
 
 __all__ = ["PAGE", "ROOT", "Built", "Steps", "by_resource", "over_time", "plan", "plans", "sum_at", "with_options"]
 
@@ -104,7 +105,6 @@ def plan(given: dict[str, Any]) -> TreeInput:
         pools=pools,
         operations=operations,
         integral=savings,
-        advance_volumes=False,
     )
 
 
@@ -315,8 +315,6 @@ def over_time(tree: TreeInput, seconds: Iterable[float]) -> list[UpdateResult]:
     engine = HdrfEngine()
     results = [engine.update(tree).result()]
     for each in seconds:
-        tree = msgspec.structs.replace(
-            tree, integral=results[-1].integral, dt_us=round(each * 1e6), advance_volumes=True
-        )
+        tree = after(msgspec.structs.replace(tree, integral=results[-1].integral), round(each * 1e6))
         results.append(engine.update(tree).result())
     return results

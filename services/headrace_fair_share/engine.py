@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from headrace.ids import OperationId, PoolName, TreeName
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.resources import ZERO, Resources
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, PoolFlow, PoolVolume
 from headrace.wire.ledger import LiveOperation
@@ -24,21 +24,19 @@ from headrace.wire.log import (
     ParametersChanged,
 )
 from headrace.wire.operations import FINAL_STATES
-from headrace.wire.pools import IntegralType
 from headrace.wire.refusals import NotReady, Refusal
 from headrace.wire.snapshots import ShareFrame, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Term, Version
 from headrace_fair_share.advances import AdvanceChain
 from headrace_fair_share.config import PoolBook
+from headrace_fair_share.flows import flows_of, with_grants
 from headrace_fair_share.hdrf.update import HdrfEngine
 from headrace_fair_share.judging import JudgingClock, Moment
 from headrace_fair_share.starvation import Age, Ages, Clock, aged, clocks_of
-from headrace_fair_share.update import Cut, KnownOperation, Options, PoolFigures, Update, compute
+from headrace_fair_share.tree import PoolTree
+from headrace_fair_share.update import Cut, KnownOperation, Options, PoolFigures, Update, compute, pool_input
 
 __all__ = ["EngineOptions", "FairShareEngine", "UsageChange"]
-
-#: The wire's bound of ratios of an advance.
-_LARGEST_RATIO = 1e6
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
@@ -89,6 +87,8 @@ class FairShareEngine:
         self._usage_frame = UsageFrame()
         self._heard_us: int | None = None
         self._had_complete = False
+        #: The flows of a configuration and a total, as long as these stay.
+        self._flowing: tuple[PoolTree, Resources, list[PoolFlow]] | None = None
 
     # --- what becomes known -----------------------------------------------------------------------------------------
 
@@ -221,21 +221,12 @@ class FairShareEngine:
         return fresh and self._usage_frame.complete
 
     def _flows(self) -> list[PoolFlow]:
-        flows: list[PoolFlow] = []
-        pools = self.book.pools
-        for name in pools.preorder:
-            figures = pools.pools[name].settings.integral_guarantees
-            if figures.guarantee_type is not IntegralType.NONE:
-                flows.append(
-                    PoolFlow(
-                        pool=name,
-                        flow_ratio=_ratio(figures.resource_flow, self.total),
-                        burst_ratio=_ratio(figures.burst_guarantee_resources, self.total),
-                        grant_ratio=self.figures.get(name, PoolFigures()).grant_ratio,
-                        guarantee_type=figures.guarantee_type.value,
-                    )
-                )
-        return flows
+        if self._flowing is None or self._flowing[0] is not self.book.pools or self._flowing[1] != self.total:
+            pools = self.book.pools
+            places = {ROOT_POOL: -1, **{name: place for place, name in enumerate(pools.preorder)}}
+            inputs = [pool_input(pool, places[pool.parent]) for pool in map(pools.pools.__getitem__, pools.preorder)]
+            self._flowing = (pools, self.total, flows_of(inputs, self.total, distribute=False))
+        return with_grants(self._flowing[2], {name: each.grant_ratio for name, each in self.figures.items()})
 
     def _on_event(self, event: Event) -> bool:
         if isinstance(event, OperationStarted):
@@ -281,7 +272,3 @@ def _known(live: LiveOperation) -> KnownOperation:
         initial=live.spec.resources * open_jobs,
         initial_jobs=open_jobs,
     )
-
-
-def _ratio(amount: Resources, total: Resources) -> float:
-    return min(max(amount.share_of(total)), _LARGEST_RATIO)

@@ -28,7 +28,7 @@ from headrace_fair_share.shares import Handed, distribute
 from headrace_fair_share.starvation import Clock, Timeouts, step
 from headrace_fair_share.tree import PoolTree
 
-__all__ = ["Cut", "KnownOperation", "Options", "PoolFigures", "Update", "compute", "pool_key"]
+__all__ = ["Cut", "KnownOperation", "Options", "PoolFigures", "Update", "compute", "pool_input", "pool_key"]
 
 
 class KnownOperation(msgspec.Struct, frozen=True):
@@ -166,7 +166,7 @@ def _lay_out(cut: Cut) -> tuple[list[_Node], TreeInput]:
     def add_pool(pool: Pool, ephemeral: bool) -> None:
         places[pool.name] = len(nodes)
         nodes.append(_Node(ElementKind.POOL, pool.name, pool.parent, places[pool.parent], ephemeral))
-        pools.append(_pool_input(pool, places[pool.parent] - 1))
+        pools.append(pool_input(pool, places[pool.parent] - 1))
 
     for name in cut.pools.preorder:
         add_pool(cut.pools.pools[name], ephemeral=False)
@@ -185,11 +185,12 @@ def _lay_out(cut: Cut) -> tuple[list[_Node], TreeInput]:
     integral: dict[str, IntegralState] = {
         name: IntegralState(_volume(volume.volume)) for name, volume in cut.volumes.items()
     }
-    tree = TreeInput(total=cut.total, pools=pools, operations=operations, integral=integral, advance_volumes=False)
+    tree = TreeInput(total=cut.total, pools=pools, operations=operations, integral=integral)
     return nodes, tree
 
 
-def _pool_input(pool: Pool, parent: int) -> PoolInput:
+def pool_input(pool: Pool, parent: int) -> PoolInput:
+    """A configured pool as the algorithm reads it."""
     settings, integral = pool.settings, pool.settings.integral_guarantees
     # A figure that is left out cannot be told from a zero here; the one that means something is to infer it.
     slots, cpu, gpu, memory, network = (amount or None for amount in settings.strong_guarantee_resources.as_tuple())

@@ -3,29 +3,33 @@
 An advance is applied once and in the order of its chain, whatever is lost, repeated or late on the way. The shell saves what
 `on_advance` decided and only then tells `on_saved`, so that memory never runs ahead of what a restart would find.
 
-Invariants (`check_pool`): no part of a volume is negative; none is above the capacity, unless it was above before and did not grow.
+Invariants (`volumes.keeps_bounds`), checked with every advance: no part of a volume is negative; none is above the capacity, unless it was
+above before and did not grow.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import msgspec
+import numpy as np
 
-from headrace.ids import PoolName, TreeName
-from headrace.resources import ZERO, Resources
+from headrace.ids import TreeName
+from headrace.resources import RESOURCE_NAMES, ZERO
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes, PoolFlow, PoolVolume, Volume
 from headrace.wire.refusals import BadRequest, NotFound, StaleTerm
 from headrace.wire.version import NEVER, Term, Version
-from headrace_integral.volumes import EMPTY, advance, capacity_of, ratio_volume
+from headrace_integral.free_volume import family_of, handed_out, total_flows
+from headrace_integral.volumes import Floats, Refill, Refilled, keeps_bounds, ratio_volumes, refilled
 
 __all__ = ["Answer", "IntegralEngine", "Save", "VolumesRecord"]
 
 #: Answers that are kept to be given again.
 _REMEMBERED: Final = 64
 #: Larger volumes are refused: they would not fit the wire.
-_LARGEST_VOLUME: Final = 2**62
+_LARGEST_VOLUME: Final = 2.0**62
+_MICROSECONDS: Final = 1_000_000
+_KINDS: Final = ("none", "burst", "relaxed")
 
 
 class VolumesRecord(msgspec.Struct, frozen=True):
@@ -94,7 +98,7 @@ class IntegralEngine:
             self.refused += 1
             return Answer(AdvanceGap(tree=self._tree, have=have, previous=request.previous))
         record = self._applied(request)
-        if any(_too_large(pool.volume) for pool in record.pools):
+        if record is None:
             self.refused += 1
             return Answer(BadRequest("pools", "a volume of over 2^62", "flows, time and total that fit the wire"))
         return Save(record)
@@ -139,37 +143,52 @@ class IntegralEngine:
             return BadRequest("dt_us", str(request.dt_us), "0 in the first advance of a term")
         if len({flow.pool for flow in request.pools}) != len(request.pools):
             return BadRequest("pools", "a pool twice", "each pool once")
-        for flow in request.pools:
-            if flow.guarantee_type not in ("burst", "relaxed"):
-                return BadRequest(f"pools.{flow.pool}.guarantee_type", flow.guarantee_type, "burst or relaxed")
+        for place, flow in enumerate(request.pools):
+            if flow.guarantee_type not in _KINDS:
+                return BadRequest(f"pools.{flow.pool}.guarantee_type", flow.guarantee_type, ", ".join(_KINDS))
+            if flow.parent >= place:
+                return BadRequest(f"pools.{flow.pool}.parent", str(flow.parent), f"a place before its own, {place}")
         return None
 
-    def _applied(self, request: Advance) -> VolumesRecord:
-        before: dict[PoolName, Volume] = {pool.pool: pool.volume for pool in self.record.pools}
-        frozen = request.total == ZERO
-        pools: list[PoolVolume] = []
-        for flow in request.pools:
-            old = before.get(flow.pool, EMPTY)
-            volume = old
-            if not frozen:
-                # Here the overflow would go to the siblings that accept it; until they do, it is lost.
-                volume = advance(old, flow, request.total, request.dt_us, request.saturation_period_s).volume
-                if not check_pool(old, volume, flow, request.total, request.saturation_period_s):
-                    self.broken += 1
-            pools.append(PoolVolume(pool=flow.pool, volume=volume, ratio_volume=ratio_volume(volume, request.total)))
+    def _applied(self, request: Advance) -> VolumesRecord | None:
+        """What the advance makes of the volumes; None where they would not fit the wire."""
+        flows, total = request.pools, request.total
+        integral = np.array([flow.guarantee_type != "none" for flow in flows], np.bool_)
+        saved = {pool.pool: pool.volume for pool in self.record.pools}
+        before = _columns([saved.get(flow.pool, Volume()) for flow in flows])
+        after = before
+        if total != ZERO and integral.any():
+            refill = Refill(
+                total=total,
+                seconds=request.dt_us / _MICROSECONDS,
+                saturation_period_s=request.saturation_period_s,
+                flow=np.where(integral, [flow.flow_ratio for flow in flows], 0.0),
+                drawn=np.where(integral, [flow.grant_ratio for flow in flows], 0.0),
+                accepts_free_volume=np.array([flow.can_accept_free_volume for flow in flows], np.bool_),
+            )
+            passed = refilled(before, refill)
+            after = _with_free_volume(passed, refill, flows)
+            if (after > _LARGEST_VOLUME).any():
+                return None
+            self.broken += int(np.count_nonzero(~keeps_bounds(before, after, passed.capacity)))
+        ratios = ratio_volumes(after, total).tolist()
+        pools = [
+            PoolVolume(pool=flow.pool, volume=Volume(slots, int(cpu), gpu, memory, network), ratio_volume=ratio)
+            for flow, (slots, cpu, gpu, memory, network), ratio in zip(flows, after.T.tolist(), ratios, strict=True)
+            if flow.guarantee_type != "none"
+        ]
         return VolumesRecord(tree=self._tree, version=request.version, pools=pools, writer=self._writer)
 
 
-def check_pool(old: Volume, new: Volume, flow: PoolFlow, total: Resources, saturation_period_s: float) -> bool:
-    """True while the invariants of a volume hold."""
-    capacity = capacity_of(flow, total, saturation_period_s)
-    parts = zip(_parts(old), _parts(new), _parts(capacity), strict=True)
-    return all(after >= 0 and after <= max(before, most) for before, after, most in parts)
+def _with_free_volume(passed: Refilled, refill: Refill, flows: list[PoolFlow]) -> Floats:
+    """The volumes, with what overflowed from some given to others where anybody hands it on."""
+    distributes = np.array([flow.distributes_free_volume for flow in flows], np.bool_)
+    if not (distributes.any() and passed.overflow.any()):
+        return passed.volume
+    family = family_of(flows)
+    return handed_out(family, passed, total_flows(family, refill.flow), refill.accepts_free_volume, distributes)
 
 
-def _parts(volume: Volume) -> tuple[float, float, float, float, float]:
-    return (volume.user_slots, volume.cpu, volume.gpu, volume.memory, volume.network)
-
-
-def _too_large(volume: Volume) -> bool:
-    return any(not math.isfinite(part) or part > _LARGEST_VOLUME for part in _parts(volume))
+def _columns(volumes: list[Volume]) -> Floats:
+    parts = [(each.user_slots, each.cpu, each.gpu, each.memory, each.network) for each in volumes]
+    return np.array(parts, np.float64).reshape(-1, len(RESOURCE_NAMES)).T

@@ -1,114 +1,99 @@
-"""Spending and refilling one pool's savings: the arithmetic of integral guarantees, exact to the last bit.
+"""Spending and refilling savings: the arithmetic of integral guarantees over all pools at once, exact to the last bit.
 
-An amount times a real number is rounded to whole units, halves away from zero. A volume times a real number is rounded in its cpu
-part only (hundredths of a core-second); the other parts are plain doubles. Every product is rounded by itself, in this order.
+A volume is an amount times seconds, of every resource of the cluster in proportion, for what flows in and what is drawn are single
+numbers. Volumes stand in columns, one a pool, in the order of `headrace.resources.RESOURCE_NAMES`. An amount times a real number is
+rounded to whole units, halves away from zero. A volume times a real number is rounded in its cpu part only (hundredths of a
+core-second); the other parts are plain doubles. Every product is rounded by itself, in this order.
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
+from typing import Final
 
-import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from headrace.resources import Resources
-from headrace.wire.integral import PoolFlow, Volume
+from headrace.resources import RESOURCE_NAMES, Resources
 
-__all__ = ["EMPTY", "Refilled", "advance", "capacity_of", "ratio_volume", "round_half_away"]
+__all__ = ["CPU", "Flags", "Floats", "Refill", "Refilled", "keeps_bounds", "ratio_volumes", "refilled", "rounded"]
 
-EMPTY = Volume()
-_MICROSECONDS = 1_000_000
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
-
-def round_half_away(value: float) -> int:
-    """The nearest whole number; of two equally near ones that farther from zero."""
-    size = abs(value)
-    whole = math.floor(size)
-    if size - whole >= 0.5:
-        whole += 1
-    return whole if value >= 0 else -whole
+CPU: Final = RESOURCE_NAMES.index("cpu")
+_LAST_BITS: Final = 2.0**-50
 
 
-def _amount_times(amount: Resources, factor: float) -> Resources:
-    user_slots, cpu, gpu, memory, network = (round_half_away(part * factor) for part in amount.as_tuple())
-    return Resources(user_slots, cpu, gpu, memory, network)
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """What moves the volumes of some pools over a time."""
+
+    total: Resources
+    seconds: float
+    saturation_period_s: float
+    #: Shares of the total that flow in.
+    flow: Floats
+    #: Shares that were granted during that time, used or not.
+    drawn: Floats
+    accepts_free_volume: Flags
 
 
-def _times(volume: Volume, factor: float) -> Volume:
-    return Volume(
-        volume.user_slots * factor,
-        round_half_away(volume.cpu * factor),
-        volume.gpu * factor,
-        volume.memory * factor,
-        volume.network * factor,
-    )
+@dataclass(frozen=True, slots=True)
+class Refilled:
+    """Volumes after a time, what did not fit into them, what would still fit in, and the most that accrues."""
+
+    volume: Floats
+    overflow: Floats
+    acceptable: Floats
+    capacity: Floats
 
 
-def _as_volume(amount: Resources, seconds: float) -> Volume:
-    return _times(
-        Volume(float(amount.user_slots), amount.cpu, float(amount.gpu), float(amount.memory), float(amount.network)),
-        seconds,
-    )
+def refilled(before: Floats, refill: Refill) -> Refilled:
+    """Lets time pass: the flow comes in, what was granted is charged, savings stop at what flows in during the saturation period.
 
-
-def _plus(a: Volume, b: Volume) -> Volume:
-    return Volume(a.user_slots + b.user_slots, a.cpu + b.cpu, a.gpu + b.gpu, a.memory + b.memory, a.network + b.network)
-
-
-def _minus(a: Volume, b: Volume) -> Volume:
-    return Volume(a.user_slots - b.user_slots, a.cpu - b.cpu, a.gpu - b.gpu, a.memory - b.memory, a.network - b.network)
-
-
-def _greater(a: Volume, b: Volume) -> Volume:
-    return Volume(
-        max(a.user_slots, b.user_slots),
-        max(a.cpu, b.cpu),
-        max(a.gpu, b.gpu),
-        max(a.memory, b.memory),
-        max(a.network, b.network),
-    )
-
-
-def _smaller(a: Volume, b: Volume) -> Volume:
-    return Volume(
-        min(a.user_slots, b.user_slots),
-        min(a.cpu, b.cpu),
-        min(a.gpu, b.gpu),
-        min(a.memory, b.memory),
-        min(a.network, b.network),
-    )
-
-
-class Refilled(msgspec.Struct, frozen=True):
-    """A pool's savings after some time. What flows over is lost until siblings may take it; what could be taken is told for then."""
-
-    volume: Volume
-    overflow: Volume
-    acceptable: Volume
-
-
-def capacity_of(flow: PoolFlow, total: Resources, saturation_period_s: float) -> Volume:
-    """The most that accrues: the flow's amount for the whole saturation period."""
-    return _as_volume(_amount_times(total, flow.flow_ratio), saturation_period_s)
-
-
-def advance(old: Volume, flow: PoolFlow, total: Resources, dt_us: int, saturation_period_s: float) -> Refilled:
-    """Lets `dt_us` pass: the flow comes in, the share granted by the update before is charged, savings stop at capacity.
-
-    Savings that are above capacity already (the flow was lowered) are kept but grow no more.
+    Savings that are above that capacity already (the flow was lowered) are kept but grow no more.
     """
-    capacity = capacity_of(flow, total, saturation_period_s)
-    passed = _as_volume(total, dt_us / _MICROSECONDS)
-    volume = _plus(old, _times(passed, flow.flow_ratio))
-    volume = _minus(volume, _times(passed, flow.grant_ratio))
-    volume = _greater(volume, EMPTY)
-    upper = _greater(old, capacity)
-    overflow = _greater(_minus(volume, upper), EMPTY)
-    acceptable = _greater(_minus(capacity, volume), EMPTY) if flow.can_accept_free_volume else EMPTY
-    return Refilled(volume=_smaller(volume, upper), overflow=overflow, acceptable=acceptable)
+    total = np.array(refill.total.as_tuple(), np.float64)[:, np.newaxis]
+    capacity = _times(rounded(total * refill.flow), refill.saturation_period_s)
+    passed = _times(total, refill.seconds)
+    volume = before + _times(passed, refill.flow) - _times(passed, refill.drawn)
+    volume = np.maximum(volume, 0.0)
+    upper = np.maximum(before, capacity)
+    return Refilled(
+        volume=np.minimum(volume, upper),
+        overflow=np.maximum(volume - upper, 0.0),
+        acceptable=np.where(refill.accepts_free_volume, np.maximum(capacity - volume, 0.0), 0.0),
+        capacity=capacity,
+    )
 
 
-def ratio_volume(volume: Volume, total: Resources) -> float:
-    """Share times seconds: the smallest of volume over total, over the resources that there are; 0 where there are none."""
-    parts = (volume.user_slots, volume.cpu, volume.gpu, volume.memory, volume.network)
-    ratios = [part / whole for part, whole in zip(parts, total.as_tuple(), strict=True) if whole > 0]
-    return min(ratios, default=0.0)
+def keeps_bounds(before: Floats, after: Floats, capacity: Floats) -> Flags:
+    """Of which pools the volume is not negative, and not above the capacity unless it was above before and did not grow.
+
+    Free volume fills the gap to the capacity, which may round up by the last bit.
+    """
+    within = (after >= 0.0) & (after <= np.maximum(before, capacity) * (1.0 + _LAST_BITS))
+    return np.asarray(within.all(axis=0))
+
+
+def ratio_volumes(volume: Floats, total: Resources) -> Floats:
+    """Shares times seconds: the smallest of volume over total, over the resources that there are; 0 where there are none."""
+    whole = np.array(total.as_tuple(), np.float64)[:, np.newaxis]
+    there = whole[:, 0] > 0.0
+    if not there.any():
+        return np.zeros(volume.shape[1])
+    return np.asarray((volume[there] / whole[there]).min(axis=0))
+
+
+def rounded(figures: Floats) -> Floats:
+    """The nearest whole numbers; of two equally near ones those farther from zero."""
+    size = np.abs(figures)
+    whole = np.floor(size)
+    return np.asarray(np.copysign(whole + (size - whole >= 0.5), figures))
+
+
+def _times(volume: Floats, factor: Floats | float) -> Floats:
+    product = np.multiply(volume, factor)
+    product[CPU] = rounded(product[CPU])
+    return product

@@ -51,7 +51,6 @@ def a_large_tree(operations: int, shape: tuple[int, ...] = (4, 5, 6, 7), *, impr
         pools=pools,
         operations=given,
         integral=states,
-        dt_us=200_000,
     )
 
 

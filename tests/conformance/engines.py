@@ -18,6 +18,7 @@ from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResul
 from headrace_fair_share.satisfaction import INFINITE, local_satisfaction, status_of
 from tests.reference import plots as twin_plots
 from tests.reference import update as twin_update
+from tests.support.savings import after
 
 __all__ = ["Engine", "EngineName", "Graph", "KeptFunctions", "Point", "Production", "Twin", "engine_of"]
 
@@ -38,7 +39,9 @@ class Graph(Protocol):
 class Engine(Protocol):
     """What the adapters ask of an engine."""
 
-    def update(self, tree: TreeInput, *, fast_fifo: bool) -> UpdateResult: ...
+    def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
+        """One update, `dt_us` after the one before; None: there was none, or its time does not count."""
+        ...
 
     def function_size(self, tree: TreeInput, pool: str, *, fast_fifo: bool) -> int: ...
 
@@ -79,8 +82,8 @@ class _TwinGraph:
 class Twin(_Judging):
     """The plain twin."""
 
-    def update(self, tree: TreeInput, *, fast_fifo: bool) -> UpdateResult:
-        return twin_update.update(tree, fast_fifo=fast_fifo)
+    def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
+        return twin_update.update(tree, dt_us=dt_us, fast_fifo=fast_fifo)
 
     def function_size(self, tree: TreeInput, pool: str, *, fast_fifo: bool) -> int:
         return twin_update.function_size(tree, pool, fast_fifo=fast_fifo)
@@ -119,11 +122,11 @@ class _ProductionGraph:
 
 
 class Production(_Judging):
-    """The engine of the fair-share service."""
+    """The engines of the services: that of integral for the savings, then that of fair share."""
 
-    def update(self, tree: TreeInput, *, fast_fifo: bool) -> UpdateResult:
+    def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
         """There is one way for fifo pools here, so that the flag changes nothing."""
-        return production.update(tree)
+        return production.update(after(tree, dt_us))
 
     def function_size(self, tree: TreeInput, pool: str, *, fast_fifo: bool) -> int:
         """Points that the engine keeps of the pool's functions."""
@@ -139,7 +142,7 @@ class Production(_Judging):
             make(store, rows)
 
         with mock.patch.object(FunctionStore, "__init__", made):
-            self.update(tree, fast_fifo=False)
+            self.update(tree)
         numbers = laid_out(tree.pools, tree.operations)
         names = [(pool.name, number) for pool, number in zip(tree.pools, numbers.of_pool.tolist(), strict=True)]
         names += [(each.name, number) for each, number in zip(tree.operations, numbers.of_operation, strict=True)]

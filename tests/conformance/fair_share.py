@@ -79,9 +79,10 @@ class _Run:
             self._tree.lay_total(step["total"])
         for change in step.get("change", ()):
             self._tree.change(change)
-        given = self._tree.update_input(step.get("seconds_since_last_update"))
+        given, seconds = self._tree.update_input(), step.get("seconds_since_last_update")
         fast = self._tree.fast_fifo
-        result = self._engine.update(given, fast_fifo=fast)
+        dt_us = None if seconds is None else round(seconds * 1e6)
+        result = self._engine.update(given, dt_us=dt_us, fast_fifo=fast)
         self.results.append(result)
         for pool in sizes_of:
             self.sizes[pool] = self._engine.function_size(given, pool, fast_fifo=fast)

@@ -113,8 +113,8 @@ class CaseTree:
         else:
             raise Problem(f"change of an unknown element {name}")
 
-    def update_input(self, seconds: float | None) -> TreeInput:
-        """All that stands now, `seconds` after the update before."""
+    def update_input(self) -> TreeInput:
+        """All that stands now."""
         places = {ROOT: -1, **{name: place for place, name in enumerate(self._pools)}}
         return TreeInput(
             total=_amounts(self._total),
@@ -122,7 +122,6 @@ class CaseTree:
             pools=[_pool(pool, places) for pool in self._pools.values()],
             operations=[_operation(operation, places) for operation in self._operations.values()],
             integral=dict(self.integral),
-            dt_us=None if seconds is None else round(seconds * 1e6),
         )
 
     def _name(self, name: str) -> None:

@@ -14,6 +14,7 @@ from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.update import HdrfEngine, update
 from tests.reference.comparing import largest_difference
 from tests.reference.ties import is_tie
+from tests.support.savings import after
 from tests.support.trees import amounts, options, trees
 
 #: Partial results are added up in another order than at the first time.
@@ -42,14 +43,14 @@ def changed(draw: st.DrawFn, tree: TreeInput) -> TreeInput:
         place = draw(st.integers(0, len(pools) - 1))
         weight = draw(st.sampled_from([None, 0.5, 3.0]))
         pools[place] = msgspec.structs.replace(pools[place], weight=weight, gang_step_function=draw(st.booleans()))
-    return msgspec.structs.replace(
+    changed = msgspec.structs.replace(
         tree,
         operations=operations,
         pools=pools,
         options=draw(options()) if kind == "options" else tree.options,
         total=tree.total + tree.total if kind == "total" else tree.total,
-        dt_us=draw(st.sampled_from([200_000, 60_000_000])) if kind == "time" else tree.dt_us,
     )
+    return after(changed, draw(st.sampled_from([200_000, 60_000_000]))) if kind == "time" else changed
 
 
 @pytest.mark.timeout(180)

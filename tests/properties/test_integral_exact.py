@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +12,8 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, PoolFlow, Volume
 from headrace_fair_share.advances import AdvanceChain
 from headrace_integral.engine import Answer, IntegralEngine, Save, VolumesRecord
-from headrace_integral.volumes import EMPTY, advance
+from headrace_integral.volumes import Refill, refilled
+from tests.unit.integral.columns import columns, volumes_of
 
 TREE = TreeName("default")
 SATURATION_S = 3_600.0
@@ -64,17 +66,21 @@ class Integral:
 FATES = ["killed before it is saved", "killed before it is confirmed", "answer lost", "request lost", "twice", "late"]
 
 
+def alone(before: Volume, flow: PoolFlow, total: Resources, dt_us: int) -> Volume:
+    if total == Resources():
+        return before
+    ratios = np.array([flow.flow_ratio]), np.array([flow.grant_ratio])
+    refill = Refill(total, dt_us / 1e6, SATURATION_S, *ratios, np.array([flow.can_accept_free_volume]))
+    (volume,) = volumes_of(refilled(columns(before), refill).volume)
+    return volume
+
+
 def single_process(given_: list[tuple[int, Resources, list[PoolFlow]]]) -> dict[PoolName, Volume]:
     volumes: dict[PoolName, Volume] = {}
     for number, (dt_us, total, pools) in enumerate(given_):
         before = volumes
         volumes = {
-            flow.pool: (
-                advance(before.get(flow.pool, EMPTY), flow, total, dt_us if number else 0, SATURATION_S).volume
-                if total != Resources()
-                else before.get(flow.pool, EMPTY)
-            )
-            for flow in pools
+            flow.pool: alone(before.get(flow.pool, Volume()), flow, total, dt_us if number else 0) for flow in pools
         }
     return volumes
 

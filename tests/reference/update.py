@@ -36,9 +36,9 @@ from tests.reference.volumes import advance, hand_out_free_volume
 __all__ = ["compute", "function_size", "update"]
 
 
-def update(given: TreeInput, *, fast_fifo: bool = False) -> UpdateResult:
-    """The shares of all elements, integral states and complaints."""
-    tree, errors = compute(given, fast_fifo=fast_fifo)
+def update(given: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
+    """The shares of all elements, integral states and complaints, `dt_us` after the update before if there was one."""
+    tree, errors = compute(given, dt_us=dt_us, fast_fifo=fast_fifo)
     return _result(tree, errors)
 
 
@@ -50,7 +50,11 @@ def function_size(given: TreeInput, pool: str, *, fast_fifo: bool = False) -> in
 
 
 def compute(
-    given: TreeInput, *, fast_fifo: bool = False, disturb: Callable[[Tree], None] | None = None
+    given: TreeInput,
+    *,
+    dt_us: int | None = None,
+    fast_fifo: bool = False,
+    disturb: Callable[[Tree], None] | None = None,
 ) -> tuple[Tree, list[GuaranteeError]]:
     """The tree with everything worked out.
 
@@ -61,9 +65,9 @@ def compute(
     infer(tree)
     burst = [pool for pool in tree.root.walk() if pool.given.integral is IntegralKind.BURST]
     relaxed = [pool for pool in tree.root.walk() if pool.given.integral is IntegralKind.RELAXED]
-    if given.advance_volumes and given.dt_us is not None and any(tree.total.as_tuple()):
+    if dt_us is not None and any(tree.total.as_tuple()):
         for pool in (*burst, *relaxed):
-            advance(tree, pool, given.dt_us / 1e6)
+            advance(tree, pool, dt_us / 1e6)
         hand_out_free_volume(tree)
     errors += settle_overcommit(tree, burst)
     split_into_tiers(tree)

@@ -229,9 +229,10 @@ def _state(draw: st.DrawFn, total: Resources, flavour: _Flavour) -> IntegralStat
 
 
 @st.composite
-def trees(draw: st.DrawFn, max_pools: int = 7, max_operations: int = 9) -> TreeInput:
-    """Any tree: pools of all kinds, operations in some of them, all sets of options."""
-    flavour = draw(st.sampled_from(_FLAVOURS))
+def trees(draw: st.DrawFn, max_pools: int = 7, max_operations: int = 9, *, overflowing: bool = False) -> TreeInput:
+    """Any tree: pools of all kinds, operations in some of them, all sets of options; often one whose savings overflow."""
+    flavours = [each for each in _FLAVOURS if each.overflows]
+    flavour = draw(st.sampled_from(_FLAVOURS if not (overflowing and draw(_often)) else flavours))
     total = draw(st.sampled_from([*_TOTALS[:2] * 2, *_TOTALS]))
     pools: list[PoolInput] = []
     for _ in range(draw(st.integers(1, max_pools))):
@@ -253,10 +254,6 @@ def trees(draw: st.DrawFn, max_pools: int = 7, max_operations: int = 9) -> TreeI
             for pool in pools
             if pool.integral is not IntegralKind.NONE and draw(_often)
         },
-        dt_us=draw(
-            st.sampled_from([10_000_000] if flavour.overflows else [None, 0, 1_000, 200_000, 60_000_000, 3_600_000_000])
-        ),
-        advance_volumes=flavour.overflows or draw(_often),
     )
 
 

@@ -55,8 +55,8 @@ def nudged(shares: ElementShares) -> ElementShares:
 class Nudged(Production):
     """An engine that is nearly right."""
 
-    def update(self, tree: TreeInput, *, fast_fifo: bool) -> UpdateResult:
-        result = super().update(tree, fast_fifo=fast_fifo)
+    def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
+        result = super().update(tree, dt_us=dt_us, fast_fifo=fast_fifo)
         return msgspec.structs.replace(
             result,
             root=nudged(result.root),
@@ -68,7 +68,7 @@ class Nudged(Production):
 class Failing(Production):
     """An engine that does not come to an end."""
 
-    def update(self, tree: TreeInput, *, fast_fifo: bool) -> UpdateResult:
+    def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
         raise ArithmeticError("out of numbers")
 
 

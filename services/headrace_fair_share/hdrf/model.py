@@ -87,6 +87,7 @@ class TreeOptions(msgspec.Struct, frozen=True, kw_only=True):
     improved: bool = False
     distribution_gap: bool = False
     infer_weight_multiplier: float | None = None
+    #: For those who advance the volumes, as `saturation_period_s`.
     distribute_free_volume: bool = False
     #: True: as upstream, a relaxed pool with empty savings keeps being charged for its last grant, for ever. False: it is not.
     charge_skipped_relaxed_pools: bool = False
@@ -108,7 +109,9 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     burst_guarantee: Resources = ZERO
     #: None: that of the tree.
     relaxed_share_multiplier_limit: float | None = None
+    #: For those who advance the volumes; shares do not depend on it.
     can_accept_free_volume: bool = True
+    #: Likewise; None: as the tree.
     distribute_free_volume: bool | None = None
     fifo_sort: tuple[FifoKey, ...] = (FifoKey.WEIGHT, FifoKey.START_TIME)
     gang_step_function: bool = True
@@ -147,12 +150,8 @@ class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
     options: TreeOptions = TreeOptions()
     pools: list[PoolInput] = []
     operations: list[OperationInput] = []
-    #: By pool name.
+    #: By pool name; volumes as they are now.
     integral: dict[str, IntegralState] = {}
-    #: Microseconds since the update before; None: there was none, or its time does not count.
-    dt_us: int | None = None
-    #: False: volumes were advanced elsewhere and are taken as they are.
-    advance_volumes: bool = True
 
 
 class ErrorKind(enum.StrEnum):

@@ -31,8 +31,6 @@ class PoolArrays:
     flow: Ints
     burst_guarantee: Ints
     share_multiplier: Floats
-    accepts_free_volume: Bools
-    distributes_free_volume: Bools
     gang_steps: Bools
     reorders: Bools
     promised: Bools
@@ -95,12 +93,6 @@ def pools_as_arrays(layout: Layout, pools: Sequence[PoolInput], options: TreeOpt
         burst_guarantee=amounts(lambda pool: pool.burst_guarantee),
         share_multiplier=numbers(
             lambda pool: pool.relaxed_share_multiplier_limit, options.relaxed_share_multiplier_limit
-        ),
-        accepts_free_volume=flags(lambda pool: pool.can_accept_free_volume),
-        distributes_free_volume=flags(
-            lambda pool: (
-                options.distribute_free_volume if pool.distribute_free_volume is None else pool.distribute_free_volume
-            )
         ),
         gang_steps=flags(lambda pool: pool.gang_step_function),
         reorders=flags(lambda pool: pool.fifo_reordering),

@@ -2,7 +2,7 @@
 
 1. What stands: guarantees, ratios, limits, weights, orders (`intake`, `standing`).
 2. Amounts, summed up; shares of the cluster; orders of fifo pools that put their guarantees to use.
-3. Savings: what flowed in, what was drawn, what overflowed to others (`volumes`).
+3. Savings, as they are told, and what they are worth (`volumes`).
 4. Functions, from the operations up (`living`, `functions`), with integral grants tried out and made on the way (`integral`).
 5. Handing out, from the root down (`handing`).
 """
@@ -24,7 +24,7 @@ from headrace_fair_share.hdrf.living import Figures, LivingFunctions
 from headrace_fair_share.hdrf.model import TreeInput, UpdateResult
 from headrace_fair_share.hdrf.outcome import Outcome
 from headrace_fair_share.hdrf.standing import limits_of
-from headrace_fair_share.hdrf.volumes import Refill, advanced, free_volume_handed_out, ratio_by_volume
+from headrace_fair_share.hdrf.volumes import ratio_by_volume
 from headrace_fair_share.hdrf.weights import offers_of
 
 __all__ = ["HdrfEngine", "update"]
@@ -111,30 +111,10 @@ class HdrfEngine:
         return outcome, figures
 
     def _volumes(self, tree: TreeInput) -> Floats:
-        """Savings of the integral pools, with what the time since the update before did to them."""
-        standing, pools = self._intake.standing, self._intake.pools
-        integral = standing.integral.all
+        """Savings of the integral pools."""
+        integral = self._intake.standing.integral.all
         states = [tree.integral.get(name) for name in self._intake.names(tree, integral)]
-        volume = np.array([state.volume if state else (0.0,) * RESOURCES for state in states]).reshape(-1, RESOURCES).T
-        if tree.dt_us is None or not tree.advance_volumes or not standing.total.any() or not len(integral):
-            return volume
-        refilled = advanced(
-            volume,
-            Refill(
-                total=standing.total,
-                seconds=tree.dt_us / 1e6,
-                saturation_period_s=tree.options.saturation_period_s,
-                flow_ratio=standing.ratios.flow[integral],
-                drawn_ratio=np.array([state.last_share_ratio if state else 0.0 for state in states]),
-                accepts_free=pools.accepts_free_volume[integral],
-            ),
-        )
-        if not pools.distributes_free_volume.any():
-            return refilled.volume
-        flow, accepts = standing.ratios.total_flow, pools.accepts_free_volume
-        return free_volume_handed_out(
-            self._intake.layout, integral, refilled, flow, accepts, pools.distributes_free_volume
-        )
+        return np.array([state.volume if state else (0.0,) * RESOURCES for state in states]).reshape(-1, RESOURCES).T
 
     def _granted(self, outcome: Outcome, functions: LivingFunctions) -> Outcome:
         """Grants to integral pools; with them, the functions of all pools below the root."""

@@ -44,7 +44,6 @@ def computed(description: Description, file: str) -> Plan:
         pools=description.pools,
         operations=description.operations,
         integral=_savings(description),
-        advance_volumes=False,
     )
     return _Planned(description, tree, update(tree)).plan(file)
 

@@ -18,18 +18,22 @@ __all__ = ["Advance", "AdvanceGap", "Advanced", "GetVolumes", "PoolFlow", "PoolV
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
-class PoolFlow(msgspec.Struct, frozen=True, array_like=True):
-    """One burst or relaxed pool in an advance."""
+class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One burst or relaxed pool in an advance, or a pool without a guarantee of its own that stands above such pools."""
 
     pool: PoolName
-    #: Share of the total that accrues, and the most that may be drawn at once.
+    #: Share of the total that accrues, and the most that may be drawn at once; 0 without a guarantee.
     flow_ratio: Ratio
     burst_ratio: Ratio
     #: The largest component of the integral share that the update before granted: charged for the whole of dt.
     grant_ratio: Ratio
-    #: `burst` or `relaxed`.
+    #: `burst`, `relaxed` or `none`.
     guarantee_type: str
     can_accept_free_volume: bool = True
+    #: Place of the parent in the list, which is before this one; -1 for a pool at the top. Siblings stand in their order.
+    parent: Annotated[int, msgspec.Meta(ge=-1)] = -1
+    #: What overflows below is offered to the children that have room; matters for pools without a guarantee.
+    distributes_free_volume: bool = False
 
 
 class Advance(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from headrace_fair_share.hdrf.model import (
     TreeInput,
     TreeOptions,
 )
+from tests.support.savings import after
 
 __all__ = ["a_tree", "next_input"]
 
@@ -53,7 +54,6 @@ def a_tree(seed: int, *, improved: bool = False, gangs: bool = True, nested: boo
         pools=pools,
         operations=operations,
         integral={pool.name: _a_state(draw, total) for pool in pools if pool.integral is not IntegralKind.NONE},
-        dt_us=draw.choice((None, 200_000, 60_000_000)),
     )
 
 
@@ -66,9 +66,8 @@ def next_input(tree: TreeInput, integral: dict[str, IntegralState], draw: random
     pools = tree.pools
     if draw.random() < 0.1:
         pools = [msgspec.structs.replace(pool, weight=draw.choice((None, 1.0, 3.0))) for pool in pools]
-    return msgspec.structs.replace(
-        tree, pools=pools, operations=operations, integral=integral, dt_us=draw.choice((0, 200_000, 60_000_000))
-    )
+    passed = draw.choice((0, 200_000, 60_000_000))
+    return after(msgspec.structs.replace(tree, pools=pools, operations=operations, integral=integral), passed)
 
 
 def _a_pool(draw: random.Random, place: int, parent: int, pools: list[PoolInput], nested: bool) -> PoolInput:

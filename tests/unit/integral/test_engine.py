@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from headrace.ids import PoolName, TreeName
@@ -133,7 +134,8 @@ def test_a_cluster_without_nodes_freezes_what_there_is() -> None:
     [
         (an_advance(4, tree=TreeName("other")), NotFound),
         (an_advance(4, 1_000_000, a_flow(), a_flow()), BadRequest),
-        (an_advance(4, 1_000_000, a_flow(kind="none")), BadRequest),
+        (an_advance(4, 1_000_000, a_flow(kind="lavish")), BadRequest),
+        (an_advance(4, 1_000_000, msgspec.structs.replace(a_flow(), parent=0)), BadRequest),
         (an_advance(4, previous=Version(1, 4)), BadRequest),
         (Advance(TREE, Version(2, 1), NEVER, 5, TOTAL, [a_flow()]), BadRequest),
         (Advance(TREE, Version(2, 1), Version(1, 3), 5, TOTAL, [a_flow()]), BadRequest),

@@ -1,0 +1,66 @@
+"""What integral is told of a tree's pools: the burst and relaxed ones, and all that stand above them; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.ids import PoolName
+from headrace.resources import Resources
+from headrace.wire.integral import PoolFlow
+from headrace_fair_share.hdrf.model import IntegralKind, PoolInput
+
+__all__ = ["flows_of", "with_grants"]
+
+#: The wire's bound of ratios of an advance.
+_LARGEST_RATIO: Final = 1e6
+
+
+def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) -> list[PoolFlow]:
+    """The flows of a tree of which nothing was granted; in the order of `pools`, where parents stand before children.
+
+    Where a pool does not say whether free volume below it is handed on, `distribute` does.
+    """
+    wanted = [False] * len(pools)
+    for place in range(len(pools) - 1, -1, -1):
+        wanted[place] = wanted[place] or pools[place].integral is not IntegralKind.NONE
+        if wanted[place] and pools[place].parent >= 0:
+            wanted[pools[place].parent] = True
+    places = {-1: -1}
+    flows: list[PoolFlow] = []
+    for place, pool in enumerate(pools):
+        if not wanted[place]:
+            continue
+        places[place] = len(flows)
+        own = pool.integral is not IntegralKind.NONE
+        flows.append(
+            PoolFlow(
+                pool=PoolName(pool.name),
+                flow_ratio=_ratio(pool.resource_flow, total) if own else 0.0,
+                burst_ratio=_ratio(pool.burst_guarantee, total) if own else 0.0,
+                grant_ratio=0.0,
+                guarantee_type=pool.integral.value,
+                can_accept_free_volume=pool.can_accept_free_volume,
+                parent=places[pool.parent],
+                distributes_free_volume=(
+                    distribute if pool.distribute_free_volume is None else pool.distribute_free_volume
+                ),
+            )
+        )
+    return flows
+
+
+def with_grants(flows: list[PoolFlow], grants: Mapping[PoolName, float]) -> list[PoolFlow]:
+    """The flows with what the update before granted to each pool, as the largest component of a share."""
+    return [
+        msgspec.structs.replace(flow, grant_ratio=min(grants[flow.pool], _LARGEST_RATIO))
+        if flow.guarantee_type != IntegralKind.NONE and grants.get(flow.pool)
+        else flow
+        for flow in flows
+    ]
+
+
+def _ratio(amount: Resources, total: Resources) -> float:
+    return min(max(amount.share_of(total)), _LARGEST_RATIO)
