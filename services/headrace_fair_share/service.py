@@ -28,6 +28,7 @@ from headrace.wire.version import Term
 from headrace_fair_share.clocks import ClockStore
 from headrace_fair_share.config import ChangeRequest
 from headrace_fair_share.engine import FairShareEngine, UsageChange
+from headrace_fair_share.history_keeping import HistoryKeeper
 from headrace_fair_share.judging import Moment
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.store import PoolStore, StoredTree
@@ -61,6 +62,9 @@ class _Shell:
         self._log = logger(tree=tree)
         self._options = runtime.settings.engine_options()
         self.engine = FairShareEngine(tree, term, self._options)
+        self._history = HistoryKeeper(
+            runtime.bus, tree, self.engine, runtime.settings.history_options(), self._options.saturation_period_s
+        )
         self._publisher: SnapshotPublisher[ShareItem, ShareFrame] = SnapshotPublisher(
             SharePart, tree, term, ShareFrame(), key=lambda item: item.key
         )
@@ -91,6 +95,7 @@ class _Shell:
             tasks.start_soon(self._usage_feed().run)
             tasks.start_soon(self._keep_updated)
             tasks.start_soon(self._keep_clocks, clocks)
+            tasks.start_soon(self._history.run)
             self._log.info("fair_share serves", term=self._term, pools=len(self.engine.book.pools.pools))
             await self._runtime.stopping.wait()
             tasks.cancel_scope.cancel()
@@ -196,6 +201,7 @@ class _Shell:
             await self._publish(msgspec.structs.replace(engine.frame, at_ms=cut.now_ms, errors=[told]), [], [])
             return self._clock.steady_s() - started
         engine.on_updated(update)
+        self._history.on_updated()
         await self._publish(update.frame, update.changed, update.removed)
         return self._clock.steady_s() - started
 
@@ -254,6 +260,7 @@ class _Shell:
         await border.serve(subjects.user("*", "pool.set"), SetPool, user, self._on_change)
         await border.serve(subjects.user("*", "pool.remove"), RemovePool, user, self._on_change)
         await border.serve(subjects.user("*", "pool.list"), GetPools, user, self._on_list)
+        await self._history.serve(border)
 
     async def _on_whole(self, request: WholeRequest, caller: Caller) -> bytes:
         async with self._publishing:

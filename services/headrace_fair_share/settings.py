@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.runtime.settings import CommonSettings
 from headrace_fair_share.engine import EngineOptions
+from headrace_fair_share.history import HistoryOptions
 from headrace_fair_share.starvation import Timeouts
 from headrace_fair_share.update import Options
 
@@ -41,6 +42,11 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     enable_aggressive_starvation: bool = False
     #: How often the clocks of starvation are saved.
     clocks_save_period_ms: Period = 5_000
+    #: How often figures of pools are recorded for `headrace pool volume`; less often where the room would be full before its time.
+    history_period_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
+    #: How long what was recorded is kept, and how much room it may take.
+    history_max_age_ms: Annotated[int, msgspec.Meta(ge=60_000, le=10**11)] = 7 * 86_400_000
+    history_max_bytes: Annotated[int, msgspec.Meta(ge=2**20, le=2**50)] = 512 * 2**20
 
     def engine_options(self) -> EngineOptions:
         """What of this the engine needs."""
@@ -57,6 +63,10 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
             saturation_period_s=self.integral_pool_capacity_saturation_period_ms / 1000,
             most_missed_advances=self.most_missed_advances,
         )
+
+    def history_options(self) -> HistoryOptions:
+        """What of this the history needs."""
+        return HistoryOptions(self.history_period_ms, self.history_max_age_ms, self.history_max_bytes)
 
     def period_s(self, operations: int) -> float:
         """The longest time between two updates."""

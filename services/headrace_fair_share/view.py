@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.resources import RESOURCE_NAMES, Resources, Share
+from headrace.resources import RESOURCE_NAMES
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
 from headrace.wire.integral import PoolVolume
 from headrace.wire.pools import GetPools, IntegralType, PoolList, PoolSettings, PoolView
@@ -93,7 +93,7 @@ def _view(engine: FairShareEngine, name: PoolName) -> PoolView:
         ephemeral=ephemeral,
         settings=settings,
         share=item,
-        fair_resources=_amounts(item.fair_share.total, engine.frame.total),
+        fair_resources=engine.frame.total.part(item.fair_share.total),
         usage=figures.usage.within_wire(),
         demand=figures.demand.within_wire(),
         operation_count=figures.operations,
@@ -115,10 +115,3 @@ def _volume(volume: PoolVolume | None) -> dict[str, float]:
         "memory": parts.memory,
         "network": parts.network,
     }
-
-
-def _amounts(share: Share, total: Resources) -> Resources:
-    user_slots, cpu, gpu, memory, network = (
-        int(part * whole + 0.5) for part, whole in zip(share, total.as_tuple(), strict=True)
-    )
-    return Resources(user_slots, cpu, gpu, memory, network).within_wire()

@@ -100,6 +100,11 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         u, c, g, m, n = (a / t if t > 0 else 0.0 for a, t in zip(self.as_tuple(), total.as_tuple(), strict=True))
         return (u, c, g, m, n)
 
+    def part(self, share: Share) -> Resources:
+        """So much of each as the share says, to the nearest whole, within what the wire carries."""
+        u, c, g, m, n = (int(part * whole + 0.5) for part, whole in zip(share, self.as_tuple(), strict=True))
+        return Resources(u, c, g, m, n).within_wire()
+
     def dominant(self, total: Resources) -> str:
         """The resource with the largest share of `total`; the earlier one on a tie, cpu when all are zero."""
         share = self.share_of(total)

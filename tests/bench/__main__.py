@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 
 import tests.bench.fair_share
-import tests.bench.heartbeats  # noqa: F401
+import tests.bench.heartbeats
+import tests.bench.history  # noqa: F401
 from tests.bench.registry import REGISTRY, Figure
 
 

@@ -22,14 +22,15 @@ _START_TIMEOUT_S = 20.0
 class NatsServer:
     """One server with JetStream in a folder of its own, which survives `kill` and `restart`, as does the port.
 
-    `config` is appended to the configuration, an authorization for example.
+    `config` is appended to the configuration, an authorization for example; `store_bytes` is the room for streams, else that of the disk.
     """
 
-    def __init__(self, config: str = "", *, jetstream: bool = True) -> None:
+    def __init__(self, config: str = "", *, jetstream: bool = True, store_bytes: int | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="headrace-nats-"))
         self.port = 0
         self._config = config
         self._jetstream = jetstream
+        self._store_bytes = store_bytes
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -107,7 +108,8 @@ class NatsServer:
     def _write_config(self) -> None:
         text = f'listen: "127.0.0.1:{self.port}"\nserver_name: "s{self.port}"\n'
         if self._jetstream:
-            text += f'jetstream {{ store_dir: "{self.folder / "store"}", sync_interval: always }}\n'
+            room = f", max_file_store: {self._store_bytes}" if self._store_bytes is not None else ""
+            text += f'jetstream {{ store_dir: "{self.folder / "store"}", sync_interval: always{room} }}\n'
         (self.folder / "config").write_text(text + self._config, encoding="utf-8")
 
     def _signal(self, number: signal.Signals) -> None:
@@ -129,9 +131,9 @@ class NatsServer:
 
 
 @contextmanager
-def nats_server(config: str = "", *, jetstream: bool = True) -> Iterator[NatsServer]:
+def nats_server(config: str = "", *, jetstream: bool = True, store_bytes: int | None = None) -> Iterator[NatsServer]:
     """A running server, removed at the end."""
-    server = NatsServer(config, jetstream=jetstream)
+    server = NatsServer(config, jetstream=jetstream, store_bytes=store_bytes)
     try:
         server.start()
         yield server

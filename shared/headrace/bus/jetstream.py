@@ -84,6 +84,8 @@ class _StreamState(msgspec.Struct):
     messages: int = 0
     first_seq: int = 0
     last_seq: int = 0
+    #: RFC 3339.
+    first_ts: str = ""
 
 
 class StreamInfo(msgspec.Struct):

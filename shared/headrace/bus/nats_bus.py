@@ -17,7 +17,8 @@ from headrace.bus.jetstream import JetStream
 from headrace.bus.nats_kv import NatsKeyValue
 from headrace.bus.nats_link import Link
 from headrace.bus.nats_log import NatsLog
-from headrace.bus.protocol import BusClosed, BusError, Handler, KeyValue, Log, Message
+from headrace.bus.nats_records import NatsRecords
+from headrace.bus.protocol import BusClosed, BusError, Handler, KeyValue, Log, Message, Records
 from headrace.bus.serving import Serving
 from headrace.obs.logging import logger
 
@@ -138,6 +139,11 @@ class NatsBus:
 
     async def log(self, name: str, subject: str) -> Log:
         return await NatsLog.open(self._link, self._jetstream, name, subject)
+
+    async def records(self, name: str, subject: str, *, max_age_s: float, max_bytes: int) -> Records:
+        return await NatsRecords.open(
+            self._link, self._jetstream, name, subject, max_age_s=max_age_s, max_bytes=max_bytes
+        )
 
     async def barrier(self) -> None:
         await self._link.barrier()

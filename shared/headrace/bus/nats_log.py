@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
-import anyio
 import msgspec
 
 from headrace.bus.jetstream import (
@@ -14,32 +13,24 @@ from headrace.bus.jetstream import (
     JetStream,
     JetStreamRefused,
     StreamConfig,
-    delivered,
-    seconds_ns,
     standard_stream,
 )
 from headrace.bus.nats_link import Link
-from headrace.bus.nats_listener import Listener
 from headrace.bus.protocol import (
     AppendRefused,
     AppendUnknown,
     LogEntry,
-    Message,
     NoResponders,
     NotConnected,
     RequestTimeout,
     WrongConfiguration,
 )
+from headrace.bus.pulling import pulled
 from headrace.errors import BadInput
 
 __all__ = ["NatsLog"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
-#: One pull: enough to hide the round trip, little enough to hold in memory.
-_PULL_ENTRIES = 1_000
-_PULL_BYTES = 8 * 1024 * 1024
-#: Entries that a reader has not asked for yet may wait this long at its consumer.
-_READER_FORGOTTEN_S = 300.0
 
 
 class NatsLog:
@@ -88,90 +79,13 @@ class NatsLog:
         first, last = await self.bounds()
         if max(first, after + 1) > last:
             return
-        pull = _Pull(self._link, self._jetstream, self._name)
-        try:
-            await pull.open(max(first, after + 1))
-            async for entry in pull.entries(last):
+        start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(first, after + 1)}
+        async with aclosing(pulled(self._link, self._jetstream, self._name, start, last)) as entries:
+            async for entry in entries:
                 yield entry
-        finally:
-            with anyio.CancelScope(shield=True):
-                await pull.close()
 
     async def forget(self, up_to: int) -> None:
         await self._jetstream.ask(f"STREAM.PURGE.{self._name}", {"seq": up_to + 1})
-
-
-class _Pull:
-    """A consumer that is asked for batches, so that a slow reader bounds what is on its way."""
-
-    def __init__(self, link: Link, jetstream: JetStream, stream: str) -> None:
-        self._link = link
-        self._jetstream = jetstream
-        self._stream = stream
-        self._inbox = link.new_inbox()
-        self._arrived: deque[Message] = deque()
-        self._wake = anyio.Event()
-        self._consumer = ""
-        self._awaited = 0
-        self._listener: Listener | None = None
-
-    async def open(self, first: int) -> None:
-        self._listener = await self._link.listen(self._inbox, self._on_message)
-        self._consumer, self._awaited = await self._jetstream.make_consumer(
-            self._stream,
-            {
-                "deliver_policy": "by_start_sequence",
-                "opt_start_seq": first,
-                "inactive_threshold": seconds_ns(_READER_FORGOTTEN_S),
-            },
-        )
-
-    async def entries(self, last: int) -> AsyncIterator[LogEntry]:
-        if not self._awaited:
-            return
-        while True:
-            await self._ask()
-            # A batch that is complete ends without a word; one that is not, with a status.
-            for _ in range(_PULL_ENTRIES):
-                message = await self._next()
-                item = delivered(message)
-                if item is None:
-                    if self._is_end(message.headers.get("status", "")):
-                        return
-                    break
-                yield LogEntry(sequence=item.sequence, data=item.data)
-                if item.sequence >= last or item.pending == 0:
-                    return
-
-    async def close(self) -> None:
-        if self._listener is not None:
-            await self._listener.close()
-        if self._consumer:
-            await self._jetstream.drop_consumer(self._stream, self._consumer)
-
-    async def _ask(self) -> None:
-        body = {"batch": _PULL_ENTRIES, "max_bytes": _PULL_BYTES, "no_wait": True}
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
-        await self._link.send(subject, msgspec.json.encode(body), reply=self._inbox)
-
-    async def _next(self) -> Message:
-        with anyio.move_on_after(self._jetstream.timeout_s):
-            while not self._arrived:
-                wake = self._wake
-                await wake.wait()
-            return self._arrived.popleft()
-        raise RequestTimeout(f"log {self._stream}: no entry within {self._jetstream.timeout_s:g} s")
-
-    def _is_end(self, status: str) -> bool:
-        if status == "503":
-            raise NoResponders(f"log {self._stream} cannot be read at the moment")
-        # Nothing is left: what was there at the beginning has been forgotten meanwhile.
-        return status == "404"
-
-    def _on_message(self, message: Message) -> None:
-        self._arrived.append(message)
-        self._wake.set()
-        self._wake = anyio.Event()
 
 
 def _check(name: str, found: StreamConfig, wanted: StreamConfig) -> None:

@@ -12,7 +12,7 @@ Semantics that every implementation keeps:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -39,6 +39,7 @@ __all__ = [
     "NoResponders",
     "NotConnected",
     "PermissionRefused",
+    "Records",
     "RequestTimeout",
     "ServerTooOld",
     "Subscription",
@@ -247,6 +248,24 @@ class Log(Protocol):
         ...
 
 
+class Records(Protocol):
+    """A stream of what happened, kept for a bounded time and up to a bounded size: the oldest goes first.
+
+    Anybody may add; nothing is fenced."""
+
+    async def add(self, data: bytes, *, timeout_s: float) -> int:
+        """Adds one entry and returns its sequence. Raises `BusError`; then it may have been added all the same."""
+        ...
+
+    async def oldest_ms(self) -> int | None:
+        """Unix time at which the oldest entry that is kept was added; None where there is none."""
+        ...
+
+    def read(self, *, after: int = 0, since_ms: int = 0) -> AsyncGenerator[LogEntry, None]:
+        """The entries after `after` that were added at `since_ms` (Unix time of the server) or later, up to the last one now, in order."""
+        ...
+
+
 class Bus(Protocol):
     """The connection of one process."""
 
@@ -287,6 +306,10 @@ class Bus(Protocol):
 
     async def log(self, name: str, subject: str) -> Log:
         """Opens a stream over one subject, makes it where it is missing."""
+        ...
+
+    async def records(self, name: str, subject: str, *, max_age_s: float, max_bytes: int) -> Records:
+        """Opens a bounded stream over one subject; makes it where it is missing, gives it these bounds where it has others."""
         ...
 
     async def barrier(self) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from headrace.client.asking import Asker
-from headrace.ids import ROOT_POOL, TreeName, pool_name
+from headrace.ids import ROOT_POOL, PoolName, TreeName, pool_name
+from headrace.wire.history import GetHistory, HistoryPoint, PoolHistory
 from headrace.wire.pools import (
     CreatePool,
     GetPools,
@@ -17,6 +18,7 @@ from headrace.wire.pools import (
     RemovePool,
     SetPool,
 )
+from headrace.wire.refusals import NotFound, Refused
 
 __all__ = ["Pools"]
 
@@ -48,6 +50,31 @@ class Pools:
             operations=[operation for page in pages for operation in page.operations],
             more=False,
         )
+
+    async def history(
+        self, name: str, *, since_ms: int, until_ms: int, resource: str = "cpu", points: int = 1_000
+    ) -> PoolHistory:
+        """One resource of a pool over time, in at most `points` stretches of equal length; those without a record are left out.
+
+        Raises `Refused` (nobody knows such a pool, no such resource), `Unanswered`.
+        """
+        request = GetHistory(
+            pool=PoolName(name), since_ms=since_ms, until_ms=until_ms, resource=resource, points=points, tree=self._tree
+        )
+        joined: dict[int, HistoryPoint] = {}
+        known = False
+        while True:
+            page = await self._asker.ask("pool.history", request, PoolHistory, timeout_s=self._timeout_s)
+            known = known or page.known
+            for point in page.points:
+                earlier = joined.get(point.stretch)
+                joined[point.stretch] = earlier.joined(point) if earlier is not None else point
+            if page.next is None:
+                break
+            request = msgspec.structs.replace(request, first=page.next, known_until_ms=page.known_until_ms)
+        if not known:
+            raise Refused(NotFound(what="pool", name=name, near=page.near))
+        return msgspec.structs.replace(page, points=[joined[stretch] for stretch in sorted(joined)], known=known)
 
     async def create(self, name: str, *, parent: str = ROOT_POOL, settings: PoolSettings | None = None) -> PoolChanged:
         """Makes a pool. Raises `Refused` (the name is taken, there is no such parent), `Unanswered`, `BadInput`."""

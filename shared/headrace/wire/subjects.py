@@ -24,6 +24,8 @@ __all__ = [
     "WHO",
     "command",
     "heartbeat",
+    "history",
+    "history_stream",
     "inbox",
     "integral_advance",
     "integral_volumes",
@@ -90,6 +92,16 @@ def usage(tree: TreeName | str) -> str:
 def usage_whole(tree: TreeName | str) -> str:
     """reader → allocator, request: a page of the whole snapshot."""
     return f"{_V1}.{tree}.usage.whole"
+
+
+def history(tree: TreeName | str) -> str:
+    """fair_share → stream `history_stream`: samples of the tree's pools."""
+    return f"{_V1}.{tree}.history"
+
+
+def history_stream(tree: TreeName | str) -> str:
+    """The stream that keeps a tree's samples for a while."""
+    return f"HEADRACE_HISTORY_{tree}"
 
 
 def integral_advance(tree: TreeName | str) -> str:

@@ -1,0 +1,103 @@
+"""From samples as they were recorded to the points of a picture: stretches of equal length, each with means and extremes; pure.
+
+Usage, demand and fair share are averaged over the samples of a stretch, guarantees and savings are those of its last sample; least
+and most are kept, so that no peak is lost. Where samples are missing there is no point, and the next one says so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.resources import RESOURCE_NAMES
+from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, IntegralPoint, PoolSample, Savings, Spread
+
+__all__ = ["Downsampler"]
+
+#: A sample that is later than this part of its period means that some did not come.
+_LATE: Final = 2.5
+_NOTHING = PoolSample()
+
+
+class Downsampler:
+    """Gathers the points that were asked for, from samples in the order in which they were recorded."""
+
+    def __init__(self, request: GetHistory) -> None:
+        self._request = request
+        self._place = RESOURCE_NAMES.index(request.resource)
+        self._points: dict[int, HistoryPoint] = {}
+        #: Unix time up to which the samples so far speak.
+        self.known_until_ms = request.known_until_ms
+        #: Pages of a sample that came without the pool: when it was made, and which pages.
+        self._pages: tuple[int, set[int]] = (0, set())
+        #: True when samples have passed the end of the time that was asked for.
+        self.past_end = False
+        #: True when the pool was named by any sample.
+        self.named = False
+
+    @property
+    def points(self) -> list[HistoryPoint]:
+        """In order of time."""
+        return [self._points[stretch] for stretch in sorted(self._points)]
+
+    def add(self, sample: HistorySample) -> None:
+        """One message of the history: a sample or a page of one."""
+        request = self._request
+        if sample.at_ms >= request.until_ms:
+            self.past_end = True
+            return
+        pool = sample.pools.get(request.pool)
+        if pool is None and not self._is_last_page(sample):
+            return
+        self.named = self.named or pool is not None
+        if sample.at_ms >= request.since_ms:
+            self._take(sample, pool or _NOTHING)
+        self.known_until_ms = max(self.known_until_ms, sample.at_ms + int(sample.next_due_ms * _LATE))
+
+    def _is_last_page(self, sample: HistorySample) -> bool:
+        """True when all pages of this complete sample have come; none of them names the pool, so it had nothing."""
+        if not sample.complete:
+            return False
+        at_ms, seen = self._pages
+        if at_ms != sample.at_ms:
+            seen = set()
+        seen.add(sample.page)
+        self._pages = (sample.at_ms, seen)
+        return len(seen) == sample.pages
+
+    def _take(self, sample: HistorySample, pool: PoolSample) -> None:
+        request = self._request
+        stretch = (sample.at_ms - request.since_ms) * request.points // (request.until_ms - request.since_ms)
+        point = HistoryPoint(
+            stretch=stretch,
+            at_ms=sample.at_ms,
+            samples=1,
+            after_gap=0 < self.known_until_ms < sample.at_ms,
+            usage=self._spread(pool.usage.as_tuple()),
+            demand=self._spread(pool.demand.as_tuple()),
+            fair_share=self._spread(pool.fair_share.as_tuple()),
+            strong_guarantee=pool.strong_guarantee.as_tuple()[self._place],
+            total=sample.total.as_tuple()[self._place],
+            integral=self._integral(sample, pool),
+        )
+        known = self._points.get(stretch)
+        self._points[stretch] = known.joined(point) if known is not None else point
+
+    def _spread(self, amounts: tuple[int, int, int, int, int]) -> Spread:
+        amount = float(amounts[self._place])
+        return Spread(amount, amount, amount)
+
+    def _integral(self, sample: HistorySample, pool: PoolSample) -> IntegralPoint | None:
+        integral = pool.integral
+        if integral is None:
+            return None
+        total, volume = sample.total.as_tuple()[self._place], integral.volume
+        saved = None
+        if volume is not None:
+            parts = (volume.user_slots, volume.cpu, volume.gpu, volume.memory, volume.network)
+            saved = Savings(*[float(parts[self._place])] * 3)
+        return IntegralPoint(
+            flow=total * integral.flow_ratio,
+            burst=total * integral.burst_ratio,
+            capacity=total * integral.flow_ratio * sample.saturation_period_s,
+            volume=saved,
+        )

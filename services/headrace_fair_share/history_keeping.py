@@ -1,0 +1,165 @@
+"""The shell of the history: records samples beside the updates, and answers people who ask for it.
+
+Best effort: a sample that cannot be made or kept is counted and forgotten; neither updates nor heartbeats wait for anything here.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+import anyio
+import anyio.to_thread
+
+from headrace.bus import Bus, BusError, Records
+from headrace.ids import TreeName
+from headrace.obs.logging import logger
+from headrace.resources import RESOURCE_NAMES
+from headrace.runtime.handlers import Border, Caller, CallerKind
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, decode
+from headrace.wire.history import GetHistory, HistorySample, PoolHistory
+from headrace.wire.refusals import BadRequest, NotReady, Refusal
+from headrace_fair_share.downsampling import Downsampler
+from headrace_fair_share.engine import FairShareEngine
+from headrace_fair_share.history import HistoryOptions, Sampler, View
+from headrace_fair_share.tree import near
+
+__all__ = ["HistoryKeeper"]
+
+_ADD_TIMEOUT_S = 5.0
+#: How long to wait before the stream is asked for again where it cannot be opened.
+_OPEN_AGAIN_S = 60.0
+#: What one request reads at most; the asker goes on from there.
+_MESSAGES_PER_ANSWER = 2_000
+_BYTES_PER_ANSWER = 16 * 2**20
+#: Messages that are read in one go in the worker thread.
+_BATCH = 100
+#: The server's clock and ours may differ by this much.
+_CLOCKS_DIFFER_MS = 60_000
+#: Requests that are answered at a time: each holds what it reads.
+_READERS = 2
+
+
+class HistoryKeeper:
+    """Keeps the history of one tree."""
+
+    def __init__(
+        self, bus: Bus, tree: TreeName, engine: FairShareEngine, options: HistoryOptions, saturation_period_s: float
+    ) -> None:
+        self._bus = bus
+        self._tree = tree
+        self._engine = engine
+        self._options = options
+        self._saturation_period_s = saturation_period_s
+        self._sampler = Sampler(tree, options)
+        self._updated = anyio.Event()
+        self._records: Records | None = None
+        #: Samples that were not recorded, as far as is known.
+        self.lost = 0
+
+    def on_updated(self) -> None:
+        """The engine has new figures."""
+        self._updated.set()
+
+    def statistics(self) -> dict[str, int]:
+        return {**self._sampler.statistics(), "lost": self.lost}
+
+    async def run(self) -> None:
+        """Records until cancelled."""
+        self._records = records = await self._open()
+        while True:
+            await self._updated.wait()
+            self._updated = anyio.Event()
+            view = View.of(self._engine, self._saturation_period_s)
+            if view is not None and self._sampler.wants(view) and not await self._record(records, view):
+                # Somebody may have taken the stream away.
+                self._records = records = await self._open()
+
+    async def serve(self, border: Border) -> None:
+        """Answers `pool.history` from now on."""
+        subject = subjects.user("*", "pool.history")
+        await border.serve(subject, GetHistory, CallerKind.USER, self._on_request, concurrency=_READERS, pending=100)
+
+    async def _open(self) -> Records:
+        while True:
+            try:
+                return await self._bus.records(
+                    subjects.history_stream(self._tree),
+                    subjects.history(self._tree),
+                    max_age_s=self._options.max_age_ms / 1000,
+                    max_bytes=self._options.max_bytes,
+                )
+            except BusError as error:
+                logger().warning("the history of pools is not recorded", tree=self._tree, error=str(error))
+            await anyio.sleep(_OPEN_AGAIN_S)
+
+    async def _record(self, records: Records, view: View) -> bool:
+        """One sample; false when it was lost."""
+        taken = await anyio.to_thread.run_sync(self._sampler.take, view)
+        self._sampler.on_taken(view, taken)
+        try:
+            for page in taken.pages:
+                await records.add(page, timeout_s=_ADD_TIMEOUT_S)
+        except BusError as error:
+            self.lost += 1
+            logger().debug("a sample of pools was lost", tree=self._tree, error=str(error))
+            return False
+        return True
+
+    async def _on_request(self, request: GetHistory, caller: Caller) -> PoolHistory | Refusal | None:
+        if request.tree != self._tree:
+            return None  # who serves that tree answers; `pool.list` says whether there is one
+        if request.resource not in RESOURCE_NAMES:
+            return BadRequest("resource", request.resource, "one of " + ", ".join(RESOURCE_NAMES))
+        if request.until_ms <= request.since_ms:
+            return BadRequest("until_ms", str(request.until_ms), f"later than since_ms, {request.since_ms}")
+        if self._records is None:
+            return NotReady("the history of pools is not open")
+        try:
+            return await self._read(self._records, request)
+        except BusError as error:
+            return NotReady(f"the history cannot be read: {error}")
+
+    async def _read(self, records: Records, request: GetHistory) -> PoolHistory:
+        gathered = Downsampler(request)
+        since_ms = max(0, request.since_ms - _CLOCKS_DIFFER_MS)
+        next_: int | None = None
+        oldest_ms = await records.oldest_ms()
+        messages = size = 0
+        batch: list[bytes] = []
+        async with aclosing(records.read(after=request.first, since_ms=since_ms)) as entries:
+            async for entry in entries:
+                batch.append(entry.data)
+                messages += 1
+                size += len(entry.data)
+                if len(batch) == _BATCH or size > _BYTES_PER_ANSWER:
+                    await anyio.to_thread.run_sync(_take, gathered, batch)
+                    batch = []
+                if gathered.past_end:
+                    break
+                if messages >= _MESSAGES_PER_ANSWER or size > _BYTES_PER_ANSWER:
+                    next_ = entry.sequence
+                    break
+        await anyio.to_thread.run_sync(_take, gathered, batch)
+        there = {*self._engine.book.pools.pools, *self._engine.in_use(), *self._engine.figures}
+        known = gathered.named or request.pool in there
+        return PoolHistory(
+            pool=request.pool,
+            tree=self._tree,
+            resource=request.resource,
+            points=gathered.points,
+            next=next_,
+            known_until_ms=gathered.known_until_ms,
+            oldest_ms=oldest_ms,
+            known=known,
+            near=[] if known else near(request.pool, there),
+        )
+
+
+def _take(gathered: Downsampler, batch: list[bytes]) -> None:
+    """Adds what can be read; what somebody else wrote into the stream is passed over."""
+    for data in batch:
+        try:
+            gathered.add(decode(data, HistorySample))
+        except BadMessage:
+            continue

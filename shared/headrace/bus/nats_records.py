@@ -1,0 +1,79 @@
+"""Records: a stream of one subject that keeps what is young enough as long as there is room, and lets go of the oldest."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+import msgspec
+
+from headrace.bus.jetstream import JetStream, seconds_ns, standard_stream
+from headrace.bus.nats_link import Link
+from headrace.bus.protocol import BusError, LogEntry, WrongConfiguration
+from headrace.bus.pulling import pulled
+
+__all__ = ["NatsRecords"]
+
+
+class NatsRecords:
+    """Implements `headrace.bus.protocol.Records`."""
+
+    def __init__(self, link: Link, jetstream: JetStream, name: str, subject: str) -> None:
+        self._link = link
+        self._jetstream = jetstream
+        self._name = name
+        self._subject = subject
+
+    @classmethod
+    async def open(
+        cls, link: Link, jetstream: JetStream, name: str, subject: str, *, max_age_s: float, max_bytes: int
+    ) -> NatsRecords:
+        """Opens a stream; makes it where it is missing, gives it these bounds where it has others.
+
+        Raises `WrongConfiguration` when a stream of this name keeps something else, `BusError` when the server has no such room.
+        """
+        wanted = msgspec.structs.replace(
+            standard_stream(name, subject, replicas=jetstream.replicas),
+            discard="old",
+            max_age=seconds_ns(max_age_s),
+            max_bytes=max_bytes,
+        )
+        found = (await jetstream.stream_or_new(wanted)).config
+        if found.subjects != wanted.subjects or found.discard != wanted.discard or found.storage != wanted.storage:
+            raise WrongConfiguration(f"stream {name} exists and is not one of bounded records of {subject}")
+        if (found.max_age, found.max_bytes) != (wanted.max_age, wanted.max_bytes):
+            await jetstream.change_stream(name, max_age=wanted.max_age, max_bytes=wanted.max_bytes)
+        return cls(link, jetstream, name, subject)
+
+    async def add(self, data: bytes, *, timeout_s: float) -> int:
+        try:
+            return await self._jetstream.append(
+                self._subject, data, {"Nats-Expected-Stream": self._name}, timeout_s=timeout_s
+            )
+        except msgspec.MsgspecError as error:
+            raise BusError(f"records {self._name}: {error}") from None
+
+    async def oldest_ms(self) -> int | None:
+        info = await self._jetstream.existing(self._name)
+        return _unix_ms(info.state.first_ts) if info.state.messages else None
+
+    async def read(self, *, after: int = 0, since_ms: int = 0) -> AsyncGenerator[LogEntry, None]:
+        """See the protocol. Raises `BusError` midway when the server goes away."""
+        info = await self._jetstream.existing(self._name)
+        last = info.state.last_seq
+        if not info.state.messages or after >= last:
+            return
+        if after > 0:
+            start: dict[str, object] = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
+        else:
+            moment = datetime.fromtimestamp(since_ms / 1000, UTC)
+            start = {"deliver_policy": "by_start_time", "opt_start_time": moment.isoformat().replace("+00:00", "Z")}
+        async with aclosing(pulled(self._link, self._jetstream, self._name, start, last)) as entries:
+            async for entry in entries:
+                yield entry
+
+
+def _unix_ms(moment: str) -> int:
+    # The server writes nanoseconds, which Python's own reader takes from 3.11 on by cutting them.
+    return int(datetime.fromisoformat(moment).timestamp() * 1000)
