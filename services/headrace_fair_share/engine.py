@@ -2,7 +2,7 @@
 
 What is known comes from four sides: the configuration (`book`), operations from admission, usage from the allocator (the only source
 of demand, but for operations that it has not named yet), volumes from integral. An update is cut from all of it at one moment, may be
-computed anywhere (`headrace_fair_share.update.compute`), and takes effect as a whole.
+computed anywhere (`updater`), and takes effect as a whole.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from headrace.wire.snapshots import ShareFrame, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Term, Version
 from headrace_fair_share.advances import AdvanceChain
 from headrace_fair_share.config import PoolBook
+from headrace_fair_share.cut import Cut, KnownOperation, Options
+from headrace_fair_share.figures import PoolFigures
 from headrace_fair_share.flows import flows_of, with_grants
-from headrace_fair_share.hdrf.update import HdrfEngine
+from headrace_fair_share.inputs_of_pools import pool_input
 from headrace_fair_share.judging import JudgingClock, Moment
 from headrace_fair_share.starvation import Age, Ages, Clock, aged, clocks_of
 from headrace_fair_share.tree import PoolTree
-from headrace_fair_share.update import Cut, KnownOperation, Options, PoolFigures, Update, compute, pool_input
+from headrace_fair_share.update import Update, Updater
 
 __all__ = ["EngineOptions", "FairShareEngine", "UsageChange"]
 
@@ -79,8 +81,9 @@ class FairShareEngine:
         self.clocks: dict[str, Clock] = {}
         self.updates = 0
         self._time = JudgingClock()
-        self._resident = HdrfEngine()
-        self._resident_since_us = 0
+        #: Used by one thread at a time, which need not be the one that all else here belongs to.
+        self.updater = Updater()
+        self._afresh_us = 0
         self._usage: dict[OperationId, UsageItem] = {}
         self._named: set[OperationId] = set()
         self._usage_version = NEVER
@@ -157,11 +160,12 @@ class FairShareEngine:
                 self.chain.give_up()
         return self.chain.head()
 
-    def resident(self, now: Moment) -> HdrfEngine:
-        """The algorithm with what it kept of the updates before; every few seconds one that works everything out anew."""
-        if now.steady_us - self._resident_since_us >= self._options.full_update_period_us:
-            self._resident, self._resident_since_us = HdrfEngine(), now.steady_us
-        return self._resident
+    def is_afresh_due(self, now: Moment) -> bool:
+        """True every few seconds: then an update works everything out anew."""
+        if now.steady_us - self._afresh_us < self._options.full_update_period_us:
+            return False
+        self._afresh_us = now.steady_us
+        return True
 
     def cut(self, now: Moment) -> Cut:
         """Everything that is known, as it is now; later changes do not reach it."""
@@ -186,13 +190,18 @@ class FairShareEngine:
     def on_updated(self, update: Update) -> None:
         """The figures of a cut are there: they take effect as a whole."""
         self.updates += 1
-        self.frame, self.items, self.figures = update.frame, update.items, update.figures
-        self.clocks = update.clocks
+        self.frame, self.clocks = update.frame, update.clocks
+        self.items.update((item.key, item) for item in update.changed)
+        self.figures.update(update.figures)
+        for key in update.removed:
+            del self.items[key]
+            if key.startswith("/"):
+                self.figures.pop(PoolName(key[1:]), None)
 
     def on_update(self, now: Moment) -> Update:
         """A whole update without asking integral: what a single process would do at `now`."""
         self.on_update_begins(now)
-        update = compute(self.cut(now), self._options.tree, self.items)
+        update = self.updater.update(self.cut(now), self._options.tree, afresh=self.is_afresh_due(now))
         self.on_updated(update)
         return update
 

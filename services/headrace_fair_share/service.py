@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import anyio
@@ -33,7 +34,6 @@ from headrace_fair_share.judging import Moment
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.store import PoolStore, StoredTree
 from headrace_fair_share.tree import Change, near
-from headrace_fair_share.update import compute
 from headrace_fair_share.view import pool_list
 
 __all__ = ["serve"]
@@ -189,10 +189,12 @@ class _Shell:
         with anyio.move_on_after(self._settings.advance_budget_ms / 1000):
             await self._advance_volumes()
         now = self._now()
-        cut, resident = engine.cut(now), engine.resident(now)
+        cut, afresh = engine.cut(now), engine.is_afresh_due(now)
         started = self._clock.steady_s()
         try:
-            update = await anyio.to_thread.run_sync(compute, cut, self._options.tree, engine.items, resident)
+            update = await anyio.to_thread.run_sync(
+                partial(engine.updater.update, cut, self._options.tree, afresh=afresh)
+            )
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             # The shares of before stay in force, and everybody is told so.
             self.failed_updates += 1

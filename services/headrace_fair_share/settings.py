@@ -7,10 +7,10 @@ from typing import Annotated
 import msgspec
 
 from headrace.runtime.settings import CommonSettings
+from headrace_fair_share.cut import Options
 from headrace_fair_share.engine import EngineOptions
 from headrace_fair_share.history import HistoryOptions
 from headrace_fair_share.starvation import Timeouts
-from headrace_fair_share.update import Options
 
 __all__ = ["FairShareSettings"]
 

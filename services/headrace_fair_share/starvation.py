@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from headrace.wire.snapshots import SchedulingStatus, StarvationStatus
+from headrace.wire.snapshots import StarvationStatus
 from headrace.wire.version import Counter
 
 __all__ = ["Age", "Ages", "Clock", "Timeouts", "aged", "clocks_of", "step"]
@@ -47,10 +47,8 @@ class Ages(msgspec.Struct, frozen=True):
     ages: list[Age] = []
 
 
-def step(clock: Clock | None, status: SchedulingStatus, now: int, timeouts: Timeouts) -> Clock | None:
-    """The clock after one judged update at `now`."""
-    if status is SchedulingStatus.NORMAL:
-        return None
+def step(clock: Clock | None, now: int, timeouts: Timeouts) -> Clock:
+    """The clock after an update that found the element below its fair share at `now`; one that is not has none."""
     if clock is None:
         return Clock(below_since=now)
     if timeouts.aggressive_enabled and now > clock.below_since + timeouts.aggressive_ms:

@@ -13,8 +13,9 @@ from headrace.wire.refusals import NotFound
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace.wire.version import Version
 from headrace_fair_share.engine import FairShareEngine
+from headrace_fair_share.figures import PoolFigures
+from headrace_fair_share.roster import pool_key
 from headrace_fair_share.tree import near
-from headrace_fair_share.update import PoolFigures, pool_key
 
 __all__ = ["pool_list"]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 import tests.bench.fair_share
+import tests.bench.fair_share_service
 import tests.bench.heartbeats
 import tests.bench.history  # noqa: F401
 from tests.bench.registry import REGISTRY, Figure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import tempfile
 import time
@@ -32,6 +31,7 @@ from tests.support.tree_services import TREE, SmallAdmission, SmallAllocator, a_
 OPERATIONS = 10_000
 POOLS = 1_000
 REQUESTS = 300
+ROUNDS = 3
 #: Operations whose usage changes between two requests.
 MOVED = 20
 _PATIENCE_S = 120.0
@@ -52,7 +52,8 @@ class PagingAdmission(SmallAdmission):
 class Seen(msgspec.Struct, frozen=True):
     """What was measured of one life of the service."""
 
-    answers_ms: list[float]
+    #: Of each round.
+    p99_ms: list[float]
     memory_mb: float
 
 
@@ -79,15 +80,18 @@ async def _measure(server: NatsServer, folder: Path) -> Seen:
             gc.freeze()  # the service is measured, not this process's collector
             gc.disable()
             ask = encode(GetPools(limit=20))
-            answers_ms = []
-            for _ in range(REQUESTS):
-                await allocator.tell(*(_usage(name, random) for name in random.sample(names, MOVED)))
-                begun = time.perf_counter()
-                data = await anna.request(subjects.user("anna", "pool.list"), ask, timeout_s=30)
-                answers_ms.append((time.perf_counter() - begun) * 1e3)
-                assert isinstance(decode_answer(data, PoolList), PoolList)
-                await anyio.sleep(0.02)
-            return Seen(answers_ms, _peak_mb(pid))
+            p99_ms = []
+            for _ in range(ROUNDS):
+                answers_ms = []
+                for _ in range(REQUESTS):
+                    await allocator.tell(*(_usage(name, random) for name in random.sample(names, MOVED)))
+                    begun = time.perf_counter()
+                    data = await anna.request(subjects.user("anna", "pool.list"), ask, timeout_s=30)
+                    answers_ms.append((time.perf_counter() - begun) * 1e3)
+                    assert isinstance(decode_answer(data, PoolList), PoolList)
+                    await anyio.sleep(0.02)
+                p99_ms.append(sorted(answers_ms)[int(REQUESTS * 0.99)])
+            return Seen(p99_ms, _peak_mb(pid))
 
 
 def _usage(name: str, random: Random) -> UsageItem:
@@ -150,17 +154,11 @@ def _peak_mb(pid: int) -> float:
     raise BusError(f"process {pid} says nothing of its memory")
 
 
-@REGISTRY.add("service_answer_p99_ms", "the service's answer to a request, 99th percentile, 10,000 operations", 20)
+@REGISTRY.add("fair_share_answer_p99_ms", "the service's answer to a request, 99th percentile, 10,000 operations", 20)
 def answer_p99() -> Figure:
-    ordered = sorted(seen().answers_ms)
-    tail = ordered[int(len(ordered) * 0.99)]
-    return Figure(tail, ordered[0], ordered[-1], "ms", len(ordered))
+    return Figure.of(seen().p99_ms, "ms")
 
 
-@REGISTRY.add("service_memory_mb", "the most memory that the service ever had, 10,000 operations", 250)
+@REGISTRY.add("fair_share_memory_mb", "the most memory that the service ever had, 10,000 operations", 250)
 def memory() -> Figure:
     return Figure.of([seen().memory_mb], "MB")
-
-
-if __name__ == "__main__":
-    print(os.getpid(), answer_p99(), memory())

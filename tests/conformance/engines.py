@@ -8,14 +8,16 @@ from typing import Any, Literal, Protocol
 from unittest import mock
 
 import msgspec
+import numpy as np
 
-from headrace.wire.snapshots import SchedulingStatus
+from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace_fair_share.hdrf import plots as library
 from headrace_fair_share.hdrf import update as production
+from headrace_fair_share.hdrf.arrays import Floats
 from headrace_fair_share.hdrf.curves import FunctionStore
 from headrace_fair_share.hdrf.layout import laid_out
 from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
-from headrace_fair_share.satisfaction import INFINITE, local_satisfaction, status_of
+from headrace_fair_share.satisfaction import below_fair_share, local_satisfaction_ratios
 from tests.reference import plots as twin_plots
 from tests.reference import update as twin_update
 from tests.support.savings import after
@@ -60,12 +62,17 @@ class _Judging:
     """Satisfaction and starvation come after the update and have one home, whichever engine made the shares."""
 
     def satisfaction(self, element: ElementShares) -> float:
-        ratio = local_satisfaction(element.usage_share, element.fair_share, element.demand_share)
-        return math.inf if ratio >= INFINITE else ratio
+        ratio = float(local_satisfaction_ratios(*_columns(element))[0])
+        return math.inf if ratio >= INFINITE_SATISFACTION else ratio
 
     def is_below_fair_share(self, element: ElementShares, tolerance: float) -> bool:
-        status = status_of(element.usage_share, element.fair_share, element.demand_share, tolerance, operation=False)
-        return status is SchedulingStatus.BELOW_FAIR_SHARE
+        return bool(below_fair_share(*_columns(element), tolerance, np.zeros(1, np.bool_))[0])
+
+
+def _columns(element: ElementShares) -> tuple[Floats, Floats, Floats]:
+    """Usage, fair share and demand, each as an array of one element."""
+    usage, fair, demand = (element.usage_share, element.fair_share, element.demand_share)
+    return np.array([usage]).T, np.array([fair]).T, np.array([demand]).T
 
 
 class _TwinGraph:

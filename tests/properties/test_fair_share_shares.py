@@ -1,4 +1,4 @@
-"""What must hold of the objects that the service makes of an update, for any tree. The algorithm has properties of its own."""
+"""What must hold of operations that share one pool."""
 
 from __future__ import annotations
 
@@ -6,70 +6,12 @@ from math import fsum
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.resources import RESOURCE_NAMES, ZERO, Resources, Share
-from headrace_fair_share.hdrf.model import ElementShares, OperationInput, PoolInput, TreeInput
-from headrace_fair_share.hdrf.update import HdrfEngine, update
-from headrace_fair_share.shares import Handed, distribute
-from tests.support.trees import trees
-
-#: Sums of shares are equal up to rounding.
-NEAR = 1e-12
-
-pytestmark = pytest.mark.timeout(180)
-any_tree = given(trees())
-some = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-
-
-def elements(tree: TreeInput) -> list[Handed]:
-    return distribute(tree, HdrfEngine()).elements
-
-
-def children(tree: TreeInput, place: int) -> list[int]:
-    """Places of the children of the element at this place: the root, then pools, then operations."""
-    pools = [at for at, pool in enumerate(tree.pools, start=1) if pool.parent == place - 1]
-    first = len(tree.pools) + 1
-    return pools + [first + at for at, each in enumerate(tree.operations) if each.pool == place - 1]
-
-
-@some
-@any_tree
-def test_always_the_objects_say_what_the_update_says(tree: TreeInput) -> None:
-    result = update(tree)
-    expected: list[ElementShares] = [result.root, *result.pools.values(), *result.operations.values()]
-
-    for handed, shares in zip(elements(tree), expected, strict=True):
-        assert handed.fair_share.total == shares.fair_share
-        assert handed.fair_share.strong_guarantee == shares.strong_part
-        assert handed.fair_share.integral_guarantee == shares.integral_part
-        assert handed.fair_share.weight_proportional == shares.weight_proportional_part
-        assert handed.limits_share == shares.limits_share
-        assert handed.proposed_integral_share == shares.integral_guarantee_share
-        assert handed.promised_fair_share == shares.promised_guarantee_fair_share
-        assert handed.dominant_resource == RESOURCE_NAMES[shares.dominant_resource]
-        assert (handed.fifo_index, handed.effective_fifo_index) == (shares.fifo_index, shares.effective_fifo_index)
-
-
-@some
-@any_tree
-def test_always_what_a_pool_has_and_wants_is_the_sum_of_what_its_children_do(tree: TreeInput) -> None:
-    handed = elements(tree)
-    for place in range(len(tree.pools) + 1):
-        below = [handed[child] for child in children(tree, place)]
-        assert handed[place].usage == Resources.sum(each.usage for each in below)
-        assert handed[place].demand == Resources.sum(each.demand for each in below)
-
-
-@some
-@any_tree
-def test_always_the_parts_are_not_negative_and_add_up(tree: TreeInput) -> None:
-    for each in elements(tree):
-        parts = each.fair_share
-        assert min(*parts.strong_guarantee, *parts.integral_guarantee, *parts.weight_proportional) >= 0
-        for strong, integral, free, total in zip(*msgspec.structs.astuple(parts), strict=True):
-            assert strong + integral + free == pytest.approx(total, abs=NEAR)
+from headrace.resources import ZERO, Resources, Share
+from headrace_fair_share.hdrf.model import OperationInput, PoolInput, TreeInput
+from headrace_fair_share.hdrf.update import update
 
 
 def amounts_of_anything(draw: st.DrawFn) -> Resources:
@@ -94,7 +36,9 @@ def flat_trees(draw: st.DrawFn) -> TreeInput:
 
 
 def shares_of(tree: TreeInput) -> list[Share]:
-    return [each.fair_share.total for each in elements(tree)]
+    result = update(tree)
+    elements = [result.root, *result.pools.values(), *result.operations.values()]
+    return [each.fair_share for each in elements]
 
 
 @given(flat_trees(), st.integers(-8, 8))
@@ -121,7 +65,6 @@ def test_the_cluster_without_nodes_owes_nothing() -> None:
         pools=[PoolInput(name="pool", parent=-1)],
         operations=[OperationInput(name="operation", pool=0, demand=Resources(user_slots=1, cpu=100))],
     )
-    outcome = distribute(tree, HdrfEngine())
 
-    assert [each.fair_share.total for each in outcome.elements] == [(0.0,) * 5] * 3
-    assert not outcome.errors
+    assert shares_of(tree) == [(0.0,) * 5] * 3
+    assert not update(tree).errors

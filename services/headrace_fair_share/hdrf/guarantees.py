@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.resources import EPS, RESOURCE_NAMES
+from headrace.resources import EPS, RESOURCE_NAMES, format_amount
 from headrace_fair_share.hdrf.arrays import (
     CPU,
     Bools,
@@ -176,10 +176,10 @@ def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floa
 
 def shortage_in_words(short: Ints, tree: TreeInput) -> str:
     """By how much the cluster is too small, resource by resource."""
-    total = tree.total.as_tuple()
     return ", ".join(
-        f"{name} by {missing / (100 if r == CPU else 1):.10g} of {total[r] / (100 if r == CPU else 1):.10g}"
-        for r, (name, missing) in enumerate(zip(RESOURCE_NAMES, short.tolist(), strict=True))
+        f"{format_amount(name, there + missing)} of {name} where there are {format_amount(name, there)}"
+        f" ({format_amount(name, missing)} too much)"
+        for name, there, missing in zip(RESOURCE_NAMES, tree.total.as_tuple(), short.tolist(), strict=True)
         if missing
     )
 

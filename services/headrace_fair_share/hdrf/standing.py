@@ -155,13 +155,13 @@ def _errors(
     if fitted.short_for_flow.any():
         top = _top(layout, promising | (ratios.total_flow > 0.0))
         short = shortage_in_words(fitted.short_for_flow, tree)
-        text = f"the cluster is too small for all strong guarantees and resource flows together: {short}"
+        text = f"the cluster is too small for all strong guarantees and resource flows together: they promise {short}"
         errors.append(GuaranteeError(ErrorKind.OVERCOMMIT_FLOW, text, _names(tree, layout, top)))
     if fitted.short_for_burst.any():
         top = _top(layout, promising | (ratios.total_burst > 0.0))
         short = shortage_in_words(fitted.short_for_burst, tree)
         text = (
-            f"the cluster is too small for all strong guarantees and burst guarantees together: {short}; "
+            f"the cluster is too small for all strong guarantees and burst guarantees together: they promise {short}; "
             f"all of them were scaled to {fitted.scaled_by:.6g} of what they are"
         )
         errors.append(GuaranteeError(ErrorKind.OVERCOMMIT_BURST, text, _names(tree, layout, top)))

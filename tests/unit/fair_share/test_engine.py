@@ -520,10 +520,14 @@ def test_guarantees_over_the_cluster_are_warned_of_when_made_and_reported_by_the
     answer = desk.engine.book.on_written(change, 9, TOTAL)
     update = desk.update()
 
-    words = "strong guarantees of the top pools promise 15 of cpu; the cluster has 10"
-    assert answer.warnings == [words]
-    assert update.frame.errors[-1] == words
-    assert "cpu by 5 of 10" in update.frame.errors[0]
+    assert answer.warnings == ["strong guarantees of the top pools promise 15 of cpu; the cluster has 10"]
+    complaint = update.frame.complaints[-1]
+    assert "15 of cpu where there are 10 (5 too much)" in complaint.text
+    assert "1.5 GiB of memory where there are 1 GiB (512 MiB too much)" in complaint.text
+    assert "all of them were scaled to 0.666667 of what they are" in complaint.text
+    assert complaint.pools == ["a", "b"]
+    assert update.frame.errors[-1] == complaint.text
+    assert "15 of cpu where there are 10 (5 too much)" in update.frame.errors[0]
     assert "scaled to 0.666667" in update.frame.errors[1]
     assert desk.item("/a").strong_guarantee_share[1] == pytest.approx(0.6)
 

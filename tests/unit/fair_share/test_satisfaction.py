@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.resources import Share
-from headrace.wire.snapshots import SchedulingStatus
-from headrace_fair_share.satisfaction import INFINITE, local_satisfaction, owed_everything, status_of
+from headrace.satisfaction import INFINITE_SATISFACTION as INFINITE
+from headrace.satisfaction import local_satisfaction
+from headrace_fair_share.hdrf.arrays import Floats
+from headrace_fair_share.satisfaction import (
+    below_fair_share,
+    local_satisfaction_ratios,
+    owed_everything,
+    satisfaction_ratios,
+)
 
-BELOW, NORMAL = SchedulingStatus.BELOW_FAIR_SHARE, SchedulingStatus.NORMAL
+BELOW, NORMAL = True, False
+SHARES = st.tuples(*[st.sampled_from([0.0, 1e-12, 0.1, 0.25, 0.3, 0.30005, 1.0, 1.5])] * 5)
+
+
+def column(*shares: Share) -> Floats:
+    """Shares of elements side by side."""
+    return np.array(shares).T
 
 
 def cpu(part: float, memory: float = 0.0) -> Share:
@@ -33,7 +49,24 @@ def cpu(part: float, memory: float = 0.0) -> Share:
 def test_satisfaction_is_usage_over_fair_share_by_what_counts(
     usage: Share, fair: Share, demand: Share, expected: float
 ) -> None:
-    assert local_satisfaction(usage, fair, demand) == pytest.approx(expected)
+    (ratio,) = local_satisfaction_ratios(column(usage), column(fair), column(demand))
+
+    assert ratio == pytest.approx(expected)
+
+
+@given(st.lists(st.tuples(SHARES, SHARES, SHARES), min_size=1, max_size=5))
+def test_many_at_once_are_as_satisfied_as_each_by_itself(elements: list[tuple[Share, Share, Share]]) -> None:
+    ratios = local_satisfaction_ratios(*(column(*shares) for shares in zip(*elements, strict=True)))
+
+    assert ratios.tolist() == [local_satisfaction(*each) for each in elements]
+
+
+def test_a_pool_is_as_satisfied_as_the_least_satisfied_operation_below_it() -> None:
+    # The root, a with b in it, an empty c; operations in b, b, a.
+    parent = np.array([-1, 0, 1, 0, 2, 2, 1])
+    local = np.array([9.0, 8.0, 7.0, 6.0, 0.5, 0.25, 0.75])
+
+    assert satisfaction_ratios(local, parent, 4).tolist() == [0.25, 0.25, 0.25, INFINITE, 0.5, 0.25, 0.75]
 
 
 @pytest.mark.parametrize(
@@ -52,11 +85,14 @@ def test_satisfaction_is_usage_over_fair_share_by_what_counts(
     ],
 )
 def test_below_its_fair_share_is_who_is_short_of_all_that_would_help(
-    usage: Share, fair: Share, demand: Share, operation: bool, expected: SchedulingStatus
+    usage: Share, fair: Share, demand: Share, operation: bool, expected: bool
 ) -> None:
-    assert status_of(usage, fair, demand, 0.8, operation=operation) is expected
+    (below,) = below_fair_share(column(usage), column(fair), column(demand), 0.8, np.array([operation]))
+
+    assert below == expected
 
 
 def test_nearly_the_whole_demand_is_the_whole_demand() -> None:
-    assert owed_everything(cpu(0.4), cpu(0.40009))
-    assert not owed_everything(cpu(0.4), cpu(0.4002))
+    owed = owed_everything(column(cpu(0.4), cpu(0.4)), column(cpu(0.40009), cpu(0.4002)))
+
+    assert owed.tolist() == [True, False]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.wire.snapshots import SchedulingStatus, StarvationStatus
+from headrace.wire.snapshots import StarvationStatus
 from headrace_fair_share.judging import JudgingClock, Moment
 from headrace_fair_share.starvation import Clock, Timeouts, aged, clocks_of, step
 
-BELOW, NORMAL = SchedulingStatus.BELOW_FAIR_SHARE, SchedulingStatus.NORMAL
 TIMEOUTS = Timeouts(starving_ms=30_000, aggressive_ms=120_000, aggressive_enabled=True)
 
 
@@ -14,7 +13,7 @@ def after(*moments_ms: int, timeouts: Timeouts = TIMEOUTS) -> Clock | None:
     """The clock of an element that was below at each of these moments."""
     clock: Clock | None = None
     for now in moments_ms:
-        clock = step(clock, BELOW, now, timeouts)
+        clock = step(clock, now, timeouts)
     return clock
 
 
@@ -40,20 +39,16 @@ def test_it_gets_aggressive_strictly_after_the_longer_timeout_and_only_if_that_i
 
 
 def test_switching_aggression_off_turns_it_back_into_starving() -> None:
-    clock = step(after(0, 30_001, 120_001), BELOW, 120_002, Timeouts())
+    clock = step(after(0, 30_001, 120_001), 120_002, Timeouts())
 
     assert clock == Clock(0, StarvationStatus.STARVING, starving_since=30_001)
 
 
 def test_a_longer_timeout_does_not_end_starvation() -> None:
-    clock = step(after(0, 30_001), BELOW, 30_002, Timeouts(starving_ms=60_000))
+    clock = step(after(0, 30_001), 30_002, Timeouts(starving_ms=60_000))
 
     assert clock is not None
     assert clock.starvation is StarvationStatus.STARVING
-
-
-def test_who_has_enough_starves_no_more_at_once() -> None:
-    assert step(after(0, 30_001), NORMAL, 30_002, TIMEOUTS) is None
 
 
 def test_ages_survive_a_restart_whatever_the_clock_shows_then() -> None:

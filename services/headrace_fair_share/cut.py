@@ -1,0 +1,71 @@
+"""What one update is made from: everything that is known, as it was at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headrace.ids import OperationId, PoolName
+from headrace.resources import Resources
+from headrace.wire.integral import PoolVolume
+from headrace.wire.operations import OperationState
+from headrace.wire.snapshots import UsageItem
+from headrace.wire.version import Version
+from headrace_fair_share.starvation import Clock, Timeouts
+from headrace_fair_share.tree import PoolTree
+
+__all__ = ["Cut", "KnownOperation", "Options"]
+
+
+class KnownOperation(msgspec.Struct, frozen=True):
+    """What fair_share knows of an operation from admission."""
+
+    operation: OperationId
+    pool: PoolName
+    weight: float
+    state: OperationState
+    suspended: bool
+    #: Of all its jobs together: its demand until the allocator first names it.
+    initial: Resources
+    initial_jobs: int
+
+    @property
+    def takes_part(self) -> bool:
+        """True while it may get more than it has."""
+        return self.state is OperationState.RUNNING and not self.suspended
+
+    @property
+    def waits(self) -> bool:
+        """True before it has a running slot."""
+        return self.state in (OperationState.STARTING, OperationState.PENDING)
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What an administrator sets for the whole tree."""
+
+    starvation_tolerance: float = 0.8
+    timeouts: Timeouts = Timeouts()
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """Everything an update is made from. Nobody changes what it holds."""
+
+    pools: PoolTree
+    operations: Mapping[OperationId, KnownOperation]
+    usage: Mapping[OperationId, UsageItem]
+    #: Operations that the allocator has named in its present term.
+    named: frozenset[OperationId]
+    volumes: Mapping[PoolName, PoolVolume]
+    total: Resources
+    usage_version: Version
+    pools_revision: int
+    stale_volumes: bool
+    troubles: list[str]
+    now_ms: int
+    #: The judging clock, and what turns its moments into moments of Unix time.
+    clock_ms: int
+    clock_offset_ms: int
+    #: False: usage is too old or incomplete; statuses keep.
+    judged: bool
+    clocks: Mapping[str, Clock]

@@ -1,0 +1,188 @@
+"""What the service tells after any course of events: the same as if it had worked everything out anew."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
+from headrace.resources import Resources
+from headrace.wire.integral import PoolVolume, Volume
+from headrace.wire.log import OperationStateChanged, ParametersChanged, StateCause
+from headrace.wire.operations import OperationState
+from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolSettings, Tree
+from headrace.wire.snapshots import ElementKind, ShareItem, UsageFrame, UsageItem
+from headrace.wire.version import Version
+from headrace_fair_share.cut import Options
+from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
+from headrace_fair_share.judging import Moment
+from headrace_fair_share.starvation import Timeouts
+from headrace_fair_share.update import Updater
+from tests.support.tree_services import live
+
+TREE = TreeName("default")
+TOTAL = Resources(user_slots=1_000, cpu=100_000, memory=2**40)
+OPTIONS = Options(timeouts=Timeouts(starving_ms=500, aggressive_ms=1_000, aggressive_enabled=True))
+NAMES = [PoolName(name) for name in ("a", "b", "c")]
+#: Pools that no configuration has.
+GUESTS = [PoolName(name) for name in ("guest-1", "guest-2")]
+OPERATIONS = [f"operation-{number}" for number in range(3)]
+#: What the incremental and the full computation may differ by.
+NEAR = 1e-12
+
+cpus = st.integers(0, 60_000)
+operations = st.sampled_from(OPERATIONS)
+pools = st.sampled_from([*NAMES, *GUESTS])
+
+
+@st.composite
+def settings_of_pools(draw: st.DrawFn) -> PoolSettings:
+    kind = draw(st.sampled_from(list(IntegralType)))
+    flow, burst = sorted((draw(st.integers(0, 30_000)), draw(st.integers(0, 30_000))))
+    integral = IntegralGuarantees(
+        guarantee_type=kind,
+        resource_flow=Resources(cpu=flow),
+        burst_guarantee_resources=Resources(cpu=burst if kind is IntegralType.BURST else 0),
+    )
+    guarantee = Resources(cpu=draw(st.sampled_from([0, 10_000, 40_000])))
+    weight = draw(st.sampled_from([None, 0.5, 3.0]))
+    return PoolSettings(weight=weight, strong_guarantee_resources=guarantee, integral_guarantees=integral)
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> list[Pool]:
+    names = NAMES[: draw(st.integers(0, len(NAMES)))]
+    listed: list[Pool] = []
+    for name in names:
+        above = draw(st.sampled_from([ROOT_POOL, *(pool.name for pool in listed)]))
+        plain = above != ROOT_POOL
+        own = PoolSettings() if plain else draw(settings_of_pools())
+        listed.append(Pool(name, above, own))
+    return listed
+
+
+class Course(RuleBasedStateMachine):
+    """One engine to which things happen; after each, what it told so far is compared with what a new one would tell."""
+
+    @initialize(listed=configurations())
+    def begin(self, listed: list[Pool]) -> None:
+        self.engine = FairShareEngine(TREE, 1, EngineOptions(tree=OPTIONS))
+        self.revision = self.epoch = 0
+        self.now_ms = 1_000_000
+        self.told: dict[str, ShareItem] = {}
+        self.configured(listed)
+        self.engine.on_operations([])
+        self.used([])
+
+    @rule(listed=configurations())
+    def configured(self, listed: list[Pool]) -> None:
+        self.revision += 1
+        self.engine.book.on_tree(Tree(tree=TREE, pools=listed), self.revision)
+
+    @rule(operation=operations, pool=pools, jobs=st.sampled_from([0, 1, 100, 400]))
+    def starts(self, operation: str, pool: PoolName, jobs: int) -> None:
+        if operation not in self.engine.operations:
+            newcomer = FairShareEngine(TREE, 1, EngineOptions())
+            newcomer.on_operations([live(operation, pool, jobs)])
+            self.engine.operations |= newcomer.operations
+
+    @rule(operation=operations, pool=pools, weight=st.sampled_from([1.0, 2.0]))
+    def moves(self, operation: str, pool: PoolName, weight: float) -> None:
+        self.engine.on_events([ParametersChanged(OperationId(operation), pool, weight, ephemeral_pool=False, at_ms=0)])
+
+    @rule(used=st.dictionaries(operations, st.tuples(cpus, cpus), min_size=1, max_size=3))
+    def used_for_a_moment(self, used: dict[str, tuple[int, int]]) -> None:
+        self.used([_usage(name, *figures) for name, figures in used.items()])
+        self.used([], removed=frozenset(used))
+
+    @rule(operation=operations, state=st.sampled_from([OperationState.COMPLETED, OperationState.COMPLETING]))
+    def ends(self, operation: str, state: OperationState) -> None:
+        self.engine.on_events(
+            [OperationStateChanged(OperationId(operation), state, StateCause.COMPLETED_BY_USER, "", at_ms=0)]
+        )
+
+    @rule(used=st.dictionaries(operations, st.tuples(cpus, cpus), max_size=3))
+    def uses(self, used: dict[str, tuple[int, int]]) -> None:
+        self.used([_usage(name, *figures) for name, figures in used.items()])
+
+    @rule(complete=st.booleans())
+    def recovers(self, complete: bool) -> None:
+        self.used([], complete=complete)
+
+    @rule(names=st.lists(st.sampled_from(NAMES), unique=True), ratio=st.sampled_from([0.0, 10.0, 1e6]))
+    def saved(self, names: list[PoolName], ratio: float) -> None:
+        volume = Volume(user_slots=1_000 * ratio, cpu=int(100_000 * ratio), memory=2**40 * ratio)
+        self.engine.volumes = {name: PoolVolume(name, volume, ratio) for name in names}
+
+    def used(self, items: list[UsageItem], *, removed: frozenset[str] = frozenset(), complete: bool = True) -> None:
+        self.epoch += 1
+        frame = UsageFrame(total=TOTAL, complete=complete)
+        self.engine.on_usage(UsageChange(Version(1, self.epoch), frame, items, removed), self.now)
+
+    @property
+    def now(self) -> Moment:
+        return Moment(wall_ms=1_700_000_000_000 + self.now_ms, steady_us=self.now_ms * 1_000)
+
+    @invariant()
+    def what_was_told_is_what_a_new_one_would_tell(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        self.now_ms += 200
+        self.engine.on_update_begins(self.now)
+        cut = self.engine.cut(self.now)
+        update = self.engine.updater.update(cut, OPTIONS)
+        anew = Updater().update(cut, OPTIONS)
+        self.engine.on_updated(update)
+
+        expected = {item.key: item for item in anew.changed}
+        assert self.engine.items.keys() == expected.keys()
+        for key, item in expected.items():
+            _assert_same(self.engine.items[key], item)
+        pools = {PoolName(key[1:]) for key in expected if key.startswith("/")}
+        assert self.engine.figures.keys() == pools
+        for name in pools:
+            _assert_same(self.engine.figures[name], anew.figures[name])
+        assert self.engine.clocks == anew.clocks
+        assert update.frame == anew.frame
+        assert [item.kind for item in expected.values()].count(ElementKind.ROOT) == 1
+
+
+def _usage(operation: str, used: int, pending: int) -> UsageItem:
+    return UsageItem(
+        OperationId(operation),
+        usage=Resources(user_slots=used // 100, cpu=used),
+        pending_jobs=pending // 100,
+        pending=Resources(user_slots=pending // 100, cpu=pending),
+    )
+
+
+def _assert_same(one: msgspec.Struct, other: msgspec.Struct) -> None:
+    """Equal, figures of shares nearly so."""
+    for field, left, right in zip(
+        one.__struct_fields__, _flat(msgspec.structs.astuple(one)), _flat(msgspec.structs.astuple(other)), strict=True
+    ):
+        if isinstance(left, tuple):
+            assert np.allclose(left, right, rtol=0, atol=NEAR), field
+        elif isinstance(left, float) and isinstance(right, float):
+            assert math.isclose(left, right, rel_tol=1e-9, abs_tol=NEAR), field
+        else:
+            assert left == right, field
+
+
+def _flat(values: tuple[object, ...]) -> list[object]:
+    """Shares in structs as one tuple of figures."""
+    return [
+        sum(msgspec.structs.astuple(value), ()) if hasattr(value, "weight_proportional") else value
+        for value in values  # type: ignore[arg-type]
+    ]
+
+
+Course.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=15, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestCourse = Course.TestCase
