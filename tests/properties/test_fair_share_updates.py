@@ -16,7 +16,7 @@ from headrace.wire.integral import PoolVolume, Volume
 from headrace.wire.log import OperationStateChanged, ParametersChanged, StateCause
 from headrace.wire.operations import OperationState
 from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolSettings, Tree
-from headrace.wire.snapshots import ElementKind, ShareItem, UsageFrame, UsageItem
+from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.cut import Options
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
@@ -163,23 +163,16 @@ def _usage(operation: str, used: int, pending: int) -> UsageItem:
 
 def _assert_same(one: msgspec.Struct, other: msgspec.Struct) -> None:
     """Equal, figures of shares nearly so."""
-    for field, left, right in zip(
-        one.__struct_fields__, _flat(msgspec.structs.astuple(one)), _flat(msgspec.structs.astuple(other)), strict=True
-    ):
-        if isinstance(left, tuple):
+    for field in one.__struct_fields__:
+        left, right = getattr(one, field), getattr(other, field)
+        if isinstance(left, DetailedShare):
+            _assert_same(left, right)
+        elif isinstance(left, tuple):
             assert np.allclose(left, right, rtol=0, atol=NEAR), field
-        elif isinstance(left, float) and isinstance(right, float):
+        elif isinstance(left, float):
             assert math.isclose(left, right, rel_tol=1e-9, abs_tol=NEAR), field
         else:
             assert left == right, field
-
-
-def _flat(values: tuple[object, ...]) -> list[object]:
-    """Shares in structs as one tuple of figures."""
-    return [
-        sum(msgspec.structs.astuple(value), ()) if hasattr(value, "weight_proportional") else value
-        for value in values  # type: ignore[arg-type]
-    ]
 
 
 Course.TestCase.settings = settings(
