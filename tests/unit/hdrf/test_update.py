@@ -85,7 +85,7 @@ def test_guarantees_beyond_the_cluster_are_scaled_and_complained_of() -> None:
     assert pytest.approx(0.75) == got.pools["b"].strong_guarantee_share[1]
     assert [error.kind for error in got.errors] == [ErrorKind.OVERCOMMIT_FLOW, ErrorKind.OVERCOMMIT_BURST]
     assert got.errors[1].pools == ["a", "b"]
-    assert "cpu by 20 of 100" in got.errors[1].text
+    assert "120 of cpu where there are 100 (20 too much)" in got.errors[1].text
     assert "0.833333" in got.errors[1].text
 
 
