@@ -20,8 +20,9 @@ from headrace.wire.pools import IntegralType
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import NEVER
 from headrace_fair_share.engine import FairShareEngine
+from headrace_fair_share.figures import PoolFigures
+from headrace_fair_share.roster import pool_key
 from headrace_fair_share.tree import PoolTree
-from headrace_fair_share.update import PoolFigures, pool_key
 
 __all__ = ["HistoryOptions", "Sampler", "Taken", "View"]
 

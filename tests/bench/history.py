@@ -17,9 +17,9 @@ from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolSett
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
 from headrace_fair_share.downsampling import Downsampler
+from headrace_fair_share.figures import PoolFigures
 from headrace_fair_share.history import HistoryOptions, Sampler, View
 from headrace_fair_share.tree import PoolTree
-from headrace_fair_share.update import PoolFigures
 from tests.bench.registry import REGISTRY, Figure, milliseconds
 
 POOLS = 10_000
