@@ -46,7 +46,7 @@ class HistoryOptions(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """What a sample is made from: the engine's figures of one update, which nobody changes any more."""
+    """What a sample is made from: the figures of one update."""
 
     pools: PoolTree
     frame: ShareFrame
@@ -60,7 +60,9 @@ class View(msgspec.Struct, frozen=True):
         """The engine as it is now; None where there are no figures, or none yet of pools as they are configured now."""
         if engine.frame.usage_version == NEVER or engine.frame.pools_revision != engine.book.revision:
             return None
-        return View(engine.book.pools, engine.frame, engine.items, engine.figures, engine.volumes, saturation_period_s)
+        # Copies: the next update changes the engine's own in place.
+        items, figures = dict(engine.items), dict(engine.figures)
+        return View(engine.book.pools, engine.frame, items, figures, engine.volumes, saturation_period_s)
 
 
 class Taken(msgspec.Struct, frozen=True):
