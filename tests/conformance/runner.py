@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.conformance import fair_share, piecewise_linear
+from tests.conformance import fair_share, piecewise_linear, pools_and_admission
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Outcome, Problem, Status
 
@@ -17,6 +17,7 @@ __all__ = ["SUITES", "cases_of", "run_case", "run_files"]
 SUITES: Final[dict[str, Callable[[dict[str, Any], Engine], Outcome]]] = {
     fair_share.SUITE: fair_share.run,
     piecewise_linear.SUITE: piecewise_linear.run,
+    pools_and_admission.SUITE: pools_and_admission.run,
 }
 
 
@@ -36,7 +37,7 @@ def cases_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def run_case(suite: str, case: dict[str, Any], engine: Engine) -> Outcome:
     """One case; what goes wrong in the engine fails it, what cannot be read is said to be the runner's own error."""
-    name = str(case.get("name", "(no name)"))
+    name = _name(case) or "(no name)"
     if suite not in SUITES:
         return Outcome(suite, name, Status.UNSUPPORTED, detail=f"suite {suite} is not supported yet")
     try:
@@ -49,9 +50,13 @@ def run_case(suite: str, case: dict[str, Any], engine: Engine) -> Outcome:
         return Outcome(suite, name, Status.FAILED, detail=detail)
 
 
+def _name(case: dict[str, Any]) -> str:
+    return str(case.get("name") or case.get("id") or "")
+
+
 def run_files(paths: Iterable[Path], engine: Engine, only: str | None = None) -> Iterator[Outcome]:
     """Every case of the files, or those of one name."""
     for path in paths:
         for suite, case in cases_of(path):
-            if only is None or case.get("name") == only:
+            if only is None or _name(case) == only:
                 yield run_case(suite, case, engine)

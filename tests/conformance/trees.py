@@ -18,7 +18,7 @@ from headrace_fair_share.hdrf.model import (
 )
 from tests.conformance.reporting import Problem, only_keys
 
-__all__ = ["CaseTree"]
+__all__ = ["CaseTree", "amounts", "within"]
 
 ROOT: Final = "<root>"
 _CPU: Final = RESOURCE_NAMES.index("cpu")
@@ -117,7 +117,7 @@ class CaseTree:
         """All that stands now."""
         places = {ROOT: -1, **{name: place for place, name in enumerate(self._pools)}}
         return TreeInput(
-            total=_amounts(self._total),
+            total=amounts(self._total),
             options=self._tree_options(),
             pools=[_pool(pool, places) for pool in self._pools.values()],
             operations=[_operation(operation, places) for operation in self._operations.values()],
@@ -167,8 +167,8 @@ def _pool(given: dict[str, Any], places: dict[str, int]) -> PoolInput:
         strong_guarantee=_partial(given.get("strong_guarantee", {})),
         limits=_partial(given.get("resource_limits", {})),
         integral=IntegralKind(integral.get("guarantee_type", "none")),
-        resource_flow=_amounts(integral.get("resource_flow", {})),
-        burst_guarantee=_amounts(integral.get("burst_guarantee", {})),
+        resource_flow=amounts(integral.get("resource_flow", {})),
+        burst_guarantee=amounts(integral.get("burst_guarantee", {})),
         relaxed_share_multiplier_limit=integral.get("relaxed_share_multiplier_limit"),
         can_accept_free_volume=integral.get("can_accept_free_volume", True),
         distribute_free_volume=integral.get("distribute_free_volume_among_children", False),
@@ -185,8 +185,8 @@ def _operation(given: dict[str, Any], places: dict[str, int]) -> OperationInput:
         name=given["name"],
         pool=_place(given["parent"], places),
         weight=given.get("weight", 1.0),
-        demand=_amounts(given["demand"]),
-        usage=_amounts(given["usage"]) if "usage" in given else ZERO,
+        demand=amounts(given["demand"]),
+        usage=amounts(given["usage"]) if "usage" in given else ZERO,
         limits=_partial(given.get("resource_limits", {})),
         gang=given.get("gang", False),
         best_allocation_share=_share(given.get("best_allocation_share", {})),
@@ -206,7 +206,13 @@ def _amount(resource: str, figure: float) -> int:
     return amount
 
 
-def _amounts(figures: dict[str, float]) -> Resources:
+def within(expected: float, actual: float, tolerance: float) -> bool:
+    """True for figures that are apart by no more than a part of the larger one, or by next to nothing."""
+    return abs(expected - actual) <= max(tolerance * max(abs(expected), abs(actual)), 1e-6 * tolerance)
+
+
+def amounts(figures: dict[str, float]) -> Resources:
+    """Whole amounts of what a case names by resource, cpu in cores."""
     only_keys(figures, set(RESOURCE_NAMES), "an amount")
     return Resources(**{name: _amount(name, figure) for name, figure in figures.items()})
 

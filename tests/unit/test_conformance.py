@@ -14,6 +14,7 @@ import pytest
 from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
 from tests.conformance.__main__ import main
 from tests.conformance.engines import Graph, Point, Production, Twin
+from tests.conformance.pools_and_admission import GROUPS
 from tests.conformance.reporting import Status
 from tests.conformance.runner import cases_of, run_case
 
@@ -23,6 +24,10 @@ CASES: Final = [
     pytest.param(suite, case, id=f"{suite}-{case.get('op', 'tree')}-{case['name']}")
     for name in FILES
     for suite, case in cases_of(VECTORS / f"{name}.json")
+] + [
+    pytest.param(suite, case, id=f"{case['group']}-{case['id']}")
+    for suite, case in cases_of(VECTORS / "pools_and_admission.json")
+    if case["group"] in GROUPS
 ]
 
 
@@ -63,6 +68,35 @@ class Nudged(Production):
             pools={name: nudged(shares) for name, shares in result.pools.items()},
             operations={name: nudged(shares) for name, shares in result.operations.items()},
         )
+
+
+def test_an_engine_that_is_off_by_a_millionth_fails_cases_of_integral_shares() -> None:
+    cases = list(cases_of(VECTORS / "pools_and_admission.json"))
+    wrongly_passed = [
+        case["id"]
+        for suite, case in cases
+        if case["group"] == "integral_share" and run_case(suite, case, Nudged()).status is not Status.FAILED
+    ]
+
+    assert wrongly_passed == []
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"group": "integral_share", "given": {}, "expect": {}},
+        {"id": "x", "given": {}, "expect": {}},
+        {"id": "x", "group": "integral_share", "given": {}, "expect": {}, "surprise": 1},
+        {"id": "x", "group": "integral_fields", "given": {"surprise": 1}, "expect": {}},
+        {"id": "x", "group": "integral_housekeeping", "given": {"surprise": 1}, "expect": {}},
+    ],
+)
+def test_a_case_of_pools_that_cannot_be_read_is_an_error_of_the_runner(case: dict[str, Any]) -> None:
+    assert run_case("pools_and_admission", case, Production()).broken
+
+
+def test_a_group_that_is_not_supported_is_not_passed() -> None:
+    assert run_case("pools_and_admission", {"id": "x", "group": "tides"}, Production()).status is Status.UNSUPPORTED
 
 
 class Failing(Production):

@@ -100,9 +100,9 @@ def test_a_pool_below_another_integral_one_takes_no_part() -> None:
 
 
 def test_offers_are_whole_hundredths_of_a_core_second() -> None:
-    """600,000 hundredths by three."""
-    flows = [a_parent(), a_flow("a", 0.1), *(a_flow(name, 0.7) for name in "bcdefgh")]
+    """600,000 hundredths by nine: 66,666.7."""
+    flows = [a_parent(), a_flow("a", 0.1), *(a_flow(name, 0.7) for name in "bcdefghij")]
 
     after = core_seconds_after(flows, FULL)
 
-    assert after["b"] == 42_000 + 857.14
+    assert after["b"] == 42_000 + 666.67

@@ -1,0 +1,116 @@
+"""What people are told of integral guarantees: formulas of the fields on pools, and of how a tree's resources are distributed; pure.
+
+Ratios are fractions of the tree's total; volumes are resource times seconds, cpu in cores (not hundredths) as everywhere where people
+read; ratio volumes are shares times seconds. A guarantee counts by its largest ratio over the resources, a volume by its smallest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from headrace.resources import EPS, RESOURCE_NAMES, Resources
+from headrace.wire.integral import Volume
+
+__all__ = [
+    "Distribution",
+    "accumulated_resource_ratio_volume",
+    "accumulated_resource_volume",
+    "distribution",
+    "estimated_burst_usage_duration_seconds",
+    "integral_pool_capacity",
+    "integral_pool_capacity_ratio",
+    "resources_of_ratio",
+    "specified_ratio",
+]
+
+_CENTS = 100
+
+
+def specified_ratio(amount: Resources, total: Resources) -> float:
+    """`specified_resource_flow_ratio`, `specified_burst_ratio`: the largest of amount over total; 0 in a cluster of nothing."""
+    return max(amount.share_of(total))
+
+
+def resources_of_ratio(total: Resources, ratio: float) -> dict[str, float]:
+    """`specified_resource_flow`, `specified_burst_guarantee_resources`: total times the ratio, by resource, cpu in cores.
+
+    Of resources other than the one that the ratio comes from this is not what was configured, but what the pool has.
+    """
+    return {name: whole * ratio for name, whole in _plain(total)}
+
+
+def accumulated_resource_volume(volume: Volume) -> dict[str, float]:
+    """Resource times seconds by resource, cpu in core-seconds."""
+    parts = (volume.user_slots, volume.cpu / _CENTS, volume.gpu, volume.memory, volume.network)
+    return dict(zip(RESOURCE_NAMES, parts, strict=True))
+
+
+def accumulated_resource_ratio_volume(volume: Volume, total: Resources) -> float:
+    """Share times seconds: the smallest of volume over total, over the resources that there are; 0 where there are none."""
+    there = [
+        part / whole
+        for part, (_, whole) in zip(accumulated_resource_volume(volume).values(), _plain(total), strict=True)
+        if whole > 0
+    ]
+    return min(there, default=0.0)
+
+
+def integral_pool_capacity(total: Resources, flow_ratio: float, saturation_period_s: float) -> dict[str, float]:
+    """The most that accrues, resource times seconds by resource, cpu in core-seconds: total times flow ratio times the period."""
+    return {name: whole * flow_ratio * saturation_period_s for name, whole in _plain(total)}
+
+
+def integral_pool_capacity_ratio(flow_ratio: float, saturation_period_s: float) -> float:
+    """The same as one number, share times seconds: flow ratio times the saturation period."""
+    return flow_ratio * saturation_period_s
+
+
+def estimated_burst_usage_duration_seconds(ratio_volume: float, burst_ratio: float, flow_ratio: float) -> float | None:
+    """How long the savings last at full burst while the flow comes in: ratio volume over (burst ratio minus flow ratio).
+
+    None where they last for ever, that is where the burst is not above the flow, rounding aside.
+    """
+    drain = burst_ratio - flow_ratio
+    return ratio_volume / drain if drain > EPS else None
+
+
+class Distribution(msgspec.Struct, frozen=True):
+    """How much of a tree is promised, by resource, cpu in cores. Of flows and bursts the larger one takes room.
+
+    What is left over is negative where more is promised than there is.
+    """
+
+    distributed_resources: dict[str, float]
+    undistributed_resources: dict[str, float]
+    distributed_strong_guarantee_resources: dict[str, float]
+    distributed_resource_flow: dict[str, float]
+    distributed_burst_guarantee_resources: dict[str, float]
+    #: Flow that could still be promised beside the bursts without taking more room, and the other way round.
+    undistributed_resource_flow: dict[str, float]
+    undistributed_burst_guarantee_resources: dict[str, float]
+
+
+def distribution(
+    total: Resources, strong: Iterable[Resources], total_flow_ratio: float, total_burst_ratio: float
+) -> Distribution:
+    """Sums up the strong guarantees of the top pools beside the flows and bursts of all pools."""
+    promised = dict(_plain(Resources.sum(strong)))
+    flow, burst = resources_of_ratio(total, total_flow_ratio), resources_of_ratio(total, total_burst_ratio)
+    distributed = {name: promised[name] + max(flow[name], burst[name]) for name in RESOURCE_NAMES}
+    return Distribution(
+        distributed_resources=distributed,
+        undistributed_resources={name: whole - distributed[name] for name, whole in _plain(total)},
+        distributed_strong_guarantee_resources=promised,
+        distributed_resource_flow=flow,
+        distributed_burst_guarantee_resources=burst,
+        undistributed_resource_flow={name: max(burst[name] - flow[name], 0.0) for name in RESOURCE_NAMES},
+        undistributed_burst_guarantee_resources={name: max(flow[name] - burst[name], 0.0) for name in RESOURCE_NAMES},
+    )
+
+
+def _plain(amount: Resources) -> list[tuple[str, float]]:
+    """By resource, cpu in cores."""
+    user_slots, cpu, gpu, memory, network = amount.as_tuple()
+    return list(zip(RESOURCE_NAMES, (user_slots, cpu / _CENTS, gpu, memory, network), strict=True))
