@@ -11,6 +11,7 @@ from typing import TextIO
 
 import msgspec
 
+from headrace.pools import PartialResources
 from headrace.resources import RESOURCE_NAMES, Resources
 
 __all__ = ["plain", "print_json"]
@@ -20,8 +21,9 @@ def plain(value: object) -> object:
     """The value in dicts, lists, texts and numbers."""
     match value:
         case Resources():
-            amounts = dict(zip(RESOURCE_NAMES, value.as_tuple(), strict=True))
-            return {name: amount / 100 if name == "cpu" else amount for name, amount in amounts.items()}
+            return _amounts(dict(zip(RESOURCE_NAMES, value.as_tuple(), strict=True)))
+        case PartialResources():
+            return _amounts(value.named())
         case msgspec.Struct():
             return {name: _field(name, getattr(value, name)) for name in value.__struct_fields__}
         case enum.Enum():
@@ -34,6 +36,10 @@ def plain(value: object) -> object:
             return value.decode(errors="replace")
         case _:
             return value
+
+
+def _amounts(amounts: dict[str, int]) -> dict[str, float]:
+    return {name: amount / 100 if name == "cpu" else amount for name, amount in amounts.items()}
 
 
 def _field(name: str, value: object) -> object:

@@ -9,8 +9,8 @@ from typing import Literal
 from cyclopts import Parameter
 
 from headrace.errors import BadInput
-from headrace.resources import RESOURCE_NAMES, Resources, parse_resources
-from headrace.wire.pools import IntegralGuarantees, IntegralType, PoolSettings
+from headrace.pools import POOL_ATTRIBUTES, PoolSettings
+from headrace.resources import RESOURCE_NAMES, parse_resources
 
 __all__ = ["PoolOptions", "parse_figures"]
 
@@ -38,30 +38,18 @@ class PoolOptions:
             changes["weight"] = self.weight
         if self.guarantee is not None:
             changes["strong_guarantee_resources"] = parse_figures("--guarantee", self.guarantee)
-        integral: dict[str, object] = {}
         if self.integral is not None:
-            integral["guarantee_type"] = self.integral
+            changes["integral_guarantees/guarantee_type"] = self.integral
         if self.flow is not None:
-            integral["resource_flow"] = parse_figures("--flow", self.flow)
+            changes["integral_guarantees/resource_flow"] = parse_figures("--flow", self.flow)
         if self.burst is not None:
-            integral["burst_guarantee_resources"] = parse_figures("--burst", self.burst)
-        return changes | ({"integral_guarantees": integral} if integral else {})
+            changes["integral_guarantees/burst_guarantee_resources"] = parse_figures("--burst", self.burst)
+        return changes
 
     def settings(self) -> PoolSettings:
         """Of a new pool. Raises `BadInput`."""
-        return PoolSettings(
-            weight=self.weight,
-            strong_guarantee_resources=_resources("--guarantee", self.guarantee),
-            integral_guarantees=IntegralGuarantees(
-                guarantee_type=IntegralType(self.integral or "none"),
-                resource_flow=_resources("--flow", self.flow),
-                burst_guarantee_resources=_resources("--burst", self.burst),
-            ),
-        )
-
-
-def _resources(option: str, text: str | None) -> Resources:
-    return parse_resources(parse_figures(option, text or ""), place=option)
+        settings: PoolSettings = POOL_ATTRIBUTES.changed(PoolSettings(), self.changes()).value
+        return settings
 
 
 def parse_figures(option: str, text: str) -> dict[str, str]:

@@ -8,8 +8,8 @@ from itertools import pairwise
 from rich.table import Table
 from rich.text import Text
 
+from headrace.durations import format_duration
 from headrace.resources import RESOURCE_NAMES, Resources, format_amount
-from headrace.runtime.settings import format_duration
 from headrace.wire.heartbeat import JobEnd
 from headrace.wire.nodes import NodeView, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView

@@ -7,8 +7,8 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
+from headrace.durations import format_duration
 from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
-from headrace.runtime.settings import format_duration
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.pools import IntegralType, PoolView
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareItem
@@ -138,7 +138,7 @@ def pool_facts(pool: PoolView, total: Resources, complaints: list[ShareComplaint
     facts.add_row("operations", f"{pool.running_operation_count} running of {pool.operation_count}")
     for label, words in _integral(pool, total):
         facts.add_row(label, words)
-    configured = pool.settings.strong_guarantee_resources if pool.share.kind is ElementKind.POOL else None
+    configured = pool.settings.strong_guarantee_resources.whole if pool.share.kind is ElementKind.POOL else None
     return [title, share_table(pool.share, total, configured, width), Text(), facts]
 
 
@@ -146,8 +146,8 @@ def _integral(pool: PoolView, total: Resources) -> list[tuple[str, str]]:
     settings = pool.settings.integral_guarantees
     if settings.guarantee_type is IntegralType.NONE:
         return []
-    flow = pool.share.specified_resource_flow_ratio or max(settings.resource_flow.share_of(total))
-    burst = pool.share.specified_burst_ratio or max(settings.burst_guarantee_resources.share_of(total))
+    flow = pool.share.specified_resource_flow_ratio or max(settings.resource_flow.whole.share_of(total))
+    burst = pool.share.specified_burst_ratio or max(settings.burst_guarantee_resources.whole.share_of(total))
     rows = [("integral guarantee", settings.guarantee_type.value), ("resource flow", f"{percent(flow)} of the cluster")]
     if settings.guarantee_type is IntegralType.BURST:
         rows.append(("burst guarantee", f"{percent(burst)} of the cluster"))

@@ -90,7 +90,7 @@ class PoolBook:
         pool = after.pools.get(change.name)
         if pool is not None and pool.settings.integral_guarantees.guarantee_type is IntegralType.BURST:
             figures = pool.settings.integral_guarantees
-            if not figures.burst_guarantee_resources.dominates(figures.resource_flow):
+            if not figures.burst_guarantee_resources.whole.dominates(figures.resource_flow.whole):
                 warnings.append(
                     f"burst pool {pool.name} may draw less at once than flows in: its burst is below its flow"
                 )

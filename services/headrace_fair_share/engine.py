@@ -233,8 +233,11 @@ class FairShareEngine:
         if self._flowing is None or self._flowing[0] is not self.book.pools or self._flowing[1] != self.total:
             pools = self.book.pools
             places = {ROOT_POOL: -1, **{name: place for place, name in enumerate(pools.preorder)}}
-            inputs = [pool_input(pool, places[pool.parent]) for pool in map(pools.pools.__getitem__, pools.preorder)]
-            self._flowing = (pools, self.total, flows_of(inputs, self.total, distribute=False))
+            inputs = [
+                pool_input(pool, places[pool.parent], pools) for pool in map(pools.pools.__getitem__, pools.preorder)
+            ]
+            distribute = pools.options.should_distribute_free_volume_among_children
+            self._flowing = (pools, self.total, flows_of(inputs, self.total, distribute=distribute))
         return with_grants(self._flowing[2], {name: each.grant_ratio for name, each in self.figures.items()})
 
     def _on_event(self, event: Event) -> bool:

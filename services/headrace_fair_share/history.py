@@ -190,7 +190,7 @@ def _integral(view: View, name: PoolName, total: Resources) -> IntegralSample | 
         return None
     volume = view.volumes.get(name)
     return IntegralSample(
-        flow_ratio=max(settings.resource_flow.share_of(total)),
-        burst_ratio=max(settings.burst_guarantee_resources.share_of(total)),
+        flow_ratio=max(settings.resource_flow.whole.share_of(total)),
+        burst_ratio=max(settings.burst_guarantee_resources.whole.share_of(total)),
         volume=volume.volume if volume is not None else None,
     )

@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from headrace.bus import Bus, BusError, Records
 from headrace.ids import TreeName
+from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.resources import RESOURCE_NAMES
 from headrace.runtime.handlers import Border, Caller, CallerKind
@@ -22,7 +23,6 @@ from headrace.wire.refusals import BadRequest, NotReady, Refusal
 from headrace_fair_share.downsampling import Downsampler
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.history import HistoryOptions, Sampler, View
-from headrace_fair_share.tree import near
 
 __all__ = ["HistoryKeeper"]
 

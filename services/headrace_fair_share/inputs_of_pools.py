@@ -1,24 +1,67 @@
-"""Configured pools as the algorithm reads them; pure."""
+"""What the algorithm reads of a tree's configuration: pools and options in the algorithm's own terms; pure."""
 
 from __future__ import annotations
 
-from headrace.wire.pools import Pool
-from headrace_fair_share.hdrf.model import IntegralKind, PoolInput
+from typing import Final
 
-__all__ = ["pool_input"]
+from headrace.pools import Pool, PoolTree, TreeOptions
+from headrace.pools.settings import FifoSortParameter, PoolSettings
+from headrace.resources import RESOURCE_NAMES
+from headrace_fair_share.hdrf import model
+from headrace_fair_share.hdrf.model import FifoKey, IntegralKind, Mode, PoolInput
+
+__all__ = ["pool_input", "tree_options"]
+
+_FIFO_KEYS: Final = {
+    FifoSortParameter.WEIGHT: FifoKey.WEIGHT,
+    FifoSortParameter.START_TIME: FifoKey.START_TIME,
+    FifoSortParameter.PENDING_JOB_COUNT: FifoKey.PENDING_JOB_COUNT,
+}
 
 
-def pool_input(pool: Pool, parent: int) -> PoolInput:
-    """A configured pool; `parent` is the place of its parent among the pools, -1 for the root."""
-    settings, integral = pool.settings, pool.settings.integral_guarantees
-    # A figure that is left out cannot be told from a zero here; the one that means something is to infer it.
-    slots, cpu, gpu, memory, network = (amount or None for amount in settings.strong_guarantee_resources.as_tuple())
+def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
+    """A pool whose parent stands at `parent` among the pools (-1: the root).
+
+    What a configured pool sets is taken with its presets; one that is not configured brings its settings along.
+    """
+    settings: PoolSettings = tree.settings(pool.name) if pool.name in tree.pools else pool.settings
+    integral = settings.integral_guarantees
     return PoolInput(
         name=pool.name,
         parent=parent,
+        mode=Mode(settings.mode.value),
         weight=settings.weight,
-        strong_guarantee=(slots, cpu, gpu, memory, network),
+        strong_guarantee=settings.strong_guarantee_resources.as_tuple(),
+        limits=settings.resource_limits.as_tuple(),
         integral=IntegralKind(integral.guarantee_type.value),
-        resource_flow=integral.resource_flow,
-        burst_guarantee=integral.burst_guarantee_resources,
+        resource_flow=integral.resource_flow.whole,
+        burst_guarantee=integral.burst_guarantee_resources.whole,
+        relaxed_share_multiplier_limit=integral.relaxed_share_multiplier_limit,
+        can_accept_free_volume=integral.can_accept_free_volume,
+        distribute_free_volume=integral.should_distribute_free_volume_among_children,
+        fifo_sort=tuple(_FIFO_KEYS[parameter] for parameter in settings.fifo_sort_parameters),
+        gang_step_function=settings.enable_step_function_for_gang_operations,
+        fifo_reordering=settings.enable_fifo_children_reordering_for_guarantee_utilization,
+        compute_promised_guarantee=settings.compute_promised_guarantee_fair_share,
+        priority_strong_guarantee=settings.enable_priority_strong_guarantee_adjustment,
+        priority_strong_guarantee_donor=settings.enable_priority_strong_guarantee_adjustment_donorship,
+        historic_usage_weights=settings.infer_children_weights_from_historic_usage,
+    )
+
+
+def tree_options(options: TreeOptions) -> model.TreeOptions:
+    """The options of a tree that the algorithm reads."""
+    integral = options.integral_guarantees
+    return model.TreeOptions(
+        main_resource=RESOURCE_NAMES.index(options.main_resource),
+        smooth_period_s=integral.smooth_period / 1000,
+        saturation_period_s=integral.pool_capacity_saturation_period / 1000,
+        relaxed_share_multiplier_limit=integral.relaxed_share_multiplier_limit,
+        gang_step_function=options.enable_step_function_for_gang_operations,
+        fifo_reordering=options.enable_fifo_children_reordering_for_guarantee_utilization,
+        improved=options.enable_improved_fair_share_by_fit_factor_computation,
+        distribution_gap=options.enable_improved_fair_share_by_fit_factor_computation_distribution_gap,
+        infer_weight_multiplier=options.infer_weight_from_guarantees_share_multiplier,
+        distribute_free_volume=options.should_distribute_free_volume_among_children,
+        charge_skipped_relaxed_pools=options.charge_skipped_relaxed_pools,
     )

@@ -19,7 +19,7 @@ from headrace.wire.snapshots import ElementKind, UsageItem
 from headrace_fair_share.cut import Cut, KnownOperation
 from headrace_fair_share.hdrf.arrays import Bools, Ints
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, Volume
-from headrace_fair_share.inputs_of_pools import pool_input
+from headrace_fair_share.inputs_of_pools import pool_input, tree_options
 from headrace_fair_share.tree import PoolTree
 
 __all__ = ["Elements", "Roll", "Roster", "pool_key"]
@@ -123,6 +123,7 @@ class Roster:
         count = len(entries)
         tree = TreeInput(
             total=cut.total,
+            options=tree_options(cut.pools.options),
             pools=self._pools,
             operations=[entry.input for entry in entries.values()],
             integral={name: IntegralState(_volume(volume.volume)) for name, volume in cut.volumes.items()},
@@ -144,7 +145,7 @@ class Roster:
         pools += [Pool(name=name, parent=ROOT_POOL) for name in guests]
         self._configured, self._guests = configured, guests
         self._place = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
-        self._pools = [pool_input(pool, self._place[pool.parent]) for pool in pools]
+        self._pools = [pool_input(pool, self._place[pool.parent], configured) for pool in pools]
         self._entries, self._elements = {}, None
 
     def _entry(self, known: KnownOperation, item: UsageItem | None, named: bool) -> _Entry:

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.bus import BusError
 from headrace.ids import TreeName, tree_name
+from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
 from headrace.runtime.handlers import Caller, CallerKind
@@ -33,7 +34,7 @@ from headrace_fair_share.history_keeping import HistoryKeeper
 from headrace_fair_share.judging import Moment
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.store import PoolStore, StoredTree
-from headrace_fair_share.tree import Change, near
+from headrace_fair_share.tree import Change
 from headrace_fair_share.view import pool_list
 
 __all__ = ["serve"]

@@ -19,8 +19,9 @@ from headrace.bus import (
 )
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
+from headrace.pools import Tree, read_tree
 from headrace.runtime.clock import Clock
-from headrace.wire.pools import PoolChanged, Tree
+from headrace.wire.pools import PoolChanged
 from headrace.wire.refusals import BadRequest, NotReady, NotRecorded, Refusal, WrongState
 from headrace_fair_share.tree import Change
 
@@ -42,7 +43,7 @@ class StoredTree(msgspec.Struct, frozen=True):
 
 def _read(entry: Entry) -> StoredTree:
     try:
-        return StoredTree(entry.revision, msgspec.json.decode(entry.value, type=Tree))
+        return StoredTree(entry.revision, read_tree(entry.value))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return StoredTree(entry.revision, None, str(error))
 

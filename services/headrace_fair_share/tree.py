@@ -10,27 +10,27 @@ with an integral guarantee has flow or burst figures.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
+from headrace import pools
 from headrace.errors import BadInput
-from headrace.ids import ROOT_POOL, PoolName, TreeName, pool_name
+from headrace.ids import ROOT_POOL, PoolName, pool_name
+from headrace.near import near
+from headrace.pools import NOTHING, IntegralType, Pool, PoolSettings, Tree
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
-from headrace.wire.pools import CreatePool, IntegralType, Pool, PoolSettings, RemovePool, Tree
+from headrace.wire.pools import CreatePool, RemovePool
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal, WrongState
 
-__all__ = ["LARGEST_SUBTREE", "MOST_LEVELS", "Change", "PoolTree", "near"]
+__all__ = ["LARGEST_SUBTREE", "MOST_LEVELS", "Change", "PoolTree"]
 
 #: Levels of pools below the root.
 MOST_LEVELS: Final = 30
 #: Pools in the subtree of a pool, itself included.
 LARGEST_SUBTREE: Final = 1_000
 _MOST_NAMED: Final = 3
-_SHORTEST_PART: Final = 3
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -40,50 +40,8 @@ class Change(msgspec.Struct, frozen=True):
     name: PoolName
 
 
-def near(name: str, names: Iterable[str]) -> list[str]:
-    """The most similar names, best first; else those in which it occurs."""
-    known = list(names)
-    similar = difflib.get_close_matches(name, known, n=_MOST_NAMED, cutoff=0.6)
-    return similar or [other for other in known if len(name) >= _SHORTEST_PART and name in other][:_MOST_NAMED]
-
-
-class PoolTree:
-    """One tree's pools, indexed."""
-
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
-        self.name: TreeName = tree.tree
-        self.pools: dict[PoolName, Pool] = {pool.name: pool for pool in tree.pools}
-        self.children: dict[PoolName, list[PoolName]] = {ROOT_POOL: []}
-        for pool in tree.pools:
-            self.children.setdefault(pool.name, [])
-            self.children.setdefault(pool.parent, []).append(pool.name)
-
-    def path(self, name: PoolName) -> str:
-        """`/` for the root, `/research/vision` for a pool in another."""
-        return "/" + "/".join(reversed([each for each in self.upwards(name) if each != ROOT_POOL]))
-
-    def upwards(self, name: PoolName) -> Iterator[PoolName]:
-        """The pool, its parent, and so on up to the root."""
-        while name != ROOT_POOL:
-            yield name
-            name = self.pools[name].parent if name in self.pools else ROOT_POOL
-        yield ROOT_POOL
-
-    @cached_property
-    def preorder(self) -> list[PoolName]:
-        """All pools, parents before children, siblings in their order, without the root."""
-        order: list[PoolName] = []
-        waiting = list(reversed(self.children[ROOT_POOL]))
-        while waiting:
-            name = waiting.pop()
-            order.append(name)
-            waiting.extend(reversed(self.children[name]))
-        return order
-
-    def subtree_size(self, name: PoolName) -> int:
-        """Pools in the subtree, the pool itself included."""
-        return 1 + sum(self.subtree_size(child) for child in self.children.get(name, []))
+class PoolTree(pools.PoolTree):
+    """One tree's pools, indexed, with the decisions on changes of them."""
 
     def created(self, request: CreatePool, ephemeral: frozenset[PoolName] = frozenset()) -> Change | Refusal:
         """The tree with one pool more. `ephemeral` are pools that live only by their operations: no parents for others."""
@@ -99,18 +57,18 @@ class PoolTree:
         if parent != ROOT_POOL and parent not in self.pools:
             return self.not_found(parent)
         pool = Pool(name=name, parent=parent, settings=request.settings)
-        return self._checked(Tree(tree=self.name, pools=[*self.tree.pools, pool]), name)
+        return self._checked(self._with([*self.tree.pools, pool]), name)
 
     def changed(self, name: PoolName, settings: PoolSettings) -> Change | Refusal:
         """The tree with other settings of one pool."""
         refusal = self._no_such_pool(name)
         if refusal is not None:
             return refusal
-        pools = [
+        after = [
             Pool(name=pool.name, parent=pool.parent, settings=settings) if pool.name == name else pool
             for pool in self.tree.pools
         ]
-        return self._checked(Tree(tree=self.name, pools=pools), name)
+        return self._checked(self._with(after), name)
 
     def removed(self, request: RemovePool, operations: int) -> Change | Refusal:
         """The tree without a pool that has neither children nor `operations`."""
@@ -123,8 +81,11 @@ class PoolTree:
         if operations:
             plural = "operation" if operations == 1 else "operations"
             return WrongState("pool", request.name, f"in use by {operations} {plural}", "a pool without operations")
-        pools = [pool for pool in self.tree.pools if pool.name != request.name]
-        return Change(tree=Tree(tree=self.name, pools=pools), name=request.name)
+        after = [pool for pool in self.tree.pools if pool.name != request.name]
+        return Change(tree=self._with(after), name=request.name)
+
+    def _with(self, after: list[Pool]) -> Tree:
+        return msgspec.structs.replace(self.tree, pools=after, format=pools.model.TREE_FORMAT)
 
     def not_found(self, name: str) -> NotFound:
         """There is no such pool, but perhaps one of a similar name."""
@@ -135,7 +96,7 @@ class PoolTree:
         if total == ZERO:
             return []
         promised = Resources.sum(
-            self.pools[name].settings.strong_guarantee_resources for name in self.children[ROOT_POOL]
+            self.pools[name].settings.strong_guarantee_resources.whole for name in self.children[ROOT_POOL]
         )
         return [
             f"strong guarantees of the top pools promise {format_amount(resource, figure)} of {resource}; "
@@ -211,11 +172,11 @@ class PoolTree:
 
     def _integral(self, name: PoolName) -> Iterator[Refusal]:
         own = self.pools[name].settings.integral_guarantees
-        if own.guarantee_type is IntegralType.RELAXED and own.burst_guarantee_resources != ZERO:
+        if own.guarantee_type is IntegralType.RELAXED and own.burst_guarantee_resources != NOTHING:
             yield BadRequest(
                 "integral_guarantees.burst_guarantee_resources", f"a figure on relaxed pool {name}", "none there"
             )
-        if own.resource_flow == ZERO and own.burst_guarantee_resources == ZERO:
+        if own.resource_flow == NOTHING and own.burst_guarantee_resources == NOTHING:
             return
         for above in list(self.upwards(name))[1:-1]:
             kind = self.pools[above].settings.integral_guarantees.guarantee_type
@@ -228,9 +189,9 @@ class PoolTree:
 def _guarantees(settings: PoolSettings) -> dict[str, Resources]:
     integral = settings.integral_guarantees
     return {
-        "strong_guarantee_resources": settings.strong_guarantee_resources,
-        "integral_guarantees.resource_flow": integral.resource_flow,
-        "integral_guarantees.burst_guarantee_resources": integral.burst_guarantee_resources,
+        "strong_guarantee_resources": settings.strong_guarantee_resources.whole,
+        "integral_guarantees.resource_flow": integral.resource_flow.whole,
+        "integral_guarantees.burst_guarantee_resources": integral.burst_guarantee_resources.whole,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.ids import ROOT_POOL, PoolName
+from headrace.near import near
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
 from headrace.wire.integral import PoolVolume
@@ -15,7 +16,6 @@ from headrace.wire.version import Version
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.figures import PoolFigures
 from headrace_fair_share.roster import pool_key
-from headrace_fair_share.tree import near
 
 __all__ = ["pool_list"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 
-__all__ = ["BadInput", "HeadraceError"]
+__all__ = ["BadInput", "HeadraceError", "said_of"]
 
 
 class HeadraceError(Exception):
@@ -28,4 +28,9 @@ class BadInput(HeadraceError):
         self.place = place
         self.value = value
         self.expected = expected
-        super().__init__(f"{place}: {value!r} cannot be used; expected {expected}")
+        super().__init__(f"{place}: {value!r} cannot be used; {said_of(expected)}")
+
+
+def said_of(expected: str) -> str:
+    """What would do, as the end of a sentence; a question stays one."""
+    return expected if expected.endswith("?") else f"expected {expected}"

@@ -17,6 +17,7 @@ import msgspec
 
 from headrace.bus import BusError, Message
 from headrace.ids import PoolName
+from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
@@ -111,7 +112,7 @@ def _usage(name: str, random: Random) -> UsageItem:
 async def _configure(server: NatsServer) -> None:
     """A hundred pools of nine each."""
     root = PoolName("<Root>")
-    guarantee = PoolSettings(strong_guarantee_resources=Resources(cpu=50_000))
+    guarantee = PoolSettings(strong_guarantee_resources=PartialResources(cpu=50_000))
     pools = [Pool(PoolName(f"top-{number}"), root, guarantee) for number in range(POOLS // 10)]
     pools += [
         Pool(PoolName(f"leaf-{number}"), PoolName(f"top-{number // 9}"), PoolSettings(weight=1.0 + number % 3))

@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.wire.codec import decode
 from headrace.wire.history import GetHistory, HistorySample
@@ -32,7 +33,7 @@ TOTAL = Resources(user_slots=200_000, cpu=10_000_000, memory=2**46)
 def a_view(pools: int = POOLS) -> View:
     """Every third pool has an integral guarantee; all are in use."""
     integral = PoolSettings(
-        integral_guarantees=IntegralGuarantees(IntegralType.BURST, Resources(cpu=100), Resources(cpu=200))
+        integral_guarantees=IntegralGuarantees(IntegralType.BURST, PartialResources(cpu=100), PartialResources(cpu=200))
     )
     names = [PoolName(f"team-{number // 10}-pool-{number}") for number in range(pools)]
     tree = PoolTree(

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.bus import Bus
 from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
@@ -156,8 +157,8 @@ async def test_volumes_that_cannot_be_read_are_not_replaced_by_empty_ones() -> N
 BURST = PoolSettings(
     integral_guarantees=IntegralGuarantees(
         guarantee_type=IntegralType.BURST,
-        resource_flow=Resources(cpu=100),
-        burst_guarantee_resources=Resources(cpu=200),
+        resource_flow=PartialResources(cpu=100),
+        burst_guarantee_resources=PartialResources(cpu=200),
     )
 )
 BRISK = FairShareSettings(fair_share_update_period_ms=20, advance_budget_ms=1_000)

@@ -11,6 +11,7 @@ from headrace.bus import Records
 from headrace.client.asking import Asker
 from headrace.client.pools import Pools
 from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.runtime.clock import SystemClock
 from headrace.wire import subjects
@@ -28,7 +29,9 @@ from tests.support.tree_services import PATIENCE_S, TREE, SmallWorld, live, runn
 
 SETTINGS = FairShareSettings(history_period_ms=100)
 #: Of ten cores: one flows in, five may be drawn.
-BURST = PoolSettings(integral_guarantees=IntegralGuarantees(IntegralType.BURST, Resources(cpu=100), Resources(cpu=500)))
+BURST = PoolSettings(
+    integral_guarantees=IntegralGuarantees(IntegralType.BURST, PartialResources(cpu=100), PartialResources(cpu=500))
+)
 
 
 def pools_of(world: SmallWorld) -> Pools:

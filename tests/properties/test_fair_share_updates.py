@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
+from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.wire.integral import PoolVolume, Volume
 from headrace.wire.log import OperationStateChanged, ParametersChanged, StateCause
@@ -46,10 +47,10 @@ def settings_of_pools(draw: st.DrawFn) -> PoolSettings:
     flow, burst = sorted((draw(st.integers(0, 30_000)), draw(st.integers(0, 30_000))))
     integral = IntegralGuarantees(
         guarantee_type=kind,
-        resource_flow=Resources(cpu=flow),
-        burst_guarantee_resources=Resources(cpu=burst if kind is IntegralType.BURST else 0),
+        resource_flow=PartialResources(cpu=flow),
+        burst_guarantee_resources=PartialResources(cpu=burst if kind is IntegralType.BURST else 0),
     )
-    guarantee = Resources(cpu=draw(st.sampled_from([0, 10_000, 40_000])))
+    guarantee = PartialResources(cpu=draw(st.sampled_from([0, 10_000, 40_000])))
     weight = draw(st.sampled_from([None, 0.5, 3.0]))
     return PoolSettings(weight=weight, strong_guarantee_resources=guarantee, integral_guarantees=integral)
 

@@ -124,6 +124,10 @@ def _of(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
         case msgspec.inspect.ListType():
             least_size = info.min_length or 0
             return st.lists(_of(info.item_type), min_size=least_size, max_size=least_size + 3)
+        case msgspec.inspect.VarTupleType():
+            return st.lists(_of(info.item_type), max_size=3).map(tuple)
+        case msgspec.inspect.AnyType():
+            return st.one_of(st.none(), st.integers(-5, 5), st.text("abc", max_size=3))
         case msgspec.inspect.TupleType():
             return st.tuples(*[_of(each) for each in info.item_types])
         case msgspec.inspect.DictType():

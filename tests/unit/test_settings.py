@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.durations import format_duration, parse_duration_ms
 from headrace.errors import BadInput
-from headrace.runtime.settings import CommonSettings, format_duration, load, parse_duration_ms
+from headrace.runtime.settings import CommonSettings, load
 
 
 class Brewery(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,10 +10,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headrace.client import Client, Operation, login_user
+from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import pool_name
 from headrace.resources import Resources, parse_amount
-from headrace.runtime.settings import parse_duration_ms
 from headrace.wire.operations import OnLostNode, OperationSpec
 from headrace_cli.following import follow
 from headrace_cli.screen import Screen

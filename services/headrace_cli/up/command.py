@@ -14,9 +14,9 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from headrace.client import state_folder
+from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import node_name_from_host
-from headrace.runtime.settings import parse_duration_ms
 from headrace_cli.exits import Exit
 from headrace_cli.render import amounts
 from headrace_cli.screen import Screen

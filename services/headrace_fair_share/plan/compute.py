@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.pools import PartialResources
 from headrace.resources import RESOURCE_NAMES, Resources, Share
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 from headrace.wire import pools as wire
@@ -244,9 +245,11 @@ def _warnings(tree: TreeInput) -> list[str]:
             parent=PoolName(names[pool.parent] if pool.parent >= 0 else ROOT_POOL),
             settings=wire.PoolSettings(
                 weight=pool.weight,
-                strong_guarantee_resources=whole(pool.strong_guarantee),
+                strong_guarantee_resources=PartialResources(*pool.strong_guarantee),
                 integral_guarantees=wire.IntegralGuarantees(
-                    wire.IntegralType(pool.integral.value), pool.resource_flow, pool.burst_guarantee
+                    wire.IntegralType(pool.integral.value),
+                    PartialResources.of(pool.resource_flow),
+                    PartialResources.of(pool.burst_guarantee),
                 ),
             ),
         )

@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
+from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
+from headrace.near import near
+from headrace.pools.settings import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from headrace.resources import RESOURCE_NAMES, parse_amount
-from headrace.runtime.settings import parse_duration_ms
 from headrace.wire.plan import PlanProblem
 from headrace_fair_share.hdrf.model import NO_LIMIT, FifoKey, Limits
 from headrace_fair_share.plan.file import Listing, Map, Text, Value
-from headrace_fair_share.pools import LARGEST_WEIGHT, SMALLEST_WEIGHT
-from headrace_fair_share.tree import near
 
 __all__ = [
     "Desk",

@@ -6,7 +6,6 @@ The file has a table per service (`[allocator]`) and one for all (`[common]`); a
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,14 +13,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 
-__all__ = ["CommonSettings", "format_duration", "load", "parse_duration_ms"]
+__all__ = ["CommonSettings", "load"]
 
 S = TypeVar("S", bound="CommonSettings")
-
-_DURATION = re.compile(r"(?P<figure>[0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?P<unit>ms|s|m|h|d)?\Z")
-_UNIT_MS = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,26 +34,6 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     log_level: str = "info"
     #: How long the first connection may take.
     connect_timeout_ms: int = 30_000
-
-
-def parse_duration_ms(text: str | int, *, place: str) -> int:
-    """Reads `30s`, `500ms`, `1.5h` or a bare number of milliseconds. Raises `BadInput`."""
-    match = _DURATION.match(str(text).strip())
-    if match is None:
-        raise BadInput(place, text, "a length of time such as 30s, 500ms or 10m")
-    return int(float(match["figure"]) * _UNIT_MS[match["unit"]])
-
-
-def format_duration(ms: int) -> str:
-    """A length of time as a person reads it, two units at most."""
-    seconds, rest_ms = divmod(ms, 1000)
-    if seconds == 0:
-        return f"{rest_ms}ms"
-    for unit, size, lower, lower_size in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
-        if seconds >= size:
-            rest = seconds % size // lower_size
-            return f"{seconds // size}{unit}" + (f"{rest}{lower}" if rest else "")
-    return f"{seconds}s"
 
 
 def load(kind: type[S], service: str, path: Path | None, environment: Mapping[str, str]) -> S:

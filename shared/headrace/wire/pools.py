@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 from typing import Annotated
 
 import msgspec
 
 from headrace.ids import PoolName, TreeName
-from headrace.resources import ZERO, Resources
+from headrace.pools.model import Pool, Tree
+from headrace.pools.settings import IntegralGuarantees, IntegralType, PoolMode, PoolSettings
+from headrace.resources import Resources
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import Counter, Version
 
@@ -27,55 +28,6 @@ __all__ = [
     "SetPool",
     "Tree",
 ]
-
-
-class PoolMode(enum.StrEnum):
-    """How a pool's children share."""
-
-    FAIR_SHARE = "fair_share"
-    FIFO = "fifo"
-
-
-class IntegralType(enum.StrEnum):
-    """Kinds of integral guarantees."""
-
-    NONE = "none"
-    BURST = "burst"
-    RELAXED = "relaxed"
-
-
-class IntegralGuarantees(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Savings of a pool: a flow that accrues, and the most that it may draw at once."""
-
-    guarantee_type: IntegralType = IntegralType.NONE
-    resource_flow: Resources = ZERO
-    burst_guarantee_resources: Resources = ZERO
-
-
-class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person sets on a pool."""
-
-    weight: Annotated[float, msgspec.Meta(ge=2**-26, le=2**26)] | None = None
-    #: Per resource; one that is left out (or zero) follows from cpu, as the part of the parent's that the cpu figure is.
-    strong_guarantee_resources: Resources = ZERO
-    integral_guarantees: IntegralGuarantees = IntegralGuarantees()
-
-
-class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A configured pool."""
-
-    name: PoolName
-    parent: PoolName
-    settings: PoolSettings = PoolSettings()
-
-
-class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole tree's configuration: one value of the bucket, so that a change of several pools is one change or none.
-
-    Pools stand in the order of their making, parents before children."""
-
-    tree: TreeName
-    pools: list[Pool] = []
 
 
 class CreatePool(msgspec.Struct, frozen=True):

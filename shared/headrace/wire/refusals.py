@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, said_of
 from headrace.wire.codec import decode
 from headrace.wire.version import Term
 
@@ -44,7 +44,7 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
     expected: str
 
     def text(self) -> str:
-        return f"{self.place}: {self.value} cannot be used; expected {self.expected}"
+        return f"{self.place}: {self.value} cannot be used; {said_of(self.expected)}"
 
 
 class NotFound(_Refusal, frozen=True, tag="not_found"):

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.ids import PoolName, TreeName
+from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement, Scaled
 from headrace.wire.pools import IntegralGuarantees, IntegralType, PoolList, PoolSettings, PoolView
@@ -140,8 +141,10 @@ def pool_view(item: ShareItem) -> PoolView:
         path=f"/{item.name}",
         ephemeral=False,
         settings=PoolSettings(
-            strong_guarantee_resources=Resources(cpu=3000),
-            integral_guarantees=IntegralGuarantees(IntegralType.BURST, Resources(cpu=1000), Resources(cpu=4000)),
+            strong_guarantee_resources=PartialResources(cpu=3000),
+            integral_guarantees=IntegralGuarantees(
+                IntegralType.BURST, PartialResources(cpu=1000), PartialResources(cpu=4000)
+            ),
         ),
         share=item,
         fair_resources=Resources(),

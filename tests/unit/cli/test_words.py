@@ -9,7 +9,7 @@ import pytest
 from headrace.client import NotRunning, find_place, new_operation_id, state_folder
 from headrace.errors import BadInput
 from headrace.ids import operation_id
-from headrace.resources import Resources
+from headrace.pools import PartialResources
 from headrace_cli.commands.run import parse_environment
 from headrace_cli.pool_settings import PoolOptions
 from headrace_cli.up.commands import scrubbed
@@ -52,14 +52,14 @@ def test_pool_options_become_only_the_keys_that_were_given() -> None:
     assert PoolOptions(weight=2.0, guarantee="none", flow="cpu=2").changes() == {
         "weight": 2.0,
         "strong_guarantee_resources": {},
-        "integral_guarantees": {"resource_flow": {"cpu": "2"}},
+        "integral_guarantees/resource_flow": {"cpu": "2"},
     }
 
 
 def test_pool_options_of_a_new_pool_are_amounts() -> None:
     settings = PoolOptions(guarantee="cpu=1.5,memory=1G").settings()
 
-    assert settings.strong_guarantee_resources == Resources(cpu=150, memory=1024**3)
+    assert settings.strong_guarantee_resources == PartialResources(cpu=150, memory=1024**3)
     assert settings.weight is None
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
+from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.wire.integral import Advanced, PoolVolume, Volume
 from headrace.wire.log import OperationStarted, OperationStateChanged, OperationSuspended, ParametersChanged, StateCause
@@ -352,8 +353,8 @@ def test_who_is_owed_all_it_wants_cannot_be_preempted() -> None:
 BURST = PoolSettings(
     integral_guarantees=IntegralGuarantees(
         guarantee_type=IntegralType.BURST,
-        resource_flow=Resources(cpu=100),
-        burst_guarantee_resources=Resources(cpu=200),
+        resource_flow=PartialResources(cpu=100),
+        burst_guarantee_resources=PartialResources(cpu=200),
     )
 )
 
@@ -513,8 +514,8 @@ def test_the_tree_of_another_name_is_not_taken() -> None:
 
 
 def test_guarantees_over_the_cluster_are_warned_of_when_made_and_reported_by_the_update() -> None:
-    desk = Desk(("a", ROOT_POOL, PoolSettings(strong_guarantee_resources=Resources(cpu=900))))
-    request = CreatePool(PoolName("b"), ROOT_POOL, PoolSettings(strong_guarantee_resources=Resources(cpu=600)))
+    desk = Desk(("a", ROOT_POOL, PoolSettings(strong_guarantee_resources=PartialResources(cpu=900))))
+    request = CreatePool(PoolName("b"), ROOT_POOL, PoolSettings(strong_guarantee_resources=PartialResources(cpu=600)))
     change = desk.engine.book.decide(request, {})
     assert isinstance(change, Change)
     answer = desk.engine.book.on_written(change, 9, TOTAL)
@@ -534,7 +535,7 @@ def test_guarantees_over_the_cluster_are_warned_of_when_made_and_reported_by_the
 
 def test_a_burst_below_the_flow_is_warned_of() -> None:
     desk = Desk()
-    figures = IntegralGuarantees(guarantee_type=IntegralType.BURST, resource_flow=Resources(cpu=100))
+    figures = IntegralGuarantees(guarantee_type=IntegralType.BURST, resource_flow=PartialResources(cpu=100))
     change = desk.engine.book.decide(
         CreatePool(PoolName("a"), ROOT_POOL, PoolSettings(None, integral_guarantees=figures)), {}
     )

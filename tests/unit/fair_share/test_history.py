@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.wire.codec import decode
 from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, IntegralSample, PoolSample, Spread
@@ -21,7 +22,7 @@ from headrace_fair_share.tree import PoolTree
 TREE = TreeName("default")
 #: A hundred cores.
 TOTAL = Resources(user_slots=1_000, cpu=10_000, memory=2**40)
-BURST = IntegralGuarantees(IntegralType.BURST, Resources(cpu=1_000), Resources(cpu=5_000))
+BURST = IntegralGuarantees(IntegralType.BURST, PartialResources(cpu=1_000), PartialResources(cpu=5_000))
 OPTIONS = HistoryOptions(period_ms=10_000)
 START_MS = 1_700_000_000_000
 
@@ -31,7 +32,7 @@ def a_view(at_ms: int, tree: PoolTree, busy: dict[str, int] | None = None, volum
     figures = {ROOT_POOL: PoolFigures(), **{name: PoolFigures() for name in tree.pools}}
     items: dict[str, ShareItem] = {}
     for pool in figures:
-        strong = tree.pools[pool].settings.strong_guarantee_resources if pool in tree.pools else Resources()
+        strong = tree.pools[pool].settings.strong_guarantee_resources.whole if pool in tree.pools else Resources()
         items[f"/{pool}"] = ShareItem(ElementKind.POOL, pool, ROOT_POOL, strong_guarantee_share=strong.share_of(TOTAL))
     for name, cores in (busy or {}).items():
         key = PoolName(name)
@@ -73,7 +74,7 @@ def test_a_pool_without_a_guarantee_is_recorded_while_it_has_or_wants_something(
 def test_a_pool_with_a_guarantee_is_recorded_always() -> None:
     tree = a_tree(
         burst=PoolSettings(integral_guarantees=BURST),
-        strong=PoolSettings(strong_guarantee_resources=Resources(cpu=700)),
+        strong=PoolSettings(strong_guarantee_resources=PartialResources(cpu=700)),
         idle=PoolSettings(),
     )
 
@@ -112,7 +113,7 @@ def test_a_clock_that_was_set_back_does_not_end_the_history() -> None:
 
 def test_between_two_samples_only_pools_whose_guarantee_changed_are_recorded() -> None:
     sampler = Sampler(TREE, OPTIONS)
-    strong = PoolSettings(strong_guarantee_resources=Resources(cpu=700))
+    strong = PoolSettings(strong_guarantee_resources=PartialResources(cpu=700))
     taken(sampler, a_view(START_MS, a_tree(a=strong, b=strong, c=strong)))
     after = a_view(START_MS + 3_000, a_tree(a=strong, b=PoolSettings(), d=strong), {"a": 2})
     assert sampler.wants(after)

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from headrace.resources import Resources
+from headrace.pools import PartialResources
 from headrace.wire.pools import IntegralGuarantees, IntegralType, PoolSettings
 from headrace.wire.refusals import BadRequest
 from headrace_fair_share.pools import with_changes
 
 BEFORE = PoolSettings(
     weight=2.0,
-    strong_guarantee_resources=Resources(cpu=100),
-    integral_guarantees=IntegralGuarantees(guarantee_type=IntegralType.BURST, resource_flow=Resources(cpu=50)),
+    strong_guarantee_resources=PartialResources(cpu=100),
+    integral_guarantees=IntegralGuarantees(guarantee_type=IntegralType.BURST, resource_flow=PartialResources(cpu=50)),
 )
 
 
@@ -39,24 +39,26 @@ def test_figures_are_read_as_people_write_them() -> None:
 
     assert isinstance(after, PoolSettings)
     assert after.weight == 2.5
-    assert after.strong_guarantee_resources == Resources(user_slots=7, cpu=10_000, memory=4 * 2**30)
+    assert after.strong_guarantee_resources == PartialResources(user_slots=7, cpu=10_000, memory=4 * 2**30)
 
 
 def test_a_resource_that_is_left_out_is_not_guaranteed() -> None:
     after = changed({"strong_guarantee_resources": {"memory": "1G", "gpu": None}})
 
     assert isinstance(after, PoolSettings)
-    assert after.strong_guarantee_resources == Resources(memory=2**30)
+    assert after.strong_guarantee_resources == PartialResources(memory=2**30)
 
 
-def test_integral_guarantees_are_changed_key_by_key() -> None:
-    after = changed({"integral_guarantees": {"burst_guarantee_resources": {"cpu": 2}, "guarantee_type": None}})
+def test_parts_of_integral_guarantees_are_changed_by_paths() -> None:
+    after = changed(
+        {"integral_guarantees/burst_guarantee_resources": {"cpu": 2}, "integral_guarantees.guarantee_type": None}
+    )
 
     assert isinstance(after, PoolSettings)
     assert after.integral_guarantees == IntegralGuarantees(
         guarantee_type=IntegralType.NONE,
-        resource_flow=Resources(cpu=50),
-        burst_guarantee_resources=Resources(cpu=200),
+        resource_flow=PartialResources(cpu=50),
+        burst_guarantee_resources=PartialResources(cpu=200),
     )
 
 
@@ -64,14 +66,14 @@ def test_integral_guarantees_are_changed_key_by_key() -> None:
     ("changes", "place", "expected"),
     [
         ({"wieght": 2}, "settings.wieght", "did you mean weight?"),
-        ({"zzz": 2}, "settings.zzz", "one of weight, strong_guarantee_resources, integral_guarantees"),
+        ({"zzz": 2}, "settings.zzz", "one of mode, weight, strong_guarantee_resources"),
         ({"strong_guarantee_resources": {"cpus": 2}}, "settings.strong_guarantee_resources.cpus", "did you mean cpu?"),
         ({"strong_guarantee_resources": {"cpu": -1}}, "settings.strong_guarantee_resources.cpu", "a number of cores"),
         ({"strong_guarantee_resources": {"cpu": True}}, "settings.strong_guarantee_resources.cpu", "a figure"),
         ({"strong_guarantee_resources": {"cpu": [1]}}, "settings.strong_guarantee_resources.cpu", "a figure"),
-        ({"strong_guarantee_resources": 5}, "settings.strong_guarantee_resources", "an object such as"),
+        ({"strong_guarantee_resources": 5}, "settings.strong_guarantee_resources", "amounts by resource such as"),
         ({"strong_guarantee_resources": {"memory": "9" * 5000}}, "settings.strong_guarantee_resources.memory", "bytes"),
-        ({"weight": 0}, "settings.weight", "a number from 1.49012e-08 to 6.71089e+07"),
+        ({"weight": 0}, "settings.weight", "a number from 1.490116119e-08 to 67108864"),
         ({"weight": "heavy"}, "settings.weight", "a number from"),
         ({"weight": "nan"}, "settings.weight", "a number from"),
         ({"weight": True}, "settings.weight", "a number from"),
@@ -79,11 +81,11 @@ def test_integral_guarantees_are_changed_key_by_key() -> None:
         (
             {"integral_guarantees": {"guarantee_type": "bursty"}},
             "settings.integral_guarantees.guarantee_type",
-            "one of",
+            "none or burst or relaxed",
         ),
         ({"integral_guarantees": {"flow": 1}}, "settings.integral_guarantees.flow", "did you mean resource_flow?"),
-        ([], "settings", "an object with the keys to change"),
-        (7, "settings", "an object with the keys to change"),
+        ([], "settings", "a map of attributes"),
+        (7, "settings", "a map of attributes"),
     ],
 )
 def test_what_cannot_be_used_is_named_with_its_place(changes: Any, place: str, expected: str) -> None:

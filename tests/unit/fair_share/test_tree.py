@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.wire.pools import CreatePool, IntegralGuarantees, IntegralType, Pool, PoolSettings, RemovePool, Tree
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal, WrongState
@@ -25,7 +26,7 @@ def create(name: str, parent: str = ROOT_POOL, settings: PoolSettings | None = N
 
 
 def strong(**amounts: int) -> PoolSettings:
-    return PoolSettings(strong_guarantee_resources=Resources(**amounts))
+    return PoolSettings(strong_guarantee_resources=PartialResources(**amounts))
 
 
 def integral(kind: str, **given: Any) -> PoolSettings:
@@ -144,26 +145,37 @@ def test_top_pools_may_be_promised_more_than_there_is_and_it_is_said_with_both_f
 
 
 def test_flows_and_bursts_of_children_fit_their_parents_too() -> None:
-    quota = integral("none", resource_flow=Resources(cpu=100), burst_guarantee_resources=Resources(cpu=200))
+    quota = integral(
+        "none", resource_flow=PartialResources(cpu=100), burst_guarantee_resources=PartialResources(cpu=200)
+    )
     tree = a_tree(("a", ROOT_POOL, quota))
 
-    fits = integral("burst", resource_flow=Resources(cpu=100), burst_guarantee_resources=Resources(cpu=200))
-    too_much = integral("burst", resource_flow=Resources(cpu=100), burst_guarantee_resources=Resources(cpu=201))
+    fits = integral(
+        "burst", resource_flow=PartialResources(cpu=100), burst_guarantee_resources=PartialResources(cpu=200)
+    )
+    too_much = integral(
+        "burst", resource_flow=PartialResources(cpu=100), burst_guarantee_resources=PartialResources(cpu=201)
+    )
     assert isinstance(tree.created(create("a1", "a", fits)), Change)
     assert "integral_guarantees.burst_guarantee_resources.cpu" in refused(tree.created(create("a1", "a", too_much)))
 
 
 def test_below_an_integral_pool_nobody_has_a_flow() -> None:
-    figures = {"resource_flow": Resources(cpu=100), "burst_guarantee_resources": Resources(cpu=100)}
+    figures = {
+        "resource_flow": PartialResources(cpu=100),
+        "burst_guarantee_resources": PartialResources(cpu=100),
+    }
     tree = a_tree(("a", ROOT_POOL, integral("burst", **figures)))
 
-    answer = tree.created(create("a1", "a", integral("none", resource_flow=Resources(cpu=1))))
+    answer = tree.created(create("a1", "a", integral("none", resource_flow=PartialResources(cpu=1))))
     assert "none below /a, which is burst" in refused(answer)
     assert isinstance(tree.created(create("a1", "a", integral("relaxed"))), Change)
 
 
 def test_a_relaxed_pool_has_no_burst() -> None:
-    answer = a_tree().created(create("a", settings=integral("relaxed", burst_guarantee_resources=Resources(cpu=1))))
+    answer = a_tree().created(
+        create("a", settings=integral("relaxed", burst_guarantee_resources=PartialResources(cpu=1)))
+    )
 
     assert "relaxed pool a" in refused(answer)
 

@@ -1,0 +1,41 @@
+"""Lengths of time as people write and read them: `30s`, `500ms`, `1.5h`; a bare number counts milliseconds."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from headrace.errors import BadInput
+
+__all__ = ["LONGEST_MS", "exact_duration", "format_duration", "parse_duration_ms"]
+
+#: About thirty years.
+LONGEST_MS: Final = 10**12
+_DURATION = re.compile(r"(?P<figure>[0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?P<unit>ms|s|m|h|d)?\Z")
+_UNIT_MS: Final = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_duration_ms(text: str | int, *, place: str) -> int:
+    """Reads `30s`, `500ms`, `1.5h` or a bare number of milliseconds. Raises `BadInput`."""
+    match = _DURATION.match(str(text).strip())
+    if match is None:
+        raise BadInput(place, text, "a length of time such as 30s, 500ms or 10m")
+    return int(float(match["figure"]) * _UNIT_MS[match["unit"]])
+
+
+def exact_duration(ms: int) -> str:
+    """In the largest unit that needs no fraction; `parse_duration_ms` reads it back as it was."""
+    unit = next((unit for unit in ("d", "h", "m", "s") if ms and ms % _UNIT_MS[unit] == 0), "ms")
+    return f"{ms // _UNIT_MS[unit]}{unit}"
+
+
+def format_duration(ms: int) -> str:
+    """A length of time as a person reads it, two units at most."""
+    seconds, rest_ms = divmod(ms, 1000)
+    if seconds == 0:
+        return f"{rest_ms}ms"
+    for unit, size, lower, lower_size in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if seconds >= size:
+            rest = seconds % size // lower_size
+            return f"{seconds // size}{unit}" + (f"{rest}{lower}" if rest else "")
+    return f"{seconds}s"

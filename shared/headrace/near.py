@@ -1,0 +1,29 @@
+"""Names that are nearly right: what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["MOST_NAMED", "hint", "near"]
+
+MOST_NAMED: Final = 3
+_SHORTEST_PART: Final = 3
+
+
+def near(name: str, names: Iterable[str]) -> list[str]:
+    """The most similar names, best first; else those in which it occurs. At most three."""
+    known = list(names)
+    similar = difflib.get_close_matches(name, known, n=MOST_NAMED, cutoff=0.6)
+    return similar or [other for other in known if len(name) >= _SHORTEST_PART and name in other][:MOST_NAMED]
+
+
+def hint(name: str, names: Iterable[str], *, most_listed: int = 100) -> str:
+    """What would have done instead of `name`: the nearest names, or the first of all."""
+    known = list(names)
+    found = near(name, known)
+    if found:
+        return f"did you mean {' or '.join(found)}?"
+    more = f" ({len(known)} in all)" if len(known) > most_listed else ""
+    return "one of " + ", ".join(known[:most_listed]) + more

@@ -1,0 +1,47 @@
+"""Amounts of some resources: one that is left out is not the same as none of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headrace.resources import RESOURCE_NAMES, Amount, Resources
+
+__all__ = ["NOTHING", "PartialResources"]
+
+
+class PartialResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An amount of every resource that is named; None for one that is not. Units as in `Resources`."""
+
+    user_slots: Amount | None = None
+    #: Hundredths of a core.
+    cpu: Amount | None = None
+    gpu: Amount | None = None
+    #: Bytes.
+    memory: Amount | None = None
+    network: Amount | None = None
+
+    @staticmethod
+    def of(amounts: Resources) -> PartialResources:
+        """With what is more than nothing named."""
+        user_slots, cpu, gpu, memory, network = (amount or None for amount in amounts.as_tuple())
+        return PartialResources(user_slots, cpu, gpu, memory, network)
+
+    def as_tuple(self) -> tuple[int | None, int | None, int | None, int | None, int | None]:
+        return (self.user_slots, self.cpu, self.gpu, self.memory, self.network)
+
+    def named(self) -> dict[str, int]:
+        """What is named, in the order of resources."""
+        return {
+            name: amount for name, amount in zip(RESOURCE_NAMES, self.as_tuple(), strict=True) if amount is not None
+        }
+
+    @property
+    def whole(self) -> Resources:
+        """With nothing of what is not named."""
+        user_slots, cpu, gpu, memory, network = (amount or 0 for amount in self.as_tuple())
+        return Resources(user_slots, cpu, gpu, memory, network)
+
+
+NOTHING: Final = PartialResources()

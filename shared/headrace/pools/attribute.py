@@ -1,0 +1,236 @@
+"""Attributes: what can be set on a thing, as a table, and what is done by it: reading changes, writing back, help; pure.
+
+A change is a map from keys to values. A key is an attribute's name, one of its other names, or a path to a part of its value:
+`integral_guarantees/resource_flow/cpu`, or the same with dots. A value of None takes what the key names back to its default.
+A value that is set replaces what stood there as a whole.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.near import hint
+from headrace.pools.kinds import Data, Defects, Kind
+
+__all__ = ["Attribute", "Changed", "Effect", "Record", "Schema", "Who", "split_key"]
+
+#: So many attributes are named where none is similar to what was written.
+_MOST_LISTED = 12
+
+
+class Who(enum.StrEnum):
+    """What one must be to set an attribute."""
+
+    #: Has the right `write` on the pool.
+    USER = "user"
+    #: Has the right `administer` on it.
+    ADMINISTRATOR = "administrator"
+
+
+class Effect(enum.StrEnum):
+    """Whether anything follows from an attribute."""
+
+    IN_FORCE = "in force"
+    KEPT = "kept as data"
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One thing that can be set."""
+
+    name: str
+    kind: Kind
+    help: str
+    #: The default in words, where it does not stand in the Struct.
+    default: str = ""
+    who: Who = Who.USER
+    effect: Effect = Effect.IN_FORCE
+    #: Names that mean the same; two names in use at once are refused.
+    aliases: tuple[str, ...] = ()
+    #: Names of old, each read as if it were the name itself.
+    renamed: tuple[str, ...] = ()
+    #: May stand in a preset.
+    preset: bool = False
+    group: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases, *self.renamed)
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """What a change came to."""
+
+    value: Any
+    #: Names of the attributes that the change names.
+    touched: frozenset[str] = frozenset()
+    #: Keys that name no attribute and were kept all the same.
+    unknown: tuple[str, ...] = ()
+
+
+def split_key(key: str) -> list[str]:
+    """The parts of a key: by `/` where there is one, else by dots."""
+    return key.split("/") if "/" in key else key.split(".")
+
+
+class Schema:
+    """The attributes of one Struct, which has a field of the same name for each."""
+
+    def __init__(
+        self,
+        of: type[msgspec.Struct],
+        attributes: Sequence[Attribute],
+        *,
+        keeps_unknown: bool = False,
+        never: Mapping[str, str] | None = None,
+    ) -> None:
+        """`keeps_unknown`: keys that name nothing are kept in the field `unrecognized`. `never` has keys that nobody may
+        set, and what was probably meant."""
+        self.of = of
+        self.attributes = {attribute.name: attribute for attribute in attributes}
+        self._keeps_unknown = keeps_unknown
+        self._never = never or {}
+        self._default = of()
+
+    @cached_property
+    def names(self) -> dict[str, Attribute]:
+        """Attributes by all of their names."""
+        return {name: attribute for attribute in self.attributes.values() for name in attribute.names}
+
+    def default(self, name: str) -> Any:
+        """The value of an attribute that is not set."""
+        return getattr(self._default, name)
+
+    def is_set(self, value: msgspec.Struct, name: str) -> bool:
+        """Whether the attribute differs from its default."""
+        return bool(getattr(value, name) != self.default(name))
+
+    def changed(self, before: msgspec.Struct, changes: object, place: str = "") -> Changed:
+        """`before` with the changes made. Raises `Defects` with all that cannot be used."""
+        if not isinstance(changes, Mapping):
+            raise Defects([BadInput(place or "settings", changes, "a map of attributes")])
+        work = _Work(self, before, place)
+        for key, value in changes.items():
+            work.set(str(key), value)
+        return work.done()
+
+    def written(self, value: msgspec.Struct) -> dict[str, object]:
+        """What is set, as a person writes it: `changed` makes the same of it again."""
+        spelled: Mapping[str, str] = getattr(value, "spelled", {})
+        written = {
+            spelled.get(name, name): attribute.kind.write(getattr(value, name))
+            for name, attribute in self.attributes.items()
+            if self.is_set(value, name)
+        }
+        return written | getattr(value, "unrecognized", {})
+
+    def refuse_unknown(self, key: str, value: object, place: str) -> BadInput:
+        """What is to be said of a key that names nothing."""
+        meant = self._never.get(key)
+        if meant:
+            return BadInput(place, value, f"did you mean {meant}?")
+        return BadInput(place, value, hint(key, self.names, most_listed=_MOST_LISTED))
+
+    def keeps(self, key: str) -> bool:
+        """Whether an unknown key is kept."""
+        return self._keeps_unknown and bool(key) and key not in self._never
+
+
+class _Work:
+    """One change in the making."""
+
+    def __init__(self, schema: Schema, before: msgspec.Struct, place: str) -> None:
+        self._schema = schema
+        self._place = place
+        self._values: dict[str, Any] = {name: getattr(before, name) for name in before.__struct_fields__}
+        self._spelled = dict(self._values.get("spelled", {}))
+        self._said: dict[str, str] = {}
+        self._unknown: list[str] = []
+        self._problems: list[BadInput] = []
+
+    def set(self, key: str, value: object) -> None:
+        head, *path = split_key(key)
+        place = ".".join(part for part in (self._place, head, *path) if part)
+        try:
+            attribute = self._schema.names.get(head)
+            if attribute is None:
+                self._keep(head, path, value, place)
+            else:
+                self._set(attribute, head, path, value, place)
+        except Defects as defects:
+            self._problems.extend(defects.problems)
+        except BadInput as problem:
+            self._problems.append(problem)
+
+    def done(self) -> Changed:
+        if self._problems:
+            raise Defects(self._problems)
+        if "spelled" in self._values:
+            self._values["spelled"] = self._spelled
+        return Changed(type(self._schema.of())(**self._values), frozenset(self._said), tuple(self._unknown))
+
+    def _set(self, attribute: Attribute, head: str, path: list[str], value: object, place: str) -> None:
+        name = attribute.name
+        self._refuse_two_spellings(attribute, head, value, place)
+        self._said[name] = head
+        default = self._schema.default(name)
+        if path:
+            self._values[name] = attribute.kind.changed(self._values[name], path, value, place)
+        else:
+            self._values[name] = default if value is None else attribute.kind.read(value, place)
+        if head in attribute.aliases and self._values[name] != default:
+            self._spelled[name] = head
+        else:
+            self._spelled.pop(name, None)
+
+    def _refuse_two_spellings(self, attribute: Attribute, head: str, value: object, place: str) -> None:
+        name = attribute.name
+        said = self._said.get(name, head)
+        if said != head:
+            raise BadInput(place, value, f"one spelling: {said} and {head} are the same option")
+        is_set = self._values[name] != self._schema.default(name)
+        stands = self._spelled.get(name, name)
+        spelled = name if head in attribute.renamed else head
+        if value is not None and is_set and stands != spelled:
+            raise BadInput(place, value, f"{stands}, under which the same option is set already; unset that first")
+
+    def _keep(self, head: str, path: list[str], value: object, place: str) -> None:
+        if not self._schema.keeps(head):
+            raise self._schema.refuse_unknown(head, value, place)
+        self._values["unrecognized"] = Data().changed(self._values["unrecognized"], [head, *path], value, place)
+        if head not in self._unknown:
+            self._unknown.append(head)
+
+
+@dataclass(frozen=True)
+class Record(Kind):
+    """A map with attributes of its own."""
+
+    schema: Schema
+
+    @property
+    def words(self) -> str:  # type: ignore[override]
+        return "a map of " + ", ".join(self.schema.attributes)
+
+    def read(self, value: object, place: str) -> Any:
+        if not isinstance(value, Mapping):
+            raise BadInput(place, value, self.words)
+        return self.schema.changed(self.schema.of(), value, place).value
+
+    def write(self, value: Any) -> object:
+        return self.schema.written(value)
+
+    def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> Any:
+        inside = place.removesuffix("." + ".".join(path))
+        return self.schema.changed(before or self.schema.of(), {"/".join(path): value}, inside).value
+
+    def parts(self) -> Iterator[Attribute]:
+        """The attributes inside."""
+        yield from self.schema.attributes.values()

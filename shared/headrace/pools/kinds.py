@@ -1,0 +1,341 @@
+"""Kinds of values that a person can set: how each is read from what was written, and written back; pure.
+
+`read` takes what JSON or YAML makes of what was written, texts included (`"4G"`, `"30s"`, `"true"`), and raises `BadInput` with the
+place, the value and what would do, or `Defects` for several of them. `write` is its inverse. `changed` sets a part of a value.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from headrace.durations import LONGEST_MS, exact_duration, parse_duration_ms
+from headrace.errors import BadInput, HeadraceError
+from headrace.near import hint
+from headrace.pools.amounts import PartialResources
+from headrace.resources import RESOURCE_NAMES, parse_amount
+
+__all__ = [
+    "Choice",
+    "Choices",
+    "Data",
+    "Defects",
+    "Duration",
+    "Figures",
+    "Flag",
+    "Kind",
+    "Number",
+    "TextMap",
+    "Whole",
+    "Word",
+    "Words",
+]
+
+E = TypeVar("E", bound=enum.StrEnum)
+_LARGEST_WHOLE = 2**53
+_LONGEST_WORD = 1_000
+
+
+class Defects(HeadraceError):
+    """Several values cannot be used."""
+
+    def __init__(self, problems: Sequence[BadInput]) -> None:
+        self.problems = list(problems)
+        super().__init__("; ".join(str(problem) for problem in problems))
+
+
+class Kind:
+    """One kind of values."""
+
+    #: The kind and its range, as a sentence of the reference and of a refusal: «a number from 0 to 1».
+    words: str
+
+    def read(self, value: object, place: str) -> Any:
+        """The value as it is kept. Raises `BadInput`, `Defects`."""
+        raise NotImplementedError
+
+    def write(self, value: Any) -> object:
+        """The value as a person writes it."""
+        return value
+
+    def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> Any:
+        """The value with the part at `path` set, None taking it away. Raises `BadInput`, `Defects`."""
+        raise BadInput(place, value, f"no parts: it is {self.words}")
+
+
+@dataclass(frozen=True)
+class Number(Kind):
+    """A finite number within bounds."""
+
+    least: float = 0.0
+    most: float = 1e9
+    #: The least itself is refused.
+    above: bool = False
+
+    @property
+    def words(self) -> str:  # type: ignore[override]
+        return f"a number {'above' if self.above else 'from'} {self.least:.10g} to {self.most:.10g}"
+
+    def read(self, value: object, place: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise BadInput(place, value, self.words)
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            raise BadInput(place, value, self.words) from None
+        if not math.isfinite(number) or not self.least <= number <= self.most or (self.above and number == self.least):
+            raise BadInput(place, value, self.words)
+        return number
+
+
+@dataclass(frozen=True)
+class Whole(Kind):
+    """A whole number within bounds."""
+
+    least: int = 0
+    most: int = _LARGEST_WHOLE
+
+    @property
+    def words(self) -> str:  # type: ignore[override]
+        return (
+            f"a whole number, {self.least} or more"
+            if self.most == _LARGEST_WHOLE
+            else f"a whole number from {self.least} to {self.most}"
+        )
+
+    def read(self, value: object, place: str) -> int:
+        number = value
+        if isinstance(value, str):
+            digits = value.strip()
+            number = int(digits) if digits.lstrip("-").isdecimal() and len(digits) <= 20 else value
+        elif isinstance(value, float) and value.is_integer():
+            number = int(value)
+        if isinstance(number, bool) or not isinstance(number, int) or not self.least <= number <= self.most:
+            raise BadInput(place, value, self.words)
+        return number
+
+
+class Flag(Kind):
+    """True or false."""
+
+    words = "true or false"
+
+    def read(self, value: object, place: str) -> bool:
+        if isinstance(value, str) and value.strip().lower().lstrip("%") in ("true", "false"):
+            return value.strip().lower().lstrip("%") == "true"
+        if not isinstance(value, bool):
+            raise BadInput(place, value, self.words)
+        return value
+
+
+@dataclass(frozen=True)
+class Duration(Kind):
+    """A length of time, kept in milliseconds."""
+
+    least_ms: int = 0
+    most_ms: int = LONGEST_MS
+
+    @property
+    def words(self) -> str:  # type: ignore[override]
+        bounds = [f"{exact_duration(self.least_ms)} or more"] if self.least_ms else []
+        bounds += [f"{exact_duration(self.most_ms)} at most"] if self.most_ms != LONGEST_MS else []
+        return ", ".join(["a length of time such as 30s or 500ms (a bare number is milliseconds)", *bounds])
+
+    def read(self, value: object, place: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise BadInput(place, value, self.words)
+        ms = parse_duration_ms(str(value), place=place)
+        if not self.least_ms <= ms <= self.most_ms:
+            raise BadInput(place, value, self.words)
+        return ms
+
+    def write(self, value: Any) -> object:
+        return exact_duration(value)
+
+
+@dataclass(frozen=True)
+class Choice(Kind, Generic[E]):
+    """One of a few words."""
+
+    of: type[E]
+    #: Other words for one of them.
+    also: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def words(self) -> str:  # type: ignore[override]
+        return " or ".join(self.of)
+
+    def read(self, value: object, place: str) -> E:
+        try:
+            return self.of(dict(self.also).get(str(value), str(value)))
+        except ValueError:
+            raise BadInput(place, value, self.words) from None
+
+    def write(self, value: Any) -> object:
+        return str(value)
+
+
+@dataclass(frozen=True)
+class Choices(Kind, Generic[E]):
+    """Some of a few words in an order, each once."""
+
+    of: Choice[E]
+
+    @property
+    def words(self) -> str:  # type: ignore[override]
+        return f"a list, not empty, each once, of {self.of.words}"
+
+    def read(self, value: object, place: str) -> tuple[E, ...]:
+        if not isinstance(value, list | tuple) or not value:
+            raise BadInput(place, value, self.words)
+        chosen = tuple(self.of.read(item, f"{place}[{at}]") for at, item in enumerate(value))
+        if len(set(chosen)) != len(chosen):
+            raise BadInput(place, value, self.words)
+        return chosen
+
+    def write(self, value: Any) -> object:
+        return [str(item) for item in value]
+
+
+@dataclass(frozen=True)
+class Word(Kind):
+    """A text."""
+
+    words: str = "a text"
+
+    def read(self, value: object, place: str) -> str:
+        if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST_WORD or not value.isprintable():
+            raise BadInput(place, value, f"{self.words} of 1 to {_LONGEST_WORD} characters that can be printed")
+        return value
+
+
+@dataclass(frozen=True)
+class Words(Kind):
+    """A list of texts, each once."""
+
+    most: int = 1_000
+    what: str = "texts"
+
+    @property
+    def words(self) -> str:  # type: ignore[override]
+        return f"a list of at most {self.most} {self.what}, each once"
+
+    def read(self, value: object, place: str) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple):
+            raise BadInput(place, value, self.words)
+        if len(value) > self.most:
+            raise BadInput(place, f"{len(value)} of them", self.words)
+        found = tuple(Word().read(item, f"{place}[{at}]") for at, item in enumerate(value))
+        if len(set(found)) != len(found):
+            raise BadInput(place, value, self.words)
+        return found
+
+    def write(self, value: Any) -> object:
+        return list(value)
+
+
+class Figures(Kind):
+    """Amounts by resource; one that is left out is not said."""
+
+    words = "amounts by resource such as {cpu: 10, memory: 4G}, of " + ", ".join(RESOURCE_NAMES)
+
+    def read(self, value: object, place: str) -> PartialResources:
+        if not isinstance(value, Mapping):
+            raise BadInput(place, value, self.words)
+        amounts: dict[str, int] = {}
+        problems: list[BadInput] = []
+        for resource, figure in value.items():
+            try:
+                if figure is not None:
+                    amounts[resource] = self._amount(resource, figure, place)
+            except BadInput as problem:
+                problems.append(problem)
+        if problems:
+            raise Defects(problems)
+        return PartialResources(**amounts)
+
+    def write(self, value: Any) -> object:
+        """Cores, bytes and counts, each exactly."""
+        written: dict[str, object] = {}
+        for name, amount in value.named().items():
+            cores = amount / 100
+            written[name] = (int(cores) if cores.is_integer() else cores) if name == "cpu" else amount
+        return written
+
+    def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> PartialResources:
+        if len(path) != 1:
+            raise BadInput(place, value, f"one of {', '.join(RESOURCE_NAMES)} and nothing behind it")
+        amounts: dict[str, int] = dict((before or PartialResources()).named())
+        amounts.pop(path[0], None)
+        if value is not None or path[0] not in RESOURCE_NAMES:
+            amounts[path[0]] = self._amount(path[0], value, place.removesuffix(f".{path[0]}"))
+        return PartialResources(**amounts)
+
+    def _amount(self, resource: str, figure: object, place: str) -> int:
+        if resource not in RESOURCE_NAMES:
+            raise BadInput(f"{place}.{resource}", figure, hint(resource, RESOURCE_NAMES))
+        if isinstance(figure, bool) or not isinstance(figure, int | float | str):
+            raise BadInput(f"{place}.{resource}", figure, "a figure")
+        return parse_amount(resource, figure, place=f"{place}.{resource}")
+
+
+@dataclass(frozen=True)
+class TextMap(Kind):
+    """Texts by text."""
+
+    words: str = "a map of texts"
+
+    def read(self, value: object, place: str) -> dict[str, str]:
+        if not isinstance(value, Mapping):
+            raise BadInput(place, value, self.words)
+        return {Word().read(key, place): Word().read(item, f"{place}.{key}") for key, item in value.items()}
+
+    def write(self, value: Any) -> object:
+        return dict(value)
+
+    def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> dict[str, str]:
+        if len(path) != 1:
+            raise BadInput(place, value, f"one key: it is {self.words}")
+        rest = {key: item for key, item in (before or {}).items() if key != path[0]}
+        return rest if value is None else rest | self.read({path[0]: value}, place)
+
+
+@dataclass(frozen=True)
+class Data(Kind):
+    """A map that is kept as it is."""
+
+    words: str = "a map"
+
+    def read(self, value: object, place: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise BadInput(place, value, self.words)
+        _refuse_not_finite(value, place)
+        return dict(value)
+
+    def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> dict[str, Any]:
+        _refuse_not_finite(value, place)
+        whole = dict(before or {})
+        head, *rest = path
+        inner = whole.pop(head, None)
+        if rest:
+            whole[head] = self.changed(inner if isinstance(inner, Mapping) else {}, rest, value, place)
+        elif value is not None:
+            whole[head] = value
+        return whole
+
+
+def _refuse_not_finite(value: object, place: str) -> None:
+    match value:
+        case float() if not math.isfinite(value):
+            raise BadInput(place, value, "a finite number")
+        case Mapping():
+            for key, item in value.items():
+                _refuse_not_finite(item, f"{place}.{key}")
+        case list() | tuple():
+            for at, item in enumerate(value):
+                _refuse_not_finite(item, f"{place}[{at}]")
+        case _:
+            pass

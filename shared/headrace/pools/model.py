@@ -1,0 +1,65 @@
+"""A tree as it is stored: one value, so that a change of several pools is one change or none."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headrace.ids import PoolName, TreeName
+from headrace.pools.amounts import PartialResources
+from headrace.pools.options import TreeOptions
+from headrace.pools.settings import PoolSettings
+
+__all__ = ["TREE_FORMAT", "Pool", "Tree", "read_tree"]
+
+#: 1: an amount of zero meant that nothing was said of the resource. 2: null says that, zero is zero.
+TREE_FORMAT: Final = 2
+
+
+class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A configured pool."""
+
+    name: PoolName
+    parent: PoolName
+    settings: PoolSettings = PoolSettings()
+
+
+class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole tree's configuration. Pools stand in the order of their making, parents before children."""
+
+    tree: TreeName
+    pools: list[Pool] = []
+    options: TreeOptions = TreeOptions()
+    format: int = TREE_FORMAT
+
+
+class _Format(msgspec.Struct):
+    format: int = 1
+
+
+def read_tree(data: bytes) -> Tree:
+    """The tree that a stored value is, of this format or an earlier one. Raises `msgspec.DecodeError`, `UnicodeDecodeError`."""
+    tree = msgspec.json.decode(data, type=Tree)
+    written = msgspec.json.decode(data, type=_Format).format
+    return tree if written >= TREE_FORMAT else _without_zeros(tree)
+
+
+def _without_zeros(tree: Tree) -> Tree:
+    return msgspec.structs.replace(tree, pools=[_pool_without_zeros(pool) for pool in tree.pools])
+
+
+def _pool_without_zeros(pool: Pool) -> Pool:
+    settings = pool.settings
+    integral = msgspec.structs.replace(
+        settings.integral_guarantees,
+        resource_flow=_more_than_nothing(settings.integral_guarantees.resource_flow),
+        burst_guarantee_resources=_more_than_nothing(settings.integral_guarantees.burst_guarantee_resources),
+    )
+    strong = _more_than_nothing(settings.strong_guarantee_resources)
+    settings = msgspec.structs.replace(settings, strong_guarantee_resources=strong, integral_guarantees=integral)
+    return msgspec.structs.replace(pool, settings=settings)
+
+
+def _more_than_nothing(amounts: PartialResources) -> PartialResources:
+    return PartialResources.of(amounts.whole)

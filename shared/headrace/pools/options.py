@@ -1,0 +1,197 @@
+"""What is configured on a tree as a whole. Which values are legal and what they mean stands in `tree_attributes`.
+
+None is «not set». What is at its default is not written. Lengths of time are milliseconds.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+from headrace.ids import ROOT_POOL
+from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.pools.settings import FifoPoolSchedulingOrder
+
+__all__ = [
+    "BatchScheduling",
+    "MinShareSpread",
+    "PreemptionPolicy",
+    "PriorityScope",
+    "ShareModel",
+    "TreeIntegralOptions",
+    "TreeOptions",
+    "VictimRules",
+    "YarnOptions",
+]
+
+
+class PreemptionPolicy(enum.StrEnum):
+    """By whose rules allocations are taken back."""
+
+    YTSAURUS = "ytsaurus"
+    YARN = "yarn"
+    YARN_LEGACY = "yarn_legacy"
+
+
+class ShareModel(enum.StrEnum):
+    """Whose shares a YARN policy works with."""
+
+    YARN = "yarn"
+    NATIVE = "native"
+
+
+class MinShareSpread(enum.StrEnum):
+    """What the last application is charged with when a queue's shortage is spread."""
+
+    INTENDED = "intended"
+    YARN = "yarn"
+
+
+class VictimRules(enum.StrEnum):
+    """Which version's rules choose victims."""
+
+    CURRENT = "current"
+    LEGACY = "legacy"
+
+
+class PriorityScope(enum.StrEnum):
+    """Whose starvation gives an operation its place in preemptive stages."""
+
+    OPERATION_ONLY = "operation_only"
+    OPERATION_AND_ANCESTORS = "operation_and_ancestors"
+
+
+class TreeIntegralOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How savings accrue and are spent."""
+
+    #: Savings that last for less than this are handed out ever more slowly.
+    smooth_period: int = 60_000
+    #: Savings stop growing when this long a time of the flow is saved.
+    pool_capacity_saturation_period: int = 86_400_000
+    relaxed_share_multiplier_limit: float = 3.0
+
+
+class BatchScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Operations that are looked at in one go before the rest."""
+
+    batch_size: int = 1_000
+    fallback_min_spare_allocation_resources: PartialResources = PartialResources(user_slots=1, cpu=500, memory=10**9)
+
+
+class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the YARN policies need beside."""
+
+    enabled: bool = False
+    share: ShareModel = ShareModel.YARN
+    cluster_utilization_threshold: float = 0.8
+    wait_before_kill: int = 15_000
+    heartbeat_allowance: int = 4_000
+    wait_before_next_check: int = 10_000
+    legacy_interval: int = 5_000
+    min_share_spread: MinShareSpread = MinShareSpread.INTENDED
+    drf_needy_quirk: bool = False
+
+
+class TreeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """Options of one tree."""
+
+    # --- operations and pools ---
+    node_filter: str = ""
+    max_operation_count: int = 50_000
+    max_running_operation_count: int = 2_000
+    max_operation_count_per_pool: int = 50
+    max_running_operation_count_per_pool: int = 50
+    default_parent_pool: str = ROOT_POOL
+    forbid_immediate_operations_in_root: bool = True
+    max_ephemeral_pools_per_user: int = 1
+    use_user_default_parent_pool_map: bool = False
+    user_to_default_pool: dict[str, str] = {}
+    pool_config_presets: dict[str, dict[str, Any]] = {}
+    promote_only_on_scan: bool = False
+    non_tentative_operation_types: tuple[str, ...] | None = None
+    allow_gang_operations_only_in_fifo_pools: bool = False
+    min_job_resource_limits: PartialResources = NOTHING
+    max_job_resource_limits: PartialResources = NOTHING
+    enable_limiting_ancestor_check: bool = True
+
+    # --- the formula ---
+    main_resource: str = "cpu"
+    integral_guarantees: TreeIntegralOptions = TreeIntegralOptions()
+    should_distribute_free_volume_among_children: bool = False
+    infer_weight_from_guarantees_share_multiplier: float | None = None
+    enable_step_function_for_gang_operations: bool = False
+    enable_fifo_children_reordering_for_guarantee_utilization: bool = False
+    enable_improved_fair_share_by_fit_factor_computation: bool = False
+    enable_improved_fair_share_by_fit_factor_computation_distribution_gap: bool = False
+    charge_skipped_relaxed_pools: bool = False
+    best_allocation_share_update_period: int = 60_000
+    fair_share_update_period: int | None = None
+    max_schedulable_element_count_in_fifo_pool: int | None = None
+
+    # --- starvation ---
+    fair_share_starvation_timeout: int = 30_000
+    fair_share_aggressive_starvation_timeout: int = 120_000
+    fair_share_starvation_tolerance: float = 0.8
+    min_share_preemption_timeout: int | None = None
+    enable_aggressive_starvation: bool = False
+    enable_pool_starvation: bool = True
+    allocation_count_preemption_timeout_coefficient: float = 1.0
+    enable_absolute_fair_share_starvation_tolerance: bool = False
+    scheduling_preemption_priority_scope: PriorityScope = PriorityScope.OPERATION_AND_ANCESTORS
+
+    # --- what may be taken back ---
+    preemption_policy: PreemptionPolicy = PreemptionPolicy.YTSAURUS
+    yarn: YarnOptions = YarnOptions()
+    preemption_satisfaction_threshold: float = 1.0
+    aggressive_preemption_satisfaction_threshold: float = 0.5
+    non_preemptible_resource_usage_threshold: PartialResources = NOTHING
+    max_unpreemptible_running_allocation_count: int | None = None
+    consider_allocation_on_fair_share_bound_preemptible: bool = False
+    allow_aggressive_preemption_for_gang_operations: bool = True
+    preemptive_scheduling_backoff: int = 5_000
+    allocation_preemption_timeout: int = 10_000
+    allocation_graceful_preemption_timeout: int = 60_000
+    allow_preemption_from_starving_operations: bool = False
+    victim_rules: VictimRules = VictimRules.CURRENT
+    drop_needless_victims: bool = False
+    enable_guarantee_priority_scheduling: bool = False
+    enable_conditional_preemption: bool = True
+    preemption_check_starvation: bool = True
+    preemption_check_satisfaction: bool = True
+
+    # --- the order of allocation ---
+    batch_operation_scheduling: BatchScheduling | None = None
+    min_child_heap_size: int = 16
+    use_pool_satisfaction_for_scheduling: bool = False
+    fifo_pool_scheduling_order: FifoPoolSchedulingOrder = FifoPoolSchedulingOrder.SATISFACTION
+    consider_disk_quota_in_preemptive_scheduling_discount: bool = False
+    waiting_for_resources_on_node_timeout: int | None = None
+    ssd_priority_preemption: dict[str, Any] = {}
+    scheduling_segments: dict[str, Any] = {}
+    packing: dict[str, Any] = {}
+
+    # --- limits and usage ---
+    enable_infinite_resource_limits_overcommit: bool = False
+    use_precommit_for_preemption: bool = False
+    enable_preliminary_resource_limits_check: bool = True
+    allowed_resource_usage_staleness: int = 100
+    enable_resource_usage_snapshot: bool = True
+    use_resource_usage_with_precommit: bool = True
+    min_spare_allocation_resources_on_node: PartialResources = PartialResources(
+        user_slots=1, cpu=100, memory=256 * 1024**2
+    )
+    tentative_tree_saturation_deactivation_period: int = 10_000
+    cached_allocation_preemption_statuses_update_period: int = 15_000
+    check_operation_for_liveness_in_preschedule: bool = True
+
+    # --- kept as data ---
+    node_reconnection_timeout: int = 300_000
+    accumulated_resource_usage_update_period: int = 1_000
+    metering_tags: dict[str, Any] = {}
+
+    #: Which options were set under another of their names, and under which.
+    spelled: dict[str, str] = {}
+    #: What was set that is no option known here.
+    unrecognized: dict[str, Any] = {}

@@ -1,0 +1,412 @@
+"""Every attribute of a pool: the one table that reading, help, the reference and export are made from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.pools.attribute import Attribute, Effect, Record, Schema, Who
+from headrace.pools.kinds import Choice, Choices, Data, Duration, Figures, Flag, Number, Whole, Word, Words
+from headrace.pools.settings import (
+    LARGEST_WEIGHT,
+    SMALLEST_WEIGHT,
+    Access,
+    EphemeralSubpoolConfig,
+    FifoPoolSchedulingOrder,
+    FifoSortParameter,
+    IntegralGuarantees,
+    IntegralType,
+    PoolMode,
+    PoolSettings,
+)
+
+__all__ = ["POOL_ATTRIBUTES", "PRESET_ATTRIBUTES"]
+
+_ADMIN: Final = Who.ADMINISTRATOR
+_KEPT: Final = Effect.KEPT
+_TREE: Final = "that of the tree"
+_PARENT: Final = "that of the parent"
+_MOST_PROFILING_TAGS: Final = 200
+
+_INTEGRAL: Final = Schema(
+    IntegralGuarantees,
+    [
+        Attribute(
+            "guarantee_type",
+            Choice(IntegralType),
+            "burst pools may draw much at once, relaxed pools what is left; none has no savings",
+        ),
+        Attribute("resource_flow", Figures(), "what accrues, per second of time"),
+        Attribute(
+            "burst_guarantee_resources", Figures(), "the most that a burst pool may draw from its savings at once"
+        ),
+        Attribute(
+            "relaxed_share_multiplier_limit",
+            Number(1, 10),
+            "so many times its flow may a relaxed pool draw at once",
+            _TREE,
+        ),
+        Attribute("can_accept_free_volume", Flag(), "takes savings for which its siblings have no more room"),
+        Attribute(
+            "should_distribute_free_volume_among_children",
+            Flag(),
+            "savings for which a child has no more room go to its siblings",
+            _TREE,
+        ),
+    ],
+)
+_SUBPOOL: Final = Schema(
+    EphemeralSubpoolConfig,
+    [
+        Attribute("mode", Choice(PoolMode), "how operations share in such a pool"),
+        Attribute("max_operation_count", Whole(), "operations in such a pool", _TREE),
+        Attribute("max_running_operation_count", Whole(), "running operations in such a pool", _TREE),
+        Attribute("resource_limits", Figures(), "the most that such a pool may use", "no limit"),
+    ],
+)
+_ACCESS: Final = Schema(
+    Access,
+    [
+        Attribute(
+            "use", Words(what="users"), "run operations here", "everybody, where no pool on the way up names anybody"
+        ),
+        Attribute("manage", Words(what="users"), "change, suspend and end operations of others"),
+        Attribute("write", Words(what="users"), "set what users may set; make, move and remove pools below"),
+        Attribute("administer", Words(what="users"), "set everything"),
+    ],
+)
+
+_GENERAL: Final = [
+    Attribute(
+        "mode",
+        Choice(PoolMode),
+        "how children share: by weight, or one after the other; a fifo pool has no child pools",
+    ),
+    Attribute(
+        "weight",
+        Number(SMALLEST_WEIGHT, LARGEST_WEIGHT),
+        "its part among its siblings",
+        "inferred from guarantees where the tree says so, else 1",
+    ),
+    Attribute(
+        "strong_guarantee_resources",
+        Figures(),
+        "what it is owed at any time; one that is left out follows from the main resource",
+        renamed=("min_share_resources",),
+    ),
+    Attribute("resource_limits", Figures(), "the most that it may use", "no limit"),
+    Attribute(
+        "max_share_ratio",
+        Number(0, 1),
+        "the largest share of the cluster that it may use",
+        "no limit",
+        who=_ADMIN,
+        effect=_KEPT,
+    ),
+    Attribute(
+        "integral_guarantees",
+        Record(_INTEGRAL),
+        "savings that accrue while it uses less than its flow",
+        renamed=("integral-guarantees",),
+    ),
+    Attribute(
+        "max_operation_count",
+        Whole(),
+        "operations in it and below, waiting ones included; one more is refused",
+        "max_operation_count_per_pool of the tree",
+    ),
+    Attribute(
+        "max_running_operation_count",
+        Whole(),
+        "running operations in it and below; one more waits",
+        "max_running_operation_count_per_pool of the tree",
+    ),
+    Attribute(
+        "fifo_sort_parameters",
+        Choices(Choice(FifoSortParameter, (("pending_allocation_count", "pending_job_count"),))),
+        "what a fifo pool's operations are ranked by",
+    ),
+    Attribute("forbid_immediate_operations", Flag(), "operations run only in pools below it"),
+    Attribute(
+        "create_ephemeral_subpools",
+        Flag(),
+        "each user's operations run in a pool of their own, made below it; not with mode fifo",
+    ),
+    Attribute("ephemeral_subpool_config", Record(_SUBPOOL), "settings of pools that come into being below it", "none"),
+    Attribute(
+        "enable_lightweight_operations",
+        Flag(),
+        "vanilla operations of a fifo pool count apart and know no running limit",
+        "false",
+        who=_ADMIN,
+        preset=True,
+    ),
+    Attribute("always_allow_gang_operations", Flag(), "gang operations run here whatever the mode", who=_ADMIN),
+    Attribute("access", Record(_ACCESS), "users by right, for it and all that is below; * is everybody", who=_ADMIN),
+    Attribute("abc", Data("a map such as {id: 1, slug: team}"), "the owner", "none", effect=_KEPT),
+    Attribute(
+        "config_presets",
+        Words(what="presets of the tree"),
+        "presets; what is set here goes first, then an earlier preset before a later one",
+        who=_ADMIN,
+    ),
+    Attribute(
+        "config_preset", Word("the name of a preset"), "one preset; not beside config_presets", "none", who=_ADMIN
+    ),
+]
+_FORMULA: Final = [
+    Attribute(
+        "compute_promised_guarantee_fair_share",
+        Flag(),
+        "works out what it would get with everybody asking for all that they are guaranteed; not below another such pool",
+        who=_ADMIN,
+    ),
+    Attribute(
+        "enable_priority_strong_guarantee_adjustment",
+        Flag(),
+        "keeps its strong guarantee where the tree's do not fit the cluster, at a donor's cost",
+        who=_ADMIN,
+    ),
+    Attribute(
+        "enable_priority_strong_guarantee_adjustment_donorship",
+        Flag(),
+        "gives up of its strong guarantee for a pool with priority",
+        who=_ADMIN,
+    ),
+    Attribute(
+        "enable_step_function_for_gang_operations",
+        Flag(),
+        "gangs get all or nothing, where the tree's option is on too",
+        who=_ADMIN,
+    ),
+    Attribute(
+        "enable_fifo_children_reordering_for_guarantee_utilization",
+        Flag(),
+        "operations that fit a fifo pool's guarantee come first, where the tree's option is on too",
+        who=_ADMIN,
+    ),
+    Attribute(
+        "enable_fair_share_truncation_in_fifo_pool",
+        Flag(),
+        "an older name of the gang step",
+        _TREE,
+        who=_ADMIN,
+        effect=_KEPT,
+    ),
+    Attribute(
+        "infer_children_weights_from_historic_usage",
+        Flag(),
+        "weights of children fall with what they used of late",
+        who=_ADMIN,
+    ),
+    Attribute(
+        "historic_usage_aggregation_period",
+        Duration(1),
+        "over how long a time use is averaged",
+        "a day",
+        who=_ADMIN,
+        effect=_KEPT,
+    ),
+    Attribute(
+        "max_schedulable_element_count_in_fifo_pool",
+        Whole(1),
+        "operations of a fifo pool beyond so many that are owed nothing do not run",
+        _TREE,
+        who=_ADMIN,
+        effect=_KEPT,
+    ),
+]
+_PREEMPTION: Final = [
+    Attribute(
+        "fair_share_starvation_timeout",
+        Duration(),
+        "how long below its fair share until it starves",
+        _PARENT,
+        who=_ADMIN,
+        effect=_KEPT,
+        aliases=("fair_share_preemption_timeout",),
+        preset=True,
+    ),
+    Attribute(
+        "fair_share_starvation_tolerance",
+        Number(0, 1),
+        "the part of its fair share that counts as having it",
+        _PARENT,
+        who=_ADMIN,
+        effect=_KEPT,
+        preset=True,
+    ),
+    Attribute(
+        "min_share_preemption_timeout",
+        Duration(),
+        "how long below its strong guarantee until it starves",
+        _PARENT,
+        who=_ADMIN,
+        effect=_KEPT,
+        aliases=("min_share_starvation_timeout",),
+        preset=True,
+    ),
+    Attribute(
+        "enable_aggressive_starvation",
+        Flag(),
+        "starves aggressively after the tree's aggressive timeout",
+        _PARENT,
+        who=_ADMIN,
+        effect=_KEPT,
+        preset=True,
+    ),
+    Attribute(
+        "allow_aggressive_preemption",
+        Flag(),
+        "its allocations may be taken for those that starve aggressively",
+        "that of the parent; true at the root",
+        who=_ADMIN,
+        effect=_KEPT,
+        aliases=("allow_aggressive_starvation_preemption",),
+        preset=True,
+    ),
+    Attribute(
+        "allow_normal_preemption",
+        Flag(),
+        "its operations, starving, may take allocations of others",
+        "true",
+        who=_ADMIN,
+        effect=_KEPT,
+        preset=True,
+    ),
+    Attribute(
+        "non_preemptible_resource_usage_threshold",
+        Figures(),
+        "use up to which nothing is taken from an operation; replaces the parent's as a whole",
+        _PARENT,
+        who=_ADMIN,
+        effect=_KEPT,
+        preset=True,
+    ),
+    Attribute(
+        "waiting_for_resources_on_node_timeout",
+        Duration(),
+        "how long an allocation may wait on its node for room",
+        _PARENT,
+        who=_ADMIN,
+        effect=_KEPT,
+        aliases=("waiting_job_timeout",),
+        preset=True,
+    ),
+    Attribute(
+        "allow_preemption_from",
+        Flag(),
+        "under a YARN policy: containers may be taken from here",
+        "true",
+        who=_ADMIN,
+        effect=_KEPT,
+        preset=True,
+    ),
+]
+_PLACING: Final = [
+    Attribute(
+        "fifo_pool_scheduling_order",
+        Choice(FifoPoolSchedulingOrder),
+        "the order in which a fifo pool's operations are offered resources",
+        _TREE,
+        who=_ADMIN,
+        effect=_KEPT,
+    ),
+    Attribute(
+        "use_pool_satisfaction_for_scheduling",
+        Flag(),
+        "children are offered resources by their satisfaction as pools",
+        _TREE,
+        who=_ADMIN,
+        effect=_KEPT,
+    ),
+    Attribute(
+        "resource_limits_overcommit_tolerance",
+        Number(0, 1),
+        "the part by which preemptive stages may pass its limits",
+        "0",
+        who=_ADMIN,
+        effect=_KEPT,
+    ),
+    Attribute(
+        "scheduling_tag_filter",
+        Word("a formula over tags of nodes"),
+        "nodes on which its operations run",
+        "all nodes",
+        who=_ADMIN,
+        effect=_KEPT,
+        aliases=("scheduling_tag",),
+    ),
+    Attribute(
+        "allow_regular_allocations_on_ssd_nodes",
+        Flag(),
+        "ordinary allocations may use nodes with SSD",
+        "true",
+        who=_ADMIN,
+        effect=_KEPT,
+        preset=True,
+    ),
+    Attribute(
+        "enable_priority_scheduling_segment_module_assignment",
+        Flag(),
+        "comes first when segments are dealt out",
+        "false",
+        who=_ADMIN,
+        effect=_KEPT,
+    ),
+]
+_DATA: Final = [
+    Attribute(
+        "offloading_settings",
+        Data("a map from tree to {pool, weight, tentative, resource_limits}"),
+        "other clusters",
+        "none",
+        who=_ADMIN,
+        effect=_KEPT,
+    ),
+    Attribute("enable_by_user_profiling", Flag(), "figures by user", "false", who=_ADMIN, effect=_KEPT),
+    Attribute(
+        "allowed_profiling_tags",
+        Words(_MOST_PROFILING_TAGS, "tags"),
+        "tags that operations may give their figures",
+        "none",
+        who=_ADMIN,
+        effect=_KEPT,
+    ),
+    Attribute("metering_tags", Data(), "labels of bills; needs abc", "none", who=_ADMIN, effect=_KEPT),
+    Attribute("enable_detailed_logs", Flag(), "a log line for each decision", who=_ADMIN, effect=_KEPT),
+    Attribute("allow_idle_cpu_policy", Data(), "who may use idle cores", "none", who=_ADMIN, effect=_KEPT),
+    Attribute(
+        "redirect_to_cluster",
+        Word("the name of a cluster"),
+        "where operations go instead",
+        "none",
+        who=_ADMIN,
+        effect=_KEPT,
+    ),
+]
+
+
+def _grouped(group: str, attributes: list[Attribute]) -> list[Attribute]:
+    return [Attribute(**{**vars(attribute), "group": group}) for attribute in attributes]
+
+
+POOL_ATTRIBUTES: Final = Schema(
+    PoolSettings,
+    [
+        *_grouped("Sharing, limits and access", _GENERAL),
+        *_grouped("The formula", _FORMULA),
+        *_grouped("Starvation and preemption", _PREEMPTION),
+        *_grouped("Placing", _PLACING),
+        *_grouped("Things outside", _DATA),
+    ],
+    keeps_unknown=True,
+    never={
+        "total_operation_count": "max_operation_count",
+        "running_operation_count": "max_running_operation_count",
+        "operation_count": "max_operation_count",
+    },
+)
+#: What may stand in a preset of a tree.
+PRESET_ATTRIBUTES: Final = Schema(
+    PoolSettings, [attribute for attribute in POOL_ATTRIBUTES.attributes.values() if attribute.preset]
+)

@@ -1,0 +1,69 @@
+"""Presets: settings that pools take from their tree by name. What a pool sets itself goes first, then an earlier preset before a
+later one; pure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.near import hint
+from headrace.pools.kinds import Defects
+from headrace.pools.options import TreeOptions
+from headrace.pools.pool_attributes import PRESET_ATTRIBUTES
+from headrace.pools.settings import PoolSettings
+
+__all__ = ["preset_names", "preset_problems", "with_presets"]
+
+
+def preset_names(settings: PoolSettings) -> tuple[str, ...]:
+    """The presets that a pool names, in order of precedence."""
+    return settings.config_presets or ((settings.config_preset,) if settings.config_preset is not None else ())
+
+
+def with_presets(settings: PoolSettings, options: TreeOptions) -> PoolSettings:
+    """The settings with what they do not set themselves from the presets that they name; one that cannot be used gives nothing."""
+    for name in preset_names(settings):
+        preset = options.pool_config_presets.get(name)
+        if preset is None:
+            continue
+        try:
+            read = _read(msgspec.json.encode(preset))
+        except Defects:
+            continue
+        lacking = {
+            key: getattr(read, key)
+            for key in PRESET_ATTRIBUTES.attributes
+            if PRESET_ATTRIBUTES.is_set(read, key) and not PRESET_ATTRIBUTES.is_set(settings, key)
+        }
+        settings = msgspec.structs.replace(settings, **lacking)
+    return settings
+
+
+def preset_problems(settings: PoolSettings, options: TreeOptions) -> list[BadInput]:
+    """What is wrong with the presets that a pool names: one that is missing, an option that may not stand in one, a bad value."""
+    problems: list[BadInput] = []
+    for name in preset_names(settings):
+        preset = options.pool_config_presets.get(name)
+        if preset is None:
+            problems.append(BadInput("config_presets", name, _a_preset_of(name, options)))
+            continue
+        try:
+            PRESET_ATTRIBUTES.changed(PoolSettings(), preset, f"pool_config_presets.{name}")
+        except Defects as defects:
+            problems.extend(defects.problems)
+    return problems
+
+
+def _a_preset_of(name: str, options: TreeOptions) -> str:
+    known = options.pool_config_presets
+    return hint(name, known) if known else "no preset: the tree has none"
+
+
+@lru_cache(maxsize=256)
+def _read(preset: bytes) -> PoolSettings:
+    plain: dict[str, Any] = msgspec.json.decode(preset)
+    value: PoolSettings = PRESET_ATTRIBUTES.changed(PoolSettings(), plain).value
+    return value

@@ -1,0 +1,168 @@
+"""What is configured on a pool. Which values are legal, who may set them and what they mean stands in `pool_attributes`.
+
+None is «not set»: the default stands in the tree, or follows from something else. What is at its default is not written, so that
+a pool without settings takes no room in its tree. Lengths of time are milliseconds.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from headrace.pools.amounts import NOTHING, PartialResources
+
+__all__ = [
+    "DEFAULT_FIFO_SORT",
+    "LARGEST_WEIGHT",
+    "SMALLEST_WEIGHT",
+    "Access",
+    "EphemeralSubpoolConfig",
+    "FifoPoolSchedulingOrder",
+    "FifoSortParameter",
+    "IntegralGuarantees",
+    "IntegralType",
+    "PoolMode",
+    "PoolSettings",
+]
+
+SMALLEST_WEIGHT: Final = 2.0**-26
+LARGEST_WEIGHT: Final = 2.0**26
+
+
+class PoolMode(enum.StrEnum):
+    """How a pool's children share."""
+
+    FAIR_SHARE = "fair_share"
+    FIFO = "fifo"
+
+
+class IntegralType(enum.StrEnum):
+    """Kinds of integral guarantees."""
+
+    NONE = "none"
+    BURST = "burst"
+    RELAXED = "relaxed"
+
+
+class FifoSortParameter(enum.StrEnum):
+    """What a fifo pool's operations are ranked by: larger weight, earlier start, fewer pending jobs first."""
+
+    WEIGHT = "weight"
+    START_TIME = "start_time"
+    PENDING_JOB_COUNT = "pending_job_count"
+
+
+class FifoPoolSchedulingOrder(enum.StrEnum):
+    """The order in which operations of a fifo pool are offered resources."""
+
+    SATISFACTION = "satisfaction"
+    FIFO = "fifo"
+
+
+DEFAULT_FIFO_SORT: Final = (FifoSortParameter.WEIGHT, FifoSortParameter.START_TIME)
+
+
+class IntegralGuarantees(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Savings of a pool: a flow that accrues, and the most that it may draw at once."""
+
+    guarantee_type: IntegralType = IntegralType.NONE
+    resource_flow: PartialResources = NOTHING
+    burst_guarantee_resources: PartialResources = NOTHING
+    #: So many times its flow may a relaxed pool draw at once.
+    relaxed_share_multiplier_limit: float | None = None
+    #: Takes savings that its siblings have no more room for.
+    can_accept_free_volume: bool = True
+    should_distribute_free_volume_among_children: bool | None = None
+
+
+class EphemeralSubpoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Settings of pools that come into being below this one."""
+
+    mode: PoolMode = PoolMode.FAIR_SHARE
+    max_operation_count: int | None = None
+    max_running_operation_count: int | None = None
+    resource_limits: PartialResources = NOTHING
+
+
+class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Users by right; each right holds for the pool and all that is below. `*` is everybody."""
+
+    #: Run operations.
+    use: tuple[str, ...] = ()
+    #: Change, suspend and end operations of others.
+    manage: tuple[str, ...] = ()
+    #: Change settings that are for users, and make, move and remove pools below.
+    write: tuple[str, ...] = ()
+    #: Change everything.
+    administer: tuple[str, ...] = ()
+
+
+class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a person sets on a pool."""
+
+    #: Its part among its siblings; None: inferred from guarantees, or 1.
+    weight: Annotated[float, msgspec.Meta(ge=SMALLEST_WEIGHT, le=LARGEST_WEIGHT)] | None = None
+    #: One that is left out follows from the main resource, as the part of the parent's that the main figure is.
+    strong_guarantee_resources: PartialResources = NOTHING
+    integral_guarantees: IntegralGuarantees = IntegralGuarantees()
+    mode: PoolMode = PoolMode.FAIR_SHARE
+    resource_limits: PartialResources = NOTHING
+    max_share_ratio: float | None = None
+    max_operation_count: int | None = None
+    max_running_operation_count: int | None = None
+    fifo_sort_parameters: tuple[FifoSortParameter, ...] = DEFAULT_FIFO_SORT
+    forbid_immediate_operations: bool = False
+    create_ephemeral_subpools: bool = False
+    ephemeral_subpool_config: EphemeralSubpoolConfig | None = None
+    enable_lightweight_operations: bool | None = None
+    always_allow_gang_operations: bool = False
+    access: Access = Access()
+    abc: dict[str, Any] | None = None
+    config_presets: tuple[str, ...] = ()
+    config_preset: str | None = None
+
+    # --- the formula ---
+    compute_promised_guarantee_fair_share: bool = False
+    enable_priority_strong_guarantee_adjustment: bool = False
+    enable_priority_strong_guarantee_adjustment_donorship: bool = False
+    enable_step_function_for_gang_operations: bool = True
+    enable_fifo_children_reordering_for_guarantee_utilization: bool = True
+    enable_fair_share_truncation_in_fifo_pool: bool | None = None
+    infer_children_weights_from_historic_usage: bool = False
+    historic_usage_aggregation_period: int | None = None
+    max_schedulable_element_count_in_fifo_pool: int | None = None
+
+    # --- starvation and preemption ---
+    fair_share_starvation_timeout: int | None = None
+    fair_share_starvation_tolerance: float | None = None
+    min_share_preemption_timeout: int | None = None
+    enable_aggressive_starvation: bool | None = None
+    allow_aggressive_preemption: bool | None = None
+    allow_normal_preemption: bool | None = None
+    non_preemptible_resource_usage_threshold: PartialResources | None = None
+    waiting_for_resources_on_node_timeout: int | None = None
+    allow_preemption_from: bool | None = None
+
+    # --- placing ---
+    fifo_pool_scheduling_order: FifoPoolSchedulingOrder | None = None
+    use_pool_satisfaction_for_scheduling: bool | None = None
+    resource_limits_overcommit_tolerance: float | None = None
+    scheduling_tag_filter: str | None = None
+    allow_regular_allocations_on_ssd_nodes: bool | None = None
+    enable_priority_scheduling_segment_module_assignment: bool | None = None
+
+    # --- kept as data ---
+    offloading_settings: dict[str, Any] = {}
+    enable_by_user_profiling: bool | None = None
+    allowed_profiling_tags: tuple[str, ...] = ()
+    metering_tags: dict[str, Any] = {}
+    enable_detailed_logs: bool = False
+    allow_idle_cpu_policy: dict[str, Any] | None = None
+    redirect_to_cluster: str | None = None
+
+    #: Which options were set under another of their names, and under which.
+    spelled: dict[str, str] = {}
+    #: What an administrator set that is no option known here.
+    unrecognized: dict[str, Any] = {}

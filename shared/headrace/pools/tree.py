@@ -1,0 +1,151 @@
+"""An immutable index over a tree's configuration: who stands where, and the figures in force for each pool; pure.
+
+A figure in force is what the pool sets itself, else what its presets say, else the tree's default. The root has no settings; its
+limits are options of the tree. Which configurations are legal is for the owner of the configuration to say, not for this index; it
+can be asked about any tree whose pools stand behind their parents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.pools.model import Pool, Tree
+from headrace.pools.presets import with_presets
+from headrace.pools.settings import EphemeralSubpoolConfig, PoolMode, PoolSettings
+
+__all__ = ["HUB_SIGN", "PoolTree", "subpool_of_hub"]
+
+#: Between a hub and a user in the name of a pool that came into being below the hub.
+HUB_SIGN = "$"
+
+
+def subpool_of_hub(hub: PoolName, user: str) -> PoolName:
+    """The pool in which a user's operations run that name the hub."""
+    return PoolName(f"{hub}{HUB_SIGN}{user}")
+
+
+class PoolTree:
+    """One tree's pools, indexed."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.name: TreeName = tree.tree
+        self.options = tree.options
+        self.pools: dict[PoolName, Pool] = {pool.name: pool for pool in tree.pools}
+        self.children: dict[PoolName, list[PoolName]] = {ROOT_POOL: []}
+        self._in_force: dict[PoolName, PoolSettings] = {}
+        for pool in tree.pools:
+            self.children.setdefault(pool.name, [])
+            self.children.setdefault(pool.parent, []).append(pool.name)
+
+    # --- places -----------------------------------------------------------------------------------------------------
+
+    def path(self, name: PoolName) -> str:
+        """`/` for the root, `/research/vision` for a pool in another."""
+        return "/" + "/".join(reversed([each for each in self.upwards(name) if each != ROOT_POOL]))
+
+    def upwards(self, name: PoolName) -> Iterator[PoolName]:
+        """The pool, its parent, and so on up to the root; a pool that is not configured stands below the root."""
+        while name != ROOT_POOL:
+            yield name
+            name = self.pools[name].parent if name in self.pools else ROOT_POOL
+        yield ROOT_POOL
+
+    @cached_property
+    def preorder(self) -> list[PoolName]:
+        """All pools, parents before children, siblings in their order, without the root."""
+        return self.subtree(ROOT_POOL)[1:]
+
+    def subtree(self, name: PoolName) -> list[PoolName]:
+        """The pool and all below it, parents before children, siblings in their order."""
+        order: list[PoolName] = []
+        waiting = [name]
+        while waiting:
+            name = waiting.pop()
+            order.append(name)
+            waiting.extend(reversed(self.children.get(name, [])))
+        return order
+
+    def subtree_size(self, name: PoolName) -> int:
+        """Pools in the subtree, the pool itself included."""
+        return len(self.subtree(name))
+
+    # --- figures in force -------------------------------------------------------------------------------------------
+
+    def settings(self, name: PoolName) -> PoolSettings:
+        """A pool's settings with its presets; those of nobody for the root and for a pool that is not configured."""
+        found = self._in_force.get(name)
+        if found is None:
+            pool = self.pools.get(name)
+            found = with_presets(pool.settings, self.options) if pool is not None else PoolSettings()
+            self._in_force[name] = found
+        return found
+
+    def mode(self, name: PoolName) -> PoolMode:
+        return self.settings(name).mode
+
+    def max_operation_count(self, name: PoolName) -> int:
+        """The most operations in a pool and below."""
+        return self.options.max_operation_count if name == ROOT_POOL else self.operation_limit(self.settings(name))
+
+    def max_running_operation_count(self, name: PoolName) -> int:
+        """The most running operations in a pool and below."""
+        if name == ROOT_POOL:
+            return self.options.max_running_operation_count
+        return self.running_operation_limit(self.settings(name))
+
+    def operation_limit(self, settings: PoolSettings) -> int:
+        """The most operations in a pool of these settings, such as an ephemeral one."""
+        explicit = settings.max_operation_count
+        return explicit if explicit is not None else self.options.max_operation_count_per_pool
+
+    def running_operation_limit(self, settings: PoolSettings) -> int:
+        """The most running operations in a pool of these settings."""
+        explicit = settings.max_running_operation_count
+        return explicit if explicit is not None else self.options.max_running_operation_count_per_pool
+
+    def is_lightweight(self, name: PoolName) -> bool:
+        """Whether vanilla operations in the pool are lightweight: the flag, and mode fifo."""
+        settings = self.settings(name)
+        return bool(settings.enable_lightweight_operations) and settings.mode is PoolMode.FIFO
+
+    # --- ephemeral pools --------------------------------------------------------------------------------------------
+
+    def is_hub(self, name: PoolName) -> bool:
+        """Whether each user's operations run in a pool of their own below this one."""
+        return self.settings(name).create_ephemeral_subpools
+
+    def placed_pool(self, name: PoolName, user: str) -> PoolName:
+        """Where an operation of `user` runs that names `name`: below it, if it is a hub."""
+        return subpool_of_hub(name, user) if self.is_hub(name) else name
+
+    def hub_of(self, name: PoolName) -> PoolName | None:
+        """The hub that makes pools of this name; None where there is none."""
+        hub, sign, user = name.rpartition(HUB_SIGN)
+        return PoolName(hub) if sign and user and self.is_hub(PoolName(hub)) else None
+
+    def default_parent(self, user: str) -> PoolName:
+        """Where pools of `user` come into being that belong to no hub: the first of the user's own entry, the tree's default
+        and the root that exists and is not a fifo pool."""
+        options = self.options
+        wanted = [options.user_to_default_pool.get(user, "")] if options.use_user_default_parent_pool_map else []
+        for candidate in map(PoolName, [*wanted, options.default_parent_pool]):
+            if candidate in self.pools and self.mode(candidate) is not PoolMode.FIFO:
+                return candidate
+        return ROOT_POOL
+
+    def ephemeral_parent(self, name: PoolName, user: str) -> PoolName:
+        """The parent of a pool that is not configured: its hub, else the default parent of the user."""
+        return self.hub_of(name) or self.default_parent(user)
+
+    def ephemeral_settings(self, parent: PoolName) -> PoolSettings:
+        """The settings of pools that come into being below `parent`; below the root those of nobody."""
+        config = self.settings(parent).ephemeral_subpool_config or EphemeralSubpoolConfig()
+        return PoolSettings(
+            mode=config.mode,
+            max_operation_count=config.max_operation_count,
+            max_running_operation_count=config.max_running_operation_count,
+            resource_limits=config.resource_limits,
+        )
