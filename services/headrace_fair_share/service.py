@@ -27,9 +27,11 @@ from headrace.wire.pools import CreatePool, GetPools, PoolChanged, RemovePool, S
 from headrace.wire.refusals import NotFound, NotReady, Refusal, StaleTerm
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace.wire.version import Term
+from headrace_fair_share.broken_trees import FAULTS, keep_broken_tree
 from headrace_fair_share.clocks import ClockStore
 from headrace_fair_share.config import ChangeRequest
 from headrace_fair_share.engine import FairShareEngine, UsageChange
+from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.history_keeping import HistoryKeeper
 from headrace_fair_share.judging import Moment
 from headrace_fair_share.settings import FairShareSettings
@@ -41,6 +43,8 @@ __all__ = ["serve"]
 
 #: Kept values of a tree's configuration.
 _POOLS_HISTORY = 64
+#: Faults of which the trees are written, in one life of the service.
+_MOST_FAULTS = 10
 _AdvanceAnswer: Any = Advanced | AdvanceGap | Refusal
 
 
@@ -78,6 +82,7 @@ class _Shell:
         self._operations_known = anyio.Event()
         self._serves_whole = False
         self.failed_updates = 0
+        self._faults: set[str] = set()
         self.old_terms = 0
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -196,17 +201,35 @@ class _Shell:
             update = await anyio.to_thread.run_sync(
                 partial(engine.updater.update, cut, self._options.tree, afresh=afresh)
             )
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except FAULTS as error:
             # The shares of before stay in force, and everybody is told so.
             self.failed_updates += 1
             self._log.error("update failed", exc_info=error)
             told = f"an update failed, earlier shares stay: {error}"
+            self._keep_broken_tree(error)
             await self._publish(msgspec.structs.replace(engine.frame, at_ms=cut.now_ms, errors=[told]), [], [])
             return self._clock.steady_s() - started
         engine.on_updated(update)
         self._history.on_updated()
         await self._publish(update.frame, update.changed, update.removed)
         return self._clock.steady_s() - started
+
+    def _keep_broken_tree(self, fault: Exception) -> None:
+        """Has the tree of a failed update written to a file, once for each kind of fault in a life of the service."""
+        words, tree = repr(fault), self.engine.updater.tree
+        if tree is None or words in self._faults or len(self._faults) >= _MOST_FAULTS:
+            return
+        self._faults.add(words)
+        self._runtime.tasks.start_soon(self._write_broken_tree, tree, fault)
+
+    async def _write_broken_tree(self, tree: TreeInput, fault: Exception) -> None:
+        folder = self._settings.broken_trees_path()
+        try:
+            path = await anyio.to_thread.run_sync(keep_broken_tree, tree, fault, folder, self._clock.wall_ms())
+        except OSError as error:
+            self._log.error("the tree of a failed update cannot be written", folder=str(folder), error=str(error))
+        else:
+            self._log.error("the tree of a failed update was written", file=str(path))
 
     async def _publish(self, frame: ShareFrame, changed: list[ShareItem], removed: list[str]) -> None:
         async with self._publishing:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -47,6 +49,13 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     #: How long what was recorded is kept, and how much room it may take.
     history_max_age_ms: Annotated[int, msgspec.Meta(ge=60_000, le=10**11)] = 7 * 86_400_000
     history_max_bytes: Annotated[int, msgspec.Meta(ge=2**20, le=2**50)] = 512 * 2**20
+
+    #: Where trees are written on which the algorithm broke; empty: `headrace-broken-trees` in the system's folder of temporary files.
+    broken_trees_folder: str = ""
+
+    def broken_trees_path(self) -> Path:
+        """The folder of trees on which the algorithm broke."""
+        return Path(self.broken_trees_folder or Path(tempfile.gettempdir()) / "headrace-broken-trees")
 
     def engine_options(self) -> EngineOptions:
         """What of this the engine needs."""

@@ -41,7 +41,8 @@ authorization {{
 
 def service_settings(state: StateFolder, port: int, log_level: str) -> str:
     """For admission, integral, fair_share and allocator."""
-    return to_toml({"common": _common(state, port, log_level)})
+    fair_share: Table = {"broken_trees_folder": str(state.path / "broken-trees")}
+    return to_toml({"common": _common(state, port, log_level), "fair_share": fair_share})
 
 
 def agent_settings(state: StateFolder, port: int, log_level: str, node: NodeOption) -> str:

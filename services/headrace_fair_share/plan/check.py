@@ -45,7 +45,7 @@ from headrace_fair_share.plan.figures import (
 from headrace_fair_share.plan.file import Listing, Map, Text, Value
 from headrace_fair_share.plan.placing import RawPool, placed
 
-__all__ = ["Description", "check"]
+__all__ = ["OPTION_NAMES", "POOL_NAMES", "TREE_INTEGRAL_NAMES", "Description", "check"]
 
 _LARGEST_RATIO: Final = 1e6
 _LONGEST_NAME: Final = 100
@@ -143,7 +143,10 @@ _TREE_INTEGRAL: Final[dict[str, Reader]] = {
     "smooth_period": length_s,
     "pool_capacity_saturation_period": length_s,
     "relaxed_share_multiplier_limit": number(1.0, 10.0, "a number from 1 to 10"),
+    "charge_skipped_relaxed_pools": flag,
 }
+#: Options that stand under `integral_guarantees`.
+TREE_INTEGRAL_NAMES: Final = frozenset(_TREE_INTEGRAL)
 _OPTIONS: Final[dict[str, Reader]] = {
     "main_resource": _resource,
     "integral_guarantees": _kept,
@@ -154,8 +157,10 @@ _OPTIONS: Final[dict[str, Reader]] = {
     "enable_improved_fair_share_by_fit_factor_computation": flag,
     "enable_improved_fair_share_by_fit_factor_computation_distribution_gap": flag,
 }
-#: What the algorithm calls these settings.
-_POOL_NAMES: Final = {
+#: What the algorithm calls settings of pools.
+POOL_NAMES: Final = {
+    "mode": "mode",
+    "weight": "weight",
     "strong_guarantee_resources": "strong_guarantee",
     "resource_limits": "limits",
     "fifo_sort_parameters": "fifo_sort",
@@ -165,10 +170,14 @@ _POOL_NAMES: Final = {
     "enable_priority_strong_guarantee_adjustment": "priority_strong_guarantee",
     "enable_priority_strong_guarantee_adjustment_donorship": "priority_strong_guarantee_donor",
     "infer_children_weights_from_historic_usage": "historic_usage_weights",
+    "historic_usage_average": "historic_usage_average",
 }
-_OPTION_NAMES: Final = {
+#: What it calls options of trees, but for the main resource, which is a place there.
+OPTION_NAMES: Final = {
     "smooth_period": "smooth_period_s",
     "pool_capacity_saturation_period": "saturation_period_s",
+    "relaxed_share_multiplier_limit": "relaxed_share_multiplier_limit",
+    "charge_skipped_relaxed_pools": "charge_skipped_relaxed_pools",
     "should_distribute_free_volume_among_children": "distribute_free_volume",
     "infer_weight_from_guarantees_share_multiplier": "infer_weight_multiplier",
     "enable_step_function_for_gang_operations": "gang_step_function",
@@ -200,7 +209,7 @@ def _options(desk: Desk, value: Value | None) -> TreeOptions:
     integral = read.pop("integral_guarantees", None)
     if integral is not None:
         read |= read_map(desk, cast("Value", integral), "options.integral_guarantees", _TREE_INTEGRAL)
-    settings: dict[str, Any] = {_OPTION_NAMES.get(name, name): found for name, found in read.items()}
+    settings: dict[str, Any] = {OPTION_NAMES.get(name, name): found for name, found in read.items()}
     return TreeOptions(**settings)
 
 
@@ -262,7 +271,7 @@ def _add_pool(desk: Desk, into: Description, raw: RawPool, places: Mapping[str, 
     integral = _integral(desk, read.pop("integral_guarantees", None), f"{raw.key}.integral_guarantees")
     if raw.name in {**into.ratio_volumes, **into.volumes} and integral.get("integral", "none") == "none":
         desk.say(raw.line, raw.key, "savings without integral guarantees", "a guarantee_type, burst or relaxed")
-    named: dict[str, Any] = {_POOL_NAMES.get(name, name): found for name, found in read.items()}
+    named: dict[str, Any] = {POOL_NAMES.get(name, name): found for name, found in read.items()}
     parent = -1 if raw.parent == ROOT_POOL else places[raw.parent]
     into.pools.append(PoolInput(name=raw.name, parent=parent, **named, **integral))
 

@@ -101,7 +101,7 @@ pools:
 
     (complaint,) = plan.complaints
     assert complaint.kind == "overcommit_burst"
-    assert "cpu by 20 of 100" in complaint.text
+    assert "120 of cpu where there are 100 (20 too much)" in complaint.text
     assert complaint.pools == ["strong", "bursts"]
     scaled = {element.name: element.scaled for element in plan.elements if element.scaled}
     assert scaled == {

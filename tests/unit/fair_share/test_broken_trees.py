@@ -1,0 +1,90 @@
+"""A tree on which the algorithm broke is kept: small, readable, and breaking still."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headrace.resources import Resources
+from headrace.wire.plan import Plan
+from headrace_fair_share import broken_trees
+from headrace_fair_share.broken_trees import keep_broken_tree
+from headrace_fair_share.hdrf.arrays import BrokenInvariant
+from headrace_fair_share.hdrf.model import Mode, OperationInput, PoolInput, TreeInput
+from headrace_fair_share.hdrf.update import HdrfEngine
+from headrace_fair_share.plan.__main__ import plan_of
+from headrace_fair_share.reproduction import reduced
+
+TOTAL = Resources(user_slots=100, cpu=10_000, memory=2**40)
+
+
+def a_large_tree() -> TreeInput:
+    """Three levels of pools, each with operations; one uses more than it wants, which nothing may."""
+    pools = [PoolInput(name=f"pool-{at}", parent=(at - 3) // 3 if at >= 3 else -1, weight=2.0) for at in range(30)]
+    operations = [
+        OperationInput(
+            name=f"operation-{at}", pool=at % 30, weight=3.0, demand=Resources(cpu=100), usage=Resources(cpu=50)
+        )
+        for at in range(300)
+    ]
+    operations[217] = msgspec.structs.replace(operations[217], usage=Resources(cpu=500))
+    return TreeInput(total=TOTAL, pools=pools, operations=operations)
+
+
+def fault_of(tree: TreeInput) -> BrokenInvariant:
+    with pytest.raises(BrokenInvariant) as caught:
+        HdrfEngine().update(tree)
+    return caught.value
+
+
+def test_what_is_kept_is_one_operation_in_its_pools_and_breaks_in_the_same_way(tmp_path: Path) -> None:
+    tree = a_large_tree()
+
+    path = keep_broken_tree(tree, fault_of(tree), tmp_path / "kept", 1_700_000_000_000)
+
+    exact = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=TreeInput)
+    assert [each.name for each in exact.operations] == ["operation-217"]
+    assert [pool.name for pool in exact.pools] == ["pool-1", "pool-7"]
+    assert [pool.weight for pool in exact.pools] == [None, None]
+    assert str(fault_of(exact)) == str(fault_of(tree))
+    assert f"# Try it:  headrace plan {path.name}" in path.read_text()
+    assert "uses more than it demands" in path.read_text()
+
+
+def test_a_tree_that_does_not_break_by_itself_is_kept_whole_and_can_be_planned(tmp_path: Path) -> None:
+    pools = [PoolInput(name="fifo", parent=-1, mode=Mode.FIFO)]
+    operations = [OperationInput(name="one", pool=0, demand=Resources(cpu=250))]
+    tree = TreeInput(total=TOTAL, pools=pools, operations=operations)
+
+    path = keep_broken_tree(tree, BrokenInvariant("two do not\nagree"), tmp_path, 5)
+
+    assert "only after the updates before it" in path.read_text()
+    plan = plan_of(str(path))
+    assert isinstance(plan, Plan)
+    assert plan.elements[-1].demand == Resources(cpu=250)
+
+
+def test_the_oldest_are_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broken_trees, "_MOST_KEPT", 2)
+    tree = TreeInput(total=TOTAL)
+    for at_ms in (1_700_000_000_001, 1_700_000_000_002, 1_700_000_000_003):
+        keep_broken_tree(tree, BrokenInvariant("x"), tmp_path, at_ms)
+
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == [f"broken-170000000000{at}.{kind}" for at in (2, 3) for kind in ("json", "yaml")]
+
+
+def test_no_more_trees_are_tried_than_allowed() -> None:
+    tried = 0
+
+    def breaks(tree: TreeInput) -> bool:
+        nonlocal tried
+        tried += 1
+        return len(tree.operations) >= 200
+
+    tree = reduced(a_large_tree(), breaks, most_tries=10)
+
+    assert tried == 10
+    assert len(tree.operations) >= 200

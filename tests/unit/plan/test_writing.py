@@ -1,0 +1,58 @@
+"""A tree that is written as a plan file is read back as it was."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+
+from headrace.resources import ZERO
+from headrace.wire.plan import PlanProblem
+from headrace_fair_share.hdrf.model import UNLIMITED, IntegralKind, OperationInput, PoolInput, TreeInput
+from headrace_fair_share.plan.check import check
+from headrace_fair_share.plan.figures import Desk
+from headrace_fair_share.plan.file import parse
+from headrace_fair_share.plan.writing import written
+from tests.support.trees import trees
+
+
+def pools_told(pools: list[PoolInput]) -> dict[str, tuple[str, PoolInput]]:
+    """Pools with the name of the parent, in whatever order; without bursts of relaxed ones, which a plan refuses."""
+    told: dict[str, tuple[str, PoolInput]] = {}
+    for pool in pools:
+        burst = ZERO if pool.integral is IntegralKind.RELAXED else pool.burst_guarantee
+        parent = pools[pool.parent].name if pool.parent >= 0 else ""
+        told[pool.name] = (parent, msgspec.structs.replace(pool, parent=-1, burst_guarantee=burst))
+    return told
+
+
+def operations_told(tree: TreeInput) -> list[tuple[str, OperationInput]]:
+    """Operations with the name of the pool, without what no plan tells."""
+    return [
+        (
+            tree.pools[each.pool].name,
+            msgspec.structs.replace(
+                each, pool=0, start_time_ms=place, pending_job_count=0, best_allocation_share=UNLIMITED
+            ),
+        )
+        for place, each in enumerate(tree.operations)
+    ]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(trees())
+def test_always_what_was_written_is_read_back(tree: TreeInput) -> None:
+    problems: list[PlanProblem] = []
+    read = check(parse(written(tree).encode(), problems), Desk(problems))
+
+    if tree.total == ZERO:
+        assert [problem.key for problem in problems] == ["total"]
+        return
+    assert problems == []
+    assert read is not None
+    assert (read.total, read.options) == (tree.total, tree.options)
+    assert pools_told(read.pools) == pools_told(tree.pools)
+    found = TreeInput(total=read.total, pools=read.pools, operations=read.operations)
+    assert operations_told(found) == operations_told(tree)
+    for pool in tree.pools:
+        if pool.integral is not IntegralKind.NONE and pool.name in tree.integral:
+            assert read.volumes[pool.name] == tuple(round(part) for part in tree.integral[pool.name].volume)
