@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from headrace.ids import OperationId, PoolName
+from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.integral import PoolVolume
-from headrace.wire.operations import OperationState
+from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.snapshots import UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.starvation import Clock, Timeouts
@@ -29,6 +31,22 @@ class KnownOperation(msgspec.Struct, frozen=True):
     #: Of all its jobs together: its demand until the allocator first names it.
     initial: Resources
     initial_jobs: int
+    started_at_ms: int = 0
+    is_gang: bool = False
+    limits: PartialResources = NOTHING
+
+    @staticmethod
+    def of(spec: OperationSpec, open_jobs: int, **known: Any) -> KnownOperation:
+        """An operation of which so many jobs are not over; `known` are the fields that its spec does not tell."""
+        return KnownOperation(
+            pool=spec.pool,
+            weight=spec.weight,
+            initial=spec.resources * open_jobs,
+            initial_jobs=open_jobs,
+            is_gang=spec.is_gang,
+            limits=spec.resource_limits,
+            **known,
+        )
 
     @property
     def takes_part(self) -> bool:

@@ -244,14 +244,13 @@ class FairShareEngine:
         if isinstance(event, OperationStarted):
             if event.spec.tree != self._tree or event.operation in self.operations:
                 return False
-            self.operations[event.operation] = KnownOperation(
+            self.operations[event.operation] = KnownOperation.of(
+                event.spec,
+                event.spec.job_count,
                 operation=event.operation,
-                pool=event.spec.pool,
-                weight=event.spec.weight,
                 state=event.state,
                 suspended=False,
-                initial=event.spec.resources * event.spec.job_count,
-                initial_jobs=event.spec.job_count,
+                started_at_ms=event.at_ms,
             )
             return True
         known = self.operations.get(event.operation)
@@ -275,12 +274,11 @@ class FairShareEngine:
 
 def _known(live: LiveOperation) -> KnownOperation:
     open_jobs = max(0, live.spec.job_count - sum(byte.bit_count() for byte in live.done))
-    return KnownOperation(
+    return KnownOperation.of(
+        live.spec,
+        open_jobs,
         operation=live.operation,
-        pool=live.spec.pool,
-        weight=live.spec.weight,
         state=live.state,
         suspended=live.suspended,
-        initial=live.spec.resources * open_jobs,
-        initial_jobs=open_jobs,
+        started_at_ms=live.started_at_ms,
     )

@@ -151,7 +151,15 @@ class Roster:
     def _entry(self, known: KnownOperation, item: UsageItem | None, named: bool) -> _Entry:
         demand, usage, wants = _wishes(known, item, named)
         given = OperationInput(
-            name=known.operation, pool=self._place[known.pool], weight=known.weight, demand=demand, usage=usage
+            name=known.operation,
+            pool=self._place[known.pool],
+            weight=known.weight,
+            demand=demand,
+            usage=usage,
+            limits=known.limits.as_tuple(),
+            gang=known.is_gang,
+            start_time_ms=known.started_at_ms,
+            pending_job_count=item.pending_jobs if item is not None else known.initial_jobs,
         )
         return _Entry(known, item, named, given, wants)
 

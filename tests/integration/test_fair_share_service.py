@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.pools.amounts import PartialResources
+from headrace.pools.settings import PoolMode
 from headrace.resources import Resources
 from headrace.wire import subjects
 from headrace.wire.codec import decode
@@ -16,6 +20,10 @@ from headrace.wire.operations import OperationState
 from headrace.wire.pools import CreatePool, GetPools, PoolChanged, PoolList, PoolSettings, RemovePool, SetPool, Tree
 from headrace.wire.refusals import BadRequest, Exists, NotFound, WrongState
 from headrace.wire.snapshots import SchedulingStatus, UsageItem
+from headrace_fair_share.hdrf.arrays import BrokenInvariant
+from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.hdrf.outcome import Outcome
+from headrace_fair_share.hdrf.update import HdrfEngine
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.starvation import Ages
@@ -210,3 +218,75 @@ async def test_the_clock_of_who_is_short_goes_on_in_the_next_life() -> None:
     assert item.below_fair_share_since_ms is not None
     assert saved["operation-1"] > 0
     assert frame.at_ms - item.below_fair_share_since_ms >= saved["operation-1"]
+
+
+async def test_a_fifo_pool_owes_its_operations_one_after_another_and_a_limit_holds() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world:
+            first = live("operation-1", "line", 8, started_at_ms=1)
+            second = live("operation-2", "line", 8, started_at_ms=2)
+            world.admission.operations = [second, first]
+            async with running(server, SETTINGS, serve):
+                limits = PartialResources(cpu=900)
+                made = await world.ask(
+                    "pool.create", a_pool("line", mode=PoolMode.FIFO, resource_limits=limits), PoolChanged
+                )
+                await world.shares.until(
+                    lambda shares: shares.frame.pools_revision >= made.revision and shares.frame.total.cpu
+                )
+    items = world.shares.reader.items
+
+    assert items["operation-1"].fair_share.total[1] == pytest.approx(0.8)
+    assert items["operation-2"].fair_share.total[1] == pytest.approx(0.1)
+    assert (items["operation-1"].fifo_index, items["operation-2"].fifo_index) == (0, 1)
+    assert items["/line"].limits_share[1] == pytest.approx(0.9)
+
+
+async def the_first_file(folder: Path, pattern: str) -> Path:
+    """Waits until there is a file of such a name."""
+    with anyio.fail_after(20):
+        while True:
+            for path in folder.glob(pattern):
+                return path
+            await anyio.sleep(0.01)
+
+
+async def test_an_update_that_breaks_leaves_the_shares_as_they_were_says_so_and_leaves_a_tree_to_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy = HdrfEngine.update
+
+    def sick(engine: HdrfEngine, tree: TreeInput, *, afresh: bool = False) -> Outcome:
+        if any(each.name == "operation-2" for each in tree.operations):
+            raise BrokenInvariant("one and one are three")
+        return healthy(engine, tree, afresh=afresh)
+
+    monkeypatch.setattr(HdrfEngine, "update", sick)
+    settings = msgspec.structs.replace(SETTINGS, broken_trees_folder=str(tmp_path / "broken"))
+    with nats_server() as server:
+        async with small_world(server) as world:
+            world.admission.operations = [live("operation-1", "research"), live("operation-3", "other")]
+            async with running(server, settings, serve):
+                await world.shares.until(lambda shares: shares.frame.total.cpu and not shares.frame.errors)
+                before = dict(world.shares.reader.items)
+                await world.admission.tell(
+                    OperationStarted(
+                        operation=OperationId("operation-2"),
+                        user="anna",
+                        spec=live("operation-2", "research").spec,
+                        state=OperationState.RUNNING,
+                        ephemeral_pool=True,
+                        block=10,
+                        block_term=0,
+                        at_ms=1,
+                    )
+                )
+                await world.shares.until(lambda shares: shares.frame.errors)
+                kept = await the_first_file(tmp_path / "broken", "*.yaml")
+
+    assert world.shares.reader.items == before
+    assert world.shares.reader.frame.errors == ["an update failed, earlier shares stay: one and one are three"]
+    (exact,) = (tmp_path / "broken").glob("*.json")
+    tree = msgspec.json.decode(exact.read_bytes(), type=TreeInput)
+    assert [each.name for each in tree.operations] == ["operation-2"]
+    assert "one and one are three" in kept.read_text()

@@ -13,6 +13,7 @@ from headrace.client import Client, Operation, login_user
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import pool_name
+from headrace.pools.amounts import PartialResources
 from headrace.resources import Resources, parse_amount
 from headrace.wire.operations import OnLostNode, OperationSpec
 from headrace_cli.following import follow
@@ -33,6 +34,10 @@ def run(
     cwd: Path | None = None,
     title: str | None = None,
     weight: float = 1.0,
+    gang: Flag = False,
+    max_cpu: str | None = None,
+    max_memory: str | None = None,
+    max_gpu: int | None = None,
     max_failed_job_count: int = 10,
     interruption_timeout: str = "10s",
     on_lost_node: OnLostNode = OnLostNode.REQUEUE,
@@ -77,6 +82,14 @@ def run(
         Words by which you know it again.
     weight
         Its part among the operations of its pool.
+    gang
+        Its jobs are of use only together: where the pool and the tree have it so, it is owed all that it wants or nothing.
+    max_cpu
+        Cores that it is owed at most, all its jobs together. No limit unless given.
+    max_memory
+        Memory likewise, such as 64G.
+    max_gpu
+        GPUs likewise.
     max_failed_job_count
         With so many failed runs the operation fails; until then each failed job is tried again.
     interruption_timeout
@@ -104,6 +117,8 @@ def run(
         working_directory=str(_folder(cwd)),
         title=title or "",
         weight=weight,
+        is_gang=gang,
+        resource_limits=_limits(max_cpu, max_memory, max_gpu),
         max_failed_job_count=_at_least("--max-failed-job-count", max_failed_job_count, 0),
         interruption_timeout_ms=parse_duration_ms(interruption_timeout, place="--interruption-timeout"),
         on_lost_node=on_lost_node,
@@ -138,6 +153,14 @@ def _resources(cpu: str, memory: str, gpu: int) -> Resources:
         cpu=parse_amount("cpu", cpu, place="--cpu"),
         gpu=_at_least("--gpu", gpu, 0),
         memory=parse_amount("memory", memory, place="--memory"),
+    )
+
+
+def _limits(cpu: str | None, memory: str | None, gpu: int | None) -> PartialResources:
+    return PartialResources(
+        cpu=None if cpu is None else parse_amount("cpu", cpu, place="--max-cpu"),
+        gpu=None if gpu is None else _at_least("--max-gpu", gpu, 0),
+        memory=None if memory is None else parse_amount("memory", memory, place="--max-memory"),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
+from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot, JobSpec
 from headrace.wire.version import Counter
@@ -83,6 +84,10 @@ class OperationSpec(msgspec.Struct, frozen=True):
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
     type: str = "vanilla"
     tree: TreeName = TreeName("default")
+    #: All its jobs are of use only together: where its pool and tree say so, it is owed all that it wants or nothing.
+    is_gang: bool = False
+    #: The most that it is owed and gets; of a resource that is left out, any amount.
+    resource_limits: PartialResources = NOTHING
 
     def job_spec(self, operation: OperationId, user: str) -> JobSpec:
         """What a node needs to know to run a job of this."""
