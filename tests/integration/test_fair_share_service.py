@@ -246,8 +246,8 @@ async def the_first_file(folder: Path, pattern: str) -> Path:
     """Waits until there is a file of such a name."""
     with anyio.fail_after(20):
         while True:
-            for path in folder.glob(pattern):
-                return path
+            async for path in anyio.Path(folder).glob(pattern):
+                return Path(path)
             await anyio.sleep(0.01)
 
 
