@@ -160,4 +160,7 @@ def _integral(pool: PoolView, total: Resources) -> list[tuple[str, str]]:
     seconds = pool.estimated_burst_usage_duration_seconds
     if seconds is not None:
         rows.append(("lasts at full burst", format_duration(round(seconds * 1000))))
+    if pool.downtime is not None and pool.downtime.gaps:
+        times = "once" if pool.downtime.gaps == 1 else f"{pool.downtime.gaps} times"
+        rows.append(("neither saved nor spent", f"{times}, {format_duration(pool.downtime.together_ms)} together"))
     return rows

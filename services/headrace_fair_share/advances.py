@@ -37,18 +37,23 @@ class AdvanceChain:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, dt_us: int, total: Resources, pools: list[PoolFlow], saturation_period_s: float) -> None:
-        """An update happens: `dt_us` have passed. Nothing is added while there are no pools whose volumes could change."""
+    def add(
+        self, dt_us: int, total: Resources, pools: list[PoolFlow], saturation_period_s: float, at_ms: int = 0
+    ) -> None:
+        """An update happens at `at_ms`, Unix time: `dt_us` have passed.
+
+        Nothing is added while there are no pools whose volumes could change.
+        """
         if not pools and not self._had_pools:
             self._were_none = True
             return
         if self._were_none and self._previous == NEVER:
-            self._append(0, total, [], saturation_period_s)
+            self._append(0, total, [], saturation_period_s, at_ms)
         if len(self._waiting) >= self._most:
             self.given_up += 1
             self.given_up_us += dt_us
             return
-        self._append(dt_us if self._previous != NEVER else 0, total, pools, saturation_period_s)
+        self._append(dt_us if self._previous != NEVER else 0, total, pools, saturation_period_s, at_ms)
 
     def head(self) -> Advance | None:
         """What is to be sent next."""
@@ -77,7 +82,9 @@ class AdvanceChain:
         self._waiting.clear()
         self._previous = NEVER
 
-    def _append(self, dt_us: int, total: Resources, pools: list[PoolFlow], saturation_period_s: float) -> None:
+    def _append(
+        self, dt_us: int, total: Resources, pools: list[PoolFlow], saturation_period_s: float, at_ms: int
+    ) -> None:
         self._newest = self._newest.next()
         self._waiting.append(
             Advance(
@@ -88,6 +95,7 @@ class AdvanceChain:
                 total=total,
                 pools=pools,
                 saturation_period_s=saturation_period_s,
+                at_ms=at_ms,
             )
         )
         self._previous = self._newest

@@ -10,7 +10,7 @@ import msgspec
 from headrace.ids import OperationId, PoolName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
-from headrace.wire.integral import PoolVolume
+from headrace.wire.integral import Downtime, PoolVolume
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.snapshots import UsageItem
 from headrace.wire.version import Version
@@ -75,6 +75,9 @@ class Cut(msgspec.Struct, frozen=True):
     #: Operations that the allocator has named in its present term.
     named: frozenset[OperationId]
     volumes: Mapping[PoolName, PoolVolume]
+    #: Largest component of the integral share that the update before granted to each pool, where it granted any.
+    grants: Mapping[PoolName, float]
+    downtime: Downtime
     total: Resources
     usage_version: Version
     pools_revision: int

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.resources import ZERO, Resources
-from headrace.wire.integral import Advance, Advanced, AdvanceGap, PoolFlow, PoolVolume
+from headrace.wire.integral import Advance, Advanced, AdvanceGap, Downtime, PoolFlow, PoolVolume
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import (
     Event,
@@ -47,7 +47,6 @@ class EngineOptions(msgspec.Struct, frozen=True):
     tree: Options = Options()
     #: Older usage judges nobody.
     usage_judged_within_us: int = 2_000_000
-    saturation_period_s: float = 86_400.0
     most_missed_advances: int = 10_000
     #: Nothing that an update kept of those before is trusted for longer.
     full_update_period_us: int = 5_000_000
@@ -74,6 +73,8 @@ class FairShareEngine:
         self.operations: dict[OperationId, KnownOperation] = {}
         self.operations_known = False
         self.volumes: dict[PoolName, PoolVolume] = {}
+        #: Time that no volume was credited or charged for, as integral told last.
+        self.downtime = Downtime()
         self.total = ZERO
         self.frame = ShareFrame()
         self.items: dict[str, ShareItem] = {}
@@ -143,7 +144,7 @@ class FairShareEngine:
         dt_us = self._time.on_update(now, judged=self._judged(now), complete=self._usage_frame.complete)
         if self.book.known:
             # Before that nobody knows which pools have savings; naming none would cost them.
-            self.chain.add(dt_us, self.total, self._flows(), self._options.saturation_period_s)
+            self.chain.add(dt_us, self.total, self._flows(), self.saturation_period_s, now.wall_ms)
 
     def on_advance_answer(self, answer: Advanced | AdvanceGap | Refusal) -> Advance | None:
         """What integral answered to the head of the chain; returns what to send next."""
@@ -152,6 +153,7 @@ class FairShareEngine:
                 if not self.chain.on_confirmed(answer):
                     return None
                 self.volumes = {volume.pool: volume for volume in answer.pools}
+                self.downtime = answer.downtime
             case AdvanceGap():
                 self.chain.on_gap(answer)
             case NotReady():
@@ -175,6 +177,8 @@ class FairShareEngine:
             usage=dict(self._usage),
             named=frozenset(self._named),
             volumes=self.volumes,
+            grants=self._grants(),
+            downtime=self.downtime,
             total=self.total,
             usage_version=self._usage_version,
             pools_revision=self.book.revision,
@@ -222,12 +226,22 @@ class FairShareEngine:
             "updates": self.updates,
             "below_fair_share": len(self.clocks),
             **{f"advances_{name}": figure for name, figure in self.chain.statistics().items()},
+            "downtime_gaps": self.downtime.gaps,
+            "downtime_ms": self.downtime.together_ms,
         }
 
     def _judged(self, now: Moment) -> bool:
         heard = self._heard_us
         fresh = heard is not None and now.steady_us - heard <= self._options.usage_judged_within_us
         return fresh and self._usage_frame.complete
+
+    @property
+    def saturation_period_s(self) -> float:
+        """Savings end at this long a time of the flow."""
+        return self.book.pools.options.integral_guarantees.pool_capacity_saturation_period / 1000
+
+    def _grants(self) -> dict[PoolName, float]:
+        return {name: each.grant_ratio for name, each in self.figures.items() if each.grant_ratio}
 
     def _flows(self) -> list[PoolFlow]:
         if self._flowing is None or self._flowing[0] is not self.book.pools or self._flowing[1] != self.total:
@@ -238,7 +252,7 @@ class FairShareEngine:
             ]
             distribute = pools.options.should_distribute_free_volume_among_children
             self._flowing = (pools, self.total, flows_of(inputs, self.total, distribute=distribute))
-        return with_grants(self._flowing[2], {name: each.grant_ratio for name, each in self.figures.items()})
+        return with_grants(self._flowing[2], self._grants())
 
     def _on_event(self, event: Event) -> bool:
         if isinstance(event, OperationStarted):

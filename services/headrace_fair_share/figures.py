@@ -31,7 +31,7 @@ class PoolFigures(msgspec.Struct, frozen=True):
     demand: Resources = ZERO
     operations: int = 0
     running_operations: int = 0
-    #: Largest component of the integral share that was granted, used or not: what its savings are charged for.
+    #: Largest component of the integral share that was granted, used or not: what its savings are charged for; 0 without any.
     grant_ratio: float = 0.0
 
 
@@ -54,6 +54,8 @@ class Figures:
     estimated_guarantee_share: Floats
     #: Integral share that was granted, used or not.
     proposed_integral_share: Floats
+    #: Its largest component before it was brought within the limits to the last bit: what savings are charged for.
+    grant_ratio: Floats
     #: In force.
     weight: Floats
     dominant_resource: Ints
@@ -167,7 +169,7 @@ def pool_figures_of(elements: Elements, figures: Figures, places: Ints) -> dict[
         figures.demand[:, places].T.tolist(),
         figures.operations[places].tolist(),
         figures.running_operations[places].tolist(),
-        figures.proposed_integral_share[:, places].max(axis=0).tolist(),
+        figures.grant_ratio[places].tolist(),
         strict=True,
     )
     return {

@@ -56,13 +56,13 @@ class View(msgspec.Struct, frozen=True):
     saturation_period_s: float
 
     @staticmethod
-    def of(engine: FairShareEngine, saturation_period_s: float) -> View | None:
+    def of(engine: FairShareEngine) -> View | None:
         """The engine as it is now; None where there are no figures, or none yet of pools as they are configured now."""
         if engine.frame.usage_version == NEVER or engine.frame.pools_revision != engine.book.revision:
             return None
         # Copies: the next update changes the engine's own in place.
         items, figures = dict(engine.items), dict(engine.figures)
-        return View(engine.book.pools, engine.frame, items, figures, engine.volumes, saturation_period_s)
+        return View(engine.book.pools, engine.frame, items, figures, engine.volumes, engine.saturation_period_s)
 
 
 class Taken(msgspec.Struct, frozen=True):

@@ -43,14 +43,11 @@ _READERS = 2
 class HistoryKeeper:
     """Keeps the history of one tree."""
 
-    def __init__(
-        self, bus: Bus, tree: TreeName, engine: FairShareEngine, options: HistoryOptions, saturation_period_s: float
-    ) -> None:
+    def __init__(self, bus: Bus, tree: TreeName, engine: FairShareEngine, options: HistoryOptions) -> None:
         self._bus = bus
         self._tree = tree
         self._engine = engine
         self._options = options
-        self._saturation_period_s = saturation_period_s
         self._sampler = Sampler(tree, options)
         self._updated = anyio.Event()
         self._records: Records | None = None
@@ -70,7 +67,7 @@ class HistoryKeeper:
         while True:
             await self._updated.wait()
             self._updated = anyio.Event()
-            view = View.of(self._engine, self._saturation_period_s)
+            view = View.of(self._engine)
             if view is not None and self._sampler.wants(view) and not await self._record(records, view):
                 # Somebody may have taken the stream away.
                 self._records = records = await self._open()

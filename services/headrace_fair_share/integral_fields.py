@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from headrace.resources import EPS, RESOURCE_NAMES, Resources
 from headrace.wire.integral import Volume
+from headrace.wire.pools import ResourceDistribution
 
 __all__ = [
-    "Distribution",
     "accumulated_resource_ratio_volume",
     "accumulated_resource_volume",
     "distribution",
@@ -76,30 +74,14 @@ def estimated_burst_usage_duration_seconds(ratio_volume: float, burst_ratio: flo
     return ratio_volume / drain if drain > EPS else None
 
 
-class Distribution(msgspec.Struct, frozen=True):
-    """How much of a tree is promised, by resource, cpu in cores. Of flows and bursts the larger one takes room.
-
-    What is left over is negative where more is promised than there is.
-    """
-
-    distributed_resources: dict[str, float]
-    undistributed_resources: dict[str, float]
-    distributed_strong_guarantee_resources: dict[str, float]
-    distributed_resource_flow: dict[str, float]
-    distributed_burst_guarantee_resources: dict[str, float]
-    #: Flow that could still be promised beside the bursts without taking more room, and the other way round.
-    undistributed_resource_flow: dict[str, float]
-    undistributed_burst_guarantee_resources: dict[str, float]
-
-
 def distribution(
     total: Resources, strong: Iterable[Resources], total_flow_ratio: float, total_burst_ratio: float
-) -> Distribution:
+) -> ResourceDistribution:
     """Sums up the strong guarantees of the top pools beside the flows and bursts of all pools."""
     promised = dict(_plain(Resources.sum(strong)))
     flow, burst = resources_of_ratio(total, total_flow_ratio), resources_of_ratio(total, total_burst_ratio)
     distributed = {name: promised[name] + max(flow[name], burst[name]) for name in RESOURCE_NAMES}
-    return Distribution(
+    return ResourceDistribution(
         distributed_resources=distributed,
         undistributed_resources={name: whole - distributed[name] for name, whole in _plain(total)},
         distributed_strong_guarantee_resources=promised,

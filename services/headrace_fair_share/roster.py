@@ -126,7 +126,10 @@ class Roster:
             options=tree_options(cut.pools.options),
             pools=self._pools,
             operations=[entry.input for entry in entries.values()],
-            integral={name: IntegralState(_volume(volume.volume)) for name, volume in cut.volumes.items()},
+            integral={
+                name: IntegralState(_volume(volume.volume), cut.grants.get(name, 0.0))
+                for name, volume in cut.volumes.items()
+            },
         )
         return Roll(
             elements=self._elements,

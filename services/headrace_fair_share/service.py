@@ -67,9 +67,7 @@ class _Shell:
         self._log = logger(tree=tree)
         self._options = runtime.settings.engine_options()
         self.engine = FairShareEngine(tree, term, self._options)
-        self._history = HistoryKeeper(
-            runtime.bus, tree, self.engine, runtime.settings.history_options(), self._options.saturation_period_s
-        )
+        self._history = HistoryKeeper(runtime.bus, tree, self.engine, runtime.settings.history_options())
         self._publisher: SnapshotPublisher[ShareItem, ShareFrame] = SnapshotPublisher(
             SharePart, tree, term, ShareFrame(), key=lambda item: item.key
         )
@@ -285,7 +283,9 @@ class _Shell:
         await border.serve(subjects.user("*", "pool.create"), CreatePool, user, self._on_change)
         await border.serve(subjects.user("*", "pool.set"), SetPool, user, self._on_change)
         await border.serve(subjects.user("*", "pool.remove"), RemovePool, user, self._on_change)
-        await border.serve(subjects.user("*", "pool.list"), GetPools, user, self._on_list)
+        await border.serve(
+            subjects.user("*", "pool.list"), GetPools, user, self._on_list, statistics=self.engine.statistics
+        )
         await self._history.serve(border)
 
     async def _on_whole(self, request: WholeRequest, caller: Caller) -> bytes:

@@ -30,8 +30,6 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     advance_budget_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 20
     #: Advances that are kept for integral while it does not answer; later ones are given up and counted.
     most_missed_advances: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
-    #: Savings stop growing when this long a time of the flow is saved.
-    integral_pool_capacity_saturation_period_ms: Annotated[int, msgspec.Meta(ge=1, le=10**12)] = 86_400_000
     #: Usage older than this judges nobody: statuses keep, clocks stand.
     usage_judged_within_ms: Period = 2_000
     #: Without a word of the allocator for this long its whole usage is asked for.
@@ -69,7 +67,6 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
                 ),
             ),
             usage_judged_within_us=self.usage_judged_within_ms * 1000,
-            saturation_period_s=self.integral_pool_capacity_saturation_period_ms / 1000,
             most_missed_advances=self.most_missed_advances,
         )
 

@@ -122,6 +122,8 @@ def _judged(cut: Cut, options: Options, roll: Roll, outcome: Outcome) -> tuple[F
     short[0] = False
     clocks = _clocks(cut, options, elements, short)
     below_since, starving_since, starvation = _moments(cut, elements, clocks)
+    grants = np.zeros(outcome.layout.size)
+    grants[standing.integral.all] = outcome.drawn
     figures = Figures(
         usage=outcome.usage[:, order],
         demand=outcome.demand[:, order],
@@ -136,6 +138,7 @@ def _judged(cut: Cut, options: Options, roll: Roll, outcome: Outcome) -> tuple[F
         promised_fair_share=outcome.promised[:, order],
         estimated_guarantee_share=standing.estimated[:, order],
         proposed_integral_share=outcome.proposed[:, order],
+        grant_ratio=grants[order],
         weight=standing.weight[order],
         dominant_resource=outcome.dominant_resources()[order],
         satisfaction=satisfaction_ratios(local, elements.parent, elements.pools),
@@ -205,6 +208,7 @@ def _frame(cut: Cut, outcome: Outcome) -> ShareFrame:
         total=cut.total,
         at_ms=cut.now_ms,
         stale_volumes=cut.stale_volumes,
+        downtime=cut.downtime,
         errors=[*cut.troubles, *(error.text for error in errors)],
         complaints=[
             ShareComplaint(error.kind, error.text, [PoolName(pool) for pool in error.pools]) for error in errors

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.near import near
-from headrace.resources import RESOURCE_NAMES
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
-from headrace.wire.integral import PoolVolume
-from headrace.wire.pools import GetPools, IntegralType, PoolList, PoolSettings, PoolView
+from headrace.wire.integral import Volume
+from headrace.wire.pools import GetPools, IntegralType, PoolList, PoolSettings, PoolView, ResourceDistribution
 from headrace.wire.refusals import NotFound
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace.wire.version import Version
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.figures import PoolFigures
+from headrace_fair_share.integral_fields import (
+    accumulated_resource_volume,
+    distribution,
+    estimated_burst_usage_duration_seconds,
+    integral_pool_capacity,
+    integral_pool_capacity_ratio,
+    resources_of_ratio,
+    specified_ratio,
+)
 from headrace_fair_share.roster import pool_key
 
 __all__ = ["pool_list"]
@@ -85,9 +95,7 @@ def _view(engine: FairShareEngine, name: PoolName) -> PoolView:
         weight = 1.0 if settings.weight is None else settings.weight
         item = ShareItem(kind=kind, name=name, parent=parent, weight=weight, ephemeral=ephemeral)
     figures = engine.figures.get(name, PoolFigures())
-    integral = settings.integral_guarantees.guarantee_type is not IntegralType.NONE
-    volume = engine.volumes.get(name) if integral else None
-    return PoolView(
+    view = PoolView(
         name=name,
         parent=parent,
         path=engine.book.pools.path(name),
@@ -99,20 +107,41 @@ def _view(engine: FairShareEngine, name: PoolName) -> PoolView:
         demand=figures.demand.within_wire(),
         operation_count=figures.operations,
         running_operation_count=figures.running_operations,
-        accumulated_resource_volume=_volume(volume) if integral else None,
-        accumulated_resource_ratio_volume=(volume.ratio_volume if volume else 0.0) if integral else None,
+        total_resource_flow_ratio=item.total_resource_flow_ratio,
+        total_burst_ratio=item.total_burst_ratio,
+        resource_distribution_info=_distribution(engine) if name == ROOT_POOL else None,
+    )
+    if settings.integral_guarantees.guarantee_type is IntegralType.NONE:
+        return view
+    return _with_integral_fields(engine, view)
+
+
+def _with_integral_fields(engine: FairShareEngine, view: PoolView) -> PoolView:
+    """The fields of an integral guarantee, by the total of the last update."""
+    total, period_s = engine.frame.total, engine.saturation_period_s
+    integral = view.settings.integral_guarantees
+    flow = specified_ratio(integral.resource_flow.whole, total)
+    burst = specified_ratio(integral.burst_guarantee_resources.whole, total)
+    saved = engine.volumes.get(view.name)
+    ratio = saved.ratio_volume if saved else 0.0
+    return msgspec.structs.replace(
+        view,
+        accumulated_resource_volume=accumulated_resource_volume(saved.volume if saved else Volume()),
+        accumulated_resource_ratio_volume=ratio,
+        integral_pool_capacity=integral_pool_capacity(total, flow, period_s),
+        integral_pool_capacity_ratio=integral_pool_capacity_ratio(flow, period_s),
+        estimated_burst_usage_duration_seconds=estimated_burst_usage_duration_seconds(ratio, burst, flow),
+        specified_resource_flow_ratio=flow,
+        specified_burst_ratio=burst,
+        specified_resource_flow=resources_of_ratio(total, flow),
+        specified_burst_guarantee_resources=resources_of_ratio(total, burst),
+        downtime=engine.downtime,
     )
 
 
-def _volume(volume: PoolVolume | None) -> dict[str, float]:
-    """Resource times seconds, cpu in cores."""
-    if volume is None:
-        return dict.fromkeys(RESOURCE_NAMES, 0.0)
-    parts = volume.volume
-    return {
-        "user_slots": parts.user_slots,
-        "cpu": parts.cpu / 100,
-        "gpu": parts.gpu,
-        "memory": parts.memory,
-        "network": parts.network,
-    }
+def _distribution(engine: FairShareEngine) -> ResourceDistribution:
+    """How much of the tree is promised."""
+    pools, root = engine.book.pools, engine.items.get(pool_key(ROOT_POOL))
+    strong = [pools.settings(name).strong_guarantee_resources.whole for name in pools.children[ROOT_POOL]]
+    ratios = (root.total_resource_flow_ratio, root.total_burst_ratio) if root else (0.0, 0.0)
+    return distribution(engine.frame.total, strong, *ratios)

@@ -16,9 +16,9 @@ import numpy as np
 
 from headrace.ids import TreeName
 from headrace.resources import RESOURCE_NAMES, ZERO
-from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes, PoolFlow, PoolVolume, Volume
+from headrace.wire.integral import Advance, Advanced, AdvanceGap, Downtime, GetVolumes, PoolFlow, PoolVolume, Volume
 from headrace.wire.refusals import BadRequest, NotFound, StaleTerm
-from headrace.wire.version import NEVER, Term, Version
+from headrace.wire.version import NEVER, Counter, Term, Version
 from headrace_integral.free_volume import family_of, handed_out, total_flows
 from headrace_integral.volumes import Floats, Refill, Refilled, keeps_bounds, ratio_volumes, refilled
 
@@ -40,10 +40,13 @@ class VolumesRecord(msgspec.Struct, frozen=True):
     pools: list[PoolVolume] = []
     #: Term of the process that saved it.
     writer: Term = 0
+    #: Unix time of the advance; 0 where it is not known.
+    at_ms: Counter = 0
+    downtime: Downtime = Downtime()
 
     def answer(self) -> Advanced:
         """What is told to whoever asks."""
-        return Advanced(tree=self.tree, version=self.version, pools=self.pools)
+        return Advanced(tree=self.tree, version=self.version, pools=self.pools, downtime=self.downtime)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -122,6 +125,8 @@ class IntegralEngine:
             "repeated": self.repeated,
             "refused": self.refused,
             "broken": self.broken,
+            "downtime_gaps": self.record.downtime.gaps,
+            "downtime_ms": self.record.downtime.together_ms,
         }
 
     def _remember(self, record: VolumesRecord) -> None:
@@ -177,7 +182,28 @@ class IntegralEngine:
             for flow, (slots, cpu, gpu, memory, network), ratio in zip(flows, after.T.tolist(), ratios, strict=True)
             if flow.guarantee_type != "none"
         ]
-        return VolumesRecord(tree=self._tree, version=request.version, pools=pools, writer=self._writer)
+        return VolumesRecord(
+            tree=self._tree,
+            version=request.version,
+            pools=pools,
+            writer=self._writer,
+            at_ms=request.at_ms,
+            downtime=_downtime(self.record, request),
+        )
+
+
+def _downtime(before: VolumesRecord, request: Advance) -> Downtime:
+    """What there was, with the time since the advance before if that does not count."""
+    known = before.downtime
+    if request.dt_us or not 0 < before.at_ms < request.at_ms:
+        return known
+    goes_on = known.gaps and known.last_until_ms == before.at_ms
+    return Downtime(
+        gaps=known.gaps if goes_on else known.gaps + 1,
+        together_ms=known.together_ms + request.at_ms - before.at_ms,
+        last_from_ms=known.last_from_ms if goes_on else before.at_ms,
+        last_until_ms=request.at_ms,
+    )
 
 
 def _with_free_volume(passed: Refilled, refill: Refill, flows: list[PoolFlow]) -> Floats:

@@ -33,7 +33,13 @@ async def serve(runtime: Runtime[IntegralSettings]) -> None:
     border = runtime.border
     waiting = runtime.settings.waiting_advances
     advances = await border.serve(
-        subjects.integral_advance(tree), Advance, CallerKind.SERVICE, shell.advance, concurrency=1, pending=waiting
+        subjects.integral_advance(tree),
+        Advance,
+        CallerKind.SERVICE,
+        shell.advance,
+        concurrency=1,
+        pending=waiting,
+        statistics=shell.statistics,
     )
     volumes = await border.serve(subjects.integral_volumes(tree), GetVolumes, CallerKind.SERVICE, shell.get)
     logger().info("integral serves", tree=tree, term=term, version=str(shell.engine.record.version))
@@ -62,6 +68,10 @@ class _Shell:
         self.deposed = anyio.Event()
         self.not_saved = 0
 
+    def statistics(self) -> dict[str, int]:
+        """Of the engine, and how often volumes could not be saved."""
+        return {**self.engine.statistics(), "not_saved": self.not_saved}
+
     async def restore(self) -> None:
         """Puts what is stored in place of what is in memory."""
         record = await self._store.load()
@@ -78,7 +88,12 @@ class _Shell:
                     await self.restore()
                 except (BusError, UnreadableVolumes, Deposed) as error:
                     return NotReady(f"the saved volumes cannot be read: {error}")
+            broken = self.engine.broken
             decision = self.engine.on_advance(request)
+            if self.engine.broken > broken:
+                logger().error(
+                    "volumes out of bounds", tree=self._tree, version=str(request.version), broken=self.engine.broken
+                )
             if not (isinstance(decision, Answer) and isinstance(decision.answer, BadRequest | NotFound)):
                 self._runtime.terms.see(f"fair_share.{self._tree}", request.version.term)
             if isinstance(decision, Answer):

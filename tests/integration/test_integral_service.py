@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anyio
 import pytest
 
-from headrace.bus import Bus
+from headrace.bus import Bus, ServiceInfo
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import PartialResources
 from headrace.resources import Resources
@@ -207,3 +208,15 @@ async def test_without_integral_shares_go_on_and_what_was_missed_is_sent_when_it
     # Every update since the pool was made has its own advance.
     assert caught_up.version.epoch >= 11
     assert caught_up.pools[0].ratio_volume > 0
+
+
+async def test_its_counts_are_told_in_service_discovery() -> None:
+    with nats_server() as server:
+        async with a_bus(server) as bus, running(server, SETTINGS, serve) as runtime:
+            await runtime.bus.announce(ServiceInfo(name="headrace-integral", version="0.1.0"))  # type: ignore[attr-defined]
+            await advance(bus, 1)
+            await advance(bus, 2)
+            told = json.loads(await bus.request("$SRV.STATS.headrace-integral", b"", timeout_s=5.0))
+
+    data = next(each["data"] for each in told["endpoints"] if each["subject"] == ADVANCE)
+    assert (data["received"], data["applied"], data["broken"], data["not_saved"]) == (2, 2, 0, 0)

@@ -108,9 +108,16 @@ class NatsBus:
         await self._link.send(subject, data, headers=_lower(headers))
 
     async def serve(
-        self, subject: str, handler: Handler, *, queue: str = "", concurrency: int = 64, pending: int = 10_000
+        self,
+        subject: str,
+        handler: Handler,
+        *,
+        queue: str = "",
+        concurrency: int = 64,
+        pending: int = 10_000,
+        statistics: Callable[[], Mapping[str, int]] | None = None,
     ) -> Serving:
-        serving = self._new_serving(subject, handler, queue=queue, concurrency=concurrency, pending=pending)
+        serving = self._new_serving(subject, handler, statistics, queue=queue, concurrency=concurrency, pending=pending)
         self._servings.append(serving)
         serving.on_close(lambda: _remove(self._servings, serving))
         try:
@@ -196,7 +203,7 @@ class NatsBus:
         discovery = Discovery(service, secrets.token_hex(11), datetime.now(UTC), lambda: self._servings)
         for subject, compose in discovery.subjects().items():
             serving = self._new_serving(
-                subject, _answering(compose), queue="", concurrency=1, pending=_DISCOVERY_PENDING
+                subject, _answering(compose), None, queue="", concurrency=1, pending=_DISCOVERY_PENDING
             )
             try:
                 await self._link.listen(subject, serving.on_message, needed=False)
@@ -204,9 +211,27 @@ class NatsBus:
                 logger().info("no service discovery", error=str(error))
                 return
 
-    def _new_serving(self, subject: str, handler: Handler, *, queue: str, concurrency: int, pending: int) -> Serving:
+    def _new_serving(
+        self,
+        subject: str,
+        handler: Handler,
+        statistics: Callable[[], Mapping[str, int]] | None,
+        *,
+        queue: str,
+        concurrency: int,
+        pending: int,
+    ) -> Serving:
         self._check_open()
-        return Serving(subject, queue, handler, self._tasks, self._link.send, concurrency=concurrency, pending=pending)
+        return Serving(
+            subject,
+            queue,
+            handler,
+            self._tasks,
+            self._link.send,
+            concurrency=concurrency,
+            pending=pending,
+            statistics=statistics,
+        )
 
     async def _end_inboxes_when_lost(self) -> None:
         await self._link.wait_lost()

@@ -288,10 +288,18 @@ class Bus(Protocol):
     async def publish(self, subject: str, data: bytes, *, headers: Mapping[str, str] | None = None) -> None: ...
 
     async def serve(
-        self, subject: str, handler: Handler, *, queue: str = "", concurrency: int = 64, pending: int = 10_000
+        self,
+        subject: str,
+        handler: Handler,
+        *,
+        queue: str = "",
+        concurrency: int = 64,
+        pending: int = 10_000,
+        statistics: Callable[[], Mapping[str, int]] | None = None,
     ) -> Subscription:
         """Answers requests, up to `concurrency` at a time; what exceeds `pending` waiting ones is dropped and counted.
 
+        `statistics` are told beside the subject's own in service discovery.
         The subscription is in force at the server when this returns.
         """
         ...

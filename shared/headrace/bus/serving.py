@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 import anyio
@@ -33,6 +33,7 @@ class Serving:
         *,
         concurrency: int,
         pending: int,
+        statistics: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
         self.subject = subject
         self.queue = queue
@@ -49,6 +50,7 @@ class Serving:
         self._answer = answer
         self._concurrency = concurrency
         self._pending = pending
+        self._more_statistics = statistics
         self._waiting: deque[Message] = deque()
         self._running = 0
         self._closed = False
@@ -86,7 +88,10 @@ class Serving:
             await self._idle.wait()
 
     def statistics(self) -> dict[str, int]:
+        """Counts of the handlers, with those of whoever handles where they were given."""
+        more = self._more_statistics() if self._more_statistics is not None else {}
         return {
+            **more,
             "received": self.received,
             "dropped": self.dropped,
             "failed": self.failed,

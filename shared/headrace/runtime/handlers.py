@@ -7,7 +7,7 @@ answer is expected, and reaches no engine.
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -64,8 +64,12 @@ class Border:
         name_at: int = 3,
         concurrency: int = 64,
         pending: int = 10_000,
+        statistics: Callable[[], Mapping[str, int]] | None = None,
     ) -> Subscription:
-        """Serves requests. `name_at` is the place of the caller's name in the subject (users and nodes)."""
+        """Serves requests. `name_at` is the place of the caller's name in the subject (users and nodes).
+
+        `statistics` are told beside the subject's own in service discovery.
+        """
 
         async def handle(message: Message) -> bytes | None:
             caller = self._caller(message, caller_kind, name_at)
@@ -83,7 +87,7 @@ class Border:
                 return None
             return answer if isinstance(answer, bytes) else self._encode(answer, message.subject)
 
-        return await self._bus.serve(subject, handle, concurrency=concurrency, pending=pending)
+        return await self._bus.serve(subject, handle, concurrency=concurrency, pending=pending, statistics=statistics)
 
     def decode(self, message: Message, kind: type[T]) -> T | None:
         """Reads a published message; None (counted, logged) where it is none of `kind`."""

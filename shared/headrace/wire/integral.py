@@ -13,7 +13,7 @@ from headrace.ids import PoolName, TreeName
 from headrace.resources import Resources
 from headrace.wire.version import Counter, Version
 
-__all__ = ["Advance", "AdvanceGap", "Advanced", "GetVolumes", "PoolFlow", "PoolVolume", "Volume"]
+__all__ = ["Advance", "AdvanceGap", "Advanced", "Downtime", "GetVolumes", "PoolFlow", "PoolVolume", "Volume"]
 
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
@@ -51,6 +51,19 @@ class Advance(msgspec.Struct, frozen=True):
     total: Resources
     pools: Annotated[list[PoolFlow], msgspec.Meta(max_length=20_000)]
     saturation_period_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 86_400.0
+    #: Unix time of the update; 0 where the sender does not tell. No volume depends on it.
+    at_ms: Counter = 0
+
+
+class Downtime(msgspec.Struct, frozen=True, array_like=True):
+    """Time that passed for nobody's volume, by the clock on the wall: services were down, or did not know the cluster."""
+
+    #: Stretches of such time, and how long they were together.
+    gaps: Counter = 0
+    together_ms: Counter = 0
+    #: The last one, Unix time.
+    last_from_ms: Counter = 0
+    last_until_ms: Counter = 0
 
 
 class Volume(msgspec.Struct, frozen=True, array_like=True):
@@ -78,6 +91,7 @@ class Advanced(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     tree: TreeName
     version: Version
     pools: list[PoolVolume]
+    downtime: Downtime = Downtime()
 
 
 class AdvanceGap(msgspec.Struct, frozen=True, tag_field="refusal", tag="advance_gap"):

@@ -10,6 +10,7 @@ from headrace.ids import PoolName, TreeName
 from headrace.pools.model import Pool, Tree
 from headrace.pools.settings import IntegralGuarantees, IntegralType, PoolMode, PoolSettings
 from headrace.resources import Resources
+from headrace.wire.integral import Downtime
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import Counter, Version
 
@@ -25,6 +26,7 @@ __all__ = [
     "PoolSettings",
     "PoolView",
     "RemovePool",
+    "ResourceDistribution",
     "SetPool",
     "Tree",
 ]
@@ -75,6 +77,22 @@ class GetPools(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 200
 
 
+class ResourceDistribution(msgspec.Struct, frozen=True):
+    """How much of a tree is promised, by resource, cpu in cores. Of flows and bursts the larger one takes room.
+
+    What is left over is negative where more is promised than there is.
+    """
+
+    distributed_resources: dict[str, float]
+    undistributed_resources: dict[str, float]
+    distributed_strong_guarantee_resources: dict[str, float]
+    distributed_resource_flow: dict[str, float]
+    distributed_burst_guarantee_resources: dict[str, float]
+    #: Flow that could still be promised beside the bursts without taking more room, and the other way round.
+    undistributed_resource_flow: dict[str, float]
+    undistributed_burst_guarantee_resources: dict[str, float]
+
+
 class PoolView(msgspec.Struct, frozen=True):
     """A pool, configured or ephemeral, with the figures of the last update."""
 
@@ -96,6 +114,21 @@ class PoolView(msgspec.Struct, frozen=True):
     #: The most that it can save, resource times seconds; and how long its savings last at full burst, where that is an end.
     integral_pool_capacity: dict[str, float] | None = None
     estimated_burst_usage_duration_seconds: float | None = None
+    #: The same as one number, share times seconds.
+    integral_pool_capacity_ratio: float | None = None
+    #: What flows in, and the most that may be drawn at once, as the largest share of any resource; and what that is of each resource, cpu
+    #: in cores. None for a pool without integral guarantees.
+    specified_resource_flow_ratio: float | None = None
+    specified_burst_ratio: float | None = None
+    specified_resource_flow: dict[str, float] | None = None
+    specified_burst_guarantee_resources: dict[str, float] | None = None
+    #: Of the pool and all below it.
+    total_resource_flow_ratio: float = 0.0
+    total_burst_ratio: float = 0.0
+    #: Of the root: how much of the tree is promised.
+    resource_distribution_info: ResourceDistribution | None = None
+    #: Time that its volume was neither credited nor charged for; None for a pool without integral guarantees.
+    downtime: Downtime | None = None
 
 
 class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

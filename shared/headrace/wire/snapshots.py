@@ -13,6 +13,7 @@ import msgspec
 
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
+from headrace.wire.integral import Downtime
 from headrace.wire.version import NEVER, Counter, Version
 
 __all__ = [
@@ -175,6 +176,8 @@ class ShareFrame(msgspec.Struct, frozen=True):
     errors: list[str] = []
     #: The same with the pools that they concern.
     complaints: list[ShareComplaint] = []
+    #: Time that the volumes of integral guarantees were neither credited nor charged for.
+    downtime: Downtime = Downtime()
 
 
 class _Part(msgspec.Struct, Generic[Item, Frame], frozen=True):

@@ -12,6 +12,7 @@ from rich.text import Text
 from headrace.ids import PoolName, TreeName
 from headrace.pools import PartialResources
 from headrace.resources import Resources
+from headrace.wire.integral import Downtime
 from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement, Scaled
 from headrace.wire.pools import IntegralGuarantees, IntegralType, PoolList, PoolSettings, PoolView
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareComplaint, ShareFrame, ShareItem, StarvationStatus
@@ -156,6 +157,7 @@ def pool_view(item: ShareItem) -> PoolView:
         accumulated_resource_ratio_volume=6.0,
         integral_pool_capacity={"cpu": 864_000.0},
         estimated_burst_usage_duration_seconds=20.0,
+        downtime=Downtime(2, 90_000, 1, 60_001),
     )
 
 
@@ -173,6 +175,7 @@ def test_a_pool_is_told_with_all_parts_of_its_share() -> None:
         "error the cluster is too small: cpu by 20 of 100",
         "burst guarantee 40% of the cluster",
         "saved 6 cluster-seconds, 600 core-seconds",
+        "neither saved nor spent 2 times, 1m30s together",
         "at most 8.64e+05 core-seconds",
         "lasts at full burst 20s",
     } <= set(told)
