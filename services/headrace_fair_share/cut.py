@@ -90,3 +90,5 @@ class Cut(msgspec.Struct, frozen=True):
     #: False: usage is too old or incomplete; statuses keep.
     judged: bool
     clocks: Mapping[str, Clock]
+    #: By key, of elements whose weights fall with it.
+    usage_averages: Mapping[str, float] = {}

@@ -37,6 +37,7 @@ from headrace_fair_share.judging import JudgingClock, Moment
 from headrace_fair_share.starvation import Age, Ages, Clock, aged, clocks_of
 from headrace_fair_share.tree import PoolTree
 from headrace_fair_share.update import Update, Updater
+from headrace_fair_share.usage_averages import UsageAverages
 
 __all__ = ["EngineOptions", "FairShareEngine", "UsageChange"]
 
@@ -82,6 +83,7 @@ class FairShareEngine:
         self.clocks: dict[str, Clock] = {}
         self.updates = 0
         self._time = JudgingClock()
+        self._averages = UsageAverages()
         #: Used by one thread at a time, which need not be the one that all else here belongs to.
         self.updater = Updater()
         self._afresh_us = 0
@@ -142,6 +144,7 @@ class FairShareEngine:
     def on_update_begins(self, now: Moment) -> None:
         """Time passes: volumes are to be advanced (`chain`) before the update is cut."""
         dt_us = self._time.on_update(now, judged=self._judged(now), complete=self._usage_frame.complete)
+        self._averages.add(dt_us)
         if self.book.known:
             # Before that nobody knows which pools have savings; naming none would cost them.
             self.chain.add(dt_us, self.total, self._flows(), self.saturation_period_s, now.wall_ms)
@@ -163,10 +166,12 @@ class FairShareEngine:
         return self.chain.head()
 
     def is_afresh_due(self, now: Moment) -> bool:
-        """True every few seconds: then an update works everything out anew."""
+        """True every few seconds: then an update works everything out anew. To be asked before the update is cut."""
         if now.steady_us - self._afresh_us < self._options.full_update_period_us:
             return False
         self._afresh_us = now.steady_us
+        # Seldom, for every update in which a weight changes costs as much as a whole one.
+        self._averages.bring_up_to_date(self.book.pools, self.items.values())
         return True
 
     def cut(self, now: Moment) -> Cut:
@@ -189,6 +194,7 @@ class FairShareEngine:
             clock_offset_ms=self._time.offset_ms,
             judged=self._judged(now),
             clocks=self.clocks,
+            usage_averages=self._averages.of,
         )
 
     def on_updated(self, update: Update) -> None:
@@ -205,7 +211,8 @@ class FairShareEngine:
     def on_update(self, now: Moment) -> Update:
         """A whole update without asking integral: what a single process would do at `now`."""
         self.on_update_begins(now)
-        update = self.updater.update(self.cut(now), self._options.tree, afresh=self.is_afresh_due(now))
+        afresh = self.is_afresh_due(now)
+        update = self.updater.update(self.cut(now), self._options.tree, afresh=afresh)
         self.on_updated(update)
         return update
 

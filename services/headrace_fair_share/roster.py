@@ -10,6 +10,7 @@ from functools import cached_property
 from operator import attrgetter
 
 import numpy as np
+from msgspec.structs import replace
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.resources import ZERO, Resources
@@ -97,6 +98,7 @@ class Roster:
     def __init__(self) -> None:
         self._configured: PoolTree | None = None
         self._guests: list[PoolName] = []
+        self._averages: dict[str, float] = {}
         self._pools: list[PoolInput] = []
         self._place: dict[PoolName, int] = {}
         self._entries: dict[OperationId, _Entry] = {}
@@ -111,10 +113,17 @@ class Roster:
             operation = known.operation
             item, old = cut.usage.get(operation), before.get(operation)
             named = item is None and operation in cut.named
-            if old is not None and old.known is known and old.item is item and old.named is named:
+            average = cut.usage_averages.get(operation, 0.0)
+            if (
+                old is not None
+                and old.known is known
+                and old.item is item
+                and old.named is named
+                and old.input.historic_usage_average == average
+            ):
                 entries[operation] = old
                 continue
-            entry = self._entry(known, item, named)
+            entry = self._entry(known, item, named, average)
             moved = moved or old is None or old.input.pool != entry.input.pool
             entries[operation] = entry
         self._entries = entries
@@ -142,16 +151,21 @@ class Roster:
         configured = cut.pools
         used = dict.fromkeys(map(attrgetter("pool"), cut.operations.values()))
         guests = [name for name in used if name not in configured.pools and name != ROOT_POOL]
-        if configured is self._configured and guests == self._guests:
-            return
-        pools = [configured.pools[name] for name in configured.preorder]
-        pools += [Pool(name=name, parent=ROOT_POOL) for name in guests]
-        self._configured, self._guests = configured, guests
-        self._place = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
-        self._pools = [pool_input(pool, self._place[pool.parent], configured) for pool in pools]
-        self._entries, self._elements = {}, None
+        if configured is not self._configured or guests != self._guests:
+            pools = [configured.pools[name] for name in configured.preorder]
+            pools += [Pool(name=name, parent=ROOT_POOL) for name in guests]
+            self._configured, self._guests = configured, guests
+            self._place = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
+            self._pools = [pool_input(pool, self._place[pool.parent], configured) for pool in pools]
+            self._averages, self._entries, self._elements = {}, {}, None
+        averages = {key: average for key, average in cut.usage_averages.items() if key.startswith("/")}
+        if averages != self._averages:
+            self._averages = averages
+            self._pools = [
+                _with_average(pool, averages.get(pool_key(PoolName(pool.name)), 0.0)) for pool in self._pools
+            ]
 
-    def _entry(self, known: KnownOperation, item: UsageItem | None, named: bool) -> _Entry:
+    def _entry(self, known: KnownOperation, item: UsageItem | None, named: bool, average: float) -> _Entry:
         demand, usage, wants = _wishes(known, item, named)
         given = OperationInput(
             name=known.operation,
@@ -163,6 +177,7 @@ class Roster:
             gang=known.is_gang,
             start_time_ms=known.started_at_ms,
             pending_job_count=item.pending_jobs if item is not None else known.initial_jobs,
+            historic_usage_average=average,
         )
         return _Entry(known, item, named, given, wants)
 
@@ -189,6 +204,10 @@ def _wishes(known: KnownOperation, item: UsageItem | None, named: bool) -> tuple
     if not known.takes_part:
         return item.usage, item.usage, False
     return item.usage + item.precommit + item.pending, item.usage, item.pending_jobs > 0
+
+
+def _with_average(pool: PoolInput, average: float) -> PoolInput:
+    return pool if pool.historic_usage_average == average else replace(pool, historic_usage_average=average)
 
 
 def _volume(volume: wire.Volume) -> Volume:

@@ -193,7 +193,8 @@ class _Shell:
         with anyio.move_on_after(self._settings.advance_budget_ms / 1000):
             await self._advance_volumes()
         now = self._now()
-        cut, afresh = engine.cut(now), engine.is_afresh_due(now)
+        afresh = engine.is_afresh_due(now)
+        cut = engine.cut(now)
         started = self._clock.steady_s()
         try:
             update = await anyio.to_thread.run_sync(
