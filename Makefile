@@ -55,11 +55,8 @@ test-acceptance: setup ## Real processes, kills, the command line
 bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures
 	$(BIN)/python -m tests.bench
 
-docs-pictures: setup ## Draw the pictures in docs/ again; fetches matplotlib
-	$(BIN)/python -m venv build/docs
-	build/docs/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	build/docs/bin/python -m pip install --quiet --group docs
-	build/docs/bin/python docs/pictures/fair_share.py
+docs-pictures: setup ## Draw the pictures in docs/ again
+	$(BIN)/python docs/pictures/fair_share.py
 
 lock: ## Renew requirements.lock, then see that wheels exist
 	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \

@@ -21,6 +21,7 @@ from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import NEVER
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.figures import PoolFigures
+from headrace_fair_share.integral_fields import specified_ratio
 from headrace_fair_share.roster import pool_key
 from headrace_fair_share.tree import PoolTree
 
@@ -56,10 +57,8 @@ class View(msgspec.Struct, frozen=True):
     saturation_period_s: float
 
     @staticmethod
-    def of(engine: FairShareEngine) -> View | None:
-        """The engine as it is now; None where there are no figures, or none yet of pools as they are configured now."""
-        if engine.frame.usage_version == NEVER or engine.frame.pools_revision != engine.book.revision:
-            return None
+    def of(engine: FairShareEngine) -> View:
+        """The engine as it is now."""
         # Copies: the next update changes the engine's own in place.
         items, figures = dict(engine.items), dict(engine.figures)
         return View(engine.book.pools, engine.frame, items, figures, engine.volumes, engine.saturation_period_s)
@@ -91,10 +90,14 @@ class Sampler:
         self.period_ms = options.period_ms
         self.samples = 0
 
-    def wants(self, view: View) -> bool:
-        """True when a sample is to be taken of these figures: the time has come, or pools were configured."""
-        at_ms = view.frame.at_ms
-        return at_ms != self._last_ms and (self._complete_due(at_ms) or view.pools is not self._pools)
+    def wants(self, frame: ShareFrame, pools: PoolTree, revision: int) -> bool:
+        """True when a sample is to be taken: the time has come, or pools were configured.
+
+        Not of an update without usage, nor of one that does not know the `pools` of this revision yet: the next one will.
+        """
+        if frame.usage_version == NEVER or frame.pools_revision != revision or frame.at_ms == self._last_ms:
+            return False
+        return self._complete_due(frame.at_ms) or pools is not self._pools
 
     def take(self, view: View) -> Taken:
         """A sample: when the time has come of all pools, before that of those whose guarantees have changed, if any."""
@@ -190,7 +193,7 @@ def _integral(view: View, name: PoolName, total: Resources) -> IntegralSample | 
         return None
     volume = view.volumes.get(name)
     return IntegralSample(
-        flow_ratio=max(settings.resource_flow.whole.share_of(total)),
-        burst_ratio=max(settings.burst_guarantee_resources.whole.share_of(total)),
+        flow_ratio=specified_ratio(settings.resource_flow.whole, total),
+        burst_ratio=specified_ratio(settings.burst_guarantee_resources.whole, total),
         volume=volume.volume if volume is not None else None,
     )

@@ -9,6 +9,7 @@ from contextlib import aclosing
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from headrace.bus import Bus, BusError, Records
 from headrace.ids import TreeName
@@ -36,6 +37,8 @@ _BYTES_PER_ANSWER = 16 * 2**20
 _BATCH = 100
 #: The server's clock and ours may differ by this much.
 _CLOCKS_DIFFER_MS = 60_000
+#: So long after its figures a sample has reached the stream.
+_JUST_BEFORE_MS = 1_000
 #: Requests that are answered at a time: each holds what it reads.
 _READERS = 2
 
@@ -67,8 +70,10 @@ class HistoryKeeper:
         while True:
             await self._updated.wait()
             self._updated = anyio.Event()
-            view = View.of(self._engine)
-            if view is not None and self._sampler.wants(view) and not await self._record(records, view):
+            book = self._engine.book
+            if not self._sampler.wants(self._engine.frame, book.pools, book.revision):
+                continue
+            if not await self._record(records, View.of(self._engine)):
                 # Somebody may have taken the stream away.
                 self._records = records = await self._open()
 
@@ -118,10 +123,13 @@ class HistoryKeeper:
             return NotReady(f"the history cannot be read: {error}")
 
     async def _read(self, records: Records, request: GetHistory) -> PoolHistory:
+        oldest_ms = await records.oldest_ms()
+        if request.from_oldest and oldest_ms is not None:
+            begin_ms = min(max(request.since_ms, oldest_ms - _JUST_BEFORE_MS), request.until_ms - 1)
+            request = msgspec.structs.replace(request, since_ms=begin_ms)
         gathered = Downsampler(request)
         since_ms = max(0, request.since_ms - _CLOCKS_DIFFER_MS)
         next_: int | None = None
-        oldest_ms = await records.oldest_ms()
         messages = size = 0
         batch: list[bytes] = []
         async with aclosing(records.read(after=request.first, since_ms=since_ms)) as entries:
@@ -144,6 +152,8 @@ class HistoryKeeper:
             pool=request.pool,
             tree=self._tree,
             resource=request.resource,
+            since_ms=request.since_ms,
+            until_ms=request.until_ms,
             points=gathered.points,
             next=next_,
             known_until_ms=gathered.known_until_ms,

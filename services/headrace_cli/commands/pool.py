@@ -11,6 +11,7 @@ from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL
 from headrace.wire.pools import PoolChanged
 from headrace.wire.refusals import NotFound
+from headrace_cli.commands.pool_volume import volume
 from headrace_cli.pool_settings import PoolOptions
 from headrace_cli.render import pool_table
 from headrace_cli.render_shares import pool_facts
@@ -21,6 +22,7 @@ from headrace_cli.session import Common, Flag, talk
 __all__ = ["app"]
 
 app = App(name="pool", help="List, make, change and remove pools.")
+app.command(volume)
 
 
 @app.command(name="list")

@@ -52,14 +52,28 @@ class Pools:
         )
 
     async def history(
-        self, name: str, *, since_ms: int, until_ms: int, resource: str = "cpu", points: int = 1_000
+        self,
+        name: str,
+        *,
+        since_ms: int,
+        until_ms: int,
+        resource: str = "cpu",
+        points: int = 1_000,
+        from_oldest: bool = False,
     ) -> PoolHistory:
         """One resource of a pool over time, in at most `points` stretches of equal length; those without a record are left out.
 
+        With `from_oldest` the time begins with the oldest record of the tree, if that is later than `since_ms`.
         Raises `Refused` (nobody knows such a pool, no such resource), `Unanswered`.
         """
         request = GetHistory(
-            pool=PoolName(name), since_ms=since_ms, until_ms=until_ms, resource=resource, points=points, tree=self._tree
+            pool=PoolName(name),
+            since_ms=since_ms,
+            until_ms=until_ms,
+            resource=resource,
+            points=points,
+            tree=self._tree,
+            from_oldest=from_oldest,
         )
         joined: dict[int, HistoryPoint] = {}
         known = False
@@ -71,7 +85,9 @@ class Pools:
                 joined[point.stretch] = earlier.joined(point) if earlier is not None else point
             if page.next is None:
                 break
-            request = msgspec.structs.replace(request, first=page.next, known_until_ms=page.known_until_ms)
+            request = msgspec.structs.replace(
+                request, since_ms=page.since_ms, from_oldest=False, first=page.next, known_until_ms=page.known_until_ms
+            )
         if not known:
             raise Refused(NotFound(what="pool", name=name, near=page.near))
         return msgspec.structs.replace(page, points=[joined[stretch] for stretch in sorted(joined)], known=known)

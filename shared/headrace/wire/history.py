@@ -85,6 +85,8 @@ class GetHistory(msgspec.Struct, frozen=True):
     resource: str = "cpu"
     points: Annotated[int, msgspec.Meta(ge=1, le=MOST_POINTS)] = 1_000
     tree: TreeName = TreeName("default")
+    #: Where records begin later than `since_ms`, begin with them.
+    from_oldest: bool = False
     #: `next` and `known_until_ms` of the page before; 0 for the first page.
     first: Counter = 0
     known_until_ms: Counter = 0
@@ -171,6 +173,9 @@ class PoolHistory(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     pool: PoolName
     tree: TreeName
     resource: str
+    #: When the first stretch begins, and the last one ends.
+    since_ms: Counter
+    until_ms: Counter
     points: list[HistoryPoint]
     #: What the request for the next page says in `first`; None: this was the last one.
     next: Counter | None = None

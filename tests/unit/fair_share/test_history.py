@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, Integ
 from headrace.wire.integral import PoolVolume, Volume
 from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolSettings, Tree
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, ShareItem
-from headrace.wire.version import Version
+from headrace.wire.version import NEVER, Version
 from headrace_fair_share.downsampling import Downsampler
 from headrace_fair_share.figures import PoolFigures
 from headrace_fair_share.history import HistoryOptions, Sampler, View
@@ -60,6 +61,10 @@ def taken(sampler: Sampler, view: View) -> list[HistorySample]:
     return [decode(page, HistorySample) for page in sample.pages]
 
 
+def wants(sampler: Sampler, view: View, revision: int = 0) -> bool:
+    return sampler.wants(view.frame, view.pools, revision)
+
+
 def test_a_pool_without_a_guarantee_is_recorded_while_it_has_or_wants_something() -> None:
     tree = a_tree(idle=PoolSettings(), busy=PoolSettings())
 
@@ -96,19 +101,28 @@ def test_savings_that_nobody_has_told_yet_are_none_and_not_zero() -> None:
 
 def test_a_sample_is_due_once_a_period_and_of_each_update_once() -> None:
     tree, sampler = a_tree(), Sampler(TREE, OPTIONS)
-    assert sampler.wants(a_view(START_MS, tree))
+    assert wants(sampler, a_view(START_MS, tree))
     taken(sampler, a_view(START_MS, tree))
 
-    wanted = [after for after in (0, 200, 9_999, 10_000, 11_000) if sampler.wants(a_view(START_MS + after, tree))]
+    wanted = [after for after in (0, 200, 9_999, 10_000, 11_000) if wants(sampler, a_view(START_MS + after, tree))]
 
     assert wanted == [10_000, 11_000]
+
+
+def test_figures_without_usage_or_of_older_pools_are_not_recorded() -> None:
+    tree, sampler = a_tree(), Sampler(TREE, OPTIONS)
+    unheard = msgspec.structs.replace(a_view(START_MS, tree).frame, usage_version=NEVER)
+
+    assert not sampler.wants(unheard, tree, 0)
+    assert not wants(sampler, a_view(START_MS, tree), revision=1)
+    assert wants(sampler, a_view(START_MS, tree), revision=0)
 
 
 def test_a_clock_that_was_set_back_does_not_end_the_history() -> None:
     tree, sampler = a_tree(), Sampler(TREE, OPTIONS)
     taken(sampler, a_view(START_MS, tree))
 
-    assert sampler.wants(a_view(START_MS - 3_600_000, tree))
+    assert wants(sampler, a_view(START_MS - 3_600_000, tree))
 
 
 def test_between_two_samples_only_pools_whose_guarantee_changed_are_recorded() -> None:
@@ -116,7 +130,7 @@ def test_between_two_samples_only_pools_whose_guarantee_changed_are_recorded() -
     strong = PoolSettings(strong_guarantee_resources=PartialResources(cpu=700))
     taken(sampler, a_view(START_MS, a_tree(a=strong, b=strong, c=strong)))
     after = a_view(START_MS + 3_000, a_tree(a=strong, b=PoolSettings(), d=strong), {"a": 2})
-    assert sampler.wants(after)
+    assert wants(sampler, after)
 
     (sample,) = taken(sampler, after)
 
@@ -132,11 +146,11 @@ def test_a_change_that_concerns_no_guarantee_records_nothing() -> None:
     sampler = Sampler(TREE, OPTIONS)
     taken(sampler, a_view(START_MS, a_tree(a=PoolSettings(weight=1.0))))
     after = a_view(START_MS + 3_000, a_tree(a=PoolSettings(weight=2.0)))
-    assert sampler.wants(after)
+    assert wants(sampler, after)
 
     assert taken(sampler, after) == []
-    assert not sampler.wants(after)
-    assert sampler.wants(a_view(START_MS + 10_000, a_tree()))
+    assert not wants(sampler, after)
+    assert wants(sampler, a_view(START_MS + 10_000, a_tree()))
 
 
 def test_ten_thousand_pools_take_several_pages_and_are_recorded_less_often() -> None:

@@ -1,0 +1,127 @@
+"""`headrace pool volume`: a pool over time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich.text import Text
+
+from headrace.client import Client
+from headrace.errors import BadInput
+from headrace.runtime.clock import SystemClock
+from headrace.wire.history import MOST_POINTS, PoolHistory
+from headrace_cli.screen import Screen
+from headrace_cli.session import Common, talk
+from headrace_cli.volume.times import parse_moment_ms
+
+__all__ = ["volume"]
+
+#: Points of a file's picture, more than it has dots.
+_FILE_POINTS = 1_500
+#: Rows of lines of a panel in characters.
+_ROWS = 12
+_WIDTH_OF_A_PIPE = 100
+_WIDEST = 200
+
+
+def volume(
+    name: str,
+    /,
+    *,
+    since: Annotated[str, Parameter(allow_leading_hyphen=True)] = "1d",
+    until: Annotated[str, Parameter(allow_leading_hyphen=True)] = "now",
+    plot: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    resource: Literal["cpu", "memory", "gpu", "network", "user_slots"] = "cpu",
+    points: int | None = None,
+    common: Common | None = None,
+) -> int:
+    """Draw a pool over time: what it used, wanted and was guaranteed, and what it had saved.
+
+    Without `--plot` it prints figures and draws both pictures in characters. Records go back seven days unless the service is set
+    otherwise (`history_max_age`); where nothing was recorded, lines are broken.
+
+    Examples:
+
+        headrace pool volume nightly
+
+        headrace pool volume nightly --since 6h --plot nightly.png
+
+        headrace pool volume nightly --since 2026-11-20T18:00 --until 2026-11-21T06:00 --plot -
+
+        headrace pool volume research --resource memory --json | jq '.points[-1]'
+
+    Parameters
+    ----------
+    name
+        The pool; '<Root>' for the whole tree.
+    since
+        How long ago it begins (90s, 6h, 7d), or when (2026-11-20T18:00, 18:00).
+    until
+        When it ends, written likewise.
+    plot
+        A file that ends in .png or .svg, or - for characters alone.
+    resource
+        What is drawn.
+    points
+        Stretches of equal length that the time is divided into, 1 to 4000; as many as can be seen unless given.
+    """
+    now_ms = SystemClock().wall_ms()
+    since_ms = parse_moment_ms(since, place="--since", now_ms=now_ms)
+    until_ms = now_ms + 1 if until == "now" else parse_moment_ms(until, place="--until", now_ms=now_ms)
+    if since_ms >= until_ms:
+        raise BadInput("--since", since, f"a moment before --until, which is {until}")
+    if points is not None and not 1 <= points <= MOST_POINTS:
+        raise BadInput("--points", points, f"1 to {MOST_POINTS}")
+    file = Path(plot) if plot not in (None, "-") else None
+    if file is not None:
+        from headrace_cli.volume.files import check_file
+
+        check_file(file)
+
+    async def work(client: Client, screen: Screen) -> None:
+        width = min(screen.width, _WIDEST) if screen.out.is_terminal else _WIDTH_OF_A_PIPE
+        count = points or (_FILE_POINTS if file is not None else 2 * width)
+        # A young history would be a sliver at the end of a day.
+        history = await client.pools.history(
+            name, since_ms=since_ms, until_ms=until_ms, resource=resource, points=count, from_oldest=True
+        )
+        if file is not None:
+            _write(history, file, screen)
+        if screen.json:
+            from headrace_cli.volume.summary import history_json
+
+            screen.show(history_json(history), Text())
+        elif file is None:
+            _show(history, screen, width, figures=plot is None)
+
+    return talk(common, work)
+
+
+def _write(history: PoolHistory, file: Path, screen: Screen) -> None:
+    from headrace_cli.volume.files import draw
+    from headrace_cli.volume.picture import picture
+
+    draw(picture(history), file)
+    screen.say(f"wrote {file}", whole=True)
+
+
+def _show(history: PoolHistory, screen: Screen, width: int, *, figures: bool) -> None:
+    from headrace_cli.volume.characters import NARROWEST, picture_texts
+    from headrace_cli.volume.picture import picture
+    from headrace_cli.volume.summary import summary, summary_title
+
+    screen.print(summary_title(history))
+    if figures:
+        screen.print(Text(), summary(history))
+    if not history.points:
+        screen.say("nothing was recorded in this time")
+        return
+    if width < NARROWEST:
+        screen.say(f"a picture needs {NARROWEST} columns, there are {width}")
+        return
+    ascii_only = not screen.out.encoding.lower().startswith("utf")
+    colours = screen.out.color_system is not None and not ascii_only
+    for text in picture_texts(picture(history), width, _ROWS, colours=colours, ascii_only=ascii_only):
+        screen.print(Text(), text)

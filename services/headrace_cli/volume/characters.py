@@ -1,0 +1,174 @@
+"""Draws a picture in characters: lines of braille dots in colours, or, without colours, of a letter each. Pure.
+
+Each line is drawn by itself and laid over the others, so that the legend needs no room among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import tzinfo
+from itertools import pairwise
+from typing import Final
+
+import plotille  # type: ignore[import-untyped]
+from rich.text import Text
+
+from headrace_cli.volume.picture import Line, Panel, Picture, Role
+from headrace_cli.volume.times import time_ticks
+
+__all__ = ["NARROWEST", "amount_ticks", "picture_texts"]
+
+#: Below this width there is no room for a picture.
+NARROWEST: Final = 40
+_STYLES: Final = {
+    Role.USAGE: "bright_cyan",
+    Role.DEMAND: "yellow",
+    Role.FAIR_SHARE: "green",
+    Role.STRONG: "white",
+    Role.FLOW: "magenta",
+    Role.BURST: "red",
+    Role.SAVED: "bright_cyan",
+    Role.CAPACITY: "red",
+}
+_LETTERS: Final = {
+    Role.USAGE: "#",
+    Role.DEMAND: "+",
+    Role.FAIR_SHARE: "o",
+    Role.STRONG: "=",
+    Role.FLOW: "-",
+    Role.BURST: "~",
+    Role.SAVED: "#",
+    Role.CAPACITY: "-",
+}
+_NO_DOTS: Final = 0x2800
+#: Room above the largest figure.
+_HEADROOM: Final = 1.04
+
+
+def amount_ticks(top: float, most: int) -> list[float]:
+    """Round figures from 0 to `top`, at least two and at most `most`, which is 3 or more."""
+    power = 10.0 ** math.floor(math.log10(top))
+    steps = (power * part for part in (0.1, 0.2, 0.5, 1.0, 2.0))
+    step = next((step for step in steps if int(top / step) < most), 5.0 * power)
+    return [step * number for number in range(int(top / step + 1e-9) + 1)]
+
+
+def picture_texts(
+    picture: Picture, width: int, height: int, *, colours: bool, ascii_only: bool, zone: tzinfo | None = None
+) -> list[Text]:
+    """A text for each panel: its title, `height` rows of lines, the times and the legend, all within `width` columns.
+
+    The panels begin in the same column, so that the same time stands below itself. Colours need more than ASCII: dots of braille.
+    """
+    ticks = [amount_ticks(panel.top, max(3, height // 2)) for panel in picture.panels]
+    margin = max(len(_figure(value)) for values in ticks for value in values)
+    columns = width - margin - 3
+    made = []
+    for panel, values in zip(picture.panels, ticks, strict=True):
+        text = Text()
+        text.append(f"{panel.unit}: {panel.title}\n", style="bold")
+        top = panel.top * _HEADROOM
+        labels = {_row(value, top, height): _figure(value) for value in values}
+        for row, cells in enumerate(_cells(picture, panel, columns, height, top, colours=colours)):
+            label = labels.get(row, "")
+            text.append(f"{label:>{margin}} " + _edge(at_label=bool(label), ascii_only=ascii_only))
+            for letter, style in cells:
+                text.append(letter, style=style)
+            text.append("\n")
+        for line in _time_axis(picture, columns, ascii_only=ascii_only, zone=zone):
+            text.append(" " * (margin + 1) + line + "\n")
+        legend = _legend(panel.lines, picture.gaps, colours=colours)
+        text.append_text(_wrapped(legend, margin + 2, width))
+        made.append(text)
+    return made
+
+
+def _edge(*, at_label: bool, ascii_only: bool) -> str:
+    if ascii_only:
+        return "+" if at_label else "|"
+    return "┤" if at_label else "│"
+
+
+def _time_axis(picture: Picture, columns: int, *, ascii_only: bool, zone: tzinfo | None) -> tuple[str, str]:
+    """The line below the picture with its marks, and their labels."""
+    marks = time_ticks(picture.start_s, picture.end_s, max(2, columns // 16), zone)
+    span = max(picture.end_s - picture.start_s, 1e-9)
+    places = [(min(columns - 1, int((at - picture.start_s) / span * columns)), label) for at, label in marks]
+    ruler = ["-" if ascii_only else "─"] * columns
+    for place, _ in places:
+        ruler[place] = "+" if ascii_only else "┬"
+    return ("+" if ascii_only else "└") + "".join(ruler), " " + _labels(places, columns)
+
+
+def _row(value: float, top: float, height: int) -> int:
+    return height - 1 - min(height - 1, int(value / top * height))
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.3g}"
+
+
+def _cells(
+    picture: Picture, panel: Panel, columns: int, height: int, top: float, *, colours: bool
+) -> list[list[tuple[str, str]]]:
+    """Letters and styles by row; dots of lines that cross in a cell are put together, in the colour of the upper one."""
+    cells = [[(" ", "")] * columns for _ in range(height)]
+    for line in reversed(panel.lines):
+        for row, letters in enumerate(_dots(picture, line, columns, height, top)):
+            for column, letter in enumerate(letters):
+                dots = ord(letter) - _NO_DOTS
+                if dots <= 0:
+                    continue
+                if not colours:
+                    cells[row][column] = (_LETTERS[line.role], "")
+                    continue
+                below = ord(cells[row][column][0]) - _NO_DOTS
+                cells[row][column] = (chr(_NO_DOTS | dots | max(below, 0)), _STYLES[line.role])
+    return cells
+
+
+def _dots(picture: Picture, line: Line, columns: int, height: int, top: float) -> list[str]:
+    end = max(picture.end_s, picture.start_s + 1.0)
+    canvas = plotille.Canvas(columns, height, xmin=picture.start_s, ymin=0.0, xmax=end, ymax=top)
+    # The end of the time belongs to the last column.
+    latest = canvas.xmax_inside
+    for run in line.runs():
+        places = [(min(picture.times_s[place], latest), min(line.values[place], canvas.ymax_inside)) for place in run]
+        canvas.point(*places[0])
+        for (x0, y0), (x1, y1) in pairwise(places):
+            canvas.line(x0, y0, x1, y1)
+    rows: list[str] = canvas.plot().splitlines()
+    return [row.ljust(columns) for row in rows]
+
+
+def _labels(places: Sequence[tuple[int, str]], columns: int) -> str:
+    """Labels centred below their marks; one that would touch the one before is left out."""
+    line = ""
+    for place, label in places:
+        start = max(0, min(place - len(label) // 2, columns - len(label)))
+        if start >= len(line) + (1 if line else 0):
+            line = line.ljust(start) + label
+    return line
+
+
+def _legend(lines: Sequence[Line], gaps: Sequence[tuple[float, float]], *, colours: bool) -> list[Text]:
+    entries = []
+    for line in lines:
+        sample = "━━" if colours else _LETTERS[line.role]
+        entries.append(Text.assemble((sample, _STYLES[line.role] if colours else ""), f" {line.label}"))
+    if gaps:
+        entries.append(Text("(breaks: nothing recorded)"))
+    return entries
+
+
+def _wrapped(entries: Sequence[Text], indent: int, width: int) -> Text:
+    """Entries side by side, in as many lines as they need."""
+    lines = [Text(" " * indent)]
+    for entry in entries:
+        if len(lines[-1]) > indent and len(lines[-1]) + 3 + len(entry) > width:
+            lines.append(Text(" " * indent))
+        elif len(lines[-1]) > indent:
+            lines[-1].append("   ")
+        lines[-1].append_text(entry)
+    return Text("\n").join(lines)

@@ -1,0 +1,136 @@
+"""Draws a picture into a PNG or SVG file. Needs matplotlib, which is asked for only here and only when it is needed."""
+
+from __future__ import annotations
+
+import io
+import os
+from datetime import tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.errors import BadInput, HeadraceError
+from headrace_cli.volume.picture import Line, Panel, Picture, Role
+from headrace_cli.volume.times import time_ticks, zone_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["FORMATS", "NoPlots", "check_file", "draw"]
+
+FORMATS: Final = (".png", ".svg")
+_COLOURS: Final = {
+    Role.USAGE: "#0072B2",
+    Role.DEMAND: "#E69F00",
+    Role.FAIR_SHARE: "#009E73",
+    Role.STRONG: "#333333",
+    Role.FLOW: "#AA4499",
+    Role.BURST: "#B00020",
+    Role.SAVED: "#0072B2",
+    Role.CAPACITY: "#B00020",
+}
+_LOOKS: Final[dict[Role, dict[str, Any]]] = {
+    Role.USAGE: {"linewidth": 1.8},
+    Role.DEMAND: {"linewidth": 1.4, "linestyle": "--"},
+    Role.FAIR_SHARE: {"linewidth": 1.2},
+    Role.STRONG: {"linewidth": 1.2, "linestyle": ":"},
+    Role.FLOW: {"linewidth": 1.2, "linestyle": ":"},
+    Role.BURST: {"linewidth": 1.2, "linestyle": ":"},
+    Role.SAVED: {"linewidth": 1.8},
+    Role.CAPACITY: {"linewidth": 1.2, "linestyle": ":"},
+}
+_FILLED: Final = (Role.USAGE, Role.SAVED)
+_MOST_TICKS: Final = 9
+#: The same picture gives the same bytes.
+_SETTINGS: Final[Any] = {
+    "svg.hashsalt": "headrace",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+
+
+class NoPlots(HeadraceError):
+    """Files are drawn by matplotlib, which is not installed: pip install 'headrace[plots]'. In characters: --plot -."""
+
+
+def check_file(path: Path) -> None:
+    """Says before anything is asked or drawn that no picture can be written there. Raises `BadInput`, `NoPlots`."""
+    if path.suffix.lower() not in FORMATS:
+        raise BadInput("--plot", str(path), f"a file that ends in {' or '.join(FORMATS)}, or - for characters")
+    if path.is_dir() or not path.parent.is_dir():
+        raise BadInput("--plot", str(path), "a file in a folder that is there")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise NoPlots from None
+
+
+def draw(picture: Picture, path: Path, zone: tzinfo | None = None) -> None:
+    """Writes the file, whole or not at all. Raises `NoPlots`, `OSError`."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise NoPlots from None
+    kind = path.suffix.lower().lstrip(".")
+    with rc_context(_SETTINGS):
+        count = len(picture.panels)
+        figure = Figure(figsize=(10.0, 1.0 + 3.0 * count), layout="constrained")
+        figure.suptitle(picture.title, x=0.01, ha="left", fontweight="bold", fontsize=12)
+        rows = figure.subplots(count, 1, sharex=True, squeeze=False)
+        for panel, axes in zip(picture.panels, rows[:, 0], strict=True):
+            _panel(axes, picture, panel, zone)
+        _time_axis(rows[-1, 0], picture, zone)
+        data = io.BytesIO()
+        how: dict[str, Any] = {"metadata": {"Date": None, "Creator": None}} if kind == "svg" else {"dpi": 120}
+        figure.savefig(data, format=kind, **how)
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(data.getvalue())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _panel(axes: Axes, picture: Picture, panel: Panel, zone: tzinfo | None) -> None:
+    for start, end in picture.gaps:
+        axes.axvspan(
+            start, end, color="#DDDDDD", linewidth=0, label="nothing recorded" if start == picture.gaps[0][0] else None
+        )
+    for height, line in enumerate(reversed(panel.lines)):
+        _line(axes, picture.times_s, line, height + 2)
+    axes.set_title(panel.title, loc="left", fontsize=10)
+    axes.set_ylabel(panel.unit)
+    axes.set_ylim(0, panel.top * 1.06)
+    axes.set_xlim(picture.start_s, max(picture.end_s, picture.start_s + 1))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    axes.grid(axis="y", color="#EEEEEE", zorder=0)
+    if not picture.times_s:
+        axes.text(0.5, 0.5, "nothing was recorded in this time", transform=axes.transAxes, ha="center", color="#555555")
+        return
+    handles, labels = axes.get_legend_handles_labels()
+    order = {line.label: place for place, line in enumerate(panel.lines)}
+    both = sorted(zip(handles, labels, strict=True), key=lambda each: order.get(each[1], len(order)))
+    # Beside the lines, never on them.
+    axes.legend(*zip(*both, strict=True), loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=9)
+
+
+def _line(axes: Axes, times_s: list[float], line: Line, zorder: int) -> None:
+    colour = _COLOURS[line.role]
+    if line.role in _FILLED:
+        axes.fill_between(times_s, 0, line.values, color=colour, alpha=0.12, linewidth=0, zorder=zorder)
+    if line.most and line.least:
+        axes.fill_between(times_s, line.least, line.most, color=colour, alpha=0.22, linewidth=0, zorder=zorder)
+    axes.plot(times_s, line.values, color=colour, label=line.label, zorder=zorder, **_LOOKS[line.role])
+    lonely = [run.start for run in line.runs() if len(run) == 1]
+    if lonely:
+        x, y = [times_s[place] for place in lonely], [line.values[place] for place in lonely]
+        axes.plot(x, y, ".", color=colour, markersize=6, zorder=zorder, clip_on=False)
+
+
+def _time_axis(axes: Axes, picture: Picture, zone: tzinfo | None) -> None:
+    ticks = time_ticks(picture.start_s, picture.end_s, _MOST_TICKS, zone)
+    axes.set_xticks([at for at, _ in ticks], [label for _, label in ticks])
+    axes.set_xlabel(f"time ({zone_name(picture.start_s, zone)})")

@@ -1,0 +1,200 @@
+"""What is drawn of a pool's history, before anything draws it: panels of lines over the same time. Pure.
+
+A line is broken where nothing is known; nobody can tell what was there, and a line across would say that it was nothing special.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from headrace.wire.history import HistoryPoint, IntegralPoint, PoolHistory
+
+__all__ = ["Line", "Panel", "Picture", "Role", "Unit", "amount_unit", "picture", "savings_unit", "scale_of"]
+
+NAN: Final = math.nan
+
+
+class Role(enum.Enum):
+    """What a line speaks of; decides how it looks wherever it is drawn."""
+
+    USAGE = "usage"
+    DEMAND = "demand"
+    FAIR_SHARE = "fair share"
+    STRONG = "strong guarantee"
+    FLOW = "flow"
+    BURST = "burst guarantee"
+    SAVED = "saved"
+    CAPACITY = "capacity"
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """What a figure of the wire is divided by, and what it is then called."""
+
+    name: str
+    size: float
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One figure over time; NaN where it is not known. `least` and `most` where it is a mean."""
+
+    role: Role
+    label: str
+    values: list[float]
+    least: list[float] = []
+    most: list[float] = []
+
+    def runs(self) -> list[range]:
+        """Places of values that follow each other without a break."""
+        runs: list[range] = []
+        start: int | None = None
+        for place, value in enumerate([*self.values, NAN]):
+            if math.isnan(value):
+                if start is not None:
+                    runs.append(range(start, place))
+                start = None
+            elif start is None:
+                start = place
+        return runs
+
+    @property
+    def top(self) -> float:
+        """Its largest figure; 0 where there is none."""
+        return max((value for value in [*self.values, *self.most] if not math.isnan(value)), default=0.0)
+
+
+class Panel(msgspec.Struct, frozen=True):
+    """Lines of one unit, over `Picture.times_s`; the first one is drawn on top of the others."""
+
+    title: str
+    unit: str
+    lines: list[Line]
+
+    @property
+    def top(self) -> float:
+        """The largest figure of all lines; 1 where all is nothing, so that there is something to draw it in."""
+        return max((line.top for line in self.lines), default=0.0) or 1.0
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """Everything that is drawn."""
+
+    title: str
+    start_s: float
+    end_s: float
+    #: Unix time of each value of the lines; between two stretches with a gap stands a moment without values.
+    times_s: list[float]
+    #: From when to when nothing is known.
+    gaps: list[tuple[float, float]]
+    panels: list[Panel]
+
+
+def scale_of(resource: str) -> float:
+    """How many of the wire's units are one core, byte or piece."""
+    return 100.0 if resource == "cpu" else 1.0
+
+
+def amount_unit(resource: str, largest: float) -> Unit:
+    """For figures up to `largest`, in units of the wire."""
+    if resource == "cpu":
+        return Unit("cores", 100.0)
+    if resource == "memory":
+        for name, size in (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20)):
+            if largest >= size:
+                return Unit(name, size)
+        return Unit("bytes", 1.0)
+    return Unit({"gpu": "GPUs", "user_slots": "slots"}.get(resource, resource), 1.0)
+
+
+def savings_unit(resource: str, largest: float) -> Unit:
+    """For savings up to `largest`, amount times seconds in units of the wire: by the hour where there are many seconds."""
+    unit = amount_unit(resource, largest / 3600)
+    one = unit.name[:-1] if unit.name in ("cores", "GPUs", "slots", "bytes") else unit.name
+    if largest / unit.size >= 36_000:
+        return Unit(f"{one}-hours", unit.size * 3600)
+    return Unit(f"{one}-seconds", unit.size)
+
+
+def picture(history: PoolHistory) -> Picture:
+    """Both panels of a pool with an integral guarantee, the first one of any other."""
+    points = history.points
+    times: list[float] = []
+    places: list[HistoryPoint | None] = []
+    gaps: list[tuple[float, float]] = []
+    for point in points:
+        at = point.at_ms / 1000
+        if point.after_gap and times:
+            gaps.append((times[-1], at))
+            times.append((times[-1] + at) / 2)
+            places.append(None)
+        times.append(at)
+        places.append(point)
+    panels = [_amounts(history.resource, places)]
+    if any(point.integral is not None for point in points):
+        panels.append(_savings(history.resource, places))
+    title = f"{history.resource} of {history.pool}"
+    return Picture(title, history.since_ms / 1000, history.until_ms / 1000, times, gaps, panels)
+
+
+def _amounts(resource: str, places: list[HistoryPoint | None]) -> Panel:
+    there = [place for place in places if place is not None]
+    largest = max((max(point.usage.most, point.demand.most, _burst(point)) for point in there), default=0.0)
+    unit = amount_unit(resource, largest)
+
+    def over(figure: Callable[[HistoryPoint], float]) -> list[float]:
+        return [NAN if place is None else figure(place) / unit.size for place in places]
+
+    strong = any(point.strong_guarantee for point in there)
+    above = "strong + " if strong else ""
+    lines = [
+        Line(
+            Role.USAGE,
+            "usage",
+            over(lambda point: point.usage.mean),
+            over(lambda point: point.usage.least),
+            over(lambda point: point.usage.most),
+        ),
+        Line(Role.DEMAND, "demand", over(lambda point: point.demand.mean)),
+        Line(Role.FAIR_SHARE, "fair share", over(lambda point: point.fair_share.mean)),
+    ]
+    if strong:
+        lines.append(Line(Role.STRONG, "strong guarantee", over(lambda point: float(point.strong_guarantee))))
+    if any(point.integral is not None for point in there):
+        lines.append(Line(Role.FLOW, f"{above}flow", over(_flow)))
+    if any(point.integral is not None and point.integral.burst for point in there):
+        lines.append(Line(Role.BURST, f"{above}burst guarantee", over(_burst)))
+    return Panel("usage, demand and guarantees", unit.name, lines)
+
+
+def _flow(point: HistoryPoint) -> float:
+    return NAN if point.integral is None else point.strong_guarantee + point.integral.flow
+
+
+def _burst(point: HistoryPoint) -> float:
+    return NAN if point.integral is None else point.strong_guarantee + point.integral.burst
+
+
+def _savings(resource: str, places: list[HistoryPoint | None]) -> Panel:
+    integral = [None if place is None else place.integral for place in places]
+    largest = max((max(_most_saved(each), each.capacity) for each in integral if each is not None), default=0.0)
+    unit = savings_unit(resource, largest)
+
+    def over(figure: Callable[[IntegralPoint], float]) -> list[float]:
+        return [NAN if each is None else figure(each) / unit.size for each in integral]
+
+    saved = Line(
+        Role.SAVED,
+        "saved",
+        over(lambda each: each.volume.last if each.volume is not None else NAN),
+        over(lambda each: each.volume.least if each.volume is not None else NAN),
+        over(_most_saved),
+    )
+    return Panel("savings", unit.name, [saved, Line(Role.CAPACITY, "capacity", over(lambda each: each.capacity))])
+
+
+def _most_saved(each: IntegralPoint) -> float:
+    return each.volume.most if each.volume is not None else NAN

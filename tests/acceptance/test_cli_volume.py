@@ -1,0 +1,94 @@
+"""`headrace pool volume` against a running Headrace: figures, characters, files, JSON, and what it says of unusable input."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.headrace_up import Up
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    """A burst pool whose operation has come and gone, recorded five times a second."""
+    running = Up(nodes=("alpha:cpu=2,memory=2G",))
+    running.environment["HEADRACE_FAIR_SHARE_HISTORY_PERIOD_MS"] = "200"
+    with running:
+        running.run("pool", "create", "nightly", "--integral", "burst", "--flow", "cpu=0.5", "--burst", "cpu=1.5")
+        running.run("run", "--pool", "nightly", "--cpu", "1", "--wait", "--", "sleep", "1.5")
+        yield running
+
+
+def points(up: Up, *words: str) -> Any:
+    return json.loads(up.run("pool", "volume", *words, "--json").stdout)["points"]
+
+
+def test_an_operation_and_the_savings_of_its_pool_are_in_the_record(up: Up) -> None:
+    found = points(up, "nightly", "--points", "4000")
+
+    assert max(point["usage"]["most"] for point in found) == 1
+    assert found[-1]["usage"]["mean"] == 0
+    assert {point["burst_guarantee"] for point in found if point["resource_flow"]} == {1.5}
+    assert {point["integral_pool_capacity"] for point in found if point["resource_flow"]} == {0.5 * 86_400}
+    assert found[-1]["accumulated_resource_volume"]["last"] > 0
+
+
+def test_both_pictures_are_drawn_in_characters_below_the_figures(up: Up) -> None:
+    shown = up.run("pool", "volume", "nightly").stdout
+
+    assert "cpu of nightly" in shown
+    assert re.search(r"^burst guarantee +1\.5 +cores", shown, re.MULTILINE)
+    assert "cores: usage, demand and guarantees" in shown
+    assert "core-hours: savings" in shown or "core-seconds: savings" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_a_dash_draws_the_pictures_alone(up: Up) -> None:
+    shown = up.run("pool", "volume", "nightly", "--since", "10m", "--plot", "-").stdout
+
+    assert "# usage" in shown
+    assert "mean" not in shown
+
+
+@pytest.mark.parametrize(("name", "begins"), [("nightly.png", b"\x89PNG"), ("nightly.svg", b"<?xml")])
+def test_a_file_is_written_where_it_was_asked_for(up: Up, tmp_path: Path, name: str, begins: bytes) -> None:
+    done = up.run("pool", "volume", "nightly", "--plot", str(tmp_path / name))
+
+    assert (tmp_path / name).read_bytes().startswith(begins)
+    assert done.stdout == ""
+    assert f"wrote {tmp_path / name}" in done.stderr
+
+
+def test_memory_and_the_whole_tree_have_a_record_too(up: Up) -> None:
+    assert points(up, "<Root>", "--resource", "memory")[-1]["total"] == 2 * 2**30
+    assert points(up, "<Root>")[-1]["total"] == 2
+
+
+def test_a_time_without_records_is_no_error(up: Up) -> None:
+    done = up.run("pool", "volume", "nightly", "--since", "2001-01-01", "--until", "2001-01-02")
+
+    assert "nothing was recorded in this time" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "status"),
+    [
+        (("nigthly",), "did you mean nightly?", 4),
+        (("nightly", "--since", "yesterday"), "--since: 'yesterday' cannot be used", 2),
+        (("nightly", "--since", "1h", "--until", "2h"), "a moment before --until", 2),
+        (("nightly", "--plot", "picture.gif"), "--plot: 'picture.gif' cannot be used", 2),
+        (("nightly", "--plot", "/nowhere/picture.png"), "a folder that is there", 2),
+        (("nightly", "--points", "0"), "1 to 4000", 2),
+        (("nightly", "--resource", "disk"), "disk", 2),
+    ],
+)
+def test_unusable_input_is_told_and_nothing_is_drawn(up: Up, words: tuple[str, ...], said: str, status: int) -> None:
+    done = up.run("pool", "volume", *words, expect=status)
+
+    assert said in done.stdout + done.stderr
+    assert not (up.state / "picture.gif").exists()
