@@ -1,0 +1,129 @@
+"""A tree in simulated time: the engines of fair_share and integral with nothing between them but their messages.
+
+Jobs follow their shares at once: what an update owes an operation it uses until the next one, as far as it wants it. So the figures show
+what the guarantees alone do, and a day passes in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from headrace.ids import OperationId, PoolName, TreeName
+from headrace.pools import Pool, Tree, TreeOptions
+from headrace.resources import ZERO, Resources
+from headrace.wire.codec import decode, encode
+from headrace.wire.integral import Advance, Advanced
+from headrace.wire.snapshots import UsageFrame, UsageItem
+from headrace.wire.version import Version
+from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
+from headrace_fair_share.judging import Moment
+from headrace_fair_share.update import Update
+from headrace_integral.engine import IntegralEngine, Save, VolumesRecord
+from tests.support.tree_services import live
+
+__all__ = ["PoolPoint", "SimulatedTree"]
+
+TREE = TreeName("default")
+#: Midnight somewhere.
+_BEGIN_MS = 1_700_006_400_000
+
+
+class PoolPoint(msgspec.Struct, frozen=True):
+    """A pool as of one update; cpu in cores, volume in core-seconds."""
+
+    demand: float
+    fair_share: float
+    strong_part: float
+    integral_part: float
+    weight_proportional_part: float
+    volume: float
+
+
+class SimulatedTree:
+    """One tree, from update to update. Each pool that wants something has one operation of one-core jobs."""
+
+    def __init__(self, total: Resources, pools: Iterable[Pool], options: TreeOptions | None = None) -> None:
+        self.total = total
+        self.fair_share = FairShareEngine(TREE, 1, EngineOptions())
+        self.integral = IntegralEngine(TREE, 1)
+        self.now_ms = 0
+        #: What wants cores: by pool, how many.
+        self.wanted: dict[PoolName, int] = {}
+        self._usage_epoch = 0
+        tree = Tree(tree=TREE, pools=list(pools), options=options or TreeOptions())
+        if not self.fair_share.book.on_tree(tree, 1) or self.fair_share.book.trouble:
+            raise ValueError(self.fair_share.book.trouble or "an empty tree")
+        self.fair_share.on_operations([])
+
+    @property
+    def now(self) -> Moment:
+        return Moment(wall_ms=_BEGIN_MS + self.now_ms, steady_us=self.now_ms * 1_000)
+
+    def wants(self, pool: str, cores: int) -> None:
+        """From now on the pool has work for so many cores."""
+        self.wanted[PoolName(pool)] = cores
+        operations = [live(_operation(name), name, wanted) for name, wanted in self.wanted.items() if wanted]
+        self.fair_share.on_operations(operations)
+
+    def update(self, after_ms: int) -> Update:
+        """Time passes, then an update: usage is heard, volumes are advanced, shares worked out."""
+        self.now_ms += after_ms
+        self._hear_usage()
+        engine = self.fair_share
+        engine.on_update_begins(self.now)
+        advance = engine.chain.head()
+        while advance is not None:
+            advance = engine.on_advance_answer(self._advanced(advance))
+        update = engine.updater.update(engine.cut(self.now), EngineOptions().tree)
+        engine.on_updated(update)
+        return update
+
+    def points(self) -> Mapping[PoolName, PoolPoint]:
+        """All configured pools as of the last update."""
+        return {name: self._point(name) for name in self.fair_share.book.pools.preorder}
+
+    def _point(self, name: PoolName) -> PoolPoint:
+        cores = self.total.cpu / 100
+        item, volume = self.fair_share.items[f"/{name}"], self.fair_share.volumes.get(name)
+        share = item.fair_share
+        return PoolPoint(
+            demand=item.demand_share[1] * cores,
+            fair_share=share.total[1] * cores,
+            strong_part=share.strong_guarantee[1] * cores,
+            integral_part=share.integral_guarantee[1] * cores,
+            weight_proportional_part=share.weight_proportional[1] * cores,
+            volume=volume.volume.cpu / 100 if volume is not None else 0.0,
+        )
+
+    def _hear_usage(self) -> None:
+        self._usage_epoch += 1
+        items = [self._usage_of(name, wanted) for name, wanted in self.wanted.items() if wanted]
+        frame = UsageFrame(total=self.total, nodes=1, complete=True)
+        change = UsageChange(Version(1, self._usage_epoch), frame, items, whole=True)
+        self.fair_share.on_usage(change, self.now)
+
+    def _usage_of(self, pool: PoolName, wanted: int) -> UsageItem:
+        item = self.fair_share.items.get(_operation(pool))
+        running = min(wanted, int(item.fair_share.total[1] * self.total.cpu / 100 + 1e-6)) if item is not None else 0
+        job, waiting = Resources(user_slots=1, cpu=100), wanted - running
+        return UsageItem(
+            OperationId(_operation(pool)),
+            usage=job * running,
+            precommit=ZERO,
+            pending_jobs=waiting,
+            pending=job * waiting,
+        )
+
+    def _advanced(self, advance: Advance) -> Advanced:
+        """What integral answers, as it comes over the wire; its state is what was saved."""
+        decision = self.integral.on_advance(decode(encode(advance), Advance))
+        if not isinstance(decision, Save):
+            raise AssertionError(f"not applied: {decision}")
+        record = decode(encode(decision.record), VolumesRecord)
+        return decode(encode(self.integral.on_saved(record)), Advanced)
+
+
+def _operation(pool: str) -> str:
+    return f"work-{pool}"
