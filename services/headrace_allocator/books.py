@@ -16,6 +16,7 @@ from headrace.wire.heartbeat import AllocationState, JobKey, JobSlot, NodeState,
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
+from headrace_allocator.limits import Limits
 from headrace_allocator.slots import JobSlots
 
 __all__ = ["Allocation", "Books", "Node", "NodeStatus", "OperationBook", "Sent"]
@@ -154,6 +155,7 @@ class Books:
         #: Operations whose usage item must be published anew.
         self.touched: set[OperationId] = set()
         self.gone: set[OperationId] = set()
+        self.limits = Limits()
 
     def set_total(self, node: Node, status: NodeStatus, total: Resources) -> bool:
         """A node's status or room; true when the tree's total changed by it."""
@@ -177,6 +179,7 @@ class Books:
                 operation.usage = operation.usage + allocation.resources
             else:
                 operation.precommit = operation.precommit + allocation.resources
+            self.limits.use(operation, allocation.resources)
             self.touched.add(operation.id)
 
     def confirm(self, allocation: Allocation) -> None:
@@ -203,6 +206,7 @@ class Books:
                 operation.usage = operation.usage - allocation.resources
             else:
                 operation.precommit = operation.precommit - allocation.resources
+            self.limits.free(operation, allocation.resources)
             self.touched.add(operation.id)
 
     def set_job(self, allocation: Allocation, job: RunningJob | None) -> None:
@@ -235,7 +239,7 @@ class Books:
             broken.append("total differs from the online nodes")
         if self.used != Resources.sum(node.used for node in online):
             broken.append("used differs from the online nodes")
-        return broken
+        return broken + self.limits.check(self.operations.values())
 
     def _use(self, node: Node, resources: Resources) -> None:
         node.used = node.used + resources

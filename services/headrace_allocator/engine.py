@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headrace.ids import NodeName, OperationId, TreeName
-from headrace.resources import ZERO
+from headrace.resources import ZERO, Resources
 from headrace.wire.heartbeat import (
     Heartbeat,
     JobSlot,
@@ -26,6 +26,7 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import ShareItem, UsageFrame, UsageItem
 from headrace_allocator.books import Books, Node, NodeStatus, OperationBook, Sent
 from headrace_allocator.effects import Answer, Effect, NudgeNode, Release, Report, StepDown
+from headrace_allocator.limits import amounts_of_limits
 from headrace_allocator.operations import OperationsDesk
 from headrace_allocator.orders import OrdersDesk, Timing
 from headrace_allocator.reconcile import Findings, lost_end, reconcile
@@ -76,9 +77,18 @@ class AllocatorEngine:
 
     # --- shares ---------------------------------------------------------------------------------------------------
 
-    def on_shares(self, items: Mapping[str, ShareItem], changed: Iterable[str]) -> list[Effect]:
-        """New fair shares of operations. Their places in the order are found by `refresh`, a slice at a time."""
+    def on_shares(
+        self, items: Mapping[str, ShareItem], changed: Iterable[str], total: Resources = ZERO
+    ) -> list[Effect]:
+        """New fair shares of operations, and pools with limits, of a cluster of `total`. Places in the order are found by `refresh`."""
         effects: list[Effect] = []
+        limits = self.books.limits
+        if any(name.startswith("/") for name in changed):
+            limits.set_tree(*amounts_of_limits(items, total), self.books.operations.values())
+        limits.wake_freed()
+        for woken in limits.woken:
+            self.scheduler.mark(woken)
+        limits.woken.clear()
         for name in changed:
             operation = self.books.operations.get(OperationId(name))
             item = items.get(name)

@@ -7,6 +7,7 @@ from headrace.wire.nodes import JobPlace, NodeList, NodeView, OperationPlaces
 from headrace.wire.snapshots import Recovering
 from headrace_allocator.books import Books, Node, NodeStatus, OperationBook
 from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.limits import limit_in_words
 
 __all__ = ["list_nodes", "operation_places", "waiting_reasons"]
 
@@ -43,6 +44,7 @@ def waiting_reasons(engine: AllocatorEngine, operation: OperationBook) -> list[s
     progress = engine.recovery.progress()
     if not engine.recovery.done:
         reasons.append(_recovering_words(progress, operation))
+    reasons += _limit_reasons(engine.books, operation)
     reasons += _room_reasons(engine.books, operation)
     if operation.drawing and not operation.slots.ready_count:
         reasons.append("more of its jobs are being recorded as given out; the log has not answered yet")
@@ -65,6 +67,14 @@ def list_nodes(engine: AllocatorEngine, first: int, limit: int, now_s: float) ->
         recovering="" if engine.recovery.done else f"{progress.heard}/{progress.enrolled}",
         more=first + limit < len(names),
     )
+
+
+def _limit_reasons(books: Books, operation: OperationBook) -> list[str]:
+    level = books.limits.full_level(operation)
+    reasons = [] if level is None else [limit_in_words(level, operation.spec.resources)]
+    if books.limits.is_full(operation):
+        reasons.append("its own resource_limits leave no room for another job")
+    return reasons
 
 
 def _room_reasons(books: Books, operation: OperationBook) -> list[str]:

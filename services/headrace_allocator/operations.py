@@ -83,7 +83,9 @@ class OperationsDesk:
                         effects += self.changed(operation)
                 case ParametersChanged():
                     if operation is not None:
+                        self._books.limits.move(operation, event.pool)
                         operation.spec = msgspec.structs.replace(operation.spec, pool=event.pool, weight=event.weight)
+                        self._scheduler.mark(operation.id)
                 case _:
                     assert_never(event)
         return effects
@@ -122,6 +124,7 @@ class OperationsDesk:
 
     def _forget_operation(self, name: OperationId) -> list[Effect]:
         operation = self._books.operations.pop(name)
+        self._books.limits.free(operation, operation.usage + operation.precommit)
         self._scheduler.order.remove(name)
         self._books.gone.add(name)
         nodes = set()

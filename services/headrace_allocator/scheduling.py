@@ -14,6 +14,7 @@ from headrace.resources import EPS, ZERO, Resources
 from headrace.satisfaction import local_satisfaction
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, AllocationState, JobSlot, TakeBackReason
 from headrace_allocator.books import Allocation, Books, Node, OperationBook
+from headrace_allocator.limits import Limits
 from headrace_allocator.order import SchedulingOrder
 
 __all__ = ["Scheduler"]
@@ -67,10 +68,21 @@ class Scheduler:
 
     def refresh(self, operation: OperationBook) -> None:
         """Gives an operation its place in the order, or takes it out when it has nothing to give out."""
-        if operation.schedulable and operation.slots.ready_count:
-            self.order.put(operation.id, operation.spec.resources, self.satisfaction(operation), operation.arrival)
-        else:
+        if not operation.schedulable or not operation.slots.ready_count or Limits.is_full(operation):
             self.order.remove(operation.id)
+        elif (level := self._books.limits.full_level(operation)) is not None:
+            level.parked[operation.id] = None
+            self.order.remove(operation.id)
+        else:
+            self.order.put(operation.id, operation.spec.resources, self.satisfaction(operation), operation.arrival)
+
+    def refresh_woken(self) -> None:
+        """Gives operations their place that a limit held back and that may have room now."""
+        woken, self._books.limits.woken = self._books.limits.woken, {}
+        for name in woken:
+            operation = self._books.operations.get(name)
+            if operation is not None:
+                self.refresh(operation)
 
     def wants_block(self, operation: OperationBook) -> int | None:
         """The border up to which more indexes should be drawn now; None when there are enough, or one is being drawn."""
@@ -84,6 +96,7 @@ class Scheduler:
     def place(self, node: Node, pace_ms: int) -> list[tuple[OperationBook, list[JobSlot]]]:
         """What the node's free room starts, in order; each pair is one allocation. The slots are taken, the room is booked by
         the caller as the pairs are turned into allocations: so it calls with the room as it is and gets all pairs at once."""
+        self.refresh_woken()
         placed: list[tuple[OperationBook, list[JobSlot]]] = []
         room = node.free
         classes = [(best, c) for c in self.order.fitting(room) if (best := c.best()) is not None]
@@ -95,11 +108,14 @@ class Scheduler:
             if not room.dominates(size_class.size):
                 continue
             operation = self._books.operations[name]
-            slots = operation.slots.take(self._jobs_per_start(operation, pace_ms))
+            held = self._books.limits.full_level(operation) is not None
+            slots = [] if held else operation.slots.take(self._jobs_per_start(operation, pace_ms))
             if slots:
                 placed.append((operation, slots))
                 room = room - size_class.size
-                operation.precommit = operation.precommit + size_class.size
+                self._precommit(operation, size_class.size)
+                self.refresh(operation)
+            elif held:
                 self.refresh(operation)
             else:
                 self.order.remove(operation.id)
@@ -108,8 +124,12 @@ class Scheduler:
                 heapq.heappush(heap, (best, number))
         for operation, _ in placed:
             # Booked for good when the allocation is added.
-            operation.precommit = operation.precommit - operation.spec.resources
+            self._precommit(operation, ZERO - operation.spec.resources)
         return placed
+
+    def _precommit(self, operation: OperationBook, amount: Resources) -> None:
+        operation.precommit = operation.precommit + amount
+        self._books.limits.use(operation, amount)
 
     def extension(self, node: Node, allocation: Allocation, pace_ms: int) -> list[JobSlot] | TakeBackReason | None:
         """More jobs for an allocation, or that its place is given back at the end of its job, or neither."""

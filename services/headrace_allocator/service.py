@@ -170,7 +170,7 @@ class AllocatorService:
 
     async def _on_shares(self, applied: Applied) -> None:
         self._runtime.terms.see(f"fair_share.{self._tree}", applied.version.term)
-        self._perform(self.engine.on_shares(self._shares.items, applied.changed))
+        self._perform(self.engine.on_shares(self._shares.items, applied.changed, self._shares.frame.total))
         self._shares_changed.set()
 
     async def _follow_nodes(self, known: anyio.Event) -> None:
