@@ -99,6 +99,19 @@ def test_when_a_job_ends_another_of_the_pool_takes_its_place_with_the_same_heart
     assert tree.used("a", "b") == 3
 
 
+def test_an_operation_that_has_nothing_anywhere_starts_as_soon_as_another_of_the_pool_ends() -> None:
+    tree = Tree([a_pool("p", cpu=0.3)], an_operation("a", 3))
+    tree.beat("n")
+    tree.start(an_operation("a", 3), an_operation("b", 20))
+    tree.told.append(a_share("b", 0.5))
+    tree.tell([a_pool("p", cpu=0.3)])
+    tree.report()
+    before = tree.used("b")
+    tree.report("a")
+
+    assert (before, tree.used("a"), tree.used("b")) == (0, 2, 1)
+
+
 def test_who_was_held_back_for_size_gets_its_turn_when_there_is_room_enough() -> None:
     tree = Tree([a_pool("p", cpu=0.3)], an_operation("a", 3), an_operation("large", 1, cores(2)))
     tree.tell([a_pool("p", cpu=0.3)])
