@@ -3,25 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import assert_never
+from typing import Final, assert_never
 
-from headrace.ids import PoolName, TreeName
+import msgspec
+
+from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.pools import POOL_ATTRIBUTES, Person, PoolMode, PoolTree, PreemptionPolicy, Tree
 from headrace.resources import Resources
-from headrace.wire.pools import CreatePool, IntegralType, PoolChanged, PoolSettings, RemovePool, SetPool, Tree
-from headrace.wire.refusals import BadRequest, NotFound, Refusal, WrongState
-from headrace_fair_share.pools import with_changes
-from headrace_fair_share.tree import Change, PoolTree
+from headrace.wire.pool_changes import (
+    ChangePools,
+    Create,
+    Move,
+    PoolChange,
+    PoolPlan,
+    Remove,
+    Set,
+    SetOptions,
+    Transfer,
+)
+from headrace.wire.pools import CreatePool, PoolChanged, RemovePool, SetPool
+from headrace.wire.refusals import BrokenRules, NotFound, Refusal, WrongState
+from headrace_fair_share.changing import Draft
+from headrace_fair_share.differences import planned
+from headrace_fair_share.guarantee_rules import guarantee_warnings, overcommitted
+from headrace_fair_share.rules import Bounds, broken_options, broken_rules, invalid_values, misplaced
 
-__all__ = ["ChangeRequest", "PoolBook"]
+__all__ = ["Change", "ChangeRequest", "PoolBook", "option_warnings", "pools_of", "takes_away"]
 
-ChangeRequest = CreatePool | SetPool | RemovePool
+ChangeRequest = CreatePool | SetPool | RemovePool | ChangePools
+#: So many problems of what is stored are told.
+_MOST_TOLD: Final = 3
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A tree that keeps all the rules, ready to be written."""
+
+    tree: Tree
+    plan: PoolPlan
+    #: The pool that was asked for, where it was one.
+    name: PoolName | None = None
 
 
 class PoolBook:
     """What is configured, at which revision. A decision changes nothing; only what is written does."""
 
-    def __init__(self, tree: TreeName) -> None:
+    def __init__(self, tree: TreeName, bounds: Bounds | None = None) -> None:
         self._tree = tree
+        self._bounds = bounds or Bounds()
         self.pools = PoolTree(Tree(tree=tree))
         self.revision = 0
         #: Why what is stored cannot be used; empty while it can. What was known before stays in force.
@@ -35,11 +63,11 @@ class PoolBook:
         if revision <= self.revision:
             return False
         pools = PoolTree(tree)
-        problems = pools.problems()
+        problems = self._problems(pools)
         if tree.tree != self._tree:
             problems = [NotFound(what="tree", name=tree.tree, near=[self._tree])]
         if problems:
-            return self.on_unusable(revision, "; ".join(problem.text() for problem in problems[:3]))
+            return self.on_unusable(revision, "; ".join(problem.text() for problem in problems[:_MOST_TOLD]))
         different = tree != self.pools.tree or bool(self.trouble)
         self.revision, self.trouble, self.known = revision, "", True
         if different:
@@ -54,44 +82,109 @@ class PoolBook:
         self.trouble = f"the stored configuration (revision {revision}) cannot be used: {why}"
         return True
 
-    def decide(self, request: ChangeRequest, in_use: Mapping[PoolName, int]) -> Change | Refusal:
-        """The tree as it would be. `in_use` counts the operations that name a pool."""
+    def alerts(self) -> list[str]:
+        """What of the configuration is not in force."""
+        return [self.trouble] if self.trouble else option_warnings(self.pools)
+
+    def decide(
+        self, request: ChangeRequest, in_use: Mapping[PoolName, int], person: Person, total: Resources
+    ) -> Change | PoolPlan | Refusal:
+        """The tree as it would be, or what speaks against it; a plan where only that was asked for.
+
+        `in_use` counts the operations that name a pool; `total` is what guarantees of the top pools are compared with.
+        """
         if self.trouble:
             return WrongState("tree", self._tree, "unusable", f"a usable configuration; {self.trouble}")
         self._decided_on = self.pools
-        match request:
-            case CreatePool():
-                ephemeral = frozenset(name for name in in_use if name not in self.pools.pools)
-                return self.pools.created(request, ephemeral)
-            case SetPool():
-                return self._set(request)
-            case RemovePool():
-                return self.pools.removed(request, in_use.get(request.name, 0))
-            case _:
-                assert_never(request)
+        draft = Draft(self.pools, self._bounds, person, in_use)
+        for change in _changes(request):
+            draft.make(change)
+        draft.check()
+        dry_run = isinstance(request, ChangePools) and request.dry_run
+        if draft.problems and not dry_run:
+            return _told(draft.problems)
+        plan = msgspec.structs.replace(
+            planned(self.pools, draft.tree),
+            dry_run=dry_run,
+            broken=[problem.text() for problem in draft.problems],
+            warnings=[*overcommitted(draft.tree, total), *draft.warnings, *_warnings(draft)],
+        )
+        if dry_run:
+            return plan
+        return Change(draft.tree.tree, plan, None if isinstance(request, ChangePools) else request.name)
 
-    def on_written(self, change: Change, revision: int, total: Resources) -> PoolChanged:
+    def on_written(self, change: Change, revision: int) -> PoolChanged | PoolPlan:
         """The change that was decided last is durable at `revision`; what somebody wrote after it stays in force."""
         # Revisions alone do not tell: they begin anew where a bucket lost writes.
         if revision > self.revision or self.pools is self._decided_on:
             self.pools, self.revision, self.trouble, self.known = PoolTree(change.tree), revision, "", True
-        return PoolChanged(name=change.name, tree=self._tree, revision=revision, warnings=self._warnings(change, total))
+        if change.name is not None:
+            return PoolChanged(change.name, self._tree, revision, change.plan.warnings)
+        return msgspec.structs.replace(change.plan, revision=revision)
 
-    def _set(self, request: SetPool) -> Change | Refusal:
-        pool = self.pools.pools.get(request.name)
-        if pool is None:
-            return self.pools.changed(request.name, PoolSettings())
-        settings = with_changes(pool.settings, request.settings)
-        return settings if isinstance(settings, BadRequest) else self.pools.changed(request.name, settings)
+    def _problems(self, pools: PoolTree) -> list[Refusal]:
+        found = misplaced(pools)
+        if found:
+            return found
+        news = [name for name, pool in pools.pools.items() if self.pools.pools.get(name) != pool]
+        return [
+            *invalid_values(pools, news),
+            *broken_options(pools.options),
+            *broken_rules(pools, self._bounds),
+        ]
 
-    def _warnings(self, change: Change, total: Resources) -> list[str]:
-        after = PoolTree(change.tree)
-        warnings = after.overcommitted(total)
-        pool = after.pools.get(change.name)
-        if pool is not None and pool.settings.integral_guarantees.guarantee_type is IntegralType.BURST:
-            figures = pool.settings.integral_guarantees
-            if not figures.burst_guarantee_resources.whole.dominates(figures.resource_flow.whole):
-                warnings.append(
-                    f"burst pool {pool.name} may draw less at once than flows in: its burst is below its flow"
-                )
-        return warnings
+
+def takes_away(request: ChangeRequest) -> bool:
+    """Whether operations may be in a pool that would be gone."""
+    return any(isinstance(change, Remove | Move) for change in _changes(request))
+
+
+def pools_of(request: ChangeRequest) -> list[PoolName]:
+    """The pools that a request names first."""
+    return [
+        change.source if isinstance(change, Transfer) else ROOT_POOL if isinstance(change, SetOptions) else change.name
+        for change in _changes(request)
+    ]
+
+
+def option_warnings(tree: PoolTree) -> list[str]:
+    """What in a tree's options is not in force as one may think."""
+    options, found = tree.options, []
+    wanted = [("default_parent_pool", options.default_parent_pool)]
+    wanted += [(f"user_to_default_pool of {user}", pool) for user, pool in options.user_to_default_pool.items()]
+    for place, name in wanted:
+        pool = tree.pools.get(PoolName(name))
+        if name != ROOT_POOL and (pool is None or pool.settings.mode is PoolMode.FIFO):
+            why = "there is no such pool" if pool is None else "it is a fifo pool"
+            found.append(f"{place} {name} is not used: {why}; the next candidate is taken, at last the root")
+    if options.preemption_policy is not PreemptionPolicy.YTSAURUS and not options.yarn.enabled:
+        found.append(
+            f"preemption_policy is {options.preemption_policy}, but yarn/enabled is false: nothing is taken back"
+        )
+    return found
+
+
+def _warnings(draft: Draft) -> list[str]:
+    tree = draft.tree
+    warnings = [warning for name in draft.touched for warning in guarantee_warnings(tree, name)]
+    return warnings + [warning for warning in option_warnings(tree) if warning not in option_warnings(draft.before)]
+
+
+def _changes(request: ChangeRequest) -> list[PoolChange]:
+    match request:
+        case CreatePool():
+            written = msgspec.json.encode(POOL_ATTRIBUTES.written(request.settings))
+            return [Create(request.name, request.parent, written)]
+        case SetPool():
+            return [Set(request.name, request.settings)]
+        case RemovePool():
+            return [Remove(request.name)]
+        case ChangePools():
+            return list(request.changes)
+        case _:
+            assert_never(request)
+
+
+def _told(problems: list[Refusal]) -> Refusal:
+    """One as it is; several as a list of what they say."""
+    return problems[0] if len(problems) == 1 else BrokenRules([problem.text() for problem in problems])

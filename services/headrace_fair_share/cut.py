@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from headrace.ids import OperationId, PoolName
+from headrace.pools import PoolTree
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.integral import Downtime, PoolVolume
@@ -15,7 +16,6 @@ from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.snapshots import UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.starvation import Clock, Timeouts
-from headrace_fair_share.tree import PoolTree
 
 __all__ = ["Cut", "KnownOperation", "Options"]
 

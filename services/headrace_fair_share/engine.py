@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
+from headrace.pools import PoolTree
 from headrace.resources import ZERO, Resources
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, Downtime, PoolFlow, PoolVolume
 from headrace.wire.ledger import LiveOperation
@@ -34,8 +35,8 @@ from headrace_fair_share.figures import PoolFigures
 from headrace_fair_share.flows import flows_of, with_grants
 from headrace_fair_share.inputs_of_pools import pool_input
 from headrace_fair_share.judging import JudgingClock, Moment
+from headrace_fair_share.rules import Bounds
 from headrace_fair_share.starvation import Age, Ages, Clock, aged, clocks_of
-from headrace_fair_share.tree import PoolTree
 from headrace_fair_share.update import Update, Updater
 from headrace_fair_share.usage_averages import UsageAverages
 
@@ -51,6 +52,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
     most_missed_advances: int = 10_000
     #: Nothing that an update kept of those before is trusted for longer.
     full_update_period_us: int = 5_000_000
+    bounds: Bounds = Bounds()
 
 
 class UsageChange(msgspec.Struct, frozen=True):
@@ -69,7 +71,7 @@ class FairShareEngine:
     def __init__(self, tree: TreeName, term: Term, options: EngineOptions) -> None:
         self._tree = tree
         self._options = options
-        self.book = PoolBook(tree)
+        self.book = PoolBook(tree, options.bounds)
         self.chain = AdvanceChain(tree, term, options.most_missed_advances)
         self.operations: dict[OperationId, KnownOperation] = {}
         self.operations_known = False
@@ -188,7 +190,7 @@ class FairShareEngine:
             usage_version=self._usage_version,
             pools_revision=self.book.revision,
             stale_volumes=len(self.chain) > 0,
-            troubles=[self.book.trouble] if self.book.trouble else [],
+            troubles=self.book.alerts(),
             now_ms=now.wall_ms,
             clock_ms=self._time.now_ms,
             clock_offset_ms=self._time.offset_ms,

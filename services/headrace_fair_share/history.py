@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.ids import PoolName, TreeName
+from headrace.pools import PoolTree
 from headrace.resources import Resources
 from headrace.wire.codec import MessageTooLarge, encode
 from headrace.wire.history import HistorySample, IntegralSample, PoolSample
@@ -23,7 +24,6 @@ from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.figures import PoolFigures
 from headrace_fair_share.integral_fields import specified_ratio
 from headrace_fair_share.roster import pool_key
-from headrace_fair_share.tree import PoolTree
 
 __all__ = ["HistoryOptions", "Sampler", "Taken", "View"]
 

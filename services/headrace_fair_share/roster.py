@@ -13,6 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.pools import PoolTree
 from headrace.resources import ZERO, Resources
 from headrace.wire import integral as wire
 from headrace.wire.pools import Pool
@@ -21,7 +22,6 @@ from headrace_fair_share.cut import Cut, KnownOperation
 from headrace_fair_share.hdrf.arrays import Bools, Ints
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, Volume
 from headrace_fair_share.inputs_of_pools import pool_input, tree_options
-from headrace_fair_share.tree import PoolTree
 
 __all__ = ["Elements", "Roll", "Roster", "pool_key"]
 

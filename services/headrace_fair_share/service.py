@@ -18,25 +18,26 @@ from headrace.runtime.handlers import Caller, CallerKind
 from headrace.runtime.service import Deposed, Runtime
 from headrace.runtime.terms import take_term
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, MessageTooLarge, decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
+from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.pools import CreatePool, GetPools, PoolChanged, RemovePool, SetPool
 from headrace.wire.refusals import NotFound, NotReady, Refusal, StaleTerm
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace.wire.version import Term
 from headrace_fair_share.broken_trees import FAULTS, keep_broken_tree
 from headrace_fair_share.clocks import ClockStore
-from headrace_fair_share.config import ChangeRequest
+from headrace_fair_share.config import Change, ChangeRequest, pools_of, takes_away
+from headrace_fair_share.differences import fitting
 from headrace_fair_share.engine import FairShareEngine, UsageChange
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.history_keeping import HistoryKeeper
 from headrace_fair_share.judging import Moment
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.store import PoolStore, StoredTree
-from headrace_fair_share.tree import Change
 from headrace_fair_share.view import pool_list
 
 __all__ = ["serve"]
@@ -284,6 +285,7 @@ class _Shell:
         await border.serve(subjects.user("*", "pool.create"), CreatePool, user, self._on_change)
         await border.serve(subjects.user("*", "pool.set"), SetPool, user, self._on_change)
         await border.serve(subjects.user("*", "pool.remove"), RemovePool, user, self._on_change)
+        await border.serve(subjects.user("*", "pool.change"), ChangePools, user, self._on_change)
         await border.serve(
             subjects.user("*", "pool.list"), GetPools, user, self._on_list, statistics=self.engine.statistics
         )
@@ -301,22 +303,24 @@ class _Shell:
     async def _on_change(self, request: ChangeRequest, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:
             return self._other_tree(request.tree)
-        if isinstance(request, RemovePool) and not self.engine.operations_known:
+        if takes_away(request) and not self.engine.operations_known:
             return NotReady("the operations are not known yet")
-        engine = self.engine
-        answer = await self._store.change(lambda: engine.book.decide(request, engine.in_use()), self._on_written)
+        engine, person = self.engine, self._settings.person(caller.name)
+        answer = await self._store.change(
+            lambda: engine.book.decide(request, engine.in_use(), person, engine.total), self._on_written
+        )
         self._log.info(
             "pool change",
             verb=type(request).__name__,
-            pool=request.name,
+            pools=pools_of(request)[:20],
             user=caller.name,
-            answer=answer.text() if not isinstance(answer, PoolChanged) else f"revision {answer.revision}",
+            answer=f"revision {answer.revision}" if isinstance(answer, PoolChanged | PoolPlan) else answer.text(),
         )
-        return answer
+        return fitting(answer, LARGEST_MESSAGE_BYTES) if isinstance(answer, PoolPlan) else answer
 
-    def _on_written(self, change: Change, revision: int) -> PoolChanged:
+    def _on_written(self, change: Change, revision: int) -> PoolChanged | PoolPlan:
         self._changed.set()
-        return self.engine.book.on_written(change, revision, self.engine.total)
+        return self.engine.book.on_written(change, revision)
 
     def _other_tree(self, tree: str) -> NotFound | None:
         """None where the service of that tree answers."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
+from headrace.pools import EVERYBODY, Person
 from headrace.runtime.settings import CommonSettings
 from headrace_fair_share.cut import Options
 from headrace_fair_share.engine import EngineOptions
 from headrace_fair_share.history import HistoryOptions
+from headrace_fair_share.rules import Bounds
 from headrace_fair_share.starvation import Timeouts
 
 __all__ = ["FairShareSettings"]
@@ -40,6 +43,14 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     fair_share_starvation_timeout_ms: Period = 30_000
     fair_share_aggressive_starvation_timeout_ms: Period = 120_000
     enable_aggressive_starvation: bool = False
+    #: Users who may change everything, separated by commas; `*` is everybody who has a credential for the server.
+    administrators: str = "*"
+    #: Names that users may give pools, and names that administrators may give besides.
+    pool_name_pattern_for_users: str = Bounds().pool_name_pattern_for_users
+    pool_name_pattern_for_administrators: str = Bounds().pool_name_pattern_for_administrators
+    #: Levels of pools below the root, and pools from any pool on downwards.
+    most_pool_levels: Annotated[int, msgspec.Meta(ge=1, le=100)] = Bounds().most_levels
+    largest_pool_subtree: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = Bounds().largest_subtree
     #: How often the clocks of starvation are saved.
     clocks_save_period_ms: Period = 5_000
     #: How often figures of pools are recorded for `headrace pool volume`; less often where the room would be full before its time.
@@ -68,11 +79,29 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
             ),
             usage_judged_within_us=self.usage_judged_within_ms * 1000,
             most_missed_advances=self.most_missed_advances,
+            bounds=Bounds(
+                pool_name_pattern_for_users=self.pool_name_pattern_for_users,
+                pool_name_pattern_for_administrators=self.pool_name_pattern_for_administrators,
+                most_levels=self.most_pool_levels,
+                largest_subtree=self.largest_pool_subtree,
+            ),
         )
 
     def history_options(self) -> HistoryOptions:
         """What of this the history needs."""
         return HistoryOptions(self.history_period_ms, self.history_max_age_ms, self.history_max_bytes)
+
+    def __post_init__(self) -> None:
+        for name in ("pool_name_pattern_for_users", "pool_name_pattern_for_administrators"):
+            try:
+                re.compile(getattr(self, name))
+            except re.error as error:
+                raise ValueError(f"{name}: {error}") from None
+
+    def person(self, user: str) -> Person:
+        """Who a user is to the rules of configuration."""
+        named = {name.strip() for name in self.administrators.split(",")}
+        return Person(user, administrator=user in named or EVERYBODY in named)
 
     def period_s(self, operations: int) -> float:
         """The longest time between two updates."""

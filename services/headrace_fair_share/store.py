@@ -21,9 +21,10 @@ from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.pools import Tree, read_tree
 from headrace.runtime.clock import Clock
+from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.pools import PoolChanged
 from headrace.wire.refusals import BadRequest, NotReady, NotRecorded, Refusal, WrongState
-from headrace_fair_share.tree import Change
+from headrace_fair_share.config import Change
 
 __all__ = ["LARGEST_TREE_BYTES", "PoolStore", "StoredTree"]
 
@@ -83,8 +84,10 @@ class PoolStore:
             self._take(entry)
 
     async def change(
-        self, decide: Callable[[], Change | Refusal], on_written: Callable[[Change, int], PoolChanged]
-    ) -> PoolChanged | Refusal:
+        self,
+        decide: Callable[[], Change | PoolPlan | Refusal],
+        on_written: Callable[[Change, int], PoolChanged | PoolPlan],
+    ) -> PoolChanged | PoolPlan | Refusal:
         """Decides, writes, and answers only what is durable. Decides anew when somebody else wrote in between."""
         async with self._turn:
             for _ in range(_MOST_TRIES):

@@ -41,7 +41,7 @@ ROOT_POOL = PoolName("<Root>")
 
 _TOKEN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 _OPERATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{6,62}[a-z0-9])\Z")
-_POOL = re.compile(r"[-_a-z0-9]{1,100}\Z")
+_POOL = re.compile(r"[^\s/<>\"'\x00-\x1f\x7f]{1,100}\Z")
 _TOKEN_RULE = "1 to 63 of a-z, 0-9 and '-', neither first nor last a '-'"
 
 
@@ -69,9 +69,14 @@ def node_name_from_host(host: str) -> NodeName:
 
 
 def pool_name(text: str) -> PoolName:
-    """Checks a pool's name: 1 to 100 of a-z, 0-9, '-' and '_'; the root cannot be named. Raises `BadInput`."""
-    if not _POOL.match(text):
-        raise BadInput("pool name", text, "1 to 100 of a-z, 0-9, '-' and '_'")
+    """Checks that a pool could bear the name: 1 to 100 characters, no blanks, slashes, quotes or angle brackets. Raises `BadInput`.
+
+    Which names may be given is for the owner of the configuration to say, and depends on who gives them.
+    """
+    if not _POOL.match(text) or not text.isprintable():
+        raise BadInput(
+            "pool name", text, "1 to 100 characters, such as a-z, 0-9, '-' and '_', without blanks and slashes"
+        )
     return PoolName(text)
 
 

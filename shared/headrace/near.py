@@ -6,10 +6,16 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["MOST_NAMED", "hint", "near"]
+__all__ = ["MOST_NAMED", "hint", "is_misspelt", "near"]
 
 MOST_NAMED: Final = 3
 _SHORTEST_PART: Final = 3
+_SURELY: Final = 0.8
+
+
+def is_misspelt(name: str, names: Iterable[str]) -> bool:
+    """Whether one of the names is so similar that nothing else can have been meant."""
+    return bool(difflib.get_close_matches(name, list(names), n=1, cutoff=_SURELY))
 
 
 def near(name: str, names: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import PartialResources
+from headrace.pools import PartialResources, PoolTree
 from headrace.resources import Resources
 from headrace.wire.codec import decode
 from headrace.wire.history import GetHistory, HistorySample
@@ -20,7 +20,6 @@ from headrace.wire.version import Version
 from headrace_fair_share.downsampling import Downsampler
 from headrace_fair_share.figures import PoolFigures
 from headrace_fair_share.history import HistoryOptions, Sampler, View
-from headrace_fair_share.tree import PoolTree
 from tests.bench.registry import REGISTRY, Figure, milliseconds
 
 POOLS = 10_000

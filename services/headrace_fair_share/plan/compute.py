@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import PartialResources
+from headrace.pools import PartialResources, PoolMode, PoolTree, Tree, TreeOptions
 from headrace.resources import RESOURCE_NAMES, Resources, Share
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 from headrace.wire import pools as wire
@@ -29,7 +29,7 @@ from headrace_fair_share.hdrf.model import (
 from headrace_fair_share.hdrf.update import update
 from headrace_fair_share.plan.binding import Bindings
 from headrace_fair_share.plan.check import Description, whole
-from headrace_fair_share.tree import PoolTree
+from headrace_fair_share.rules import Bounds, broken_rules, misplaced
 
 __all__ = ["computed"]
 
@@ -245,6 +245,7 @@ def _warnings(tree: TreeInput) -> list[str]:
             parent=PoolName(names[pool.parent] if pool.parent >= 0 else ROOT_POOL),
             settings=wire.PoolSettings(
                 weight=pool.weight,
+                mode=PoolMode(pool.mode.value),
                 strong_guarantee_resources=PartialResources(*pool.strong_guarantee),
                 integral_guarantees=wire.IntegralGuarantees(
                     wire.IntegralType(pool.integral.value),
@@ -255,4 +256,6 @@ def _warnings(tree: TreeInput) -> list[str]:
         )
         for pool in tree.pools
     ]
-    return [refusal.text() for refusal in PoolTree(wire.Tree(TreeName("plan"), configured)).problems()]
+    options = TreeOptions(main_resource=RESOURCE_NAMES[tree.options.main_resource])
+    pools = PoolTree(Tree(TreeName("plan"), configured, options))
+    return [refusal.text() for refusal in misplaced(pools) or broken_rules(pools, Bounds())]

@@ -9,7 +9,9 @@ from headrace.ids import ROOT_POOL
 from headrace_fair_share.hdrf.model import Mode
 from headrace_fair_share.plan.figures import Desk, hint, text_of
 from headrace_fair_share.plan.file import Value
-from headrace_fair_share.tree import MOST_LEVELS
+from headrace_fair_share.rules import Bounds
+
+_MOST_LEVELS = Bounds().most_levels
 
 __all__ = ["RawPool", "placed"]
 
@@ -20,7 +22,7 @@ _MOST_SHOWN: Final = 8
 class RawPool:
     """A pool as it stands in the file."""
 
-    MOST_NESTED: ClassVar[int] = MOST_LEVELS
+    MOST_NESTED: ClassVar[int] = _MOST_LEVELS
 
     name: str
     line: int
@@ -70,8 +72,8 @@ def placed(desk: Desk, pools: list[RawPool]) -> list[RawPool]:
 
 
 def _fits_there(desk: Desk, pool: RawPool, parent: RawPool | None, depth: int) -> None:
-    if depth == MOST_LEVELS + 1:
-        desk.say(pool.line, pool.key, f"level {depth} of pools", f"at most {MOST_LEVELS} levels")
+    if depth == _MOST_LEVELS + 1:
+        desk.say(pool.line, pool.key, f"level {depth} of pools", f"at most {_MOST_LEVELS} levels")
     if parent is not None and parent.settings.get("mode") is Mode.FIFO:
         wrong = f"a pool in fifo pool {parent.name} (line {parent.line})"
         desk.say(pool.parent_line, pool.key, wrong, "operations only in a fifo pool")

@@ -6,6 +6,7 @@ about each attribute, `tree` answers what is in force where. Which configuration
 
 from __future__ import annotations
 
+from headrace.pools.access import EVERYBODY, Person, Right, may
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.attribute import Attribute, Changed, Effect, Record, Schema, Who
 from headrace.pools.kinds import Defects
@@ -26,6 +27,7 @@ from headrace.pools.tree import PoolTree, subpool_of_hub
 from headrace.pools.tree_attributes import TREE_ATTRIBUTES
 
 __all__ = [
+    "EVERYBODY",
     "NOTHING",
     "POOL_ATTRIBUTES",
     "PRESET_ATTRIBUTES",
@@ -40,12 +42,14 @@ __all__ = [
     "IntegralGuarantees",
     "IntegralType",
     "PartialResources",
+    "Person",
     "Pool",
     "PoolMode",
     "PoolSettings",
     "PoolTree",
     "PreemptionPolicy",
     "Record",
+    "Right",
     "Schema",
     "ShareModel",
     "Tree",
@@ -53,6 +57,7 @@ __all__ = [
     "TreeOptions",
     "Who",
     "YarnOptions",
+    "may",
     "preset_names",
     "preset_problems",
     "read_tree",

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.near import hint
+from headrace.near import hint, is_misspelt
 from headrace.pools.kinds import Data, Defects, Kind
 
 __all__ = ["Attribute", "Changed", "Effect", "Record", "Schema", "Who", "split_key"]
@@ -91,8 +91,8 @@ class Schema:
         keeps_unknown: bool = False,
         never: Mapping[str, str] | None = None,
     ) -> None:
-        """`keeps_unknown`: keys that name nothing are kept in the field `unrecognized`. `never` has keys that nobody may
-        set, and what was probably meant."""
+        """`keeps_unknown`: keys that name nothing, and are no misspelt names, are kept in the field `unrecognized`.
+        `never` has keys that nobody may set, and what was probably meant."""
         self.of = of
         self.attributes = {attribute.name: attribute for attribute in attributes}
         self._keeps_unknown = keeps_unknown
@@ -139,8 +139,8 @@ class Schema:
         return BadInput(place, value, hint(key, self.names, most_listed=_MOST_LISTED))
 
     def keeps(self, key: str) -> bool:
-        """Whether an unknown key is kept."""
-        return self._keeps_unknown and bool(key) and key not in self._never
+        """Whether an unknown key is kept; a misspelt one is not."""
+        return self._keeps_unknown and bool(key) and key not in self._never and not is_misspelt(key, self.names)
 
 
 class _Work:

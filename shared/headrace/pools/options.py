@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL
 from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.pools.settings import FifoPoolSchedulingOrder
+from headrace.pools.settings import Access, FifoPoolSchedulingOrder
 
 __all__ = [
     "BatchScheduling",
@@ -110,6 +110,7 @@ class TreeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     user_to_default_pool: dict[str, str] = {}
     pool_config_presets: dict[str, dict[str, Any]] = {}
     promote_only_on_scan: bool = False
+    access: Access = Access()
     non_tentative_operation_types: tuple[str, ...] | None = None
     allow_gang_operations_only_in_fifo_pools: bool = False
     min_job_resource_limits: PartialResources = NOTHING

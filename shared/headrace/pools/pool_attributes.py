@@ -19,7 +19,7 @@ from headrace.pools.settings import (
     PoolSettings,
 )
 
-__all__ = ["POOL_ATTRIBUTES", "PRESET_ATTRIBUTES"]
+__all__ = ["ACCESS", "POOL_ATTRIBUTES", "PRESET_ATTRIBUTES"]
 
 _ADMIN: Final = Who.ADMINISTRATOR
 _KEPT: Final = Effect.KEPT
@@ -63,7 +63,7 @@ _SUBPOOL: Final = Schema(
         Attribute("resource_limits", Figures(), "the most that such a pool may use", "no limit"),
     ],
 )
-_ACCESS: Final = Schema(
+ACCESS: Final = Schema(
     Access,
     [
         Attribute(
@@ -141,7 +141,7 @@ _GENERAL: Final = [
         preset=True,
     ),
     Attribute("always_allow_gang_operations", Flag(), "gang operations run here whatever the mode", who=_ADMIN),
-    Attribute("access", Record(_ACCESS), "users by right, for it and all that is below; * is everybody", who=_ADMIN),
+    Attribute("access", Record(ACCESS), "users by right, for it and all that is below; * is everybody", who=_ADMIN),
     Attribute("abc", Data("a map such as {id: 1, slug: team}"), "the owner", "none", effect=_KEPT),
     Attribute(
         "config_presets",

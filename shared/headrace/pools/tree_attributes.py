@@ -33,6 +33,7 @@ from headrace.pools.options import (
     VictimRules,
     YarnOptions,
 )
+from headrace.pools.pool_attributes import ACCESS
 from headrace.pools.settings import FifoPoolSchedulingOrder
 from headrace.resources import RESOURCE_NAMES
 
@@ -153,6 +154,7 @@ _GENERAL: Final = [
         Flag(),
         "waiting operations start when another ends or at the scan only, not at once when a limit is raised",
     ),
+    Attribute("access", Record(ACCESS), "users by right, for all pools; * is everybody"),
     Attribute(
         "non_tentative_operation_types",
         Words(what="types of operations"),

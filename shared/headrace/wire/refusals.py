@@ -15,6 +15,7 @@ from headrace.wire.version import Term
 
 __all__ = [
     "BadRequest",
+    "BrokenRules",
     "Busy",
     "Exists",
     "NotAllowed",
@@ -42,6 +43,8 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
     place: str
     value: str
     expected: str
+    #: Which rule of configurations is broken, such as `guarantee_sum`; empty where it is none of them.
+    rule: str = ""
 
     def text(self) -> str:
         return f"{self.place}: {self.value} cannot be used; {said_of(self.expected)}"
@@ -126,6 +129,15 @@ class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
         return f"{self.who} may not {self.what}"
 
 
+class BrokenRules(_Refusal, frozen=True, tag="broken_rules"):
+    """A change of configuration breaks several rules; nothing was changed."""
+
+    problems: list[str]
+
+    def text(self) -> str:
+        return "\n".join([f"{len(self.problems)} rules are broken; nothing was changed", *self.problems])
+
+
 class StaleTerm(_Refusal, frozen=True, tag="stale_term"):
     """The sender's term is lower than one the refuser knows. The sender takes a higher one or ends."""
 
@@ -137,7 +149,9 @@ class StaleTerm(_Refusal, frozen=True, tag="stale_term"):
         return f"term {self.got} of {self.role} is over; term {self.known} is known"
 
 
-Refusal = BadRequest | NotFound | Exists | WrongState | Busy | NotRecorded | NotReady | NotAllowed | StaleTerm
+Refusal = (
+    BadRequest | NotFound | Exists | WrongState | Busy | NotRecorded | NotReady | NotAllowed | BrokenRules | StaleTerm
+)
 
 
 class Refused(HeadraceError):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import PartialResources
+from headrace.pools import PartialResources, Person
 from headrace.resources import Resources
 from headrace.wire.integral import Advanced, PoolVolume, Volume
 from headrace.wire.log import OperationStarted, OperationStateChanged, OperationSuspended, ParametersChanged, StateCause
@@ -28,16 +28,17 @@ from headrace.wire.pools import (
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, WrongState
 from headrace.wire.snapshots import SchedulingStatus, ShareItem, StarvationStatus, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Version
+from headrace_fair_share.config import Change
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
 from headrace_fair_share.judging import Moment
 from headrace_fair_share.starvation import Ages
-from headrace_fair_share.tree import Change
 from headrace_fair_share.update import Update
 from headrace_fair_share.view import pool_list
 from tests.support.tree_services import live
 
 TREE = TreeName("default")
 #: Ten cores.
+ANYBODY = Person("anybody", administrator=True)
 TOTAL = Resources(user_slots=100, cpu=1_000, memory=2**30)
 JOB = Resources(user_slots=1, cpu=100)
 
@@ -204,9 +205,9 @@ def test_a_pool_that_is_configured_under_its_name_adopts_it() -> None:
     desk.operations(live("operation-1", "guest", ephemeral_pool=True))
     desk.update()
     request = CreatePool(PoolName("guest"), PoolName("a"), PoolSettings(weight=5.0))
-    change = desk.engine.book.decide(request, desk.engine.in_use())
+    change = desk.engine.book.decide(request, desk.engine.in_use(), ANYBODY, TOTAL)
     assert isinstance(change, Change)
-    desk.engine.book.on_written(change, 9, TOTAL)
+    desk.engine.book.on_written(change, 9)
     desk.update()
 
     assert (desk.item("/guest").parent, desk.item("/guest").ephemeral) == ("a", False)
@@ -491,7 +492,7 @@ def test_a_broken_configuration_leaves_the_former_one_in_force_and_refuses_chang
     desk = Desk(("a", ROOT_POOL))
     desk.engine.book.on_unusable(9, "rubbish")
     update = desk.update()
-    refusal = desk.engine.book.decide(RemovePool(PoolName("a")), {})
+    refusal = desk.engine.book.decide(RemovePool(PoolName("a")), {}, ANYBODY, TOTAL)
 
     assert "/a" in desk.engine.items
     assert "revision 9" in update.frame.errors[0]
@@ -516,9 +517,9 @@ def test_the_tree_of_another_name_is_not_taken() -> None:
 def test_guarantees_over_the_cluster_are_warned_of_when_made_and_reported_by_the_update() -> None:
     desk = Desk(("a", ROOT_POOL, PoolSettings(strong_guarantee_resources=PartialResources(cpu=900))))
     request = CreatePool(PoolName("b"), ROOT_POOL, PoolSettings(strong_guarantee_resources=PartialResources(cpu=600)))
-    change = desk.engine.book.decide(request, {})
+    change = desk.engine.book.decide(request, {}, ANYBODY, TOTAL)
     assert isinstance(change, Change)
-    answer = desk.engine.book.on_written(change, 9, TOTAL)
+    answer = desk.engine.book.on_written(change, 9)
     update = desk.update()
 
     assert answer.warnings == ["strong guarantees of the top pools promise 15 of cpu; the cluster has 10"]
@@ -533,18 +534,19 @@ def test_guarantees_over_the_cluster_are_warned_of_when_made_and_reported_by_the
     assert desk.item("/a").strong_guarantee_share[1] == pytest.approx(0.6)
 
 
-def test_a_burst_below_the_flow_is_warned_of() -> None:
+def test_a_burst_pool_without_a_burst_is_warned_of() -> None:
     desk = Desk()
     figures = IntegralGuarantees(guarantee_type=IntegralType.BURST, resource_flow=PartialResources(cpu=100))
     change = desk.engine.book.decide(
-        CreatePool(PoolName("a"), ROOT_POOL, PoolSettings(None, integral_guarantees=figures)), {}
+        CreatePool(PoolName("a"), ROOT_POOL, PoolSettings(None, integral_guarantees=figures)), {}, ANYBODY, TOTAL
     )
     assert isinstance(change, Change)
 
-    assert "its burst is below its flow" in desk.engine.book.on_written(change, 9, TOTAL).warnings[0]
+    (warning,) = desk.engine.book.on_written(change, 9).warnings
+    assert "burst pool a has no burst_guarantee_resources: it gets nothing from its savings" in warning
 
 
 def test_settings_of_an_unknown_pool_are_not_read() -> None:
-    answer = Desk(("a", ROOT_POOL)).engine.book.decide(SetPool(PoolName("b"), b"rubbish"), {})
+    answer = Desk(("a", ROOT_POOL)).engine.book.decide(SetPool(PoolName("b"), b"rubbish"), {}, ANYBODY, TOTAL)
 
     assert answer == NotFound("pool", "b", [])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import PartialResources
+from headrace.pools import PartialResources, PoolTree
 from headrace.resources import Resources
 from headrace.wire.codec import decode
 from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, IntegralSample, PoolSample, Spread
@@ -18,7 +18,6 @@ from headrace.wire.version import NEVER, Version
 from headrace_fair_share.downsampling import Downsampler
 from headrace_fair_share.figures import PoolFigures
 from headrace_fair_share.history import HistoryOptions, Sampler, View
-from headrace_fair_share.tree import PoolTree
 
 TREE = TreeName("default")
 #: A hundred cores.

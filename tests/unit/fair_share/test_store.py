@@ -10,7 +10,9 @@ import pytest
 
 from headrace.bus import BusError, Entry, Mirror, NotConnected, RequestTimeout, WrongRevision
 from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.pools import Person
 from headrace.resources import ZERO
+from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.pools import CreatePool, PoolChanged, Tree
 from headrace.wire.refusals import NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.snapshots import StarvationStatus
@@ -20,6 +22,7 @@ from headrace_fair_share.starvation import Age
 from headrace_fair_share.store import PoolStore, StoredTree
 
 TREE = TreeName("default")
+ANYBODY = Person("anybody", administrator=True)
 
 
 class MoodyBucket:
@@ -95,11 +98,11 @@ class Office:
         else:
             self.book.on_tree(stored.tree, stored.revision)
 
-    async def create(self, name: str) -> PoolChanged | Refusal:
+    async def create(self, name: str) -> PoolChanged | PoolPlan | Refusal:
         request = CreatePool(PoolName(name), ROOT_POOL)
         return await self.store.change(
-            lambda: self.book.decide(request, {}),
-            lambda change, revision: self.book.on_written(change, revision, ZERO),
+            lambda: self.book.decide(request, {}, ANYBODY, ZERO),
+            lambda change, revision: self.book.on_written(change, revision),
         )
 
     @property
@@ -156,7 +159,7 @@ async def test_a_change_of_somebody_else_in_between_is_kept(office: Office) -> N
 
     def meddle() -> None:
         office.bucket.meddle = lambda: None
-        change = office.book.decide(theirs, {})
+        change = office.book.decide(theirs, {}, ANYBODY, ZERO)
         assert not isinstance(change, Refusal)
         office.bucket.write(TREE, msgspec.json.encode(change.tree))
 

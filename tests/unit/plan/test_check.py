@@ -136,7 +136,10 @@ operations:
         ),
         (
             TOTAL + "pools: {A b: }",
-            ["f:2: pools.A b: 'A b' is no name of a pool; expected 1 to 100 of a-z, 0-9, '-' and '_'"],
+            [
+                "f:2: pools.A b: 'A b' is no name of a pool; "
+                "expected 1 to 100 characters, such as a-z, 0-9, '-' and '_', without blanks and slashes"
+            ],
         ),
         (TOTAL + "pools: 7", ["f:2: pools: 7 cannot be used; expected a map by name, or a list of maps with name"]),
         (TOTAL + "pools: [{weight: 1}]", ["f:2: pools[0]: no name; expected a map with name and settings"]),

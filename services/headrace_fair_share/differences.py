@@ -1,0 +1,71 @@
+"""What differs between two configurations of a tree, as a plan says it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from headrace.ids import PoolName
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolTree, Schema
+from headrace.wire.pool_changes import AttributeDifference, PoolDifference, PoolPlan
+
+__all__ = ["fitting", "planned"]
+
+
+def planned(before: PoolTree, after: PoolTree) -> PoolPlan:
+    """Pools made, changed and taken away, and options that change; a pool of another name is another pool."""
+    made = [name for name in after.preorder if name not in before.pools]
+    gone = [name for name in before.preorder if name not in after.pools]
+    kept = [name for name in after.preorder if name in before.pools]
+    return PoolPlan(
+        tree=after.name,
+        created=[_difference(None, after, name) for name in made],
+        changed=[
+            _difference(before, after, name)
+            for name in kept
+            if before.pools[name] != after.pools[name] or before.path(name) != after.path(name)
+        ],
+        removed=[_difference(before, None, name) for name in gone],
+        options=_attributes(TREE_ATTRIBUTES, before.options, after.options),
+    )
+
+
+def fitting(plan: PoolPlan, most_bytes: int) -> PoolPlan:
+    """The plan with as many differences as there is room for; what is left out is counted."""
+    while len(msgspec.msgpack.encode(plan)) > most_bytes and (plan.created or plan.changed or plan.removed):
+        kept = [each[: len(each) // 2] for each in (plan.created, plan.changed, plan.removed)]
+        dropped = len(plan.created) + len(plan.changed) + len(plan.removed) - sum(map(len, kept))
+        created, changed, removed = kept
+        left_out = plan.left_out + dropped
+        plan = msgspec.structs.replace(plan, created=created, changed=changed, removed=removed, left_out=left_out)
+    return plan
+
+
+def _difference(before: PoolTree | None, after: PoolTree | None, name: PoolName) -> PoolDifference:
+    old = before.pools[name].settings if before is not None else None
+    new = after.pools[name].settings if after is not None else None
+    return PoolDifference(
+        name=name,
+        path_before=before.path(name) if before is not None else "",
+        path_after=after.path(name) if after is not None else "",
+        attributes=_attributes(POOL_ATTRIBUTES, old, new),
+    )
+
+
+def _attributes(schema: Schema, old: msgspec.Struct | None, new: msgspec.Struct | None) -> list[AttributeDifference]:
+    before = schema.written(old) if old is not None else {}
+    after = schema.written(new) if new is not None else {}
+    return [
+        AttributeDifference(name, _text(before, name), _text(after, name))
+        for name in _names(before, after)
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _names(*maps: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name for each in maps for name in each))
+
+
+def _text(written: dict[str, object], name: str) -> str:
+    return msgspec.json.encode(written[name]).decode() if name in written else ""

@@ -1,0 +1,141 @@
+"""The rules of guarantees: children get no more than their parent has, the main resource comes first, savings do not nest; pure.
+
+A child may have a figure only of a resource of which its parent has one, an explicit zero included. Top pools are not compared with
+the cluster: more than there is may be promised there, and is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools import NOTHING, IntegralType, PartialResources, PoolSettings, PoolTree
+from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
+from headrace.wire.refusals import BadRequest
+
+__all__ = ["broken_guarantees", "guarantee_warnings", "overcommitted"]
+
+_FLOW = "integral_guarantees.resource_flow"
+_BURST = "integral_guarantees.burst_guarantee_resources"
+_STRONG = "strong_guarantee_resources"
+
+
+def broken_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
+    """What breaks the rules on a pool, and between it and its children."""
+    yield from _without_main_resource(tree, name)
+    yield from _sums(tree, name)
+    yield from _integral(tree, name)
+
+
+def overcommitted(tree: PoolTree, total: Resources) -> list[str]:
+    """What the pools under the root are guaranteed beyond `total`, resource by resource, in words with both figures."""
+    if total == ZERO:
+        return []
+    promised = Resources.sum(
+        tree.pools[name].settings.strong_guarantee_resources.whole for name in tree.children[ROOT_POOL]
+    )
+    return [
+        f"strong guarantees of the top pools promise {format_amount(resource, figure)} of {resource}; "
+        f"the cluster has {format_amount(resource, there)}"
+        for resource, figure, there in zip(RESOURCE_NAMES, promised.as_tuple(), total.as_tuple(), strict=True)
+        if figure > there > 0
+    ]
+
+
+def guarantee_warnings(tree: PoolTree, name: PoolName) -> list[str]:
+    """What a burst pool will get, where that is less than one may think."""
+    pool = tree.pools.get(name)
+    if pool is None or pool.settings.integral_guarantees.guarantee_type is not IntegralType.BURST:
+        return []
+    integral = pool.settings.integral_guarantees
+    flow, burst = integral.resource_flow.whole, integral.burst_guarantee_resources.whole
+    if burst == ZERO:
+        return [
+            f"burst pool {name} has no burst_guarantee_resources: it gets nothing from its savings, "
+            "only its strong guarantee and what is left over"
+        ]
+    return [
+        f"burst pool {name}: its burst is below its flow: it may draw {format_amount(resource, most)} of {resource} "
+        f"at once, though {format_amount(resource, inflow)} flow in; it gets {format_amount(resource, most)} from savings"
+        for resource, inflow, most in zip(RESOURCE_NAMES, flow.as_tuple(), burst.as_tuple(), strict=True)
+        if inflow > most
+    ]
+
+
+def _without_main_resource(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
+    named = tree.pools[name].settings.strong_guarantee_resources.named()
+    main = tree.options.main_resource
+    if named and main not in named:
+        figures = ", ".join(f"{resource} {format_amount(resource, amount)}" for resource, amount in named.items())
+        yield BadRequest(
+            _STRONG,
+            f"{figures} on {tree.path(name)}",
+            f"a figure of {main} too, the tree's main resource; it may be 0",
+            rule="main_resource_missing",
+        )
+
+
+def _sums(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
+    children = tree.children[name]
+    if not children:
+        return
+    own = _guarantees(tree.pools[name].settings)
+    of_children = [(child, _guarantees(tree.pools[child].settings)) for child in children]
+    for key, limit in own.items():
+        limits = limit.named()
+        sums: dict[str, int] = {}
+        for child, theirs in of_children:
+            for resource, amount in theirs[key].named().items():
+                sums[resource] = sums.get(resource, 0) + amount
+                if resource not in limits:
+                    yield BadRequest(
+                        f"{key}.{resource}",
+                        f"{format_amount(resource, amount)} on {tree.path(child)}",
+                        f"none, since {tree.path(name)} has none of {resource}; or a figure there first",
+                        rule="guarantee_missing_at_parent",
+                    )
+        for resource, together in sums.items():
+            if resource in limits and together > limits[resource]:
+                yield BadRequest(
+                    f"{key}.{resource}",
+                    f"{format_amount(resource, together)} in sum over the children of {tree.path(name)}",
+                    f"at most the {format_amount(resource, limits[resource])} of {name} itself",
+                    rule="guarantee_sum",
+                )
+
+
+def _integral(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
+    own = tree.pools[name].settings.integral_guarantees
+    if own.guarantee_type is IntegralType.RELAXED and own.burst_guarantee_resources != NOTHING:
+        yield BadRequest(
+            _BURST,
+            f"{_figures(own.burst_guarantee_resources)} on {tree.path(name)}, whose guarantee_type is relaxed",
+            "none there, or guarantee_type burst",
+            rule="burst_on_relaxed",
+        )
+    if own.resource_flow == NOTHING and own.burst_guarantee_resources == NOTHING:
+        return
+    for above in list(tree.upwards(name))[1:-1]:
+        kind = tree.pools[above].settings.integral_guarantees.guarantee_type
+        if kind is not IntegralType.NONE:
+            said = [("flow", own.resource_flow), ("burst", own.burst_guarantee_resources)]
+            words = " and ".join(f"{what} {_figures(amounts)}" for what, amounts in said if amounts != NOTHING)
+            yield BadRequest(
+                "integral_guarantees",
+                f"{words} on {tree.path(name)}",
+                f"none below {tree.path(above)}, which is {kind}",
+                rule="integral_under_integral",
+            )
+
+
+def _figures(amounts: PartialResources) -> str:
+    return ", ".join(f"{resource} {format_amount(resource, amount)}" for resource, amount in amounts.named().items())
+
+
+def _guarantees(settings: PoolSettings) -> dict[str, PartialResources]:
+    integral = settings.integral_guarantees
+    return {
+        _STRONG: settings.strong_guarantee_resources,
+        _FLOW: integral.resource_flow,
+        _BURST: integral.burst_guarantee_resources,
+    }

@@ -1,0 +1,124 @@
+"""Giving of one pool's guarantees and limits to another; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.ids import PoolName
+from headrace.pools import Attribute, Defects, PartialResources, Pool, PoolSettings, PoolTree, Schema
+from headrace.pools.kinds import Figures, Whole
+from headrace.resources import LARGEST_AMOUNT, format_amount
+
+__all__ = ["Delta", "transferred"]
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """How much is given; None and what is not named: nothing."""
+
+    strong_guarantee_resources: PartialResources = PartialResources()
+    resource_flow: PartialResources = PartialResources()
+    burst_guarantee_resources: PartialResources = PartialResources()
+    max_operation_count: int | None = None
+    max_running_operation_count: int | None = None
+
+
+DELTA: Final = Schema(
+    Delta,
+    [
+        Attribute("strong_guarantee_resources", Figures(), "of the strong guarantee"),
+        Attribute("resource_flow", Figures(), "of the flow"),
+        Attribute("burst_guarantee_resources", Figures(), "of the burst guarantee"),
+        Attribute("max_operation_count", Whole(), "of the limit of operations"),
+        Attribute("max_running_operation_count", Whole(), "of the limit of running operations"),
+    ],
+)
+
+
+def transferred(tree: PoolTree, source: PoolName, destination: PoolName, delta: Mapping[str, Any]) -> list[Pool]:
+    """The pools that change, as they are after: on the way from `source` and to `destination`, below their common ancestor.
+
+    Either may be the root, which gives and takes without end. Raises `Defects` with all that cannot be given.
+    """
+    read: Delta = DELTA.changed(Delta(), delta, "delta").value
+    if source == destination:
+        raise Defects([BadInput("destination", destination, "another pool than the source")])
+    if read == Delta():
+        raise Defects([BadInput("delta", dict(delta), "something to give")])
+    up, down = list(tree.upwards(source)), list(tree.upwards(destination))
+    common = next(name for name in up if name in down)
+    problems: list[BadInput] = []
+    giving = [_after(tree, name, read, _less(tree, name, problems)) for name in up[: up.index(common)]]
+    taking = [_after(tree, name, read, _more(tree, name, problems)) for name in down[: down.index(common)]]
+    if problems:
+        raise Defects(problems)
+    return [*giving, *taking]
+
+
+#: Place, figure before (None: not set), what is given; the figure after.
+_Step = Callable[[str, int | None, int], int]
+
+
+def _less(tree: PoolTree, name: PoolName, problems: list[BadInput]) -> _Step:
+    def step(place: str, before: int | None, given: int) -> int:
+        if before is None or before < given:
+            there = "none is set" if before is None else f"it has {_shown(place, before)}"
+            path = tree.path(name)
+            problems.append(BadInput(f"delta.{place}", _shown(place, given), f"at most what {path} has; {there}"))
+            return 0
+        return before - given
+
+    return step
+
+
+def _more(tree: PoolTree, name: PoolName, problems: list[BadInput]) -> _Step:
+    def step(place: str, before: int | None, given: int) -> int:
+        after = (before or 0) + given
+        if after > LARGEST_AMOUNT:
+            there = _shown(place, LARGEST_AMOUNT)
+            problems.append(
+                BadInput(f"delta.{place}", _shown(place, given), f"no more than {there} on {tree.path(name)} after")
+            )
+        return after
+
+    return step
+
+
+def _after(tree: PoolTree, name: PoolName, delta: Delta, step: _Step) -> Pool:
+    pool = tree.pools[name]
+    settings, integral = pool.settings, pool.settings.integral_guarantees
+
+    def amounts(place: str, before: PartialResources, given: PartialResources) -> PartialResources:
+        after = before.named()
+        for resource, amount in given.named().items():
+            after[resource] = step(f"{place}.{resource}", after.get(resource), amount)
+        return PartialResources(**after)
+
+    def count(place: str, before: int | None, given: int | None) -> int | None:
+        return before if given is None else step(place, before, given)
+
+    after: PoolSettings = msgspec.structs.replace(
+        settings,
+        strong_guarantee_resources=amounts(
+            "strong_guarantee_resources", settings.strong_guarantee_resources, delta.strong_guarantee_resources
+        ),
+        integral_guarantees=msgspec.structs.replace(
+            integral,
+            resource_flow=amounts("resource_flow", integral.resource_flow, delta.resource_flow),
+            burst_guarantee_resources=amounts(
+                "burst_guarantee_resources", integral.burst_guarantee_resources, delta.burst_guarantee_resources
+            ),
+        ),
+        max_operation_count=count("max_operation_count", settings.max_operation_count, delta.max_operation_count),
+        max_running_operation_count=count(
+            "max_running_operation_count", settings.max_running_operation_count, delta.max_running_operation_count
+        ),
+    )
+    return msgspec.structs.replace(pool, settings=after)
+
+
+def _shown(place: str, amount: int) -> str:
+    return format_amount(place.rpartition(".")[2], amount)

@@ -1,0 +1,58 @@
+"""Who may do what: rights are named on pools, and on the tree for all of them, and hold for everything below; pure.
+
+`administer` includes `write` and `manage`. `use` is everybody's where nobody on the way up is named for it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools.settings import Access
+from headrace.pools.tree import PoolTree
+
+__all__ = ["EVERYBODY", "Person", "Right", "may"]
+
+#: Stands for all users in a list of users.
+EVERYBODY = "*"
+
+
+class Right(enum.StrEnum):
+    """What one may do with a pool and all that is below."""
+
+    USE = "use"
+    MANAGE = "manage"
+    WRITE = "write"
+    ADMINISTER = "administer"
+
+
+class Person(msgspec.Struct, frozen=True):
+    """Who asks, as the connection says."""
+
+    name: str
+    #: May do everything everywhere.
+    administrator: bool = False
+
+
+def may(tree: PoolTree, person: Person, right: Right, pool: PoolName) -> bool:
+    """Whether a person has a right on a pool; for a pool that is not configured, ask for its parent."""
+    if person.administrator:
+        return True
+    lists = list(_lists(tree, pool))
+    if any(_names(access.administer, person) for access in lists):
+        return True
+    if right is Right.USE and not any(access.use for access in lists):
+        return True
+    return any(_names(getattr(access, right.value), person) for access in lists)
+
+
+def _lists(tree: PoolTree, pool: PoolName) -> Iterator[Access]:
+    for each in tree.upwards(pool):
+        yield tree.options.access if each == ROOT_POOL else tree.settings(each).access
+
+
+def _names(users: tuple[str, ...], person: Person) -> bool:
+    return person.name in users or EVERYBODY in users

@@ -1,0 +1,452 @@
+"""Changes of a tree, and the rules that every one of them keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools import PartialResources, Person, PoolTree
+from headrace.resources import Resources
+from headrace.wire.pool_changes import PoolChange
+from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, WrongState
+from headrace_fair_share.guarantee_rules import guarantee_warnings, overcommitted
+from headrace_fair_share.rules import Bounds, broken_rules, misplaced
+from tests.support.pool_trees import (
+    a_tree,
+    create,
+    drafted,
+    move,
+    remove,
+    set_,
+    set_options,
+    settings,
+    transfer,
+)
+
+CPU = "strong_guarantee_resources"
+
+
+def after(tree: PoolTree, *changes: PoolChange, **given: Any) -> PoolTree:
+    draft = drafted(tree, *changes, **given)
+    assert draft.problems == []
+    return draft.tree
+
+
+def told(tree: PoolTree, *changes: PoolChange, **given: Any) -> str:
+    draft = drafted(tree, *changes, **given)
+    assert draft.problems
+    return "\n".join(problem.text() for problem in draft.problems)
+
+
+def test_a_new_pool_stands_behind_its_siblings() -> None:
+    tree = after(a_tree(a={}, b={}), create("c"))
+
+    assert tree.children[ROOT_POOL] == ["a", "b", "c"]
+    assert misplaced(tree) == broken_rules(tree, Bounds()) == []
+
+
+def test_a_name_is_taken_in_the_whole_tree() -> None:
+    draft = drafted(a_tree(a={}, b={"parent": "a"}), create("b"))
+
+    assert draft.problems == [Exists(what="pool", name="b", where="/a/b")]
+
+
+@pytest.mark.parametrize("name", ["", "A", "a.b", "a b", "<Root>", "x" * 101, "a/b", "ä", "a\n", "a:b", "a$b"])
+def test_a_name_of_other_characters_is_refused(name: str) -> None:
+    tree = a_tree({"access": {"write": ["ann"]}})
+    (problem,) = drafted(tree, create(name), person=Person("ann")).problems
+
+    assert isinstance(problem, BadRequest)
+    assert problem.place == "name"
+
+
+def test_administrators_may_give_names_that_others_may_not() -> None:
+    tree = a_tree({"access": {"write": ["ann"], "administer": ["eve"]}})
+
+    assert "[-_a-z0-9]+" in told(tree, create("Big:one"), person=Person("ann"))
+    assert "Big:one" in after(tree, create("Big:one"), person=Person("eve")).pools
+    assert "name" in told(tree, create("a$b"), person=Person("eve"))
+
+
+def test_an_unknown_parent_is_refused_with_the_nearest_names() -> None:
+    draft = drafted(a_tree(research={}), create("new", "reserch"))
+
+    assert draft.problems == [NotFound(what="pool", name="reserch", near=["research"])]
+
+
+def test_a_pool_that_lives_by_its_operations_is_no_parent_but_its_name_may_be_given() -> None:
+    assert "pool guest is ephemeral" in told(a_tree(), create("new", "guest"), in_use={"guest": 1})
+    assert after(a_tree(), create("guest"), in_use={"guest": 1}).preorder == ["guest"]
+
+
+def test_there_are_thirty_levels_and_no_more() -> None:
+    chain = [create(f"p{level}", f"p{level - 1}" if level > 1 else ROOT_POOL) for level in range(1, 31)]
+    tree = after(a_tree(), *chain)
+
+    assert "at most 30 levels" in told(tree, create("deeper", "p30"))
+    assert "deepest on level 31" in told(tree, create("top"), create("deepest", "p30"))
+    assert "p30 on level 31" in told(tree, create("above"), move("p1", "above"))
+
+
+def test_a_subtree_has_as_many_pools_as_are_allowed_and_no_more() -> None:
+    bounds = Bounds(largest_subtree=3)
+    tree = a_tree(a={}, aa={"parent": "a"}, b={}, bb={"parent": "b"})
+
+    assert "at most 3 pools" in told(tree, move("b", "aa"), bounds=bounds)
+    assert after(tree, move("bb", "a"), bounds=bounds).children[PoolName("a")] == ["aa", "bb"]
+    assert "4 pools from /a on" in told(tree, create("x", "aa"), create("y", "aa"), bounds=bounds)
+
+
+def test_children_are_guaranteed_no_more_than_their_parent() -> None:
+    tree = a_tree(a={CPU: {"cpu": 10}}, a1={"parent": "a", CPU: {"cpu": 6}})
+
+    assert "a2" in after(tree, create("a2", "a", strong_guarantee_resources={"cpu": 4})).pools
+    assert drafted(tree, create("a2", "a", strong_guarantee_resources={"cpu": "4.01"})).problems == [
+        BadRequest(
+            place="strong_guarantee_resources.cpu",
+            value="10.01 in sum over the children of /a",
+            expected="at most the 10 of a itself",
+            rule="guarantee_sum",
+        )
+    ]
+    assert "at most the 5 of a itself" in told(tree, set_("a", {f"{CPU}/cpu": 5}))
+
+
+def test_a_child_has_no_figure_of_a_resource_that_its_parent_lacks_not_even_zero() -> None:
+    tree = a_tree(a={CPU: {"cpu": 10}})
+
+    for amount in ("1G", 0):
+        words = told(tree, create("a1", "a", strong_guarantee_resources={"cpu": 1, "memory": amount}))
+        assert "strong_guarantee_resources.memory" in words
+        assert "/a has none of memory" in words
+    assert "/a has none of cpu" in told(
+        after(tree, create("a1", "a", strong_guarantee_resources={"cpu": 1})), set_("a", {CPU: None})
+    )
+
+
+def test_the_main_resource_comes_with_every_strong_guarantee() -> None:
+    assert "cpu too, the tree's main resource" in told(a_tree(), create("a", strong_guarantee_resources={"memory": 1}))
+    assert "a" in after(a_tree(), create("a", strong_guarantee_resources={"memory": 1, "cpu": 0})).pools
+    tree = a_tree(a={CPU: {"cpu": 1}}, b={CPU: {"cpu": 1, "memory": 5}})
+    assert "cpu 1 on /a" in told(tree, set_options(main_resource="memory"))
+
+
+def test_top_pools_may_be_promised_more_than_there_is_and_it_is_said_with_both_figures() -> None:
+    tree = after(a_tree(a={CPU: {"cpu": 10}}), create("b", strong_guarantee_resources={"cpu": 5}))
+
+    assert overcommitted(tree, Resources(cpu=1200)) == [
+        "strong guarantees of the top pools promise 15 of cpu; the cluster has 12"
+    ]
+    assert overcommitted(tree, Resources(cpu=1500)) == []
+    assert overcommitted(tree, Resources()) == []
+
+
+def test_flows_and_bursts_of_children_fit_their_parents_too() -> None:
+    budget = {"resource_flow": {"cpu": 1}, "burst_guarantee_resources": {"cpu": 2}}
+    tree = a_tree(a={"integral_guarantees": budget})
+    too_much = {**budget, "burst_guarantee_resources": {"cpu": 3}}
+
+    assert "a1" in after(tree, create("a1", "a", integral_guarantees={**budget, "guarantee_type": "burst"})).pools
+    words = told(tree, create("a1", "a", integral_guarantees=too_much))
+    assert "integral_guarantees.burst_guarantee_resources.cpu: 3 in sum over the children of /a" in words
+    assert "at most the 2 of a itself" in words
+
+
+def test_below_an_integral_pool_nobody_has_a_flow() -> None:
+    figures = {"resource_flow": {"cpu": 1}, "burst_guarantee_resources": {"cpu": 1}}
+    tree = a_tree(a={"integral_guarantees": {"guarantee_type": "burst", **figures}})
+
+    words = told(tree, create("a1", "a", integral_guarantees={"resource_flow": {"cpu": "0.5"}}))
+    assert "flow cpu 0.5 on /a/a1" in words
+    assert "none below /a, which is burst" in words
+    assert "a1" in after(tree, create("a1", "a", integral_guarantees={"guarantee_type": "relaxed"})).pools
+
+
+def test_a_relaxed_pool_has_no_burst() -> None:
+    relaxed = {"guarantee_type": "relaxed", "burst_guarantee_resources": {"cpu": 3}}
+
+    assert "cpu 3 on /a, whose guarantee_type is relaxed" in told(a_tree(), create("a", integral_guarantees=relaxed))
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ({"resource_flow": {"cpu": 1}}, "has no burst_guarantee_resources: it gets nothing from its savings"),
+        (
+            {"resource_flow": {"cpu": 3}, "burst_guarantee_resources": {"cpu": 2}},
+            "it may draw 2 of cpu at once, though 3 flow in; it gets 2 from savings",
+        ),
+        ({"resource_flow": {"cpu": 2}, "burst_guarantee_resources": {"cpu": 2}}, ""),
+    ],
+)
+def test_a_burst_pool_is_told_what_it_will_get(figures: dict[str, Any], words: str) -> None:
+    tree = after(a_tree(), create("a", integral_guarantees={"guarantee_type": "burst", **figures}))
+
+    warnings = guarantee_warnings(tree, PoolName("a"))
+    assert words in " ".join(warnings)
+    assert bool(words) == bool(warnings)
+
+
+def test_a_pool_with_children_or_operations_stays_unless_that_is_asked_for() -> None:
+    tree = a_tree(a={}, b={"parent": "a"})
+
+    assert drafted(tree, remove("a")).problems == [
+        WrongState("pool", "a", "the parent of b", "a pool without child pools, or to remove all below it too")
+    ]
+    assert "in use by 2 operations" in told(tree, remove("b"), in_use={"b": 2})
+    assert "pool b is in use by 1 operation;" in told(tree, remove("a", recursive=True), in_use={"b": 1})
+    assert after(tree, remove("b")).preorder == ["a"]
+    assert after(tree, remove("a", recursive=True)).preorder == []
+    kept = drafted(tree, remove("b", in_use=True), in_use={"b": 2})
+    assert kept.problems == []
+    assert "2 operations go on in an ephemeral pool b" in kept.warnings[0]
+
+
+def test_a_moved_pool_takes_all_below_it_along() -> None:
+    tree = after(a_tree(a={}, b={"parent": "a"}, c={"parent": "b", "weight": 3}), move("b", ROOT_POOL))
+
+    assert [tree.path(name) for name in tree.preorder] == ["/a", "/b", "/b/c"]
+    assert tree.pools[PoolName("c")].settings.weight == 3
+    assert misplaced(tree) == []
+
+
+def test_a_pool_moved_behind_a_younger_one_is_stored_behind_it() -> None:
+    tree = after(a_tree(a={}, aa={"parent": "a"}, z={}), move("a", "z"))
+
+    assert [pool.name for pool in tree.tree.pools] == ["z", "a", "aa"]
+
+
+def test_a_renamed_pool_keeps_its_place_its_settings_and_what_is_below() -> None:
+    tree = after(a_tree(a={"weight": 2}, aa={"parent": "a"}, z={}), move("a", new_name="first"))
+
+    assert [tree.path(name) for name in tree.preorder] == ["/first", "/first/aa", "/z"]
+    assert tree.pools[PoolName("first")].settings.weight == 2
+
+
+def test_operations_stay_with_the_old_name_of_a_renamed_pool() -> None:
+    draft = drafted(a_tree(a={}), move("a", new_name="b"), in_use={"a": 1})
+
+    assert draft.warnings == ["1 operation goes on in an ephemeral pool a: operations stay with the name of their pool"]
+
+
+@pytest.mark.parametrize("parent", ["a", "aa"])
+def test_a_pool_does_not_move_into_itself(parent: str) -> None:
+    assert "a pool that is not below a" in told(a_tree(a={}, aa={"parent": "a"}), move("a", parent))
+
+
+def test_the_rules_hold_where_a_pool_goes_to_and_where_it_comes_from() -> None:
+    tree = a_tree(n={}, f={"mode": "fifo"}, g={CPU: {"cpu": 1}})
+
+    assert "/n has none of cpu" in told(tree, move("g", "n"))
+    assert "fifo on /f, the parent of g" in told(tree, move("g", "f"))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"mode": "fifo"}, "fifo on /p, the parent of c"),
+        ({"max_operation_count": 5, "max_running_operation_count": 6}, "6 on /p cannot be used; expected at most its"),
+        ({"metering_tags": {"k": "v"}}, "abc beside them"),
+        ({"config_preset": "a", "config_presets": ["b"]}, "one of the two"),
+        ({"config_preset": "gone"}, "gone (preset of /p)"),
+    ],
+)
+def test_attributes_that_do_not_go_together_are_refused(attributes: dict[str, Any], words: str) -> None:
+    assert words in told(a_tree(p={}, c={"parent": "p"}), set_("p", attributes))
+
+
+def test_a_fifo_pool_is_no_hub_and_no_pool_becomes_one_with_guests_in_it() -> None:
+    hub = {"create_ephemeral_subpools": True}
+
+    assert "which is a fifo pool" in told(a_tree(h=hub), set_("h", mode="fifo"))
+    assert "which is a fifo pool" in told(a_tree(f={"mode": "fifo"}), set_("f", hub))
+    both = {"mode": "fifo", "create_ephemeral_subpools": False}
+    assert "the parent of ephemeral h$ann" in told(a_tree(h=hub), set_("h", both), in_use={"h$ann": 1})
+    assert after(a_tree(h=hub), set_("h", both)).mode(PoolName("h")) == "fifo"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"aggressive_preemption_satisfaction_threshold": 1.1}, "1.1 cannot be used; expected at most the 1 of"),
+        ({"preemption_satisfaction_threshold": 0.4}, "0.5 cannot be used; expected at most the 0.4 of"),
+        ({"fair_share_aggressive_starvation_timeout": "29s"}, "at least the 30000 ms of fair_share_starvation"),
+        ({"fair_share_starvation_timeout": "121s"}, "120000 ms cannot be used; expected at least the 121000 ms"),
+        ({"fair_share_starvation_tolerance": 1.01}, "a number from 0 to 1"),
+        ({"job_interrupt_timeout": 1, "allocation_preemption_timeout": 1}, "one spelling"),
+        ({"max_ephemeral_pools_per_user": 0}, "1 or more"),
+        ({"weight": 1}, "weight is an attribute of pools"),
+        ({"enable_infinite_resource_limits_overcommit": True}, "use_precommit_for_preemption"),
+        ({"min_job_resource_limits": {"cpu": 2}, "max_job_resource_limits": {"cpu": 1}}, "at most the 100 of"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], words: str) -> None:
+    assert words in told(a_tree(), set_options(**options))
+
+
+def test_a_preset_is_not_changed_into_one_that_a_pool_cannot_use() -> None:
+    tree = a_tree({"pool_config_presets": {"p": {"enable_aggressive_starvation": True}}}, a={"config_preset": "p"})
+
+    assert "/a" in told(tree, set_options(pool_config_presets={}))
+    assert "pool_config_presets.p.mode" in told(tree, set_options(**{"pool_config_presets/p": {"mode": "fifo"}}))
+
+
+def test_the_root_is_neither_changed_nor_removed() -> None:
+    for change in (set_(ROOT_POOL, weight=1), remove(ROOT_POOL), move(ROOT_POOL, new_name="a")):
+        assert "is the root" in told(a_tree(), change)
+
+
+def test_an_unknown_pool_is_neither_changed_nor_removed() -> None:
+    tree = a_tree(research={})
+
+    assert "did you mean research?" in told(tree, set_("research2", {}))
+    assert "did you mean research?" in told(tree, remove("researc"))
+
+
+# --- several at once ----------------------------------------------------------------------------------------------------
+
+
+def test_changes_are_made_one_after_the_other() -> None:
+    tree = after(
+        a_tree(a={CPU: {"cpu": 1}}),
+        create("b", "a"),
+        set_("b", {CPU: {"cpu": 2}}),
+        set_("a", {CPU: {"cpu": 2}}),
+        move("b", new_name="c"),
+        create("d", "c"),
+    )
+
+    assert [tree.path(name) for name in tree.preorder] == ["/a", "/a/c", "/a/c/d"]
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    words = told(
+        a_tree(a={}),
+        create("a"),
+        create("b", weight=0, mode="queue"),
+        set_("gone", weight=1),
+        create("c", "b", strong_guarantee_resources={"memory": 1}),
+        set_options(main_resource="cpus"),
+    )
+
+    assert [line.partition(":")[0] for line in words.splitlines()] == [
+        "pool 'a' exists already (/a)",
+        "settings.weight",
+        "settings.mode",
+        "there is no pool 'gone'",
+        "options.main_resource",
+        "strong_guarantee_resources.memory",
+        "strong_guarantee_resources",
+    ]
+
+
+# --- transfer -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_given_goes_up_to_the_common_ancestor_and_down_from_it() -> None:
+    tree = a_tree(
+        top={CPU: {"cpu": 10}},
+        a={"parent": "top", CPU: {"cpu": 6}},
+        b={"parent": "top", CPU: {"cpu": 4}},
+        bb={"parent": "b"},
+    )
+    given = after(tree, transfer("a", "bb", strong_guarantee_resources={"cpu": 2}))
+
+    assert {name: pool.settings.strong_guarantee_resources.cpu for name, pool in given.pools.items()} == {
+        "top": 1000,
+        "a": 400,
+        "b": 600,
+        "bb": 200,
+    }
+
+
+def test_giving_everything_leaves_an_explicit_zero() -> None:
+    tree = after(a_tree(a={CPU: {"cpu": 1}}, b={}), transfer("a", "b", strong_guarantee_resources={"cpu": 1}))
+
+    assert tree.pools[PoolName("a")].settings.strong_guarantee_resources == PartialResources(cpu=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            transfer("a", "b", strong_guarantee_resources={"cpu": 2}),
+            "2 cannot be used; expected at most what /a has; it has 1",
+        ),
+        (transfer("a", "b", max_operation_count=1), "at most what /a has; none is set"),
+        (transfer("a", "b", max_operation_count=-1), "a whole number, 0 or more"),
+        (transfer("a", "a", max_operation_count=1), "another pool than the source"),
+        (transfer("a", "b"), "something to give"),
+        (transfer("a", "c", strong_guarantee_resources={"cpu": 1}), "there is no pool 'c'"),
+        (transfer("a", "b", guarantee={"cpu": 1}), "delta.guarantee"),
+        (transfer(ROOT_POOL, "b", max_operation_count=2**60), "whole number"),
+    ],
+)
+def test_what_cannot_be_given_is_told(change: PoolChange, words: str) -> None:
+    assert words in told(a_tree(a={CPU: {"cpu": 1}}, b={}), change)
+
+
+# --- rights -------------------------------------------------------------------------------------------------------------
+
+WRITER = {"write": ["ann"]}
+
+
+def test_whoever_may_not_write_changes_nothing() -> None:
+    tree = a_tree(a={"access": WRITER}, b={})
+    bob = Person("bob")
+
+    for change in (set_("a", weight=2), remove("a"), move("a", "b"), create("c", "a"), create("c")):
+        problems = drafted(tree, change, person=bob).problems
+        assert any(isinstance(problem, NotAllowed) for problem in problems), change
+
+
+def test_rights_hold_for_everything_below() -> None:
+    tree = a_tree(a={"access": WRITER}, b={"parent": "a"}, c={})
+    ann = Person("ann")
+
+    assert after(tree, set_("b", weight=2), create("d", "b"), person=ann).settings(PoolName("b")).weight == 2
+    assert "ann may not" in told(tree, set_("c", weight=2), person=ann)
+    assert "ann may not" in told(tree, move("b", "c"), person=ann)
+    given = transfer("b", "c", max_operation_count=1)
+    limits = [set_(name, max_operation_count=1) for name in ("a", "b")]
+    words = told(after(tree, *limits), given, person=ann)
+    assert words == "ann may not change pool c: no right `write` there"
+
+
+def test_attributes_for_administrators_are_refused_to_others() -> None:
+    tree = a_tree(a={"access": {"write": ["ann"], "administer": ["eve"]}})
+
+    assert "enable_lightweight_operations" in told(
+        tree, set_("a", enable_lightweight_operations=True), person=Person("ann")
+    )
+    assert "ann may not set access" in told(tree, set_("a", access={}), person=Person("ann"))
+    assert "settings.color" in told(tree, set_("a", color="red"), person=Person("ann"))
+    assert "options" in told(tree, set_options(max_operation_count=1), person=Person("eve"))
+    kept = drafted(tree, set_("a", color="red", enable_lightweight_operations=True), person=Person("eve"))
+    assert kept.problems == []
+    assert "color on pool a is nothing known here; it is kept and has no effect" in kept.warnings[0]
+    assert "did you mean weight?" in told(tree, set_("a", wieght=1), person=Person("eve"))
+
+
+# --- stored trees -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pools",
+    [
+        {"a": {"parent": "nowhere"}},
+        {"b": {"parent": "a"}, "a": {}},
+        {"a": {"parent": "a"}},
+        {"a": {"parent": "b"}, "b": {"parent": "a"}},
+        {"": {}},
+        {ROOT_POOL: {}},
+    ],
+)
+def test_a_stored_tree_whose_pools_have_no_place_is_found_out(pools: dict[str, Any]) -> None:
+    assert misplaced(a_tree(None, **pools))
+
+
+def test_settings_in_tests_are_what_people_write() -> None:
+    assert settings(weight="2").weight == 2.0
