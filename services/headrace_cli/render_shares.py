@@ -7,12 +7,12 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from headrace.durations import format_duration
 from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
-from headrace.wire.pools import IntegralType, PoolView
+from headrace.wire.pools import PoolView
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareItem
 from headrace_cli.branches import component, percent
+from headrace_cli.render_integral import integral_facts, integral_tables
 
 __all__ = ["complaint_lines", "gibberish_free", "pool_facts", "share_facts", "share_table"]
 
@@ -136,31 +136,8 @@ def pool_facts(pool: PoolView, total: Resources, complaints: list[ShareComplaint
     title = Text(f"{pool.path}{' (ephemeral)' if pool.ephemeral else ''}", style="bold")
     facts = share_facts(pool.share, complaints)
     facts.add_row("operations", f"{pool.running_operation_count} running of {pool.operation_count}")
-    for label, words in _integral(pool, total):
+    for label, words in integral_facts(pool):
         facts.add_row(label, words)
     configured = pool.settings.strong_guarantee_resources.whole if pool.share.kind is ElementKind.POOL else None
-    return [title, share_table(pool.share, total, configured, width), Text(), facts]
-
-
-def _integral(pool: PoolView, total: Resources) -> list[tuple[str, str]]:
-    settings = pool.settings.integral_guarantees
-    if settings.guarantee_type is IntegralType.NONE:
-        return []
-    flow = pool.share.specified_resource_flow_ratio or max(settings.resource_flow.whole.share_of(total))
-    burst = pool.share.specified_burst_ratio or max(settings.burst_guarantee_resources.whole.share_of(total))
-    rows = [("integral guarantee", settings.guarantee_type.value), ("resource flow", f"{percent(flow)} of the cluster")]
-    if settings.guarantee_type is IntegralType.BURST:
-        rows.append(("burst guarantee", f"{percent(burst)} of the cluster"))
-    if pool.accumulated_resource_ratio_volume is not None:
-        cores = (pool.accumulated_resource_volume or {}).get("cpu", 0.0)
-        words = f"{pool.accumulated_resource_ratio_volume:.4g} cluster-seconds, {cores:.4g} core-seconds"
-        rows.append(("saved", words))
-    if pool.integral_pool_capacity is not None:
-        rows.append(("at most", f"{pool.integral_pool_capacity.get('cpu', 0.0):.4g} core-seconds"))
-    seconds = pool.estimated_burst_usage_duration_seconds
-    if seconds is not None:
-        rows.append(("lasts at full burst", format_duration(round(seconds * 1000))))
-    if pool.downtime is not None and pool.downtime.gaps:
-        times = "once" if pool.downtime.gaps == 1 else f"{pool.downtime.gaps} times"
-        rows.append(("neither saved nor spent", f"{times}, {format_duration(pool.downtime.together_ms)} together"))
-    return rows
+    shares = share_table(pool.share, total, configured, width)
+    return [title, shares, Text(), *integral_tables(pool, total), facts]

@@ -92,3 +92,33 @@ def test_unusable_input_is_told_and_nothing_is_drawn(up: Up, words: tuple[str, .
 
     assert said in done.stdout + done.stderr
     assert not (up.state / "picture.gif").exists()
+
+
+def test_single_fields_of_a_pool_are_printed_bare(up: Up) -> None:
+    saved = float(up.run("pool", "get", "nightly", "accumulated_resource_volume/cpu").stdout)
+    two = up.run("pool", "get", "nightly", "specified_resource_flow.cpu", "integral_guarantee_type").stdout
+    as_json = json.loads(up.run("pool", "get", "nightly", "specified_burst_ratio", "downtime/gaps", "--json").stdout)
+    root = up.run("pool", "get", "<Root>", "resource_distribution_info/distributed_resources/cpu").stdout
+
+    assert saved > 0
+    assert two == "specified_resource_flow.cpu\t0.5\nintegral_guarantee_type\tburst\n"
+    assert as_json == {"specified_burst_ratio": 0.75, "downtime/gaps": 0}
+    assert root == "1.5\n"
+
+
+def test_a_field_that_a_pool_does_not_have_is_null_and_one_that_none_has_is_refused(up: Up) -> None:
+    up.run("pool", "create", "plain")
+    nothing = up.run("pool", "get", "plain", "integral_pool_capacity/cpu")
+    unknown = up.run("pool", "get", "plain", "integral_pool_capacty", expect=2)
+
+    assert nothing.stdout == "null\n"
+    assert "only pools with an integral guarantee have it" in nothing.stderr
+    assert "did you mean integral_pool_capacity" in unknown.stderr
+
+
+def test_a_pool_is_shown_with_flow_burst_savings_and_capacity(up: Up) -> None:
+    shown = up.run("pool", "get", "nightly").stdout
+
+    for words in (r"flow +\S+ +0\.5", r"burst guarantee +\S+ +1\.5", r"capacity +\S+ +12·h", r"saved +\S+ +\S+·s"):
+        assert re.search(words, shown), f"{words} in\n{shown}"
+    assert "left over" in up.run("pool", "get", "<Root>").stdout

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from cyclopts import App, Parameter
+from rich.text import Text
 
 from headrace.client import Client, Refused
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL
-from headrace.wire.pools import PoolChanged
+from headrace.wire.pools import PoolChanged, PoolView
 from headrace.wire.refusals import NotFound
 from headrace_cli.commands.pool_volume import volume
+from headrace_cli.pool_fields import field_of, read, words
 from headrace_cli.pool_settings import PoolOptions
 from headrace_cli.render import pool_table
 from headrace_cli.render_shares import pool_facts
@@ -45,12 +48,21 @@ def list_(*, common: Common | None = None) -> int:
 
 
 @app.command
-def get(name: str, /, *, common: Common | None = None) -> int:
+def get(name: str, /, *fields: str, common: Common | None = None) -> int:
     """Show one pool: every resource with usage, demand, limit, guarantee and the parts of its fair share, and what else is known of it.
+
+    With fields it prints only these, one a line; docs/reference/fields.md has all of them with their units. A part of a field follows
+    it behind a slash or a dot. What the pool does not have is `null`.
 
     Examples:
 
         headrace pool get research
+
+        headrace pool get nightly accumulated_resource_volume/cpu
+
+        headrace pool get nightly usage.cpu fair_share/total/cpu
+
+        headrace pool get '<Root>' resource_distribution_info --json
 
         headrace pool get research --json | jq .share.fair_share
 
@@ -58,19 +70,37 @@ def get(name: str, /, *, common: Common | None = None) -> int:
     ----------
     name
         The pool; '<Root>' for the whole tree.
+    fields
+        What to print of it, such as accumulated_resource_volume/cpu.
     """
+    for key in fields:
+        field_of(key)  # what cannot be there needs no asking
 
     async def work(client: Client, screen: Screen) -> None:
         answer = await client.pools.list(name)
         pool = next((pool for pool in answer.pools if pool.name == name), None)
         if pool is None:
             raise Refused(NotFound(what="pool", name=name))
-        if screen.json:
+        if fields:
+            _show_fields(screen, pool, fields)
+        elif screen.json:
             screen.show(pool, pool_table(answer))
         else:
             screen.print(*pool_facts(pool, answer.frame.total, answer.frame.complaints, screen.width))
 
     return talk(common, work)
+
+
+def _show_fields(screen: Screen, pool: PoolView, fields: Sequence[str]) -> None:
+    values = {key: read(pool, key) for key in fields}
+    if screen.json:
+        screen.show(values, Text())
+        return
+    for key, value in values.items():
+        screen.print_raw(words(value) if len(values) == 1 else f"{key}\t{words(value)}")
+        field, _ = field_of(key)
+        if value is None and field.only:
+            screen.say(f"{pool.name} has no {field.name}; only {field.only} have it")
 
 
 @app.command
