@@ -30,6 +30,10 @@ from headrace.wire.snapshots import SchedulingStatus, ShareItem, StarvationStatu
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.config import Change
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
+from headrace_fair_share.hdrf.arrays import BrokenInvariant
+from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.hdrf.outcome import Outcome
+from headrace_fair_share.hdrf.update import HdrfEngine
 from headrace_fair_share.judging import Moment
 from headrace_fair_share.starvation import Ages
 from headrace_fair_share.update import Update
@@ -550,3 +554,22 @@ def test_settings_of_an_unknown_pool_are_not_read() -> None:
     answer = Desk(("a", ROOT_POOL)).engine.book.decide(SetPool(PoolName("b"), b"rubbish"), {}, ANYBODY, TOTAL)
 
     assert answer == NotFound("pool", "b", [])
+
+
+def test_a_figure_that_is_no_number_never_leaves_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(("a", ROOT_POOL))
+    desk.operations(live("operation-1", "a", 4))
+    desk.update()
+    before = dict(desk.engine.items)
+
+    def sick(engine: HdrfEngine, tree: TreeInput, *, afresh: bool = False) -> Outcome:
+        outcome = healthy(engine, tree, afresh=afresh)
+        outcome.promised[2, -1] = float("nan")
+        return outcome
+
+    healthy = HdrfEngine.update
+    monkeypatch.setattr(HdrfEngine, "update", sick)
+
+    with pytest.raises(BrokenInvariant, match="promised_fair_share of operation-1 is"):
+        desk.update()
+    assert desk.engine.items == before
