@@ -6,6 +6,7 @@ the head that names them, then the pages of the one before are removed: whatever
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -13,11 +14,13 @@ import msgspec
 from headrace.bus import KeyValue
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
 from headrace_admission.operation import Operation, OperationRecord
+from headrace_admission.state import TreePools
 
-__all__ = ["Checkpoint", "cut", "load", "save"]
+__all__ = ["Checkpoint", "Restored", "cut", "load", "save"]
 
 _HEAD: Final = "head"
 _PAGE_BYTES: Final = 300 * 1024
+_POOLS_OF_A_PAGE: Final = 500
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -28,6 +31,16 @@ class _Head(msgspec.Struct, frozen=True):
 
 class _Page(msgspec.Struct, frozen=True):
     operations: list[OperationRecord]
+    pools: list[TreePools] = []
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What a checkpoint held."""
+
+    operations: list[OperationRecord] = []
+    pools: list[TreePools] = []
+    #: Of the log, up to which it covers.
+    sequence: int = 0
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -37,9 +50,9 @@ class Checkpoint(msgspec.Struct, frozen=True):
     pages: list[bytes]
 
 
-def cut(operations: list[Operation], sequence: int) -> Checkpoint:
+def cut(operations: list[Operation], pools: list[TreePools], sequence: int) -> Checkpoint:
     """The state at this moment, encoded. An operation too large for a page of its own is split off into one."""
-    pages: list[bytes] = []
+    pages = [msgspec.msgpack.encode(_Page([], [some])) for some in _in_pieces(pools)]
     waiting: list[OperationRecord] = []
     size = 0
     for operation in operations:
@@ -69,25 +82,34 @@ async def save(bucket: KeyValue, checkpoint: Checkpoint, term: int) -> None:
             await bucket.delete(key)
 
 
-async def load(bucket: KeyValue) -> tuple[list[OperationRecord], int]:
-    """The operations of the newest whole checkpoint and the sequence it covers; nothing and 0 where there is none.
+async def load(bucket: KeyValue) -> Restored:
+    """The newest whole checkpoint; nothing and sequence 0 where there is none.
 
     Raises `BadMessage` when a page is missing or damaged: then the log alone may not tell everything.
     """
     entries = await bucket.entries()
     if _HEAD not in entries:
-        return [], 0
+        return Restored()
     head = msgspec.msgpack.decode(entries[_HEAD].value, type=_Head)
     operations: list[OperationRecord] = []
+    pools: list[TreePools] = []
     for number in range(head.pages):
         prefix = f"page.{head.term}.{head.sequence}.{number}."
         pieces = sorted((key for key in entries if key.startswith(prefix)), key=lambda key: int(key.rpartition(".")[2]))
         data = b"".join(entries[key].value for key in pieces)
-        operations += _read_page(data)
-    return operations, head.sequence
+        page = _read_page(data)
+        operations += page.operations
+        pools += page.pools
+    return Restored(operations, pools, head.sequence)
 
 
-def _read_page(data: bytes) -> list[OperationRecord]:
+def _read_page(data: bytes) -> _Page:
     if len(data) <= LARGEST_MESSAGE_BYTES:
-        return decode(data, _Page).operations
-    return msgspec.msgpack.decode(data, type=_Page).operations
+        return decode(data, _Page)
+    return msgspec.msgpack.decode(data, type=_Page)
+
+
+def _in_pieces(pools: list[TreePools]) -> Iterator[TreePools]:
+    for tree in pools:
+        for first in range(0, len(tree.pools), _POOLS_OF_A_PAGE):
+            yield TreePools(tree.tree, tree.pools[first : first + _POOLS_OF_A_PAGE])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.ids import OperationId
+from headrace.ids import OperationId, TreeName
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operations import OperationSpec, OperationState, OperationView
+from headrace.wire.placements import TreePlacement, WaitingFor
 from headrace_admission.ledger import Ledger, LedgerRecord
+from headrace_admission.limits.rules import VANILLA
 
 __all__ = ["Operation", "OperationRecord"]
 
@@ -27,10 +29,12 @@ class OperationRecord(msgspec.Struct, frozen=True):
     reason: str
     ledger: LedgerRecord
     sequence: int
+    #: None in records from before there were limits.
+    placements: list[TreePlacement] | None = None
 
 
 class Operation:
-    """Changed only by `AdmissionEngine.apply`."""
+    """Changed only by `AdmissionState`."""
 
     def __init__(
         self, operation: OperationId, user: str, spec: OperationSpec, state: OperationState, started_at_ms: int
@@ -47,9 +51,15 @@ class Operation:
         self.ledger = Ledger(spec.job_count)
         #: Sequence of the log's entry that changed it last; 0 while that is not known yet.
         self.sequence = 0
+        #: Where it stands, or stood when it was over, by tree.
+        self.placements: dict[TreeName, TreePlacement] = {}
 
-    def view(self, *, short: bool = False) -> OperationView:
-        """For people; `short` leaves out what lists do not show."""
+    @property
+    def is_vanilla(self) -> bool:
+        return self.spec.type == VANILLA
+
+    def view(self, waiting: list[WaitingFor] | None = None, *, short: bool = False) -> OperationView:
+        """For people; `short` leaves out what lists do not show. `waiting` is what holds it back."""
         counts = self.ledger.counts
         spec = self.spec
         if short:
@@ -71,6 +81,8 @@ class Operation:
             reason=self.reason,
             last_failures=[] if short else self.ledger.failures[-3:],
             sequence=self.sequence,
+            placements=list(self.placements.values()),
+            waiting=waiting or [],
         )
 
     def live(self) -> LiveOperation:
@@ -102,6 +114,7 @@ class Operation:
             reason=self.reason,
             ledger=self.ledger.to_record(),
             sequence=self.sequence,
+            placements=list(self.placements.values()),
         )
 
     @classmethod
@@ -113,4 +126,8 @@ class Operation:
         made.reason = record.reason
         made.ledger = Ledger.from_record(record.spec.job_count, record.ledger)
         made.sequence = record.sequence
+        placements = record.placements
+        if placements is None:
+            placements = [TreePlacement(record.spec.tree, record.spec.pool, ticket=0)]
+        made.placements = {placement.tree: placement for placement in placements}
         return made

@@ -82,10 +82,17 @@ class Recorder:
     async def record(self, events: list[Event]) -> int:
         """Returns the sequence when the events are durable. To be called without a pause after they were decided, so that the
         log has them in the order of the decisions. Cancelling the wait takes nothing back."""
+        return await self.appender.append_many(self._taken(events))
+
+    def note(self, events: list[Event]) -> None:
+        """Records as `record` does, for decisions whose answer nobody waits for."""
+        self.appender.add(self._taken(events))
+
+    def _taken(self, events: list[Event]) -> list[bytes]:
         encoded = [_event_encoder.encode(event) for event in events]
         self._waiting.extend(events)
         self._decided += len(events)
-        return await self.appender.append_many(encoded)
+        return encoded
 
     async def flush(self) -> None:
         """Returns when everything that was decided before is durable."""

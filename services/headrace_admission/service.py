@@ -8,10 +8,11 @@ from typing import Final
 import anyio
 import msgspec
 
-from headrace.bus import BusError, Deposed, Entry, KeyValue, Log, Mirror, WrongRevision
+from headrace.bus import BusError, Deposed, Entry, KeyValue, Log, Mirror
 from headrace.errors import BadInput
-from headrace.ids import TreeName, user_name
+from headrace.ids import PoolName, TreeName, user_name
 from headrace.obs.logging import logger
+from headrace.pools import read_tree
 from headrace.runtime.handlers import Caller, CallerKind
 from headrace.runtime.service import Deposed as ServiceDeposed
 from headrace.runtime.service import Runtime
@@ -20,12 +21,14 @@ from headrace.wire import ledger as ledger_wire
 from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
-from headrace.wire.log import Event, LogBatch
-from headrace.wire.nodes import Enrol, Enrolled, NodeRecord
-from headrace.wire.pools import Tree
+from headrace.wire.log import Event, LogBatch, concerned
+from headrace.wire.nodes import Enrol
 from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded, Refusal
 from headrace_admission import checkpoint
-from headrace_admission.engine import AdmissionEngine, Decision
+from headrace_admission.engine import AdmissionEngine, Caps, Decision
+from headrace_admission.enrolment import enrol
+from headrace_admission.limits.configuration import rules_of
+from headrace_admission.limits.rules import TreeRules
 from headrace_admission.recorder import Recorder, encode_batch
 from headrace_admission.settings import AdmissionSettings
 
@@ -56,8 +59,14 @@ class AdmissionService:
         self._tree = TreeName(runtime.settings.tree)
         self._term = term
         self._log = logger(term=term)
-        self.engine = AdmissionEngine(keep_finished=runtime.settings.keep_finished)
-        self.engine.on_pools(self._tree, [])
+        settings = runtime.settings
+        caps = Caps(
+            settings.max_operation_count, settings.require_specified_pools_existence, settings.pool_change_is_allowed
+        )
+        self.engine = AdmissionEngine(keep_finished=settings.keep_finished, caps=caps)
+        #: Configurations that came and are not taken yet; None for a tree that is gone.
+        self._rules: dict[TreeName, TreeRules | None] = {}
+        self._rules_came = anyio.Event()
         self._pools: Mirror | None = None
         self._recorder: Recorder | None = None
         self._checkpoints: KeyValue | None = None
@@ -92,12 +101,15 @@ class AdmissionService:
         known = anyio.Event()
         tasks.start_soon(self._follow_pools, known)
         await known.wait()
+        tasks.start_soon(self._keep_rules)
+        tasks.start_soon(self._scan_queues)
         await self._serve()
         self._log.info("admission serves", operations=len(self.engine.operations), sequence=last)
 
     async def _restore(self, log: Log, checkpoints: KeyValue) -> int:
-        records, covered = await checkpoint.load(checkpoints)
-        self.engine.restore(records)
+        restored = await checkpoint.load(checkpoints)
+        covered = restored.sequence
+        self.engine.restore(restored.operations, restored.pools)
         first, last = await log.bounds()
         if last < covered or first > covered + 1:
             raise ServiceDeposed(
@@ -128,6 +140,12 @@ class AdmissionService:
         await border.serve(subjects.user("*", "op.list"), wire.ListOperations, user, self._on_list)
         await border.serve(subjects.user("*", "op.jobs"), wire.GetJobs, user, self._on_jobs)
         await border.serve(subjects.user("*", "op.abort"), wire.AbortOperation, user, self._on_abort)
+        await border.serve(subjects.user("*", "op.explain"), wire.ExplainOperation, user, self._on_explain)
+        await border.serve(subjects.user("*", "op.update"), wire.UpdateOperation, user, self._on_update)
+        await border.serve(subjects.user("*", "op.suspend"), wire.SuspendOperation, user, self._on_suspend)
+        await border.serve(subjects.user("*", "op.resume"), wire.ResumeOperation, user, self._on_resume)
+        await border.serve(subjects.user("*", "op.complete"), wire.CompleteOperation, user, self._on_complete)
+        await border.serve(subjects.user("*", "op.scan"), wire.ScanQueues, user, self._on_scan)
         await border.serve(subjects.enrol("*"), Enrol, node, self._on_enrol)
         await border.serve(subjects.ledger("attach"), ledger_wire.Attach, service, self._on_attach)
         await border.serve(subjects.ledger("draw"), ledger_wire.DrawBlock, service, self._on_draw, concurrency=1_000)
@@ -145,7 +163,7 @@ class AdmissionService:
             user = user_name(caller.name)
         except BadInput as error:
             return BadRequest("user", caller.name, error.expected)
-        not_ready = await self._await_pools(request)
+        not_ready = await self._await_pools(request.min_revision, request.spec.tree, request.spec.pool)
         if not_ready is not None:
             return not_ready
         answer = await self._decide(lambda: self.engine.on_start(request, user, self._runtime.clock.wall_ms()))
@@ -153,17 +171,13 @@ class AdmissionService:
         self._log.debug("start answered", operation=request.operation, user=user, pool=request.spec.pool, answer=kind)
         return answer
 
-    async def _await_pools(self, request: wire.StartOperation) -> NotReady | None:
+    async def _await_pools(self, revision: int, tree: TreeName, pool: PoolName) -> NotReady | None:
         """So that `pool create && run` finds the pool, whatever the watch has brought so far."""
         assert self._pools is not None
         wait_s = self._settings.revision_wait_ms / 1000
-        if request.min_revision > self._pools.revision and not await self._pools.wait_for(
-            request.min_revision, timeout_s=wait_s
-        ):
-            return NotReady(
-                f"revision {request.min_revision} of the pool configuration has not come within {wait_s:g} s"
-            )
-        if not self.engine.knows_pool(request.spec.tree, request.spec.pool):
+        if revision > self._pools.revision and not await self._pools.wait_for(revision, timeout_s=wait_s):
+            return NotReady(f"revision {revision} of the pool configuration has not come within {wait_s:g} s")
+        if not self.engine.knows_pool(tree, pool):
             try:
                 await self._pools.refresh()
             except BusError as error:
@@ -182,6 +196,38 @@ class AdmissionService:
     async def _on_abort(self, request: wire.AbortOperation, caller: Caller) -> msgspec.Struct:
         self._log.debug("abort asked", operation=request.operation, user=caller.name)
         return await self._decide(lambda: self.engine.on_abort(request, caller.name, self._runtime.clock.wall_ms()))
+
+    async def _on_explain(self, request: wire.ExplainOperation, _caller: Caller) -> msgspec.Struct:
+        return self.engine.on_explain(request)
+
+    async def _on_update(self, request: wire.UpdateOperation, _caller: Caller) -> msgspec.Struct:
+        operation = self.engine.operations.get(request.operation)
+        pools = {TreeName(tree): said.pool for tree, said in request.scheduling_options_per_pool_tree.items()}
+        if operation is not None and request.pool is not None:
+            pools.setdefault(operation.spec.tree, request.pool)
+        for tree, pool in pools.items():
+            not_ready = await self._await_pools(request.min_revision, tree, pool) if pool else None
+            if not_ready is not None:
+                return not_ready
+        return await self._decide(lambda: self.engine.on_update(request, self._runtime.clock.wall_ms()))
+
+    async def _on_suspend(self, request: wire.SuspendOperation, _caller: Caller) -> msgspec.Struct:
+        return await self._decide(lambda: self.engine.on_suspend(request, self._runtime.clock.wall_ms()))
+
+    async def _on_resume(self, request: wire.ResumeOperation, _caller: Caller) -> msgspec.Struct:
+        return await self._decide(lambda: self.engine.on_resume(request, self._runtime.clock.wall_ms()))
+
+    async def _on_complete(self, request: wire.CompleteOperation, caller: Caller) -> msgspec.Struct:
+        return await self._decide(lambda: self.engine.on_complete(request, caller.name, self._runtime.clock.wall_ms()))
+
+    async def _on_scan(self, _request: wire.ScanQueues, _caller: Caller) -> msgspec.Struct:
+        return await self._decide(self._scan)
+
+    def _scan(self) -> Decision:
+        before = self.engine.statistics()["waiting"]
+        events = self.engine.on_scan(self._runtime.clock.wall_ms())
+        after = self.engine.statistics()["waiting"]
+        return Decision(events, wire.Scanned(promoted=before - after, still_waiting=after))
 
     async def _on_attach(self, request: ledger_wire.Attach, _caller: Caller) -> msgspec.Struct:
         await self._open.wait()
@@ -220,29 +266,9 @@ class AdmissionService:
             return BadRequest("node", request.node, f"the node of the subject, {caller.name}")
         assert self._nodes is not None
         try:
-            return await self._enrol(self._nodes, request)
+            return await enrol(self.engine, self._nodes, request, self._runtime.clock.wall_ms())
         except BusError as error:
             return NotReady(f"the bucket of nodes cannot be written: {error}")
-
-    async def _enrol(self, nodes: KeyValue, request: Enrol) -> msgspec.Struct:
-        while True:
-            entry = await nodes.get(request.node)
-            known = msgspec.json.decode(entry.value, type=NodeRecord) if entry else None
-            record = self.engine.on_enrol(request, known, self._runtime.clock.wall_ms())
-            if not isinstance(record, NodeRecord):
-                return record
-            if entry is not None and record == known:
-                return Enrolled(node=record.node, tree=record.tree, revision=entry.revision)
-            value = msgspec.json.encode(record)
-            try:
-                if entry is None:
-                    revision = await nodes.create(request.node, value)
-                else:
-                    revision = await nodes.update(request.node, value, entry.revision)
-            except WrongRevision:
-                continue
-            self._log.info("node enrolled", node=record.node, tree=record.tree)
-            return Enrolled(node=record.node, tree=record.tree, revision=revision)
 
     # --- from a decision to an answer -----------------------------------------------------------------------------
 
@@ -259,6 +285,7 @@ class AdmissionService:
         began_s = self._runtime.clock.steady_s()
         deadline_s = self._settings.answer_deadline_ms / 1000
         # From the decision to the recorder's queue nothing may wait: that is the order of the log.
+        self._take_rules()
         decision = decide()
         with anyio.move_on_after(deadline_s):
             if decision.events:
@@ -283,15 +310,15 @@ class AdmissionService:
         return None
 
     def _on_durable(self, events: list[Event], sequence: int) -> None:
-        touched = dict.fromkeys(event.operation for event in events)
+        touched = dict.fromkeys(concerned(event) for event in events)
         for event in events:
-            self._log.debug("recorded", operation=event.operation, kind=type(event).__name__, sequence=sequence)
+            self._log.debug("recorded", operation=concerned(event), kind=type(event).__name__, sequence=sequence)
         for name in touched:
-            operation = self.engine.operations.get(name)
+            operation = self.engine.operations.get(name) if name is not None else None
             if operation is not None:
                 operation.sequence = sequence
                 view = encode(operation.view())
-                self._runtime.tasks.start_soon(self._publish_view, subjects.operation_view(name), view)
+                self._runtime.tasks.start_soon(self._publish_view, subjects.operation_view(operation.id), view)
         self._events_since_checkpoint += len(events)
         if self._events_since_checkpoint >= self._settings.checkpoint_events:
             self._checkpoint_wanted.set()
@@ -319,18 +346,56 @@ class AdmissionService:
         bucket = await self._runtime.bus.key_value(subjects.POOLS_BUCKET, history=64)
         async with bucket.mirror(self._on_pools) as mirror:
             self._pools = mirror
+            self._rules[self._tree] = TreeRules()
             self._on_pools(mirror.entries, frozenset(mirror.entries))
+            self._take_rules()
             known.set()
             await anyio.sleep_forever()
 
     def _on_pools(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
-        for key in changed & entries.keys():
+        for key in changed:
+            if key not in entries:
+                self._rules[TreeName(key)] = None
+                continue
             try:
-                tree = msgspec.json.decode(entries[key].value, type=Tree)
-            except msgspec.DecodeError as error:
+                tree = read_tree(entries[key].value)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 self._runtime.border.report_malformed(f"bucket {subjects.POOLS_BUCKET}", key, str(error))
                 continue
-            self.engine.on_pools(tree.tree, [pool.name for pool in tree.pools])
+            self._rules[tree.tree] = rules_of(tree)
+        self._rules_came.set()
+
+    def _take_rules(self) -> None:
+        """Takes the configurations that came, before anything else is decided."""
+        while self._rules:
+            tree, rules = self._rules.popitem()
+            events = self._changed(tree, rules)
+            self._recorded.note(events)
+            held = self.engine.held_back.get(tree)
+            if held is not None:
+                self._log.warning("configuration of pools not taken yet", tree=tree, why=held[1])
+
+    def _changed(self, tree: TreeName, rules: TreeRules | None) -> list[Event]:
+        now_ms = self._runtime.clock.wall_ms()
+        return (
+            self.engine.on_pools(tree, rules, now_ms)
+            if rules is not None
+            else self.engine.on_tree_removed(tree, now_ms)
+        )
+
+    async def _keep_rules(self) -> None:
+        while True:
+            await self._rules_came.wait()
+            self._rules_came = anyio.Event()
+            await self._open.wait()
+            self._take_rules()
+
+    async def _scan_queues(self) -> None:
+        while True:
+            await anyio.sleep(self._settings.pending_by_pool_operation_scan_period_ms / 1000)
+            await self._open.wait()
+            self._take_rules()
+            self._recorded.note(self._scan().events)
 
     async def _keep_checkpoints(self) -> None:
         while True:
@@ -345,7 +410,8 @@ class AdmissionService:
         self._open = anyio.Event()
         try:
             await self._recorded.flush()
-            cut = checkpoint.cut(list(self.engine.operations.values()), self._recorded.sequence)
+            operations, pools = list(self.engine.operations.values()), self.engine.ephemeral_pools()
+            cut = checkpoint.cut(operations, pools, self._recorded.sequence)
             self._events_since_checkpoint = 0
         finally:
             self._open.set()

@@ -25,3 +25,11 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     revision_wait_ms: int = 2_000
     #: How often the log's position is told, so that a reader that missed the last entry notices.
     tell_period_ms: int = 1_000
+    #: Operations of all trees together; one more is refused.
+    max_operation_count: int = 5_000
+    #: No operation makes an ephemeral pool by naming one that does not exist.
+    require_specified_pools_existence: bool = False
+    #: Operations may be moved to another pool.
+    pool_change_is_allowed: bool = True
+    #: How often everybody who waits at a pool is judged anew.
+    pending_by_pool_operation_scan_period_ms: int = 60_000

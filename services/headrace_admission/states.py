@@ -7,7 +7,7 @@ from typing import Final
 from headrace.wire.log import StateCause
 from headrace.wire.operations import FINAL_STATES, OperationState
 
-__all__ = ["TRANSITIONS", "after", "is_ending", "is_final"]
+__all__ = ["TRANSITIONS", "after", "is_ending", "is_final", "may_change_parameters"]
 
 _S = OperationState
 _C = StateCause
@@ -17,8 +17,9 @@ TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
     (_S.STARTING, _C.ADMITTED): _S.RUNNING,
     (_S.STARTING, _C.WAITING): _S.PENDING,
     (_S.PENDING, _C.ADMITTED): _S.RUNNING,
-    (_S.PENDING, _C.ABORTED_BY_USER): _S.ABORTING,
-    (_S.PENDING, _C.TREE_REMOVED): _S.ABORTING,
+    # Nothing of it ran yet: it need not wait for nodes to let go of it.
+    (_S.PENDING, _C.ABORTED_BY_USER): _S.ABORTED,
+    (_S.PENDING, _C.TREE_REMOVED): _S.ABORTED,
     (_S.RUNNING, _C.JOBS_DONE): _S.COMPLETED,
     (_S.RUNNING, _C.COMPLETED_BY_USER): _S.COMPLETING,
     (_S.RUNNING, _C.TOO_MANY_FAILURES): _S.FAILING,
@@ -48,3 +49,14 @@ def is_final(state: OperationState) -> bool:
 def is_ending(state: OperationState) -> bool:
     """True while running jobs are being ended: no job of the operation starts or is retried any more."""
     return state in (OperationState.COMPLETING, OperationState.FAILING, OperationState.ABORTING)
+
+
+#: Between getting a slot and the first job. Here both are one entry of the log, so that nobody ever meets an operation in these; the
+#: words are upstream's.
+_IN_TRANSIT: Final = frozenset({"materializing", "reviving_jobs"})
+
+
+def may_change_parameters(state: str) -> bool:
+    """Whether weight and pool of an operation in this state may be changed."""
+    ending = {state.value for state in OperationState if is_final(state) or is_ending(state)}
+    return state not in _IN_TRANSIT and state not in ending

@@ -16,8 +16,12 @@ from headrace.wire.heartbeat import TakeBackReason
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import (
     BlockDrawn,
+    EphemeralPoolAdopted,
+    EphemeralPoolSet,
     Event,
     JobsEnded,
+    OperationLeftTree,
+    OperationPlaced,
     OperationStarted,
     OperationStateChanged,
     OperationSuspended,
@@ -64,11 +68,12 @@ class OperationsDesk:
         """What the log recorded. An event that is known already changes nothing."""
         effects: list[Effect] = []
         for event in events:
+            if isinstance(event, EphemeralPoolSet | EphemeralPoolAdopted):
+                continue
             operation = self._books.operations.get(event.operation)
             match event:
                 case OperationStarted():
-                    if operation is None and event.spec.tree == self._tree:
-                        effects += self._add_operation(_live_of(event))
+                    effects += self._on_started(operation, event)
                 case OperationStateChanged():
                     effects += self._on_state(operation, event)
                 case BlockDrawn():
@@ -86,6 +91,9 @@ class OperationsDesk:
                         self._books.limits.move(operation, event.pool)
                         operation.spec = msgspec.structs.replace(operation.spec, pool=event.pool, weight=event.weight)
                         self._scheduler.mark(operation.id)
+                case OperationPlaced() | OperationLeftTree():
+                    # Which limits hold it back is admission's; what follows for its jobs is a change of its state.
+                    pass
                 case _:
                     assert_never(event)
         return effects
@@ -100,6 +108,12 @@ class OperationsDesk:
             return []
         book.slots.draw(below)
         return self.changed(book)
+
+    def _on_started(self, operation: OperationBook | None, event: OperationStarted) -> list[Effect]:
+        if event.spec.tree != self._tree:
+            # Pending so far, it is to run in another of its trees.
+            return self._forget_operation(operation.id) if operation is not None else []
+        return self._add_operation(_live_of(event)) if operation is None else []
 
     def _add_operation(self, live: LiveOperation) -> list[Effect]:
         self._arrivals += 1

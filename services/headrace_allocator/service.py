@@ -21,7 +21,7 @@ from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, encode
 from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
 from headrace.wire.ledger import LiveOperation
-from headrace.wire.log import Event
+from headrace.wire.log import Event, concerned
 from headrace.wire.nodes import ListNodes, NodeRecord, WhereRequest
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.refusals import BadRequest, NotFound, Refusal, StaleTerm, decode_answer
@@ -165,7 +165,7 @@ class AllocatorService:
 
     async def on_events(self, events: list[Event], sequence: int) -> None:
         for event in events:
-            self._log.debug("event", operation=event.operation, kind=type(event).__name__, sequence=sequence)
+            self._log.debug("event", operation=concerned(event), kind=type(event).__name__, sequence=sequence)
         self._perform(self.engine.on_events(events))
 
     async def _on_shares(self, applied: Applied) -> None:

@@ -18,6 +18,8 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, Downtime, PoolFlow, PoolVolume
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import (
+    EphemeralPoolAdopted,
+    EphemeralPoolSet,
     Event,
     OperationStarted,
     OperationStateChanged,
@@ -264,8 +266,13 @@ class FairShareEngine:
         return with_grants(self._flowing[2], self._grants())
 
     def _on_event(self, event: Event) -> bool:
+        if isinstance(event, EphemeralPoolSet | EphemeralPoolAdopted):
+            return False
         if isinstance(event, OperationStarted):
-            if event.spec.tree != self._tree or event.operation in self.operations:
+            if event.spec.tree != self._tree:
+                # Pending so far, it is to run in another of its trees.
+                return self.operations.pop(event.operation, None) is not None
+            if event.operation in self.operations:
                 return False
             self.operations[event.operation] = KnownOperation.of(
                 event.spec,

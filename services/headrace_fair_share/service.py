@@ -21,7 +21,7 @@ from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, MessageTooLarge, decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap
 from headrace.wire.ledger import LiveOperation
-from headrace.wire.log import Event
+from headrace.wire.log import Event, concerned
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.pools import CreatePool, GetPools, PoolChanged, RemovePool, SetPool
@@ -93,7 +93,7 @@ class _Shell:
         self._store = PoolStore(pools, self._tree, self._clock, self._on_stored)
         self.engine.on_ages(await clocks.load())
         async with pools.mirror(self._store.on_change), anyio.create_task_group() as tasks:
-            await self._store.ensure()
+            await self._store.ensure(self._settings.tree_options())
             await self._serve_people()
             operations = OperationsFeed(self._bus, self._runtime.border, self._tree, self, self._runtime.terms)
             tasks.start_soon(operations.run, self._operations_known)
@@ -144,7 +144,7 @@ class _Shell:
             return
         self._changed.set()
         for event in events:
-            self._log.debug("event", sequence=sequence, operation=event.operation, kind=type(event).__name__)
+            self._log.debug("event", sequence=sequence, operation=concerned(event), kind=type(event).__name__)
 
     async def _on_usage(self, applied: Applied) -> None:
         if not self._runtime.terms.see(f"allocator.{self._tree}", applied.version.term):

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from headrace.pools import EVERYBODY, Person
+from headrace.pools import EVERYBODY, TREE_ATTRIBUTES, Defects, Person, TreeOptions
 from headrace.runtime.settings import CommonSettings
 from headrace_fair_share.cut import Options
 from headrace_fair_share.engine import EngineOptions
@@ -65,6 +65,22 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     def broken_trees_path(self) -> Path:
         """The folder of trees on which the algorithm broke."""
         return Path(self.broken_trees_folder or Path(tempfile.gettempdir()) / "headrace-broken-trees")
+
+    #: Options with which the tree is made where it does not exist yet; once there is one, its own hold.
+    new_tree_options: dict[str, bool | int | float | str] = msgspec.field(default_factory=dict)
+
+    def tree_options(self) -> TreeOptions:
+        """Those of a new tree. Raises `BadInput` for one that is unknown or has a value that cannot be used."""
+        try:
+            changed = TREE_ATTRIBUTES.changed(TreeOptions(), self.new_tree_options, "new_tree_options")
+        except Defects as defects:
+            raise defects.problems[0] from None
+        if changed.unknown:
+            key = changed.unknown[0]
+            value = self.new_tree_options.get(key)
+            raise TREE_ATTRIBUTES.refuse_unknown(key, value, f"new_tree_options.{key}")
+        options: TreeOptions = changed.value
+        return options
 
     def engine_options(self) -> EngineOptions:
         """What of this the engine needs."""

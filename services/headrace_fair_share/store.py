@@ -19,7 +19,7 @@ from headrace.bus import (
 )
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
-from headrace.pools import Tree, read_tree
+from headrace.pools import Tree, TreeOptions, read_tree
 from headrace.runtime.clock import Clock
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.pools import PoolChanged
@@ -69,11 +69,11 @@ class PoolStore:
         if entry is not None:
             self._take(entry)
 
-    async def ensure(self) -> None:
-        """Writes an empty tree where there is none, so that everybody knows that it exists. Raises `BusError`."""
+    async def ensure(self, options: TreeOptions) -> None:
+        """Writes an empty tree with these options where there is none, so that everybody knows that it exists. Raises `BusError`."""
         entry = await self._bucket.get(self._tree)
         if entry is None:
-            value = msgspec.json.encode(Tree(tree=self._tree))
+            value = msgspec.json.encode(Tree(tree=self._tree, options=options))
             try:
                 revision = await self._bucket.create(self._tree, value)
             except WrongRevision:

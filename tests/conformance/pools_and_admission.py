@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.conformance import pools_integral, pools_savings
+from tests.conformance import pools_admission, pools_integral, pools_savings
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Outcome, Problem, Status, only_keys
 
@@ -14,8 +14,14 @@ __all__ = ["GROUPS", "SUITE", "run"]
 SUITE: Final = "pools_and_admission"
 #: What everything has that is no input: names and remarks.
 _REMARKS: Final = {"id", "group", "origin", "note"}
+_STEPS: Final = {"tree_config", "pools", "steps"}
 #: By group: the adapter, and the keys that it reads.
 GROUPS: Final[dict[str, tuple[Callable[[dict[str, Any], Engine], list[Comparison]], set[str]]]] = {
+    "admission": (pools_admission.steps, _STEPS),
+    "move": (pools_admission.move, _STEPS | {"request", "pool_limits", "expect", "expect_by_state"}),
+    "lightweight": (pools_admission.steps, _STEPS),
+    "ephemeral": (pools_admission.steps, _STEPS),
+    "multi_tree": (pools_admission.multi_tree, {"trees", "expect"}),
     "integral_fields": (pools_integral.fields, {"given", "expect", "expect_absent"}),
     "integral_series": (pools_savings.series, {"given", "expect", "tolerance_relative"}),
     "integral_share": (pools_integral.share, {"given", "expect"}),

@@ -30,6 +30,7 @@ from headrace.wire.log import Event, LogBatch
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import FINAL_STATES, AbortOperation, OperationSpec, StartOperation
 from headrace_admission.engine import AdmissionEngine, Decision
+from headrace_admission.limits.rules import TreeRules
 from headrace_agent.books import Moment
 from headrace_agent.effects import Beat, Enrol, Identity, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
@@ -368,7 +369,7 @@ class World:
 
     def _new_admission(self) -> AdmissionEngine:
         engine = AdmissionEngine()
-        engine.on_pools(TREE, [])
+        engine.on_pools(TREE, TreeRules(), 0)
         return engine
 
     def _end(self, key: JobKey, run: Run, result: JobResult) -> JobEnd:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from headrace_cli.up.node_option import NodeOption
 from headrace_cli.up.state_folder import StateFolder
 
 __all__ = ["DEFAULT_PORT", "agent_settings", "nats_configuration", "service_settings", "to_toml"]
 
+#: One person's machine has no need to keep operations back; `headrace pool set` lays limits where somebody wants them.
+_MANY_OPERATIONS: Final = 50_000
 #: Not that of a NATS server of your own.
 DEFAULT_PORT = 4270
 
@@ -41,8 +44,19 @@ authorization {{
 
 def service_settings(state: StateFolder, port: int, log_level: str) -> str:
     """For admission, integral, fair_share and allocator."""
-    fair_share: Table = {"broken_trees_folder": str(state.path / "broken-trees")}
-    return to_toml({"common": _common(state, port, log_level), "fair_share": fair_share})
+    return to_toml(
+        {
+            "common": _common(state, port, log_level),
+            "admission": {"max_operation_count": _MANY_OPERATIONS},
+            "fair_share": {"broken_trees_folder": str(state.path / "broken-trees")},
+            "fair_share.new_tree_options": {
+                "max_operation_count": _MANY_OPERATIONS,
+                "max_running_operation_count": _MANY_OPERATIONS,
+                "max_operation_count_per_pool": _MANY_OPERATIONS,
+                "max_running_operation_count_per_pool": _MANY_OPERATIONS,
+            },
+        }
+    )
 
 
 def agent_settings(state: StateFolder, port: int, log_level: str, node: NodeOption) -> str:

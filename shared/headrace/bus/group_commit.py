@@ -130,22 +130,30 @@ class GroupAppender:
 
     async def append_many(self, events: Sequence[bytes]) -> int:
         """Adds events in their order, in one entry where they fit together; the sequence of the entry that holds the last."""
+        items = self._add(events)
+        for item in items:
+            await item.done.wait()
+            if item.error is not None:
+                raise item.error
+        return items[-1].sequence if items else self._last
+
+    def add(self, events: Sequence[bytes]) -> None:
+        """Adds events as `append_many` does, without waiting. Raises as it does where that is known at once."""
+        self._add(events)
+
+    def _add(self, events: Sequence[bytes]) -> list[_Waiting]:
         for event in events:
             if len(event) > MAX_GROUP_BYTES - _FRAME_BYTES:
                 raise TooLarge("an event of the log", len(event), MAX_GROUP_BYTES - _FRAME_BYTES)
         if self._end is not None:
             raise self._end
         if not events:
-            return self._last
+            return []
         items = [_Waiting(part, self._clock()) for part in _split(events)]
         self._queue.extend(items)
         self._waiting += len(events)
         self._wake.set()
-        for item in items:
-            await item.done.wait()
-            if item.error is not None:
-                raise item.error
-        return items[-1].sequence
+        return items
 
     async def flush(self) -> None:
         """Returns when everything appended so far is durable. Raises as `append` does."""

@@ -13,22 +13,29 @@ import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
 from headrace.wire.heartbeat import JobEnd, JobSlot
-from headrace.wire.operations import OperationSpec, OperationState
+from headrace.wire.operations import OperationSpec, OperationState, PerTree
+from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.version import Counter, Term
 
 __all__ = [
     "FIRST_BLOCK",
     "BlockDrawn",
+    "EphemeralPoolAdopted",
+    "EphemeralPoolSet",
     "Event",
     "JobsEnded",
     "LogBatch",
     "LoggedEnd",
+    "OperationEvent",
+    "OperationLeftTree",
+    "OperationPlaced",
     "OperationStarted",
     "OperationStateChanged",
     "OperationSuspended",
     "ParametersChanged",
     "Published",
     "StateCause",
+    "concerned",
 ]
 
 #: Indexes that the event of the start itself lets out.
@@ -49,7 +56,9 @@ class StateCause(enum.StrEnum):
 
 
 class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
-    """A new operation; indexes below `block` may be out from now on, to the allocator of `block_term` or a later one."""
+    """A new operation; indexes below `block` may be out from now on, to the allocator of `block_term` or a later one.
+
+    Said again of a pending operation when another of its trees was the first to have room: it is to run there."""
 
     operation: OperationId
     user: str
@@ -59,6 +68,36 @@ class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
     block: Counter
     block_term: Term
     at_ms: Counter
+    #: Its trees; none in entries from before there were limits, when it held a slot in the tree of its spec.
+    placements: list[TreePlacement] = []
+
+
+class OperationPlaced(msgspec.Struct, frozen=True, tag="operation_placed"):
+    """Its place in one tree changed: it got a running slot, came into another queue, or into another pool."""
+
+    operation: OperationId
+    placement: TreePlacement
+
+
+class OperationLeftTree(msgspec.Struct, frozen=True, tag="operation_left_tree"):
+    """It has no part in that tree any more; it has others."""
+
+    operation: OperationId
+    tree: TreeName
+
+
+class EphemeralPoolSet(msgspec.Struct, frozen=True, tag="ephemeral_pool_set"):
+    """A pool lives by its operations from now on, or is another than it was; it is over with its last operation."""
+
+    tree: TreeName
+    pool: EphemeralPool
+
+
+class EphemeralPoolAdopted(msgspec.Struct, frozen=True, tag="ephemeral_pool_adopted"):
+    """Somebody configured a pool of that name: it lives by its configuration."""
+
+    tree: TreeName
+    pool: PoolName
 
 
 class OperationStateChanged(msgspec.Struct, frozen=True, tag="operation_state_changed"):
@@ -79,16 +118,20 @@ class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended")
     operation: OperationId
     suspended: bool
     at_ms: Counter
+    #: Jobs that run are to be ended; they run again when it goes on.
+    abort_running_jobs: bool = False
 
 
 class ParametersChanged(msgspec.Struct, frozen=True, tag="parameters_changed"):
-    """Weight or pool changed on the fly."""
+    """Weight or pool changed on the fly; both in the tree in which it runs."""
 
     operation: OperationId
     pool: PoolName
     weight: float
     ephemeral_pool: bool
     at_ms: Counter
+    #: What is said for single trees from now on; null: nothing new.
+    per_tree: dict[TreeName, PerTree] | None = None
 
 
 class BlockDrawn(msgspec.Struct, frozen=True, tag="block_drawn"):
@@ -116,7 +159,34 @@ class JobsEnded(msgspec.Struct, frozen=True, tag="jobs_ended"):
     at_ms: Counter
 
 
-Event = OperationStarted | OperationStateChanged | OperationSuspended | ParametersChanged | BlockDrawn | JobsEnded
+Event = (
+    OperationStarted
+    | OperationStateChanged
+    | OperationPlaced
+    | OperationLeftTree
+    | OperationSuspended
+    | ParametersChanged
+    | BlockDrawn
+    | JobsEnded
+    | EphemeralPoolSet
+    | EphemeralPoolAdopted
+)
+#: Those that concern one operation.
+OperationEvent = (
+    OperationStarted
+    | OperationStateChanged
+    | OperationPlaced
+    | OperationLeftTree
+    | OperationSuspended
+    | ParametersChanged
+    | BlockDrawn
+    | JobsEnded
+)
+
+
+def concerned(event: Event) -> OperationId | None:
+    """The operation that an event is about; None for one about a pool."""
+    return event.operation if isinstance(event, OperationEvent) else None
 
 
 class LogBatch(msgspec.Struct, frozen=True):

@@ -11,24 +11,34 @@ from headrace.ids import NodeName, OperationId, PoolName, TreeName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot, JobSpec
+from headrace.wire.placements import PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.version import Counter
 
 __all__ = [
     "FINAL_STATES",
     "LARGEST_JOB_COUNT",
     "AbortOperation",
+    "CompleteOperation",
+    "ExplainOperation",
     "GetJobs",
     "GetOperation",
     "JobPage",
     "JobRow",
     "ListOperations",
     "OnLostNode",
+    "OperationExplanation",
     "OperationList",
     "OperationSpec",
     "OperationState",
     "OperationView",
+    "PerTree",
+    "ResumeOperation",
+    "ScanQueues",
+    "Scanned",
     "StartAnswer",
     "StartOperation",
+    "SuspendOperation",
+    "UpdateOperation",
 ]
 
 LARGEST_JOB_COUNT = 1_000_000
@@ -63,9 +73,20 @@ class OnLostNode(enum.StrEnum):
     WAIT = "wait"
 
 
+Weight = Annotated[float, msgspec.Meta(ge=1e-8, le=1e8)]
+
+
+class PerTree(msgspec.Struct, frozen=True):
+    """What is said of an operation for one tree; null and empty: what is said of it as a whole."""
+
+    pool: PoolName = PoolName("")
+    weight: Weight | None = None
+
+
 class OperationSpec(msgspec.Struct, frozen=True):
     """What a person asks for."""
 
+    #: Where it runs; empty: the pool that is named as the user.
     pool: PoolName
     argv: Annotated[
         list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(min_length=1, max_length=10_000)
@@ -76,18 +97,31 @@ class OperationSpec(msgspec.Struct, frozen=True):
     environment: dict[str, str] = {}
     working_directory: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     title: Annotated[str, msgspec.Meta(max_length=256)] = ""
-    weight: Annotated[float, msgspec.Meta(ge=1e-8, le=1e8)] = 1.0
+    weight: Weight = 1.0
     #: The operation fails when this many runs of its jobs have failed; until then each failed job runs again.
     max_failed_job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 10
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
     interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
-    type: str = "vanilla"
+    #: `vanilla`, or a label of upstream's, which decides about lightweight pools and tentative trees.
+    type: Annotated[str, msgspec.Meta(max_length=64)] = "vanilla"
+    #: The tree in which its jobs run: of several, the first that had a running slot.
     tree: TreeName = TreeName("default")
     #: All its jobs are of use only together: where its pool and tree say so, it is owed all that it wants or nothing.
     is_gang: bool = False
     #: The most that it is owed and gets; of a resource that is left out, any amount.
     resource_limits: PartialResources = NOTHING
+    #: Trees that may run it, where there are several or others than `tree`.
+    pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
+    #: Trees beside these that are left out without a word when they have no room.
+    tentative_pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
+    #: Tentative trees that do not exist are left out as well, instead of refusing the operation.
+    ignore_missing_tentative_trees: bool = False
+    scheduling_options_per_pool_tree: dict[TreeName, PerTree] = {}
+    #: A tree whose pools have no room is left out, instead of refusing the operation, as long as one is left.
+    erase_trees_with_pool_limit_violations: bool = False
+    #: Refused where its pool does not exist, instead of making an ephemeral one.
+    require_specified_pools_existence: bool = False
 
     def job_spec(self, operation: OperationId, user: str) -> JobSpec:
         """What a node needs to know to run a job of this."""
@@ -127,6 +161,12 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     #: The id was known already: nothing new was started.
     repeated: bool = False
     warnings: list[str] = []
+    #: Below which pool the ephemeral one lives.
+    parent: PoolName = PoolName("")
+    #: What it waits for, by tree, while it is pending.
+    waiting: list[WaitingFor] = []
+    #: Trees that were left out since they have no room.
+    erased_trees: list[TreeName] = []
 
 
 class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
@@ -155,6 +195,9 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     last_failures: list[JobEnd] = []
     #: Sequence of the log that this view is of; a later one is newer.
     sequence: Counter = 0
+    placements: list[TreePlacement] = []
+    #: What it waits for, by tree, while it is pending. Views that are published on a change do not count its place.
+    waiting: list[WaitingFor] = []
 
 
 class GetOperation(msgspec.Struct, frozen=True):
@@ -167,6 +210,7 @@ class ListOperations(msgspec.Struct, frozen=True):
     """Views, newest first."""
 
     pool: str = ""
+    #: A state, or `waiting` for pending.
     state: str = ""
     user: str = ""
     #: Only those that are not over.
@@ -188,6 +232,64 @@ class AbortOperation(msgspec.Struct, frozen=True):
 
     operation: OperationId
     reason: ShortText = ""
+
+
+class CompleteOperation(msgspec.Struct, frozen=True):
+    """End a running operation as one that has done enough: no new jobs, running ones are interrupted, and it is completed."""
+
+    operation: OperationId
+
+
+class SuspendOperation(msgspec.Struct, frozen=True):
+    """No job of it starts until it is resumed; it keeps its running slot. What runs goes on unless it is to be aborted."""
+
+    operation: OperationId
+    abort_running_jobs: bool = False
+
+
+class ResumeOperation(msgspec.Struct, frozen=True):
+    """Let a suspended operation go on."""
+
+    operation: OperationId
+
+
+class UpdateOperation(msgspec.Struct, frozen=True):
+    """Change an operation on the fly. What is not given stays; answered by the view.
+
+    A weight given for the whole beats those for single trees. What is said for a tree hides the pool given for the whole there."""
+
+    operation: OperationId
+    weight: Weight | None = None
+    pool: PoolName | None = None
+    scheduling_options_per_pool_tree: dict[TreeName, PerTree] = {}
+    #: Wait until the pool configuration of this revision is known.
+    min_revision: Counter = 0
+
+
+class ExplainOperation(msgspec.Struct, frozen=True):
+    """Why an operation runs or waits, level by level."""
+
+    operation: OperationId
+
+
+class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Every level from the root down to the operation's pool, in each of its trees, with counts, limits and who holds the slots."""
+
+    view: OperationView
+    levels: list[PoolLevel]
+    #: The running limits of its pools do not concern it.
+    lightweight: bool = False
+
+
+class ScanQueues(msgspec.Struct, frozen=True):
+    """Judge everybody anew who waits at a pool, as happens each minute anyhow. For administrators."""
+
+
+class Scanned(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Durable."""
+
+    promoted: Counter
+    still_waiting: Counter
 
 
 class GetJobs(msgspec.Struct, frozen=True):

@@ -18,10 +18,12 @@ __all__ = [
     "BrokenRules",
     "Busy",
     "Exists",
+    "LimitBroken",
     "NotAllowed",
     "NotFound",
     "NotReady",
     "NotRecorded",
+    "OverLimit",
     "Refusal",
     "Refused",
     "StaleTerm",
@@ -138,6 +140,42 @@ class BrokenRules(_Refusal, frozen=True, tag="broken_rules"):
         return "\n".join([f"{len(self.problems)} rules are broken; nothing was changed", *self.problems])
 
 
+class LimitBroken(msgspec.Struct, frozen=True):
+    """A limit on operations that leaves no room for one more."""
+
+    #: The setting, such as `max_operation_count`.
+    name: str
+    limit: int
+    #: What is there already.
+    count: int
+    #: The pool whose limit it is; empty: that of all trees together.
+    pool: str = ""
+    tree: str = ""
+    #: Of whom, where the limit is one for each user; and by what the room is taken.
+    user: str = ""
+    holders: list[str] = []
+
+    def text(self) -> str:
+        if not self.pool:
+            return f"{self.count} operations are registered in all trees together; {self.name} is {self.limit}"
+        if self.user:
+            return (
+                f"pool {self.pool!r} of tree {self.tree} cannot be made: {self.user} has {self.count} ephemeral "
+                f"({', '.join(self.holders[:3])}); {self.name} is {self.limit}"
+            )
+        kind = "running operations" if "running" in self.name else "operations"
+        return f"pool {self.pool!r} of tree {self.tree} has {self.count} {kind}; its {self.name} is {self.limit}"
+
+
+class OverLimit(_Refusal, frozen=True, tag="over_limit"):
+    """There are as many operations as may be; one for each tree that has no room. Nothing was done."""
+
+    broken: list[LimitBroken]
+
+    def text(self) -> str:
+        return "too many operations: " + "; ".join(one.text() for one in self.broken)
+
+
 class StaleTerm(_Refusal, frozen=True, tag="stale_term"):
     """The sender's term is lower than one the refuser knows. The sender takes a higher one or ends."""
 
@@ -150,7 +188,17 @@ class StaleTerm(_Refusal, frozen=True, tag="stale_term"):
 
 
 Refusal = (
-    BadRequest | NotFound | Exists | WrongState | Busy | NotRecorded | NotReady | NotAllowed | BrokenRules | StaleTerm
+    BadRequest
+    | NotFound
+    | Exists
+    | WrongState
+    | Busy
+    | NotRecorded
+    | NotReady
+    | NotAllowed
+    | BrokenRules
+    | OverLimit
+    | StaleTerm
 )
 
 

@@ -20,14 +20,15 @@ from headrace.wire.operations import (
 )
 from headrace.wire.refusals import NotFound, WrongState
 from headrace_admission.engine import AdmissionEngine
+from headrace_admission.limits.rules import PoolRules, TreeRules
 from headrace_admission.operation import Operation
 
 TREE = TreeName("default")
 
 
-def an_engine(**settings: int) -> AdmissionEngine:
-    engine = AdmissionEngine(**settings)
-    engine.on_pools(TREE, [PoolName("research")])
+def an_engine(keep_finished: int = 10_000) -> AdmissionEngine:
+    engine = AdmissionEngine(keep_finished=keep_finished)
+    engine.on_pools(TREE, TreeRules(pools={PoolName("research"): PoolRules()}), 0)
     return engine
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.bus import BusError, Entry, Mirror, NotConnected, RequestTimeout, WrongRevision
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import Person
+from headrace.pools import Person, TreeOptions
 from headrace.resources import ZERO
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.pools import CreatePool, PoolChanged, Tree
@@ -118,7 +118,7 @@ class Office:
 @pytest.fixture
 async def office() -> Office:
     office = Office()
-    await office.store.ensure()
+    await office.store.ensure(TreeOptions())
     assert isinstance(await office.create("first"), PoolChanged)
     return office
 

@@ -1,0 +1,86 @@
+"""What a change of the configuration does to pools that live by their operations, and to who waits.
+
+Everything is judged by what is there, not by what changed, so that a configuration that changed while nobody looked is taken as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.ids import PoolName, TreeName
+from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet, OperationPlaced
+from headrace.wire.placements import EphemeralPool, TreePlacement
+from headrace_admission.limits.book import TreeBook
+from headrace_admission.limits.ephemeral import default_parent, laid_on
+from headrace_admission.limits.promotion import release_lightweight, settle
+from headrace_admission.limits.rules import TreeRules
+
+__all__ = ["TreeEvent", "fifo_above_ephemeral", "reconfigure"]
+
+TreeEvent = EphemeralPoolSet | EphemeralPoolAdopted | OperationPlaced
+
+
+def fifo_above_ephemeral(book: TreeBook, rules: TreeRules) -> dict[PoolName, list[PoolName]]:
+    """Pools that `rules` make fifo though ephemeral pools live below them, which a fifo pool cannot have."""
+    return {
+        parent: sorted(pools)
+        for parent, pools in book.ephemeral_below.items()
+        if parent in rules.pools and rules.pools[parent].fifo and not book.rules_of(parent).fifo
+    }
+
+
+def reconfigure(tree: TreeName, book: TreeBook, rules: TreeRules, record: Callable[[TreeEvent], None]) -> None:
+    """Takes other rules. Nobody is stopped or refused by them."""
+    moved = _stands(book.rules) != _stands(rules)
+    book.configure(rules)
+    for pool in [pool for pool in book.ephemeral if pool in rules.pools]:
+        record(EphemeralPoolAdopted(tree, pool))
+    for pool in _left_over(book):
+        # With default settings and what its new parent lays on it, as if it had been made there.
+        record(EphemeralPoolSet(tree, laid_on(book, EphemeralPool(pool, default_parent(book, pool)))))
+        moved = True
+    for ephemeral in list(book.ephemeral.values()):
+        if _hub_is_off(book, ephemeral):
+            _empty_into_hub(tree, book, ephemeral, record)
+            moved = True
+        elif (laid := laid_on(book, ephemeral)) != ephemeral:
+            record(EphemeralPoolSet(tree, laid))
+    _rehome(tree, book, record)
+    release_lightweight(tree, book, record)
+    if not rules.promote_only_on_scan:
+        settle(tree, book, record, moved=moved)
+
+
+def _stands(rules: TreeRules) -> dict[PoolName, PoolName]:
+    return {name: pool.parent for name, pool in rules.pools.items()}
+
+
+def _left_over(book: TreeBook) -> list[PoolName]:
+    """Pools that are not configured any more and cannot be gone yet; the one below which the others come is the first."""
+    used = [*book.ephemeral_below, *book.in_pool]
+    found = dict.fromkeys(pool for pool in used if not book.exists(pool))
+    return sorted(found, key=lambda pool: pool != book.rules.default_parent_pool)
+
+
+def _hub_is_off(book: TreeBook, pool: EphemeralPool) -> bool:
+    parent = book.rules.pools.get(pool.parent)
+    return pool.of_hub and parent is not None and not parent.create_ephemeral_subpools
+
+
+def _empty_into_hub(tree: TreeName, book: TreeBook, pool: EphemeralPool, record: Callable[[TreeEvent], None]) -> None:
+    for name in list(book.in_pool.get(pool.name, ())):
+        member = book.members[name]
+        # Who waits elsewhere keeps its place there.
+        strands = member.blocked_by == pool.name
+        ticket = book.next_ticket() if strands else member.ticket
+        blocked_by = pool.parent if strands else member.blocked_by
+        record(OperationPlaced(member.operation, TreePlacement(tree, pool.parent, ticket, blocked_by)))
+
+
+def _rehome(tree: TreeName, book: TreeBook, record: Callable[[TreeEvent], None]) -> None:
+    """Who waits at a pool that is gone waits at the next that blocks it, else at its own, until slots are given out."""
+    for pool in [pool for pool in book.queues if not book.exists(pool)]:
+        for member in list(book.queues[pool].values()):
+            blocked_by = book.full_pool(member.pool) or member.pool
+            placement = TreePlacement(tree, member.pool, book.next_ticket(), blocked_by)
+            record(OperationPlaced(member.operation, placement))

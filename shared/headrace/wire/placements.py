@@ -1,0 +1,94 @@
+"""Where an operation stands in the trees: its pool, and whether it runs or waits there and behind which limit.
+
+Admission decides these and records them; the order of the queues is the order of the tickets, so that it outlives a restart.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.ids import OperationId, PoolName, TreeName
+from headrace.wire.version import Counter
+
+__all__ = [
+    "EphemeralPool",
+    "LimitName",
+    "PoolHolder",
+    "PoolLevel",
+    "TreePlacement",
+    "WaitingFor",
+]
+
+#: `max_operation_count` and so on: the name of the setting, as a person writes it.
+LimitName = str
+
+
+class TreePlacement(msgspec.Struct, frozen=True):
+    """An operation in one tree."""
+
+    tree: TreeName
+    pool: PoolName
+    #: Grows with every word about a placement; among those who wait behind the same limit the lowest is first.
+    ticket: Counter
+    #: The pool in whose queue it waits for a running slot; null: it holds a slot.
+    blocked_by: PoolName | None = None
+
+
+class EphemeralPool(msgspec.Struct, frozen=True):
+    """A pool that nobody configured; it lives as long as there are operations in it or in pools below it."""
+
+    name: PoolName
+    parent: PoolName
+    #: Whose number of ephemeral pools it counts for; empty for a hub's pool and for one that was configured once.
+    user: str = ""
+    #: Made by its parent, a hub, for one user.
+    of_hub: bool = False
+    mode: str = "fair_share"
+    #: Null: the tree's figure for a pool.
+    max_operation_count: Counter | None = None
+    max_running_operation_count: Counter | None = None
+    #: Amounts by resource, as in a configured pool; what is left out is not limited.
+    resource_limits: dict[str, int] = {}
+
+
+class WaitingFor(msgspec.Struct, frozen=True):
+    """What a pending operation waits for in one tree."""
+
+    tree: TreeName
+    blocked_by: PoolName
+    #: `max_running_operation_count` of that pool, and how many operations it counts there.
+    limit: Counter
+    running: Counter
+    #: 1 is next; 0 where it was not counted.
+    place: Counter = 0
+    #: How many wait in that queue.
+    waiting: Counter = 0
+
+
+class PoolHolder(msgspec.Struct, frozen=True):
+    """An operation that holds a running slot of a pool."""
+
+    operation: OperationId
+    user: str
+    pool: PoolName
+    started_at_ms: Counter
+
+
+class PoolLevel(msgspec.Struct, frozen=True):
+    """One pool on the way from the root down to an operation, with the counts that its limits compare."""
+
+    tree: TreeName
+    pool: PoolName
+    max_running_operation_count: Counter
+    running_operation_count: Counter
+    lightweight_running_operation_count: Counter
+    max_operation_count: Counter
+    operation_count: Counter
+    #: True: no running slot is free here, so that this level holds the operation back.
+    full: bool
+    #: Operations in this pool's queue.
+    waiting: Counter = 0
+    #: The longest running first; of a full level only.
+    holders: list[PoolHolder] = []
+    #: Holders that are not listed.
+    more_holders: Counter = 0

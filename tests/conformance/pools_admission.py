@@ -1,0 +1,317 @@
+"""Cases of admission, moves, lightweight operations, ephemeral pools and several trees, with the engine that the service runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Pool, PoolSettings, Tree, TreeOptions
+from headrace.resources import Resources
+from headrace.wire import ledger
+from headrace.wire import operations as wire
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.operations import OperationSpec, OperationState
+from headrace.wire.refusals import OverLimit
+from headrace_admission.engine import AdmissionEngine, Caps
+from headrace_admission.limits.configuration import rules_of
+from headrace_admission.states import may_change_parameters
+from tests.conformance.engines import Engine
+from tests.conformance.reporting import Comparison, Problem, only_keys
+
+__all__ = ["AdmissionDesk", "EngineDesk", "move", "multi_tree", "steps"]
+
+TREE: Final = TreeName("default")
+_STEPS: Final = {
+    "start": {"op", "pool", "type", "user", "expect", "blocked_by", "reject_at", "in_pool", "weight"},
+    "finish": {"op"},
+    "scan": set[str](),
+    "set": {"pool", "attr", "value"},
+    "move_op": {"op", "pool", "expect", "in_pool", "reject_at"},
+    "move_pool": {"pool", "parent"},
+    "create_pool": {"pool", "parent", "attrs"},
+    "remove_pool": {"pool"},
+    "rename_pool": {"pool", "to"},
+    "check": {
+        "counters",
+        "states",
+        "queues",
+        "parents",
+        "op_pools",
+        "pool_exists",
+        "is_ephemeral",
+        "limits",
+    },
+}
+#: Keys of `tree_config` that are no options of the tree under that name.
+_CAP: Final = "scheduler_max_operation_count"
+_USER_MAP: Final = "user_to_default_pool"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What came of a start or a move."""
+
+    word: str
+    pool: str = ""
+    blocked_by: str = ""
+    rejected_at: str = ""
+    detail: str = ""
+
+
+class Configuration:
+    """A tree as a case sets it up and changes it."""
+
+    def __init__(self, tree_config: dict[str, Any], pools: dict[str, dict[str, Any]]) -> None:
+        plain = {"promote_only_on_scan": True, **tree_config}
+        self.cap = plain.pop(_CAP, Caps().max_operation_count)
+        if _USER_MAP in plain:
+            plain["use_user_default_parent_pool_map"] = True
+        self._options: dict[str, Any] = plain
+        self._pools = {name: dict(attributes) for name, attributes in pools.items()}
+
+    def tree(self) -> Tree:
+        options: TreeOptions = TREE_ATTRIBUTES.changed(TreeOptions(), self._options).value
+        return Tree(tree=TREE, pools=[_pool(name, self._pools[name]) for name in self._in_order()], options=options)
+
+    def change(self, step: dict[str, Any]) -> None:
+        match step["do"]:
+            case "set" if step["pool"] == "@tree":
+                self._options[step["attr"]] = step["value"]
+            case "set":
+                self._pools[step["pool"]][step["attr"]] = step["value"]
+            case "move_pool":
+                self._pools[step["pool"]]["parent"] = step["parent"]
+            case "create_pool":
+                self._pools[step["pool"]] = {"parent": step.get("parent", ROOT_POOL), **step.get("attrs", {})}
+            case "remove_pool":
+                del self._pools[step["pool"]]
+            case "rename_pool":
+                self._rename(step["pool"], step["to"])
+            case other:
+                raise Problem(f"unknown change {other}")
+
+    def _rename(self, old: str, new: str) -> None:
+        self._pools = {new if name == old else name: dict(given) for name, given in self._pools.items()}
+        for given in self._pools.values():
+            if given.get("parent") == old:
+                given["parent"] = new
+
+    def _in_order(self) -> Iterator[str]:
+        """Parents before children, whatever the order of the case."""
+        left = dict(self._pools)
+        while left:
+            ready = [name for name, given in left.items() if given.get("parent", ROOT_POOL) not in left]
+            if not ready:
+                raise Problem(f"pools below each other: {', '.join(left)}")
+            for name in ready:
+                del left[name]
+                yield name
+
+
+def _pool(name: str, given: dict[str, Any]) -> Pool:
+    attributes = {key: value for key, value in given.items() if key != "parent"}
+    settings: PoolSettings = POOL_ATTRIBUTES.changed(PoolSettings(), attributes).value
+    return Pool(PoolName(name), PoolName(given.get("parent", ROOT_POOL)), settings)
+
+
+class EngineDesk:
+    """Puts what a case does to the engine, and reads what it looks at."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self.engine = AdmissionEngine(caps=Caps(max_operation_count=configuration.cap))
+        self.configure()
+
+    def configure(self) -> None:
+        """The configuration as it is now reaches admission."""
+        self.engine.on_pools(TREE, rules_of(self._configuration.tree()), 0)
+
+    def start(self, step: dict[str, Any]) -> Verdict:
+        spec = OperationSpec(
+            pool=PoolName(step["pool"] or ""),
+            argv=["true"],
+            resources=Resources(user_slots=1, cpu=100),
+            weight=step.get("weight", 1.0),
+            type=step.get("type", "map"),
+        )
+        answer = self.engine.on_start(wire.StartOperation(_id(step["op"]), spec), step.get("user", "root"), 0).answer
+        if not isinstance(answer, wire.StartAnswer):
+            return _refused(answer)
+        blocked_by = next((each.blocked_by for each in answer.waiting), "")
+        return Verdict(answer.state.value, answer.pool, blocked_by)
+
+    def move(self, step: dict[str, Any]) -> Verdict:
+        answer = self.engine.on_update(wire.UpdateOperation(_id(step["op"]), pool=PoolName(step["pool"])), 0).answer
+        if not isinstance(answer, wire.OperationView):
+            return _refused(answer)
+        return Verdict(answer.state.value, answer.spec.pool)
+
+    def finish(self, name: str) -> None:
+        """Its one job completes; an operation that waits is aborted."""
+        operation = self.engine.operations[_id(name)]
+        if operation.state is OperationState.PENDING:
+            self.engine.on_abort(wire.AbortOperation(operation.id), operation.user, 0)
+        else:
+            end = JobEnd(operation.id, 0, 1, AllocationId("1-1"), JobResult.COMPLETED)
+            self.engine.on_report(ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)]), 0)
+
+    def scan(self) -> None:
+        self.engine.on_scan(0)
+
+    def seen(self, what: str, key: str) -> Any:
+        """What there is to compare with what a check expects under `what` for `key`."""
+        book, pool = self.engine.books[TREE], PoolName(key)
+        match what:
+            case "counters":
+                return list(book.counts(pool).as_tuple())
+            case "states":
+                return self.engine.operations[_id(key)].state.value
+            case "queues":
+                return [_name(operation) for operation in book.queues.get(pool, {})]
+            case "parents":
+                return book.parent(pool)
+            case "op_pools":
+                return self.engine.operations[_id(key)].spec.pool
+            case "pool_exists":
+                return book.exists(pool)
+            case "is_ephemeral":
+                return book.is_ephemeral(pool)
+            case "limits":
+                return [book.max_operation_count(pool), book.max_running_operation_count(pool)]
+            case _:
+                raise Problem(f"nothing to compare with {what}")
+
+    def check(self) -> list[str]:
+        return self.engine.check()
+
+
+AdmissionDesk = EngineDesk
+
+
+def steps(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
+    """A case that is a row of steps."""
+    configuration = Configuration(case["tree_config"], case["pools"])
+    return run_steps(case, configuration, EngineDesk(configuration))
+
+
+def run_steps(case: dict[str, Any], configuration: Configuration, desk: AdmissionDesk) -> list[Comparison]:
+    """Does the steps of a case at a desk."""
+    comparisons: list[Comparison] = []
+    for number, step in enumerate(case["steps"], 1):
+        kind = step.get("do")
+        if kind not in _STEPS:
+            raise Problem(f"unknown step {kind}")
+        only_keys(step, _STEPS[kind] | {"do", "note"}, f"step {number}")
+        place = f"step {number} {kind}"
+        match kind:
+            case "start" | "move_op":
+                verdict = desk.start(step) if kind == "start" else desk.move(step)
+                comparisons += _verdict(f"{place} {step['op']}", step, verdict)
+            case "finish":
+                desk.finish(step["op"])
+            case "scan":
+                desk.scan()
+            case "check":
+                comparisons += _check(place, step, desk)
+            case _:
+                configuration.change(step)
+                desk.configure()
+        comparisons.append(_compare(f"{place} invariants", [], desk.check()))
+    return comparisons
+
+
+def _verdict(place: str, step: dict[str, Any], verdict: Verdict) -> Iterator[Comparison]:
+    actual = verdict.word + (f" ({verdict.detail})" if verdict.detail else "")
+    yield Comparison(place, step["expect"], actual, step["expect"] == verdict.word)
+    for key, found in (
+        ("in_pool", verdict.pool),
+        ("blocked_by", verdict.blocked_by),
+        ("reject_at", verdict.rejected_at),
+    ):
+        if key in step:
+            yield _compare(f"{place} {key}", step[key], found)
+
+
+def _check(place: str, step: dict[str, Any], desk: AdmissionDesk) -> Iterator[Comparison]:
+    for what, expected in step.items():
+        if what in ("do", "note"):
+            continue
+        for key, value in expected.items():
+            yield _compare(f"{place} {what} {key}", value, desk.seen(what, key))
+
+
+def move(case: dict[str, Any], engine: Engine) -> list[Comparison]:
+    """A case of moves: steps, or a request that is only described."""
+    if "steps" in case:
+        return steps(case, engine)
+    if "expect_by_state" in case:
+        return [
+            _compare(state, expected, "accept" if may_change_parameters(state) else "reject")
+            for state, expected in case["expect_by_state"].items()
+        ]
+    if "request" not in case:
+        raise Problem("neither steps nor a request nor states")
+    only_keys(case["request"], {"weight"}, "request")
+    configuration = Configuration({}, {"p": {}})
+    desk = EngineDesk(configuration)
+    desk.start({"op": "a", "pool": "p"})
+    for attribute, value in case.get("pool_limits", {}).items():
+        configuration.change({"do": "set", "pool": "p", "attr": attribute, "value": value})
+    desk.configure()
+    answer = desk.engine.on_update(wire.UpdateOperation(_id("a"), weight=case["request"]["weight"]), 0).answer
+    changed = isinstance(answer, wire.OperationView) and answer.spec.weight == case["request"]["weight"]
+    return [_compare("result", case["expect"]["result"], "accept" if changed else "reject")]
+
+
+def multi_tree(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
+    """A start in several trees, some of which are full."""
+    trees = {name: given for name, given in case["trees"].items() if not name.startswith("@")}
+    only_keys(case["trees"], {*trees, "@erase_flag"}, "trees")
+    engine = AdmissionEngine()
+    for name, given in trees.items():
+        only_keys(given, {"full", "tentative"}, name)
+        limits = {"max_operation_count": 0, "max_running_operation_count": 0} if given["full"] else {}
+        pool = Pool(PoolName("p"), ROOT_POOL, POOL_ATTRIBUTES.changed(PoolSettings(), limits).value)
+        engine.on_pools(TreeName(name), rules_of(Tree(TreeName(name), [pool])), 0)
+    spec = OperationSpec(
+        pool=PoolName("p"),
+        argv=["true"],
+        resources=Resources(user_slots=1, cpu=100),
+        type="map",
+        pool_trees=[TreeName(name) for name, given in trees.items() if not given["tentative"]],
+        tentative_pool_trees=[TreeName(name) for name, given in trees.items() if given["tentative"]],
+        erase_trees_with_pool_limit_violations=case["trees"].get("@erase_flag", False),
+    )
+    answer = engine.on_start(wire.StartOperation(_id("a"), spec), "root", 0).answer
+    actual: dict[str, Any] = {"result": "reject"}
+    if isinstance(answer, wire.StartAnswer):
+        actual = {
+            "result": "accept",
+            "trees": list(engine.operations[_id("a")].placements),
+            "erased": list(answer.erased_trees),
+        }
+    elif isinstance(answer, OverLimit):
+        actual |= {"code": 202, "inner_error_count": len(answer.broken)}
+    only_keys(case["expect"], {"result", "trees", "erased", "code", "inner_error_count"}, "expect")
+    return [_compare(key, value, actual.get(key)) for key, value in case["expect"].items()]
+
+
+def _refused(answer: msgspec.Struct) -> Verdict:
+    text = answer.text()  # type: ignore[attr-defined]
+    at = answer.broken[0].pool if isinstance(answer, OverLimit) else ""
+    return Verdict("reject", rejected_at=at, detail=text)
+
+
+def _id(name: str) -> OperationId:
+    """Any name can stand in a case, but not in an id."""
+    return OperationId(f"op-{name.encode().hex()}-op")
+
+
+def _name(operation: OperationId) -> str:
+    return bytes.fromhex(operation.split("-")[1]).decode()
+
+
+def _compare(what: str, expected: Any, actual: Any) -> Comparison:
+    return Comparison(what, str(expected), str(actual), expected == actual)

@@ -1,0 +1,143 @@
+"""Short words for tests of limits: operations by name, pools by their settings, and what is to be seen of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Pool, PoolSettings, Tree, TreeOptions
+from headrace.resources import Resources
+from headrace.wire import ledger
+from headrace.wire import operations as wire
+from headrace.wire.codec import decode, encode
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.log import Event, LogBatch
+from headrace.wire.operations import OperationSpec, OperationState
+from headrace_admission.deciding import Decision
+from headrace_admission.engine import AdmissionEngine, Caps
+from headrace_admission.limits.configuration import rules_of
+
+__all__ = ["TREE", "Desk", "oid"]
+
+TREE = TreeName("default")
+
+
+def oid(name: str) -> OperationId:
+    return OperationId(f"operation-{name}")
+
+
+class Desk:
+    """An engine, its configuration, and everything that it recorded."""
+
+    def __init__(self, pools: dict[str, Any] | None = None, *, caps: Caps | None = None, **options: Any) -> None:
+        self.caps = caps or Caps()
+        self.engine = AdmissionEngine(caps=self.caps)
+        self.events: list[Event] = []
+        self.trees: dict[TreeName, Tree] = {}
+        self.now_ms = 0
+        self.configure(pools or {}, **options)
+
+    def configure(self, pools: dict[str, Any], tree: TreeName = TREE, **options: Any) -> None:
+        """The whole configuration of a tree; `parent` stands among a pool's settings."""
+        self.trees[tree] = Tree(
+            tree,
+            [
+                Pool(
+                    PoolName(name),
+                    PoolName(given.get("parent", ROOT_POOL)),
+                    POOL_ATTRIBUTES.changed(
+                        PoolSettings(), {key: value for key, value in given.items() if key != "parent"}
+                    ).value,
+                )
+                for name, given in pools.items()
+            ],
+            TREE_ATTRIBUTES.changed(TreeOptions(), options).value,
+        )
+        self.events += self.engine.on_pools(tree, rules_of(self.trees[tree]), self._tick())
+        self.check()
+
+    def start(self, name: str, pool: str = "", user: str = "anna", **spec: Any) -> Any:
+        """The answer, or the refusal."""
+        wanted = OperationSpec(PoolName(pool), ["true"], resources=Resources(user_slots=1, cpu=100), **spec)
+        return self._done(self.engine.on_start(wire.StartOperation(oid(name), wanted), user, self._tick()))
+
+    def started(self, *names: str, pool: str = "", **spec: Any) -> None:
+        for name in names:
+            assert isinstance(self.start(name, pool, **spec), wire.StartAnswer)
+
+    def finish(self, name: str) -> None:
+        """Its job completes."""
+        end = JobEnd(oid(name), 0, 1, AllocationId("1-1"), JobResult.COMPLETED)
+        tree = self.engine.operations[oid(name)].spec.tree
+        report = ledger.ReportEnds(tree, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
+        self._done(self.engine.on_report(report, self._tick()))
+
+    def abort(self, name: str) -> Any:
+        return self._done(self.engine.on_abort(wire.AbortOperation(oid(name)), "anna", self._tick()))
+
+    def released(self, name: str) -> None:
+        """No node holds anything of it any more."""
+        tree = self.engine.operations[oid(name)].spec.tree
+        self._done(self.engine.on_released(ledger.Released(tree, 1, [oid(name)]), self._tick()))
+
+    def suspend(self, name: str) -> Any:
+        return self._done(self.engine.on_suspend(wire.SuspendOperation(oid(name)), self._tick()))
+
+    def resume(self, name: str) -> Any:
+        return self._done(self.engine.on_resume(wire.ResumeOperation(oid(name)), self._tick()))
+
+    def complete(self, name: str) -> Any:
+        return self._done(self.engine.on_complete(wire.CompleteOperation(oid(name)), "anna", self._tick()))
+
+    def update(self, name: str, **changes: Any) -> Any:
+        return self._done(self.engine.on_update(wire.UpdateOperation(oid(name), **changes), self._tick()))
+
+    def move(self, name: str, pool: str) -> Any:
+        return self.update(name, pool=PoolName(pool))
+
+    def scan(self) -> None:
+        self.events += self.engine.on_scan(self._tick())
+        self.check()
+
+    def state(self, name: str) -> OperationState:
+        return self.engine.operations[oid(name)].state
+
+    def running(self) -> list[str]:
+        return self._in_state(OperationState.RUNNING)
+
+    def waiting(self) -> list[str]:
+        return self._in_state(OperationState.PENDING)
+
+    def queue(self, pool: str, tree: TreeName = TREE) -> list[str]:
+        queue = self.engine.books[tree].queues.get(PoolName(pool), {})
+        return [name.removeprefix("operation-") for name in queue]
+
+    def counts(self, pool: str, tree: TreeName = TREE) -> tuple[int, int, int]:
+        return self.engine.books[tree].counts(PoolName(pool)).as_tuple()
+
+    def replayed(self) -> AdmissionEngine:
+        """Another engine that has read all the events as the log holds them, and has the configuration since."""
+        engine = AdmissionEngine(caps=self.caps)
+        for event in decode(encode(LogBatch(1, self.events)), LogBatch).events:
+            engine.apply(event)
+        for tree in self.trees.values():
+            assert engine.on_pools(tree.tree, rules_of(tree), self.now_ms) == []
+        return engine
+
+    def check(self) -> None:
+        assert self.engine.check() == []
+
+    def _in_state(self, state: OperationState) -> list[str]:
+        found = [name for name, operation in self.engine.operations.items() if operation.state is state]
+        return sorted(name.removeprefix("operation-") for name in found)
+
+    def _done(self, decision: Decision) -> msgspec.Struct:
+        self.events += decision.events
+        self.check()
+        return decision.answer
+
+    def _tick(self) -> int:
+        self.now_ms += 1
+        return self.now_ms

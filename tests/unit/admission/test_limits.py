@@ -1,0 +1,255 @@
+"""Limits, queues and what promotes, beyond what the conformance cases show: here a tree promotes at once."""
+
+from __future__ import annotations
+
+from headrace.wire import operations as wire
+from headrace.wire.operations import OperationState
+from headrace.wire.placements import WaitingFor
+from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, OverLimit, WrongState
+from headrace_admission.engine import Caps
+from tests.unit.admission.desk import TREE, Desk, oid
+
+
+def test_a_raised_limit_promotes_at_once() -> None:
+    desk = Desk({"p": {"max_running_operation_count": 1}})
+    desk.started("a", "b", "c", pool="p")
+
+    desk.configure({"p": {"max_running_operation_count": 2}})
+
+    assert desk.running() == ["a", "b"]
+    assert desk.queue("p") == ["c"]
+
+
+def test_a_raised_limit_of_the_tree_promotes_at_once() -> None:
+    desk = Desk(max_running_operation_count=1, max_ephemeral_pools_per_user=9)
+    desk.started("a", "b", "c", pool="p")
+
+    desk.configure({}, max_running_operation_count=3)
+
+    assert desk.running() == ["a", "b", "c"]
+
+
+def test_a_pool_that_moves_away_from_the_limit_takes_its_waiting_operations_along() -> None:
+    pools = {"old": {"max_running_operation_count": 1}, "new": {}, "p": {"parent": "old"}, "q": {"parent": "old"}}
+    desk = Desk(pools)
+    desk.started("a", pool="q")
+    desk.started("b", pool="p")
+
+    desk.configure(pools | {"p": {"parent": "new"}})
+
+    assert desk.running() == ["a", "b"]
+
+
+def test_a_moved_pool_leaves_its_slots_to_who_waits_where_it_was() -> None:
+    pools = {"old": {"max_running_operation_count": 1}, "new": {}, "p": {"parent": "old"}, "q": {"parent": "old"}}
+    desk = Desk(pools)
+    desk.started("a", pool="p")
+    desk.started("b", pool="q")
+
+    desk.configure(pools | {"p": {"parent": "new"}})
+
+    assert desk.running() == ["a", "b"]
+
+
+def test_a_moved_operation_leaves_its_slot_to_the_next() -> None:
+    desk = Desk({"p": {"max_running_operation_count": 1}, "q": {}})
+    desk.started("a", "b", pool="p")
+
+    desk.move("a", "q")
+
+    assert desk.running() == ["a", "b"]
+
+
+def test_an_operation_that_becomes_lightweight_leaves_its_slot_to_the_next() -> None:
+    pools = {"top": {"max_running_operation_count": 1}, "light": {"parent": "top", "mode": "fifo"}}
+    desk = Desk(pools)
+    desk.started("a", pool="light")
+    desk.started("b", pool="light", type="map")
+
+    desk.configure(pools | {"light": {"parent": "top", "mode": "fifo", "enable_lightweight_operations": True}})
+
+    assert desk.running() == ["a", "b"]
+    assert desk.counts("top") == (2, 1, 1)
+
+
+def test_lightweight_operations_pass_a_limit_of_none_but_not_the_one_on_all() -> None:
+    light = {"mode": "fifo", "enable_lightweight_operations": True, "max_operation_count": 2}
+    desk = Desk({"top": {"max_running_operation_count": 0}, "light": {"parent": "top"} | light})
+    desk.started("a", "b", pool="light")
+
+    refused = desk.start("c", "light")
+
+    assert desk.running() == ["a", "b"]
+    assert refused == OverLimit([LimitBroken("max_operation_count", 2, 2, pool="light", tree="default")])
+
+
+def test_a_waiting_operation_that_is_aborted_is_over_at_once_and_leaves_its_queue() -> None:
+    desk = Desk({"p": {"max_running_operation_count": 1}})
+    desk.started("a", "b", "c", pool="p")
+
+    desk.abort("b")
+
+    assert desk.state("b") is OperationState.ABORTED
+    assert desk.queue("p") == ["c"]
+    assert desk.counts("p") == (2, 1, 0)
+
+
+def test_what_is_ending_keeps_its_slot_until_it_is_over() -> None:
+    desk = Desk({"p": {"max_running_operation_count": 1}})
+    desk.started("a", "b", pool="p")
+
+    desk.abort("a")
+
+    assert desk.state("a") is OperationState.ABORTING
+    assert desk.waiting() == ["b"]
+    desk.released("a")
+    assert desk.running() == ["b"]
+
+
+def test_what_waits_is_shown_with_its_place_and_the_limit() -> None:
+    desk = Desk({"p": {"max_running_operation_count": 1}})
+    desk.started("a", "b", pool="p")
+
+    answer = desk.start("c", "p")
+    view = desk.engine.on_get(wire.GetOperation(oid("b")))
+
+    assert isinstance(view, wire.OperationView)
+    assert answer.waiting == [WaitingFor(TREE, "p", limit=1, running=1, place=2, waiting=2)]  # type: ignore[arg-type]
+    assert [each.place for each in view.waiting] == [1]
+
+
+def test_waiting_is_another_word_for_pending_in_lists() -> None:
+    desk = Desk({"p": {"max_running_operation_count": 1}})
+    desk.started("a", "b", pool="p")
+
+    listed = desk.engine.on_list(wire.ListOperations(state="waiting"))
+
+    assert isinstance(listed, wire.OperationList)
+    assert [(view.operation, view.waiting[0].blocked_by) for view in listed.operations] == [(oid("b"), "p")]
+
+
+def test_explain_names_every_level_that_holds_back_and_who_holds_its_slots() -> None:
+    desk = Desk({"top": {"max_running_operation_count": 1}, "p": {"parent": "top", "max_running_operation_count": 1}})
+    desk.started("a", "b", pool="p")
+
+    told = desk.engine.on_explain(wire.ExplainOperation(oid("b")))
+
+    assert isinstance(told, wire.OperationExplanation)
+    levels = [(level.pool, level.full, [holder.operation for holder in level.holders]) for level in told.levels]
+    assert levels == [("<Root>", False, []), ("top", True, [oid("a")]), ("p", True, [oid("a")])]
+    assert told.levels[2].waiting == 1
+
+
+def test_the_cap_on_all_trees_together_is_told_without_a_pool() -> None:
+    desk = Desk({"p": {}}, caps=Caps(max_operation_count=1))
+    desk.started("a", pool="p")
+
+    refused = desk.start("b", "p")
+
+    assert isinstance(refused, OverLimit)
+    assert refused.text() == (
+        "too many operations: 1 operations are registered in all trees together; max_operation_count is 1"
+    )
+
+
+def test_a_refusal_names_pool_tree_count_and_limit() -> None:
+    desk = Desk({"p": {"max_operation_count": 1}})
+    desk.started("a", pool="p")
+
+    assert desk.start("b", "p").text() == (
+        "too many operations: pool 'p' of tree default has 1 operations; its max_operation_count is 1"
+    )
+    assert desk.engine.operations.keys() == {oid("a")}
+
+
+def test_only_the_own_flag_of_a_pool_forbids_operations() -> None:
+    closed = {"forbid_immediate_operations": True}
+    desk = Desk({"top": closed, "p": {"parent": "top"}, "hub": closed | {"create_ephemeral_subpools": True}})
+
+    assert isinstance(desk.start("a", "top"), WrongState)
+    desk.started("b", pool="p")
+    assert desk.start("c", "hub").pool == "hub$anna"
+
+
+def test_gang_operations_run_in_fifo_pools_only_where_the_tree_says_so() -> None:
+    pools = {"fair": {}, "fifo": {"mode": "fifo"}, "open": {"always_allow_gang_operations": True}}
+    desk = Desk(pools, allow_gang_operations_only_in_fifo_pools=True)
+
+    assert isinstance(desk.start("a", "fair", is_gang=True), WrongState)
+    desk.started("b", pool="fifo", is_gang=True)
+    desk.started("c", pool="open", is_gang=True)
+    desk.started("d", pool="fair")
+
+
+def test_an_unknown_type_is_answered_with_the_nearest() -> None:
+    assert desk_refusal("p", type="vanila") == BadRequest("spec.type", "vanila", "did you mean vanilla?")
+
+
+def desk_refusal(pool: str, **spec: str) -> object:
+    return Desk({"p": {}}).start("a", pool, **spec)
+
+
+def test_a_start_in_a_lightweight_pool_that_is_no_lightweight_operation_is_warned() -> None:
+    desk = Desk({"light": {"mode": "fifo", "enable_lightweight_operations": True}})
+
+    ordinary = desk.start("a", "light", type="map")
+    wide = desk.start("b", "light", job_count=5)
+
+    assert ordinary.warnings == [
+        "pool light is for lightweight operations; one of type map is none and counts as any other"
+    ]
+    assert wide.warnings == ["pool light is for lightweight operations of one small job; this one has 5 jobs"]
+
+
+def test_suspended_operations_keep_their_slot_and_resuming_others_is_refused() -> None:
+    desk = Desk({"p": {"max_running_operation_count": 1}})
+    desk.started("a", "b", pool="p")
+
+    desk.suspend("a")
+
+    assert desk.engine.operations[oid("a")].suspended
+    assert desk.waiting() == ["b"]
+    assert isinstance(desk.resume("b"), WrongState)
+    desk.resume("a")
+    assert not desk.engine.operations[oid("a")].suspended
+
+
+def test_only_a_running_operation_can_be_completed() -> None:
+    desk = Desk({"p": {"max_running_operation_count": 1}})
+    desk.started("a", "b", pool="p")
+
+    waiting = desk.complete("b")
+    desk.complete("a")
+
+    assert waiting == WrongState("operation", oid("b"), "pending", "running")
+    assert desk.state("a") is OperationState.COMPLETING
+
+
+def test_a_misspelt_pool_is_refused_where_pools_must_exist() -> None:
+    desk = Desk({"research": {}}, caps=Caps(require_specified_pools_existence=True))
+
+    assert desk.start("a", "reserch") == NotFound("pool", "reserch", near=["research"])
+    assert desk.start("b", "research").pool == "research"
+
+
+def test_replaying_the_events_gives_the_same_queues_in_the_same_order() -> None:
+    pools = {"top": {"max_running_operation_count": 2}, "p": {"parent": "top", "max_running_operation_count": 1}}
+    desk = Desk(pools | {"hub": {"create_ephemeral_subpools": True}})
+    desk.started("a", "b", "c", pool="p")
+    desk.started("d", pool="top")
+    desk.started("e", "f", pool="top")
+    desk.started("g", pool="hub")
+    desk.abort("b")
+    desk.finish("d")
+    desk.move("e", "hub")
+
+    replayed = desk.replayed()
+
+    book, other = desk.engine.books[TREE], replayed.books[TREE]
+    assert {pool: list(queue.values()) for pool, queue in book.queues.items()} == {
+        pool: list(queue.values()) for pool, queue in other.queues.items()
+    }
+    assert (other.members, other.ephemeral) == (book.members, book.ephemeral)
+    assert {name: o.to_record() for name, o in replayed.operations.items()} == {
+        name: o.to_record() for name, o in desk.engine.operations.items()
+    }
