@@ -59,6 +59,10 @@ def _total(fair_share: dict[str, dict[str, float]]) -> float:
     return max(fair_share["total"].values())
 
 
+def _largest_of_each(fair_share: dict[str, dict[str, float]]) -> dict[str, float]:
+    return {part: max(shares.values()) for part, shares in fair_share.items()}
+
+
 FIELDS: Final = (
     # --- what it is ---
     Field("name", _TEXT, "The pool; `<Root>` is the whole tree."),
@@ -69,6 +73,17 @@ FIELDS: Final = (
     Field("mode", _TEXT, "`fair_share` or `fifo`.", path="settings/mode"),
     Field("operation_count", _COUNT, "Operations of the pool and of all below it."),
     Field("running_operation_count", _COUNT, "Those of them that may run jobs."),
+    Field("schedulable_operation_count", _COUNT, "Those of them that wait for more than they have."),
+    Field("pool_operation_count", _COUNT, "Operations of the pool itself."),
+    Field("child_pool_count", _COUNT, "Pools directly below it that were made."),
+    Field("max_operation_count", _COUNT, "Limit in force: its own, or the tree's for every pool."),
+    Field("max_running_operation_count", _COUNT, "Likewise, of running operations."),
+    Field(
+        "fifo_sort_parameters",
+        "list of words",
+        "What operations are ranked by, where `mode` is `fifo`.",
+        path="settings/fifo_sort_parameters",
+    ),
     # --- what it has and wants ---
     Field("usage", _AMOUNT, "What its jobs hold.", aliases=("resource_usage",)),
     Field("usage_share", _SHARE, "The same as shares.", path="share/usage_share"),
@@ -83,7 +98,12 @@ FIELDS: Final = (
     Field("demand", _AMOUNT, "What its jobs hold and its waiting jobs want.", aliases=("resource_demand",)),
     Field("demand_share", _SHARE, "The same as shares.", path="share/demand_share"),
     Field("demand_ratio", _RATIO, "The largest of these.", path="share/demand_share", derive=_largest),
-    Field("limits_share", _SHARE, "What it may not go beyond.", path="share/limits_share"),
+    Field("resource_limits", _AMOUNT, "What it may not go beyond; of what is not limited, the whole cluster."),
+    Field("limits_share", _SHARE, "The same as shares.", path="share/limits_share"),
+    Field(
+        "specified_resource_limits", _AMOUNT, "Limits as configured; null where none is.", path="settings/resource_limits"
+    ),
+    Field("limited_resource_demand", _AMOUNT, "The demand, as far as the limits let it."),
     Field("dominant_resource", _TEXT, "The resource with the largest share.", path="share/dominant_resource"),
     # --- what it is owed ---
     Field("weight", _NUMBER, "In force among its siblings: as configured, inferred, or 1.", path="share/weight"),
@@ -99,9 +119,25 @@ FIELDS: Final = (
     ),
     Field("fair_resources", _AMOUNT, "`fair_share/total` as amounts."),
     Field(
+        "detailed_dominant_fair_share",
+        f"{_RATIO}, below each part",
+        "The largest share of each part of `fair_share`.",
+        path="share/fair_share",
+        derive=_largest_of_each,
+    ),
+    Field(
+        "strong_guarantee_resources",
+        _AMOUNT,
+        "Strong guarantee as configured; null where none is.",
+        aliases=("min_share_resources",),
+        path="settings/strong_guarantee_resources",
+    ),
+    Field("effective_strong_guarantee_resources", _AMOUNT, "`strong_guarantee_share` as amounts."),
+    Field(
         "strong_guarantee_share",
         _SHARE,
         "Strong guarantee in force: what was left out is inferred, and what the cluster cannot hold is scaled down.",
+        aliases=("min_share",),
         path="share/strong_guarantee_share",
     ),
     Field("min_share_ratio", _RATIO, "The largest of these.", path="share/strong_guarantee_share", derive=_largest),
@@ -119,6 +155,8 @@ FIELDS: Final = (
         stable=False,
         path="share/estimated_guarantee_share",
     ),
+    Field("promised_fair_resources", _AMOUNT, "`promised_fair_share` as amounts.", stable=False),
+    Field("estimated_guarantee_resources", _AMOUNT, "`estimated_guarantee_share` as amounts.", stable=False),
     # --- whether it has it ---
     Field(
         "satisfaction_ratio",

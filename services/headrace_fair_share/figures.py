@@ -31,6 +31,9 @@ class PoolFigures(msgspec.Struct, frozen=True):
     demand: Resources = ZERO
     operations: int = 0
     running_operations: int = 0
+    #: Those that take part in scheduling, and those in the pool itself.
+    schedulable_operations: int = 0
+    own_operations: int = 0
     #: Largest component of the integral share that was granted, used or not: what its savings are charged for; 0 without any.
     grant_ratio: float = 0.0
 
@@ -80,6 +83,9 @@ class Figures:
     #: In the pool and all below it; 0 at operations.
     operations: Ints
     running_operations: Ints
+    schedulable_operations: Ints
+    #: In the pool itself.
+    own_operations: Ints
 
     def check(self, elements: Elements) -> None:
         """Raises `BrokenInvariant` where a figure is not a number or not finite."""
@@ -169,12 +175,14 @@ def pool_figures_of(elements: Elements, figures: Figures, places: Ints) -> dict[
         figures.demand[:, places].T.tolist(),
         figures.operations[places].tolist(),
         figures.running_operations[places].tolist(),
+        figures.schedulable_operations[places].tolist(),
+        figures.own_operations[places].tolist(),
         figures.grant_ratio[places].tolist(),
         strict=True,
     )
     return {
-        name: PoolFigures(Resources(*usage), Resources(*demand), operations, running, grant)
-        for name, usage, demand, operations, running, grant in columns
+        name: PoolFigures(Resources(*usage), Resources(*demand), *others)
+        for name, usage, demand, *others in columns
     }
 
 

@@ -157,6 +157,8 @@ def _judged(cut: Cut, options: Options, roll: Roll, outcome: Outcome) -> tuple[F
         total_burst_ratio=standing.ratios.total_burst[order],
         operations=_counted(elements, np.ones(len(roll.runs), np.bool_)),
         running_operations=_counted(elements, roll.runs),
+        schedulable_operations=_counted(elements, roll.wants),
+        own_operations=np.bincount(elements.parent[elements.pools :], minlength=len(elements.names)),
     )
     return figures, clocks
 

@@ -94,22 +94,34 @@ def _view(engine: FairShareEngine, name: PoolName) -> PoolView:
     if item is None:
         weight = 1.0 if settings.weight is None else settings.weight
         item = ShareItem(kind=kind, name=name, parent=parent, weight=weight, ephemeral=ephemeral)
-    figures = engine.figures.get(name, PoolFigures())
+    figures, pools, total = engine.figures.get(name, PoolFigures()), engine.book.pools, engine.frame.total
+    demand = figures.demand.within_wire()
+    limits = total.part(item.limits_share)
     view = PoolView(
         name=name,
         parent=parent,
-        path=engine.book.pools.path(name),
+        path=pools.path(name),
         ephemeral=ephemeral,
         settings=settings,
         share=item,
-        fair_resources=engine.frame.total.part(item.fair_share.total),
+        fair_resources=total.part(item.fair_share.total),
         usage=figures.usage.within_wire(),
-        demand=figures.demand.within_wire(),
+        demand=demand,
         operation_count=figures.operations,
         running_operation_count=figures.running_operations,
         total_resource_flow_ratio=item.total_resource_flow_ratio,
         total_burst_ratio=item.total_burst_ratio,
         resource_distribution_info=_distribution(engine) if name == ROOT_POOL else None,
+        resource_limits=limits,
+        limited_resource_demand=demand.within(limits),
+        effective_strong_guarantee_resources=total.part(item.strong_guarantee_share),
+        estimated_guarantee_resources=total.part(item.estimated_guarantee_share),
+        promised_fair_resources=total.part(item.promised_fair_share),
+        schedulable_operation_count=figures.schedulable_operations,
+        pool_operation_count=figures.own_operations,
+        child_pool_count=len(pools.children.get(name, ())),
+        max_operation_count=pools.max_operation_count(name),
+        max_running_operation_count=pools.max_running_operation_count(name),
     )
     if settings.integral_guarantees.guarantee_type is IntegralType.NONE:
         return view

@@ -82,6 +82,11 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         u, c, g, m, n = (min(max(amount, 0), LARGEST_SUM) for amount in self.as_tuple())
         return Resources(u, c, g, m, n)
 
+    def within(self, most: Resources) -> Resources:
+        """Each amount, or the other's where that is smaller."""
+        u, c, g, m, n = map(min, self.as_tuple(), most.as_tuple())
+        return Resources(u, c, g, m, n)
+
     def dominates(self, other: Resources) -> bool:
         """True when every component is at least the other's, so that `other` fits into `self`."""
         return (

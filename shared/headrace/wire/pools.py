@@ -129,6 +129,20 @@ class PoolView(msgspec.Struct, frozen=True):
     resource_distribution_info: ResourceDistribution | None = None
     #: Time that its volume was neither credited nor charged for; None for a pool without integral guarantees.
     downtime: Downtime | None = None
+    #: Limits in force (at most the cluster), and demand as far as they let it.
+    resource_limits: Resources = ZERO
+    limited_resource_demand: Resources = ZERO
+    #: Amounts to the shares: in force after inference and fitting; what it could count on; what it is owed within its guarantees.
+    effective_strong_guarantee_resources: Resources = ZERO
+    estimated_guarantee_resources: Resources = ZERO
+    promised_fair_resources: Resources = ZERO
+    #: Operations of the pool and all below that take part in scheduling; operations and pools directly in it.
+    schedulable_operation_count: Counter = 0
+    pool_operation_count: Counter = 0
+    child_pool_count: Counter = 0
+    #: In force.
+    max_operation_count: Counter = 0
+    max_running_operation_count: Counter = 0
 
 
 class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
