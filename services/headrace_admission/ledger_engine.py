@@ -77,7 +77,9 @@ class LedgerEngine(Deciding):
     ) -> ledger_wire.WholeOperations:
         """A page of live operations, in the order of their ids, as of `sequence`."""
         page, more = page_of_live(self.live, request)
-        return ledger_wire.WholeOperations(sequence, admission_term, page, more=more)
+        book = None if request.after else self.books.get(request.tree)
+        pools = [] if book is None else list(book.ephemeral.values())
+        return ledger_wire.WholeOperations(sequence, admission_term, page, more=more, ephemeral_pools=pools)
 
     def _on_ends(self, operation: Operation, reported: list[ledger_wire.ReportedEnd]) -> None:
         logged: list[LoggedEnd] = []

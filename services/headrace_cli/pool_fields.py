@@ -101,7 +101,10 @@ FIELDS: Final = (
     Field("resource_limits", _AMOUNT, "What it may not go beyond; of what is not limited, the whole cluster."),
     Field("limits_share", _SHARE, "The same as shares.", path="share/limits_share"),
     Field(
-        "specified_resource_limits", _AMOUNT, "Limits as configured; null where none is.", path="settings/resource_limits"
+        "specified_resource_limits",
+        _AMOUNT,
+        "Limits as configured; null where none is.",
+        path="settings/resource_limits",
     ),
     Field("limited_resource_demand", _AMOUNT, "The demand, as far as the limits let it."),
     Field("dominant_resource", _TEXT, "The resource with the largest share.", path="share/dominant_resource"),

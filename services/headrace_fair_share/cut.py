@@ -13,6 +13,7 @@ from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.integral import Downtime, PoolVolume
 from headrace.wire.operations import OperationSpec, OperationState
+from headrace.wire.placements import EphemeralPool
 from headrace.wire.snapshots import UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.starvation import Clock, Timeouts
@@ -92,3 +93,5 @@ class Cut(msgspec.Struct, frozen=True):
     clocks: Mapping[str, Clock]
     #: By key, of elements whose weights fall with it.
     usage_averages: Mapping[str, float] = {}
+    #: What admission said of pools that live by their operations; some may be over.
+    guests: Mapping[PoolName, EphemeralPool] = {}

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import PoolTree
+from headrace.pools import Pool, PoolTree
 from headrace.resources import ZERO, Resources
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, Downtime, PoolFlow, PoolVolume
 from headrace.wire.ledger import LiveOperation
@@ -27,6 +27,7 @@ from headrace.wire.log import (
     ParametersChanged,
 )
 from headrace.wire.operations import FINAL_STATES
+from headrace.wire.placements import EphemeralPool
 from headrace.wire.refusals import NotReady, Refusal
 from headrace.wire.snapshots import ShareFrame, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Term, Version
@@ -35,6 +36,7 @@ from headrace_fair_share.config import PoolBook
 from headrace_fair_share.cut import Cut, KnownOperation, Options
 from headrace_fair_share.figures import PoolFigures
 from headrace_fair_share.flows import flows_of, with_grants
+from headrace_fair_share.guests import guests_of
 from headrace_fair_share.inputs_of_pools import pool_input
 from headrace_fair_share.judging import JudgingClock, Moment
 from headrace_fair_share.rules import Bounds
@@ -88,6 +90,8 @@ class FairShareEngine:
         self.updates = 0
         self._time = JudgingClock()
         self._averages = UsageAverages()
+        #: Replaced, never changed; pools that are over stay until the next whole.
+        self._guests: dict[PoolName, EphemeralPool] = {}
         #: Used by one thread at a time, which need not be the one that all else here belongs to.
         self.updater = Updater()
         self._afresh_us = 0
@@ -106,6 +110,7 @@ class FairShareEngine:
         """Everything live, replacing what was known."""
         before = self.operations
         self.operations_known = True
+        self._guests = {}
         self.operations = {each.operation: _known(each) for each in operations if each.spec.tree == self._tree}
         return before != self.operations
 
@@ -199,6 +204,7 @@ class FairShareEngine:
             judged=self._judged(now),
             clocks=self.clocks,
             usage_averages=self._averages.of,
+            guests=self._guests,
         )
 
     def on_updated(self, update: Update) -> None:
@@ -221,6 +227,17 @@ class FairShareEngine:
         return update
 
     # --- questions --------------------------------------------------------------------------------------------------
+
+    def guests(self) -> list[Pool]:
+        """The ephemeral pools that there are, parents first."""
+        pools = self.book.pools
+        return guests_of((name for name in self.in_use() if name not in pools.pools), self._guests, pools)
+
+    def guest(self, name: PoolName) -> Pool | None:
+        """One of them."""
+        if name in self.book.pools.pools:
+            return None
+        return next((pool for pool in guests_of([name], self._guests, self.book.pools) if pool.name == name), None)
 
     def in_use(self) -> Mapping[PoolName, int]:
         """How many operations name each pool."""
@@ -265,9 +282,19 @@ class FairShareEngine:
             self._flowing = (pools, self.total, flows_of(inputs, self.total, distribute=distribute))
         return with_grants(self._flowing[2], self._grants())
 
+    def _on_guest(self, event: EphemeralPoolSet | EphemeralPoolAdopted) -> bool:
+        if event.tree != self._tree:
+            return False
+        before = self._guests
+        if isinstance(event, EphemeralPoolSet):
+            self._guests = {**before, event.pool.name: event.pool}
+        else:
+            self._guests = {name: pool for name, pool in before.items() if name != event.pool}
+        return before != self._guests
+
     def _on_event(self, event: Event) -> bool:
         if isinstance(event, EphemeralPoolSet | EphemeralPoolAdopted):
-            return False
+            return self._on_guest(event)
         if isinstance(event, OperationStarted):
             if event.spec.tree != self._tree:
                 # Pending so far, it is to run in another of its trees.

@@ -181,8 +181,7 @@ def pool_figures_of(elements: Elements, figures: Figures, places: Ints) -> dict[
         strict=True,
     )
     return {
-        name: PoolFigures(Resources(*usage), Resources(*demand), *others)
-        for name, usage, demand, *others in columns
+        name: PoolFigures(Resources(*usage), Resources(*demand), *others) for name, usage, demand, *others in columns
     }
 
 

@@ -19,6 +19,7 @@ from headrace.wire import integral as wire
 from headrace.wire.pools import Pool
 from headrace.wire.snapshots import ElementKind, UsageItem
 from headrace_fair_share.cut import Cut, KnownOperation
+from headrace_fair_share.guests import guests_of
 from headrace_fair_share.hdrf.arrays import Bools, Ints
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, Volume
 from headrace_fair_share.inputs_of_pools import pool_input, tree_options
@@ -97,7 +98,7 @@ class Roster:
 
     def __init__(self) -> None:
         self._configured: PoolTree | None = None
-        self._guests: list[PoolName] = []
+        self._guests: list[Pool] = []
         self._averages: dict[str, float] = {}
         self._pools: list[PoolInput] = []
         self._place: dict[PoolName, int] = {}
@@ -150,10 +151,9 @@ class Roster:
     def _take_pools(self, cut: Cut) -> None:
         configured = cut.pools
         used = dict.fromkeys(map(attrgetter("pool"), cut.operations.values()))
-        guests = [name for name in used if name not in configured.pools and name != ROOT_POOL]
+        guests = guests_of([name for name in used if name not in configured.pools], cut.guests, configured)
         if configured is not self._configured or guests != self._guests:
-            pools = [configured.pools[name] for name in configured.preorder]
-            pools += [Pool(name=name, parent=ROOT_POOL) for name in guests]
+            pools = [*(configured.pools[name] for name in configured.preorder), *guests]
             self._configured, self._guests = configured, guests
             self._place = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
             self._pools = [pool_input(pool, self._place[pool.parent], configured) for pool in pools]

@@ -72,11 +72,18 @@ def _fits(answer: PoolList) -> bool:
 
 
 def _order(engine: FairShareEngine) -> list[PoolName]:
-    """The root, configured pools with parents first, then ephemeral ones by name."""
-    configured = engine.book.pools.preorder
-    known = set(configured)
-    ephemeral = sorted(name for name in engine.in_use() if name not in known)
-    return [ROOT_POOL, *configured, *ephemeral]
+    """The root, configured pools with parents first, then ephemeral ones by path."""
+    ephemeral = sorted((guest.name for guest in engine.guests()), key=lambda name: _path(engine, name))
+    return [ROOT_POOL, *engine.book.pools.preorder, *ephemeral]
+
+
+def _path(engine: FairShareEngine, name: PoolName) -> str:
+    """Names from the top down; an ephemeral pool stands where admission has put it."""
+    guest = engine.guest(name)
+    if guest is None:
+        return engine.book.pools.path(name)
+    above = _path(engine, guest.parent)
+    return f"{above if guest.parent != ROOT_POOL else ''}/{name}"
 
 
 def _operations(engine: FairShareEngine, pools: list[PoolName]) -> list[ShareItem]:
@@ -85,11 +92,11 @@ def _operations(engine: FairShareEngine, pools: list[PoolName]) -> list[ShareIte
 
 
 def _view(engine: FairShareEngine, name: PoolName) -> PoolView:
-    configured = engine.book.pools.pools.get(name)
+    configured = engine.book.pools.pools.get(name) or engine.guest(name)
     parent = PoolName("") if name == ROOT_POOL else configured.parent if configured else ROOT_POOL
     settings = configured.settings if configured is not None else PoolSettings()
     kind = ElementKind.ROOT if name == ROOT_POOL else ElementKind.POOL
-    ephemeral = configured is None and name != ROOT_POOL
+    ephemeral = name != ROOT_POOL and name not in engine.book.pools.pools
     item = engine.items.get(pool_key(name))
     if item is None:
         weight = 1.0 if settings.weight is None else settings.weight
@@ -100,7 +107,7 @@ def _view(engine: FairShareEngine, name: PoolName) -> PoolView:
     view = PoolView(
         name=name,
         parent=parent,
-        path=pools.path(name),
+        path=_path(engine, name),
         ephemeral=ephemeral,
         settings=settings,
         share=item,
@@ -120,8 +127,10 @@ def _view(engine: FairShareEngine, name: PoolName) -> PoolView:
         schedulable_operation_count=figures.schedulable_operations,
         pool_operation_count=figures.own_operations,
         child_pool_count=len(pools.children.get(name, ())),
-        max_operation_count=pools.max_operation_count(name),
-        max_running_operation_count=pools.max_running_operation_count(name),
+        max_operation_count=pools.operation_limit(settings) if ephemeral else pools.max_operation_count(name),
+        max_running_operation_count=(
+            pools.running_operation_limit(settings) if ephemeral else pools.max_running_operation_count(name)
+        ),
     )
     if settings.integral_guarantees.guarantee_type is IntegralType.NONE:
         return view

@@ -22,8 +22,9 @@ from headrace.runtime.terms import TermBook
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
-from headrace.wire.log import Event, LogBatch, Published
+from headrace.wire.log import EphemeralPoolSet, Event, LogBatch, Published
 from headrace.wire.parts import Applied, SnapshotReader
+from headrace.wire.placements import EphemeralPool
 from headrace.wire.refusals import Refused, decode_answer
 from headrace.wire.snapshots import WholeRequest
 
@@ -46,7 +47,8 @@ class OperationsReader(Protocol):
         ...
 
     def on_events(self, events: list[Event], sequence: int) -> Awaitable[None]:
-        """What the log recorded next. After a whole, events that it already contains may come again."""
+        """What the log recorded next. After a whole, events that it already contains may come again; ephemeral pools of a whole come
+        as events right behind it."""
         ...
 
 
@@ -118,7 +120,7 @@ class OperationsFeed:
     async def _take_whole(self) -> None:
         while True:
             try:
-                operations, sequence = await self._ask_whole()
+                operations, pools, sequence = await self._ask_whole()
             except (BusError, BadMessage, Refused) as error:
                 logger().info("operations not known yet", error=str(error))
                 await anyio.sleep(_RETRY_S * (1 + _jitter.random()))
@@ -126,10 +128,13 @@ class OperationsFeed:
             self.wholes += 1
             self.sequence = sequence
             await self._reader.on_operations(operations, sequence)
+            if pools:
+                await self._reader.on_events([EphemeralPoolSet(self._tree, pool) for pool in pools], sequence)
             return
 
-    async def _ask_whole(self) -> tuple[list[LiveOperation], int]:
+    async def _ask_whole(self) -> tuple[list[LiveOperation], list[EphemeralPool], int]:
         operations: dict[str, LiveOperation] = {}
+        pools: list[EphemeralPool] = []
         sequence: int | None = None
         after = ""
         while True:
@@ -139,9 +144,10 @@ class OperationsFeed:
             if not isinstance(answer, WholeOperations):
                 raise Refused(answer)
             sequence = answer.sequence if sequence is None else sequence
+            pools += answer.ephemeral_pools
             operations.update((operation.operation, operation) for operation in answer.operations)
             if not answer.more or not answer.operations:
-                return list(operations.values()), sequence
+                return list(operations.values()), pools, sequence
             after = answer.operations[-1].operation
 
 

@@ -12,6 +12,7 @@ import msgspec
 from headrace.ids import NodeName, OperationId, TreeName
 from headrace.wire.heartbeat import JobEnd, JobKey, JobSlot
 from headrace.wire.operations import OperationSpec, OperationState
+from headrace.wire.placements import EphemeralPool
 from headrace.wire.version import Counter, Term
 
 __all__ = [
@@ -79,6 +80,8 @@ class WholeOperations(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
     term: Term
     operations: list[LiveOperation]
     more: bool = False
+    #: Pools of the tree that live by their operations; on the first page only.
+    ephemeral_pools: list[EphemeralPool] = []
 
 
 class DrawBlock(msgspec.Struct, frozen=True):

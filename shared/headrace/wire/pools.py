@@ -9,7 +9,7 @@ import msgspec
 from headrace.ids import PoolName, TreeName
 from headrace.pools.model import Pool, Tree
 from headrace.pools.settings import IntegralGuarantees, IntegralType, PoolMode, PoolSettings
-from headrace.resources import Resources
+from headrace.resources import ZERO, Resources
 from headrace.wire.integral import Downtime
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import Counter, Version

@@ -1,0 +1,120 @@
+"""Ephemeral pools stand where admission has put them, with what it laid on them."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.pools import Pool, PoolSettings, PoolTree, Tree
+from headrace.pools.settings import PoolMode
+from headrace.resources import Resources
+from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
+from headrace.wire.placements import EphemeralPool
+from headrace.wire.pools import GetPools, PoolList
+from headrace.wire.snapshots import UsageFrame
+from headrace.wire.version import Version
+from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
+from headrace_fair_share.guests import guests_of
+from headrace_fair_share.judging import Moment
+from headrace_fair_share.view import pool_list
+from tests.support.tree_services import live
+
+TREE = TreeName("default")
+HUB, LINE, MINE, GUEST, INNER = map(PoolName, ("hub", "line", "hub$anna", "guest", "inner"))
+
+
+def a_tree() -> Tree:
+    return Tree(
+        tree=TREE,
+        pools=[
+            Pool(HUB, ROOT_POOL, PoolSettings(create_ephemeral_subpools=True)),
+            Pool(LINE, ROOT_POOL, PoolSettings(mode=PoolMode.FIFO)),
+        ],
+    )
+
+
+def told(*pools: EphemeralPool) -> dict[PoolName, EphemeralPool]:
+    return {pool.name: pool for pool in pools}
+
+
+def test_a_pool_stands_below_its_hub_and_one_that_nobody_told_of_below_the_root() -> None:
+    mine = EphemeralPool(MINE, HUB, of_hub=True, mode="fifo", resource_limits={"cpu": 300})
+    found = guests_of([GUEST, MINE], told(mine), PoolTree(a_tree()))
+
+    assert [(pool.name, pool.parent) for pool in found] == [(GUEST, ROOT_POOL), (MINE, HUB)]
+    assert found[1].settings.mode is PoolMode.FIFO
+    assert found[1].settings.resource_limits.cpu == 300
+
+
+def test_the_pools_that_an_ephemeral_pool_stands_in_come_with_it_and_before_it() -> None:
+    found = guests_of([INNER], told(EphemeralPool(INNER, GUEST), EphemeralPool(GUEST, HUB)), PoolTree(a_tree()))
+
+    assert [(pool.name, pool.parent) for pool in found] == [(GUEST, HUB), (INNER, GUEST)]
+
+
+@pytest.mark.parametrize(
+    "pools",
+    [
+        told(EphemeralPool(GUEST, LINE)),
+        told(EphemeralPool(GUEST, PoolName("gone-and-not-told"))),
+        told(EphemeralPool(GUEST, GUEST)),
+        told(EphemeralPool(GUEST, INNER), EphemeralPool(INNER, GUEST)),
+    ],
+)
+def test_whatever_was_told_the_way_up_ends_at_the_root(pools: dict[PoolName, EphemeralPool]) -> None:
+    found = guests_of([GUEST], pools, PoolTree(a_tree()))
+    parents = {pool.name: pool.parent for pool in found}
+
+    way = [GUEST]
+    while way[-1] != ROOT_POOL:
+        assert parents[way[-1]] not in way
+        way.append(parents[way[-1]])
+    assert LINE not in way
+
+
+class Desk:
+    """An engine with an operation in a pool of the hub."""
+
+    def __init__(self) -> None:
+        self.engine = FairShareEngine(TREE, 1, EngineOptions())
+        self.engine.book.on_tree(a_tree(), 1)
+        self.engine.on_operations([live("operation-1", MINE, 10)])
+        self.now_ms = 0
+
+    def update(self) -> None:
+        self.now_ms += 200
+        now = Moment(wall_ms=self.now_ms, steady_us=self.now_ms * 1000)
+        total = Resources(user_slots=100, cpu=1_000, memory=2**30)
+        self.engine.on_usage(UsageChange(Version(1, self.now_ms), UsageFrame(total=total, complete=True), []), now)
+        self.engine.on_update(now)
+
+
+def test_a_hubs_pool_shares_and_is_listed_below_the_hub_within_its_limits() -> None:
+    desk = Desk()
+    mine = EphemeralPool(MINE, HUB, of_hub=True, max_operation_count=7, resource_limits={"cpu": 300})
+    assert desk.engine.on_events([EphemeralPoolSet(TREE, mine)])
+    assert not desk.engine.on_events([EphemeralPoolSet(TREE, mine)])
+    desk.update()
+    listed = pool_list(desk.engine, GetPools(), Version(1, 1))
+
+    assert desk.engine.items["/hub$anna"].parent == HUB
+    assert desk.engine.items["operation-1"].fair_share.total[1] == pytest.approx(0.3)
+    assert desk.engine.items["/hub"].fair_share.total[1] == pytest.approx(0.3)
+    assert isinstance(listed, PoolList)
+    view = listed.pools[-1]
+    assert (view.name, view.path, view.parent, view.ephemeral) == (MINE, "/hub/hub$anna", HUB, True)
+    assert (view.max_operation_count, view.max_running_operation_count) == (7, 50)
+
+
+def test_a_pool_that_was_adopted_is_what_its_configuration_says() -> None:
+    desk = Desk()
+    desk.engine.on_events([EphemeralPoolSet(TREE, EphemeralPool(MINE, HUB, resource_limits={"cpu": 300}))])
+    desk.update()
+    tree = a_tree()
+    desk.engine.book.on_tree(Tree(tree=TREE, pools=[*tree.pools, Pool(MINE, ROOT_POOL)]), 2)
+    desk.engine.on_events([EphemeralPoolAdopted(TREE, MINE)])
+    desk.update()
+
+    item = desk.engine.items["/hub$anna"]
+    assert (item.parent, item.ephemeral) == (ROOT_POOL, False)
+    assert item.fair_share.total[1] == pytest.approx(1.0)
