@@ -6,6 +6,7 @@ first day production saves. On the second it works from 8:00 to 20:00. Research 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -68,8 +69,8 @@ def strong_pools() -> list[Pool]:
     ]
 
 
-def two_days(period_s: int) -> list[Sample]:
-    """Both days, an update every `period_s` seconds.
+def two_days(period_s: int, on_update: Callable[[SimulatedTree], None] | None = None) -> list[Sample]:
+    """Both days, an update every `period_s` seconds; `on_update` sees the tree after each.
 
     The services update every 200 ms, which would be 864,000 updates; no figure here is off by more than what one period makes.
     """
@@ -83,4 +84,6 @@ def two_days(period_s: int) -> list[Sample]:
             tree.wants(PRODUCTION, 0)
         tree.update(period_s * 1_000 if at_s else 0)
         samples.append(Sample(at_s, dict(tree.points())))
+        if on_update is not None:
+            on_update(tree)
     return samples

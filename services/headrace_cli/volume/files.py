@@ -132,5 +132,7 @@ def _line(axes: Axes, times_s: list[float], line: Line, zorder: int) -> None:
 
 def _time_axis(axes: Axes, picture: Picture, zone: tzinfo | None) -> None:
     ticks = time_ticks(picture.start_s, picture.end_s, _MOST_TICKS, zone)
-    axes.set_xticks([at for at, _ in ticks], [label for _, label in ticks])
+    # A day stands below its first time, where there is room for it.
+    labels = ["\n".join(reversed(label.rsplit(" ", 1))) if ":" in label else label for _, label in ticks]
+    axes.set_xticks([at for at, _ in ticks], labels)
     axes.set_xlabel(f"time ({zone_name(picture.start_s, zone)})")

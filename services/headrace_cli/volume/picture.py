@@ -17,6 +17,8 @@ from headrace.wire.history import HistoryPoint, IntegralPoint, PoolHistory
 __all__ = ["Line", "Panel", "Picture", "Role", "Unit", "amount_unit", "picture", "savings_unit", "scale_of"]
 
 NAN: Final = math.nan
+#: A demand that is so many times all other figures leaves the picture at the top.
+_TOWERING: Final = 1.5
 
 
 class Role(enum.Enum):
@@ -73,11 +75,8 @@ class Panel(msgspec.Struct, frozen=True):
     title: str
     unit: str
     lines: list[Line]
-
-    @property
-    def top(self) -> float:
-        """The largest figure of all lines; 1 where all is nothing, so that there is something to draw it in."""
-        return max((line.top for line in self.lines), default=0.0) or 1.0
+    #: Where the axis ends.
+    top: float
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -167,7 +166,22 @@ def _amounts(resource: str, places: list[HistoryPoint | None]) -> Panel:
         lines.append(Line(Role.FLOW, f"{above}flow", over(_flow)))
     if any(point.integral is not None and point.integral.burst for point in there):
         lines.append(Line(Role.BURST, f"{above}burst guarantee", over(_burst)))
-    return Panel("usage, demand and guarantees", unit.name, lines)
+    top = _top(lines)
+    lines = [
+        msgspec.structs.replace(line, label=f"{line.label} (up to {line.top:,.4g})") if line.top > top else line
+        for line in lines
+    ]
+    return Panel("usage, demand and guarantees", unit.name, lines, top)
+
+
+def _top(lines: list[Line]) -> float:
+    """The largest figure, but for a demand beside which everything else would look like nothing.
+
+    1 where all is nothing, so that there is something to draw it in.
+    """
+    demand = max((line.top for line in lines if line.role is Role.DEMAND), default=0.0)
+    others = max((line.top for line in lines if line.role is not Role.DEMAND), default=0.0)
+    return (min(demand, _TOWERING * others) if demand > others > 0 else max(demand, others)) or 1.0
 
 
 def _flow(point: HistoryPoint) -> float:
@@ -193,7 +207,8 @@ def _savings(resource: str, places: list[HistoryPoint | None]) -> Panel:
         over(lambda each: each.volume.least if each.volume is not None else NAN),
         over(_most_saved),
     )
-    return Panel("savings", unit.name, [saved, Line(Role.CAPACITY, "capacity", over(lambda each: each.capacity))])
+    lines = [saved, Line(Role.CAPACITY, "capacity", over(lambda each: each.capacity))]
+    return Panel("savings", unit.name, lines, _top(lines))
 
 
 def _most_saved(each: IntegralPoint) -> float:

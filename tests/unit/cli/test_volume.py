@@ -153,6 +153,16 @@ def test_lines_are_broken_where_nothing_is_known() -> None:
     assert usage.runs() == [range(2), range(3, 4)]
 
 
+def test_a_demand_that_towers_over_everything_leaves_the_picture_at_the_top_and_is_told() -> None:
+    (panel,) = picture(a_history(a_point(0, 10, demand=Spread(90_000, 90_000, 90_000)))).panels
+    (modest,) = picture(a_history(a_point(0, 10, demand=Spread(1_200, 1_200, 1_200)))).panels
+    (waiting,) = picture(a_history(a_point(0, 0, demand=Spread(900, 900, 900)))).panels
+
+    assert (panel.top, panel.lines[1].label) == (15, "demand (up to 900)")
+    assert (modest.top, modest.lines[1].label) == (12, "demand")
+    assert (waiting.top, waiting.lines[1].label) == (9, "demand")
+
+
 def test_units_follow_the_size_of_what_is_drawn() -> None:
     assert amount_unit("cpu", 10).name == "cores"
     assert (amount_unit("memory", 2**41).name, amount_unit("memory", 2**25).name) == ("TiB", "MiB")
