@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.conformance import pools_admission, pools_integral, pools_savings
+from tests.conformance import pools_admission, pools_config, pools_integral, pools_savings
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Outcome, Problem, Status, only_keys
 
@@ -22,6 +22,24 @@ GROUPS: Final[dict[str, tuple[Callable[[dict[str, Any], Engine], list[Comparison
     "lightweight": (pools_admission.steps, _STEPS),
     "ephemeral": (pools_admission.steps, _STEPS),
     "multi_tree": (pools_admission.multi_tree, {"trees", "expect"}),
+    "config": (
+        pools_config.config,
+        {
+            "existing",
+            "action",
+            "expect",
+            "reason",
+            "as_user",
+            "cluster_config",
+            "after",
+            "after_exists",
+            "alert",
+            "note2",
+        },
+    ),
+    "transfer": (pools_config.transfer, {"pools", "request", "expect"}),
+    "scheduler_config": (pools_config.scheduler_config, {"given", "expect"}),
+    "fifo_order": (pools_config.fifo_order, {"fifo_sort_parameters", "operations", "expect_order"}),
     "integral_fields": (pools_integral.fields, {"given", "expect", "expect_absent"}),
     "integral_series": (pools_savings.series, {"given", "expect", "tolerance_relative"}),
     "integral_share": (pools_integral.share, {"given", "expect"}),

@@ -1,0 +1,448 @@
+"""Cases of the configuration of pools: what may be configured, what may be given from pool to pool, what becomes of it.
+
+They are decided by the book of the fair-share service; a `ConfigCase` can as well be asked over the bus.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
+from headrace.pools import POOL_ATTRIBUTES, Person, Pool, PoolSettings, PoolTree, Tree
+from headrace.resources import Resources
+from headrace.wire.pool_changes import (
+    ChangePools,
+    Create,
+    Move,
+    PoolChange,
+    PoolPlan,
+    Remove,
+    Set,
+    SetOptions,
+    Transfer,
+)
+from headrace.wire.refusals import BadRequest, BrokenRules, Exists, NotAllowed, NotFound, Refusal
+from headrace_fair_share.between_trees import departure
+from headrace_fair_share.changing import Draft
+from headrace_fair_share.config import Change, PoolBook
+from headrace_fair_share.hdrf.model import ErrorKind, OperationInput, PoolInput, TreeInput
+from headrace_fair_share.inputs_of_pools import pool_input
+from headrace_fair_share.rules import Bounds
+from tests.conformance.engines import Engine
+from tests.conformance.reporting import Comparison, Problem, only_keys
+
+__all__ = ["ConfigCase", "config", "fifo_order", "scheduler_config", "transfer"]
+
+TREE: Final = TreeName("default")
+#: Guarantees above this are told of.
+TOTAL: Final = Resources(cpu=100_000)
+USER: Final = "ann"
+_SUPERUSER: Final = Person("root", administrator=True)
+_BOUNDS: Final = {
+    "pool_name_regex_for_users": "pool_name_pattern_for_users",
+    "pool_name_regex_for_administrators": "pool_name_pattern_for_administrators",
+    "max_scheduler_pool_subtree_size": "largest_subtree",
+    "max_scheduler_pool_depth": "most_levels",
+}
+#: Reasons that are told by the kind of the refusal, or by its rule under another name.
+_RULES: Final = {
+    "integral_under_integral_or_missing_at_parent": {"integral_under_integral", "guarantee_missing_at_parent"},
+    "integral_under_integral": {"integral_under_integral"},
+    "relaxed_with_burst": {"burst_on_relaxed"},
+    "permission": {"permission"},
+}
+#: Reasons of values that cannot be read: the refusal names the attribute, and says something like this.
+_VALUES: Final = {
+    "type": "",
+    "range": "",
+    "empty": "not empty",
+    "too_many_profiling_tags": "at most 200",
+    "alias_clash": "the same option",
+    "not_a_pool": "an attribute of pools",
+}
+
+
+@dataclass
+class ConfigCase:
+    """A case as changes that a client can ask for: first what exists, by an administrator, then the change by `user`."""
+
+    existing: list[PoolChange]
+    changes: list[PoolChange]
+    #: None: an administrator.
+    user: str | None
+    bounds: dict[str, Any] = field(default_factory=dict)
+    #: Another tree that a pool goes to.
+    to_tree: str = ""
+
+    @staticmethod
+    def of(case: dict[str, Any]) -> ConfigCase:
+        """Reads a case. Raises `Problem`."""
+        existing, action = case.get("existing", {}), case["action"]
+        changes: list[PoolChange] = _in_order(existing)
+        user, access = _user(case.get("as_user"), action)
+        if access:
+            changes.append(access)
+        bounds = {_BOUNDS[key]: value for key, value in case.get("cluster_config", {}).items()}
+        to_tree = ""
+        if "move_to_tree" in action and action.get("how") == "path":
+            to_tree = str(action["move_to_tree"])
+        if "create_in_other_tree" in action and action.get("exists_in_first_tree"):
+            changes.append(_create(action["create_in_other_tree"], ROOT_POOL, {}))
+            to_tree = "other"
+        return ConfigCase(changes, _asked(action, existing), user, bounds, to_tree)
+
+
+class _Desk:
+    """A tree in the hands of the service's book."""
+
+    def __init__(self, tree: TreeName, bounds: Bounds) -> None:
+        self.book = PoolBook(tree, bounds)
+        self.book.on_tree(Tree(tree=tree), 1)
+
+    def ask(self, changes: list[PoolChange], person: Person) -> PoolPlan | Refusal:
+        """Asks for changes; what is granted is written."""
+        decision = self.book.decide(ChangePools(changes, self.book.pools.name), {}, person, TOTAL)
+        if not isinstance(decision, Change):
+            return decision
+        answer = self.book.on_written(decision, self.book.revision + 1)
+        assert isinstance(answer, PoolPlan)
+        return answer
+
+    def problems(self, changes: list[PoolChange], person: Person, bounds: Bounds) -> list[Refusal]:
+        """Everything that speaks against changes, each with its rule."""
+        draft = Draft(self.book.pools, bounds, person)
+        for change in changes:
+            draft.make(change)
+        draft.check()
+        return draft.problems
+
+
+def config(case: dict[str, Any], engine: Engine) -> list[Comparison]:
+    """What may be configured."""
+    asked = ConfigCase.of(case)
+    bounds = Bounds(**asked.bounds)
+    desk = _Desk(TREE, bounds)
+    made = desk.ask(asked.existing, _SUPERUSER)
+    if not isinstance(made, PoolPlan):
+        raise Problem(f"what exists is refused: {made.text()}")
+    before = desk.book.pools.tree
+    person = _SUPERUSER if asked.user is None else Person(asked.user)
+    if asked.to_tree:
+        return _between(desk, asked, person, case)
+    problems = desk.problems(asked.changes, person, bounds)
+    answer = desk.ask(asked.changes, person)
+    found = [compared("verdict", case["expect"], "accept" if isinstance(answer, PoolPlan) else "reject")]
+    if case["expect"] == "reject":
+        found.append(compared("the tree", _plain(before), _plain(desk.book.pools.tree)))
+        found.append(_reason(case["reason"], problems, case["action"]))
+    if "alert" in case and isinstance(answer, PoolPlan):
+        found.append(_alert(case["alert"], answer.warnings))
+    return found + _after(case, desk.book.pools)
+
+
+def transfer(case: dict[str, Any], engine: Engine) -> list[Comparison]:
+    """What may be given from pool to pool."""
+    desk = _Desk(TREE, Bounds())
+    existing: dict[str, dict[str, Any]] = {}
+    for key, figures in case["pools"].items():
+        name, _, parent = key.partition("<")
+        existing[name] = _attributes(figures) | ({"parent": parent} if parent else {})
+    made = desk.ask(_in_order(existing), _SUPERUSER)
+    if not isinstance(made, PoolPlan):
+        raise Problem(f"what exists is refused: {made.text()}")
+    before = _plain(desk.book.pools.tree)
+    request, expect = case["request"], dict(case["expect"])
+    only_keys(request, {"src", "dst", "delta"}, "request")
+    answer = desk.ask([_transfer(request)], _SUPERUSER)
+    verdict = "accept" if isinstance(answer, PoolPlan) else "reject"
+    found = [compared("verdict", expect.pop("result"), verdict)]
+    if expect.pop("unchanged", False):
+        found.append(compared("the tree", before, _plain(desk.book.pools.tree)))
+    for name, figures in expect.items():
+        pool = desk.book.pools.pools[PoolName(name)]
+        found.append(compared(name, figures, _figures(pool.settings)))
+    return found
+
+
+def scheduler_config(case: dict[str, Any], engine: Engine) -> list[Comparison]:
+    """What becomes of a configuration that is stored."""
+    given, expect = case["given"], case["expect"]
+    match given:
+        case {"pool": attributes, "presets": presets}:
+            only_keys(given, {"pool", "presets"}, "given")
+            return _stored({"pool_config_presets": presets}, {"p": attributes}, expect)
+        case {"tree": options, "pools": pools}:
+            only_keys(given, {"tree", "pools"}, "given")
+            return _stored(options, pools, expect)
+        case _ if all(isinstance(value, dict) for value in given.values()):
+            return _promised(given, expect, engine)
+        case _:
+            raise Problem(f"unknown given: {given}")
+
+
+def fifo_order(case: dict[str, Any], engine: Engine) -> list[Comparison]:
+    """The rank of operations in a fifo pool."""
+    attributes = {"mode": "fifo", "fifo_sort_parameters": case["fifo_sort_parameters"]}
+    pools = PoolTree(_tree({}, {"p": attributes}))
+    operations = [
+        OperationInput(
+            name=OperationId(each["op"]),
+            pool=0,
+            weight=each["weight"],
+            start_time_ms=each["start_time"],
+            pending_job_count=each["pending_job_count"],
+            demand=Resources(cpu=100),
+        )
+        for each in case["operations"]
+    ]
+    given = TreeInput(total=TOTAL, pools=_inputs(pools), operations=operations)
+    shares = engine.update(given).operations
+    order = sorted(shares, key=lambda name: -1 if (rank := shares[name].fifo_index) is None else rank)
+    return [compared("order", case["expect_order"], order)]
+
+
+# --- reading ------------------------------------------------------------------------------------------------------------
+
+
+def _in_order(existing: dict[str, dict[str, Any]]) -> list[PoolChange]:
+    """Creations, parents first."""
+    changes: list[PoolChange] = []
+    waiting = dict(existing)
+    while waiting:
+        ready = [name for name, attributes in waiting.items() if attributes.get("parent") not in waiting]
+        if not ready:
+            raise Problem("pools that stand in each other")
+        for name in ready:
+            attributes = {key: value for key, value in waiting.pop(name).items() if key != "parent"}
+            changes.append(_create(name, existing[name].get("parent", ROOT_POOL), attributes))
+    return changes
+
+
+def _user(as_user: str | None, action: dict[str, Any]) -> tuple[str | None, PoolChange | None]:
+    """Who asks, and the rights that are given to them beforehand."""
+    match as_user:
+        case None:
+            return None, None
+        case "user" | "writer":
+            return USER, _options({"access": {"write": [USER]}})
+        case "administrator":
+            return USER, _options({"access": {"administer": [USER]}})
+        case _:
+            right, _, pool = as_user.partition(" on ")
+            if right != "modify_children" or not pool:
+                raise Problem(f"unknown as_user: {as_user}")
+            return USER, _set(pool, {"access": {"write": [USER]}})
+
+
+def _asked(action: dict[str, Any], existing: dict[str, Any]) -> list[PoolChange]:
+    match action:
+        case {"create": name, "parent": parent, "attrs": attributes}:
+            return [_create(name, parent, attributes)]
+        case {"set": name, "attrs": attributes}:
+            return [_set(name, attributes)]
+        case {"set": name, "attrs_note": "allowed_profiling_tags with 201 distinct entries"}:
+            return [_set(name, {"allowed_profiling_tags": [f"tag-{number}" for number in range(201)]})]
+        case {"remove_attr": attribute, "pool": name}:
+            return [_set(name, {attribute: None})]
+        case {"set_path": path, "pool": name, "value": value}:
+            return [_set(name, {path.removeprefix("@"): value})]
+        case {"move": name, "new_parent": parent}:
+            return [Move(PoolName(name), PoolName(parent), PoolName(action.get("new_name", "")))]
+        case {"move_to_tree": _, "how": "attribute"}:
+            return [Move(PoolName(next(iter(existing))), PoolName("a-pool-of-the-other-tree"))]
+        case {"move_to_tree": _, "how": "path"}:
+            return [Move(PoolName(next(iter(existing))))]
+        case {"remove": name}:
+            return [Remove(PoolName(name), recursive=True)]
+        case {"create_chain": levels}:
+            return [_create(f"p{at}", f"p{at - 1}" if at else ROOT_POOL, {}) for at in range(levels)]
+        case {"set_tree": options} | {"set_on_tree_object": options}:
+            return [_options(options)]
+        case {"create_in_other_tree": name}:
+            return [_create(name, ROOT_POOL, {})]
+        case _:
+            raise Problem(f"unknown action: {action}")
+
+
+def _create(name: str, parent: str, attributes: dict[str, Any]) -> Create:
+    return Create(PoolName(name), PoolName(parent), msgspec.json.encode(attributes))
+
+
+def _set(name: str, attributes: dict[str, Any]) -> Set:
+    return Set(PoolName(name), msgspec.json.encode(attributes))
+
+
+def _options(options: dict[str, Any]) -> SetOptions:
+    return SetOptions(msgspec.json.encode(options))
+
+
+def _attributes(figures: dict[str, Any]) -> dict[str, Any]:
+    """A pool by the short names of the group `transfer`; null is not set."""
+    only_keys(figures, {"strong", "flow", "burst", "max_running", "max_total"}, "pool")
+    named = {
+        "strong_guarantee_resources/cpu": figures["strong"],
+        "integral_guarantees/resource_flow/cpu": figures["flow"],
+        "integral_guarantees/burst_guarantee_resources/cpu": figures["burst"],
+        "max_running_operation_count": figures["max_running"],
+        "max_operation_count": figures["max_total"],
+    }
+    return {name: figure for name, figure in named.items() if figure is not None}
+
+
+def _transfer(request: dict[str, Any]) -> Transfer:
+    delta = request["delta"]
+    only_keys(delta, {"strong", "flow", "burst", "max_running", "max_total"}, "delta")
+    named = {
+        "strong_guarantee_resources/cpu": delta["strong"],
+        "resource_flow/cpu": delta["flow"],
+        "burst_guarantee_resources/cpu": delta["burst"],
+        "max_running_operation_count": delta["max_running"],
+        "max_operation_count": delta["max_total"],
+    }
+    present = {name: figure for name, figure in named.items() if figure is not None}
+    return Transfer(PoolName(request["src"]), PoolName(request["dst"]), msgspec.json.encode(present))
+
+
+def _tree(options: dict[str, Any], pools: dict[str, dict[str, Any]]) -> Tree:
+    """A stored tree; what cannot be read as a request would have been refused, so it is put there as it is."""
+    desk = _Desk(TREE, Bounds())
+    changes = [_options(options), *_in_order(pools)]
+    draft = Draft(desk.book.pools, Bounds(), _SUPERUSER)
+    for change in changes:
+        draft.make(change)
+    return draft.tree.tree
+
+
+def _inputs(pools: PoolTree) -> list[PoolInput]:
+    places = {ROOT_POOL: -1, **{name: at for at, name in enumerate(pools.preorder)}}
+    return [pool_input(pools.pools[name], places[pools.pools[name].parent], pools) for name in pools.preorder]
+
+
+# --- judging ------------------------------------------------------------------------------------------------------------
+
+
+def _between(desk: _Desk, asked: ConfigCase, person: Person, case: dict[str, Any]) -> list[Comparison]:
+    """A pool that is made in, or goes to, another tree."""
+    other = _Desk(TreeName(asked.to_tree), Bounds())
+    (change,) = asked.changes
+    if isinstance(change, Create):
+        answer: PoolPlan | Refusal = other.ask([change], person)
+        return [compared("verdict", case["expect"], "accept" if isinstance(answer, PoolPlan) else "reject")]
+    assert isinstance(change, Move)
+    settings = desk.book.pools.pools[change.name].settings
+    answer = other.ask(departure(desk.book.pools, change.name, ROOT_POOL, change.name), person)
+    gone = desk.ask([Remove(change.name, recursive=True)], person)
+    accepted = isinstance(answer, PoolPlan) and isinstance(gone, PoolPlan)
+    found = [compared("verdict", case["expect"], "accept" if accepted else "reject")]
+    found.append(compared("left behind", [], [str(name) for name in desk.book.pools.preorder]))
+    arrived = other.book.pools.pools.get(change.name, Pool(change.name, ROOT_POOL, PoolSettings(weight=7.0)))
+    return [*found, compared("settings", settings, arrived.settings)]
+
+
+def _reason(reason: str, problems: list[Refusal], action: dict[str, Any]) -> Comparison:
+    told = "; ".join(problem.text() for problem in problems)
+    return Comparison("reason", reason, told, any(_tells(reason, problem, action) for problem in problems))
+
+
+def _tells(reason: str, problem: Refusal, action: dict[str, Any]) -> bool:
+    match problem:
+        case Exists():
+            return reason == "duplicate_name"
+        case NotFound():
+            return reason == "unknown_parent"
+        case NotAllowed():
+            return reason == "permission"
+        case BrokenRules():
+            return False
+        case BadRequest() if problem.rule:
+            return problem.rule in _RULES.get(reason, {reason})
+        case BadRequest() if reason in _VALUES:
+            (attribute, *_) = (
+                action.get("attrs")
+                or action.get("set_tree")
+                or action.get("set_on_tree_object")
+                or {"allowed_profiling_tags": None}
+            )
+            return attribute in problem.place and _VALUES[reason] in problem.expected
+        case _:
+            return False
+
+
+def _alert(alert: str, warnings: list[str]) -> Comparison:
+    words = {"guarantees_overcommit": "the cluster has", "unrecognized_tree_options": "is nothing known here"}
+    if alert not in words:
+        raise Problem(f"unknown alert: {alert}")
+    return Comparison("alert", alert, "; ".join(warnings), any(words[alert] in warning for warning in warnings))
+
+
+def _after(case: dict[str, Any], pools: PoolTree) -> list[Comparison]:
+    found: list[Comparison] = []
+    action = case["action"]
+    if "after" in case:
+        pool = pools.pools[PoolName(action["set"])]
+        written = POOL_ATTRIBUTES.written(pool.settings)
+        found.extend(compared(name, value, written.get(name)) for name, value in case["after"].items())
+    if "after_exists" in case:
+        found.append(compared("exists", case["after_exists"], action["create"] in pools.pools))
+    if case["expect"] == "accept" and "attrs" in action:
+        name = PoolName(action.get("create") or action["set"])
+        wanted = POOL_ATTRIBUTES.changed(PoolSettings(), action["attrs"]).value
+        written = POOL_ATTRIBUTES.written(pools.pools[name].settings)
+        for key, value in POOL_ATTRIBUTES.written(wanted).items():
+            found.append(compared(key, value, written.get(key)))
+    return found
+
+
+def _stored(options: dict[str, Any], pools: dict[str, dict[str, Any]], expect: dict[str, Any]) -> list[Comparison]:
+    only_keys(expect, {"update", "alert", "fallback_parent"}, "expect")
+    desk = _Desk(TREE, Bounds())
+    desk.ask([_create("earlier", ROOT_POOL, {})], _SUPERUSER)
+    desk.book.on_tree(_tree(options, pools), 9)
+    applied = set(desk.book.pools.pools) == set(pools)
+    kept = list(desk.book.pools.pools) == ["earlier"]
+    found = [compared("update", expect["update"], "applied" if applied else "skipped_whole_tree" if kept else "partly")]
+    alerts = desk.book.alerts()
+    if expect["alert"] is True:
+        found.append(compared("alert", True, bool(alerts)))
+    elif expect["alert"] == "invalid_default_parent_pool":
+        told = any("default_parent_pool" in alert for alert in alerts)
+        found.append(Comparison("alert", expect["alert"], "; ".join(alerts), told))
+    else:
+        raise Problem(f"unknown alert: {expect['alert']}")
+    if "fallback_parent" in expect:
+        found.append(compared("fallback_parent", expect["fallback_parent"], desk.book.pools.default_parent(USER)))
+    return found
+
+
+def _promised(pools: dict[str, dict[str, Any]], expect: dict[str, Any], engine: Engine) -> list[Comparison]:
+    only_keys(expect, {"alert", "pools"}, "expect")
+    if expect["alert"] != "nested_promised_guarantee_pools":
+        raise Problem(f"unknown alert: {expect['alert']}")
+    result = engine.update(TreeInput(total=TOTAL, pools=_inputs(PoolTree(_tree({}, pools)))))
+    told = [error for error in result.errors if error.kind is ErrorKind.NESTED_PROMISED_GUARANTEE]
+    return [compared("pools", expect["pools"], [pool for error in told for pool in error.pools])]
+
+
+def _figures(settings: PoolSettings) -> dict[str, Any]:
+    def cores(amount: int | None) -> float | None:
+        return None if amount is None else amount / 100
+
+    integral = settings.integral_guarantees
+    return {
+        "strong": cores(settings.strong_guarantee_resources.cpu),
+        "flow": cores(integral.resource_flow.cpu),
+        "burst": cores(integral.burst_guarantee_resources.cpu),
+        "max_running": settings.max_running_operation_count,
+        "max_total": settings.max_operation_count,
+    }
+
+
+def _plain(tree: Tree) -> str:
+    return msgspec.json.encode(tree).decode()
+
+
+def compared(what: str, expected: object, actual: object) -> Comparison:
+    return Comparison(what, str(expected), str(actual), expected == actual)
