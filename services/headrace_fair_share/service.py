@@ -11,31 +11,29 @@ import msgspec
 
 from headrace.bus import BusError
 from headrace.ids import TreeName, tree_name
-from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
 from headrace.runtime.handlers import Caller, CallerKind
 from headrace.runtime.service import Deposed, Runtime
 from headrace.runtime.terms import take_term
 from headrace.wire import subjects
-from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, MessageTooLarge, decode, encode
+from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event, concerned
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
-from headrace.wire.pool_changes import ChangePools, PoolPlan
-from headrace.wire.pools import CreatePool, GetPools, PoolChanged, RemovePool, SetPool
-from headrace.wire.refusals import NotFound, NotReady, Refusal, StaleTerm
+from headrace.wire.pools import GetPools
+from headrace.wire.refusals import Refusal, StaleTerm
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace.wire.version import Term
 from headrace_fair_share.broken_trees import FAULTS, keep_broken_tree
 from headrace_fair_share.clocks import ClockStore
-from headrace_fair_share.config import Change, ChangeRequest, pools_of, takes_away
-from headrace_fair_share.differences import fitting
+from headrace_fair_share.configuring import Configuring
 from headrace_fair_share.engine import FairShareEngine, UsageChange
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.history_keeping import HistoryKeeper
 from headrace_fair_share.judging import Moment
+from headrace_fair_share.other_trees import OtherTrees
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.store import PoolStore, StoredTree
 from headrace_fair_share.view import pool_list
@@ -91,6 +89,10 @@ class _Shell:
         pools = await self._bus.key_value(subjects.POOLS_BUCKET, history=_POOLS_HISTORY)
         clocks = ClockStore(await self._bus.key_value(subjects.CLOCKS_BUCKET), self._tree)
         self._store = PoolStore(pools, self._tree, self._clock, self._on_stored)
+        others = OtherTrees(pools, self._tree, self._options.bounds)
+        self._configuring = Configuring(
+            self.engine, self._store, others, self._settings.person, lambda: self._changed.set()
+        )
         self.engine.on_ages(await clocks.load())
         async with pools.mirror(self._store.on_change), anyio.create_task_group() as tasks:
             await self._store.ensure(self._settings.tree_options())
@@ -281,13 +283,10 @@ class _Shell:
     # --- questions --------------------------------------------------------------------------------------------------
 
     async def _serve_people(self) -> None:
-        border, user = self._runtime.border, CallerKind.USER
-        await border.serve(subjects.user("*", "pool.create"), CreatePool, user, self._on_change)
-        await border.serve(subjects.user("*", "pool.set"), SetPool, user, self._on_change)
-        await border.serve(subjects.user("*", "pool.remove"), RemovePool, user, self._on_change)
-        await border.serve(subjects.user("*", "pool.change"), ChangePools, user, self._on_change)
+        border = self._runtime.border
+        await self._configuring.serve(border)
         await border.serve(
-            subjects.user("*", "pool.list"), GetPools, user, self._on_list, statistics=self.engine.statistics
+            subjects.user("*", "pool.list"), GetPools, CallerKind.USER, self._on_list, statistics=self.engine.statistics
         )
         await self._history.serve(border)
 
@@ -297,32 +296,5 @@ class _Shell:
 
     async def _on_list(self, request: GetPools, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:
-            return self._other_tree(request.tree)
+            return self._configuring.unknown_tree(request.tree)
         return pool_list(self.engine, request, self._publisher.version)
-
-    async def _on_change(self, request: ChangeRequest, caller: Caller) -> msgspec.Struct | None:
-        if request.tree != self._tree:
-            return self._other_tree(request.tree)
-        if takes_away(request) and not self.engine.operations_known:
-            return NotReady("the operations are not known yet")
-        engine, person = self.engine, self._settings.person(caller.name)
-        answer = await self._store.change(
-            lambda: engine.book.decide(request, engine.in_use(), person, engine.total), self._on_written
-        )
-        self._log.info(
-            "pool change",
-            verb=type(request).__name__,
-            pools=pools_of(request)[:20],
-            user=caller.name,
-            answer=f"revision {answer.revision}" if isinstance(answer, PoolChanged | PoolPlan) else answer.text(),
-        )
-        return fitting(answer, LARGEST_MESSAGE_BYTES) if isinstance(answer, PoolPlan) else answer
-
-    def _on_written(self, change: Change, revision: int) -> PoolChanged | PoolPlan:
-        self._changed.set()
-        return self.engine.book.on_written(change, revision)
-
-    def _other_tree(self, tree: str) -> NotFound | None:
-        """None where the service of that tree answers."""
-        trees = self._store.trees
-        return None if tree in trees else NotFound(what="tree", name=tree, near=near(tree, trees) or sorted(trees)[:3])

@@ -26,7 +26,7 @@ from headrace.wire.pools import PoolChanged
 from headrace.wire.refusals import BadRequest, NotReady, NotRecorded, Refusal, WrongState
 from headrace_fair_share.config import Change
 
-__all__ = ["LARGEST_TREE_BYTES", "PoolStore", "StoredTree"]
+__all__ = ["LARGEST_TREE_BYTES", "PoolStore", "StoredTree", "read_stored"]
 
 #: The largest value that is written; far above what the rules of a tree allow with ordinary names.
 LARGEST_TREE_BYTES = 500 * 1024
@@ -42,7 +42,8 @@ class StoredTree(msgspec.Struct, frozen=True):
     defect: str = ""
 
 
-def _read(entry: Entry) -> StoredTree:
+def read_stored(entry: Entry) -> StoredTree:
+    """What a value of the bucket is."""
     try:
         return StoredTree(entry.revision, read_tree(entry.value))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -137,4 +138,4 @@ class PoolStore:
     def _take(self, entry: Entry) -> None:
         if entry.revision > self._revision:
             self._revision = entry.revision
-            self._on_stored(_read(entry))
+            self._on_stored(read_stored(entry))

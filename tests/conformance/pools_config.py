@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import POOL_ATTRIBUTES, Person, Pool, PoolSettings, PoolTree, Tree
+from headrace.pools import POOL_ATTRIBUTES, Person, Pool, PoolSettings, PoolTree, Tree, TreeOptions
+from headrace.pools.trees import judge_trees
 from headrace.resources import Resources
 from headrace.wire.pool_changes import (
     ChangePools,
@@ -34,7 +35,7 @@ from headrace_fair_share.rules import Bounds
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Problem, only_keys
 
-__all__ = ["ConfigCase", "config", "fifo_order", "scheduler_config", "transfer"]
+__all__ = ["USER", "ConfigCase", "config", "fifo_order", "scheduler_config", "transfer"]
 
 TREE: Final = TreeName("default")
 #: Guarantees above this are told of.
@@ -177,6 +178,9 @@ def scheduler_config(case: dict[str, Any], engine: Engine) -> list[Comparison]:
         case {"tree": options, "pools": pools}:
             only_keys(given, {"tree", "pools"}, "given")
             return _stored(options, pools, expect)
+        case {"default_tree": _} | {"node_tags": _}:
+            only_keys(given, {"default_tree", "node_tags"}, "given")
+            return _judged(given, expect)
         case _ if all(isinstance(value, dict) for value in given.values()):
             return _promised(given, expect, engine)
         case _:
@@ -415,6 +419,18 @@ def _stored(options: dict[str, Any], pools: dict[str, dict[str, Any]], expect: d
     if "fallback_parent" in expect:
         found.append(compared("fallback_parent", expect["fallback_parent"], desk.book.pools.default_parent(USER)))
     return found
+
+
+def _judged(given: dict[str, Any], expect: dict[str, Any]) -> list[Comparison]:
+    """One tree for nodes of a tag, and a node that has other ones."""
+    only_keys(expect, {"update", "alert"}, "expect")
+    trees: dict[str, TreeOptions] = {TREE: TreeOptions(node_filter="internal" if "node_tags" in given else "")}
+    nodes = {"n": given["node_tags"]} if "node_tags" in given else {}
+    judged = judge_trees(trees, given.get("default_tree", TREE), nodes)
+    found = [compared("update", expect["update"], "all_trees_update_refused" if judged.refused else "applied")]
+    if expect["alert"] is True:
+        return [*found, compared("alert", True, bool(judged.alerts))]
+    return [*found, compared("alert", [expect["alert"]], [str(trouble) for trouble in judged.troubles])]
 
 
 def _promised(pools: dict[str, dict[str, Any]], expect: dict[str, Any], engine: Engine) -> list[Comparison]:

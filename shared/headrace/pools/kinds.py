@@ -16,6 +16,7 @@ from headrace.durations import LONGEST_MS, exact_duration, parse_duration_ms
 from headrace.errors import BadInput, HeadraceError
 from headrace.near import hint
 from headrace.pools.amounts import PartialResources
+from headrace.pools.node_filter import parse_formula
 from headrace.resources import RESOURCE_NAMES, parse_amount
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Duration",
     "Figures",
     "Flag",
+    "Formula",
     "Kind",
     "Number",
     "TextMap",
@@ -210,6 +212,21 @@ class Word(Kind):
         if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST_WORD or not value.isprintable():
             raise BadInput(place, value, f"{self.words} of 1 to {_LONGEST_WORD} characters that can be printed")
         return value
+
+
+class Formula(Word):
+    """A formula over tags of nodes."""
+
+    def __init__(self) -> None:
+        super().__init__("a formula over tags of nodes such as ssd & (fast | !old)")
+
+    def read(self, value: object, place: str) -> str:
+        text = super().read(value, place)
+        try:
+            parse_formula(text)
+        except BadInput as problem:
+            raise BadInput(place, value, problem.expected) from None
+        return text
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.pools.attribute import Attribute, Effect, Record, Schema, Who
-from headrace.pools.kinds import Choice, Choices, Data, Duration, Figures, Flag, Number, Whole, Word, Words
+from headrace.pools.kinds import Choice, Choices, Data, Duration, Figures, Flag, Formula, Number, Whole, Word, Words
 from headrace.pools.settings import (
     LARGEST_WEIGHT,
     SMALLEST_WEIGHT,
@@ -329,7 +329,7 @@ _PLACING: Final = [
     ),
     Attribute(
         "scheduling_tag_filter",
-        Word("a formula over tags of nodes"),
+        Formula(),
         "nodes on which its operations run",
         "all nodes",
         who=_ADMIN,

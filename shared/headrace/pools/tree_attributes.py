@@ -15,6 +15,7 @@ from headrace.pools.kinds import (
     Duration,
     Figures,
     Flag,
+    Formula,
     Kind,
     Number,
     TextMap,
@@ -129,7 +130,7 @@ _YARN: Final = Schema(
 _GENERAL: Final = [
     Attribute(
         "node_filter",
-        Word("a formula over tags of nodes"),
+        Formula(),
         "nodes that belong to the tree",
         "all nodes",
         effect=_KEPT,

@@ -94,6 +94,8 @@ class ChangePools(msgspec.Struct, frozen=True):
     tree: TreeName = TreeName("default")
     #: Only say what would become of it.
     dry_run: bool = False
+    #: The tree whose fair_share is asked; empty for that of `tree`. Another one knows of no operations in `tree`.
+    asked: TreeName = TreeName("")
 
 
 class AttributeDifference(msgspec.Struct, frozen=True):

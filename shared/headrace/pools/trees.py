@@ -1,0 +1,70 @@
+"""All trees together: which nodes belong to which, and what keeps a set of trees from being used; pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.near import near
+from headrace.pools.node_filter import matches
+from headrace.pools.options import TreeOptions
+
+__all__ = ["TreeTrouble", "TreesJudgement", "judge_trees"]
+
+#: So many nodes are named.
+_MOST_NAMED = 5
+
+
+class TreeTrouble(enum.StrEnum):
+    """What can be wrong with trees together."""
+
+    #: The default tree is none of them.
+    NO_DEFAULT_TREE = "no_default_tree"
+    #: A node belongs to two of them.
+    NODE_IN_TWO_TREES = "node_in_two_trees"
+    #: A node belongs to none of them.
+    NODES_WITHOUT_TREE = "nodes_without_pool_tree"
+
+
+class TreesJudgement(msgspec.Struct, frozen=True):
+    """What is wrong; with `refused` nothing of the new configuration of any tree may be used."""
+
+    refused: bool
+    troubles: list[TreeTrouble]
+    #: In words, as many as troubles.
+    alerts: list[str]
+
+
+def judge_trees(
+    trees: Mapping[str, TreeOptions], default_tree: str, nodes: Mapping[str, Collection[str]]
+) -> TreesJudgement:
+    """Judges trees by their node filters over `nodes`, which are tags by name."""
+    found: dict[TreeTrouble, str] = {}
+    if default_tree not in trees:
+        hint = near(default_tree, trees)
+        words = f"; did you mean {' or '.join(hint)}?" if hint else ""
+        found[TreeTrouble.NO_DEFAULT_TREE] = f"the default tree {default_tree} does not exist{words}"
+    homes = {node: [name for name, options in trees.items() if _holds(options, tags)] for node, tags in nodes.items()}
+    several = [f"{node} ({' and '.join(where)})" for node, where in homes.items() if len(where) > 1]
+    nowhere = [node for node, where in homes.items() if not where]
+    if several:
+        found[TreeTrouble.NODE_IN_TWO_TREES] = f"nodes in several trees by their filters: {_some(several)}"
+    if nowhere:
+        found[TreeTrouble.NODES_WITHOUT_TREE] = f"nodes in no tree by the filters: {_some(nowhere)}"
+    refused = bool(found.keys() & {TreeTrouble.NO_DEFAULT_TREE, TreeTrouble.NODE_IN_TWO_TREES})
+    return TreesJudgement(refused, list(found), list(found.values()))
+
+
+def _holds(options: TreeOptions, tags: Collection[str]) -> bool:
+    try:
+        return matches(options.node_filter, tags)
+    except BadInput:
+        return False
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
