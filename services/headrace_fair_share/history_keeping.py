@@ -80,7 +80,15 @@ class HistoryKeeper:
     async def serve(self, border: Border) -> None:
         """Answers `pool.history` from now on."""
         subject = subjects.user("*", "pool.history")
-        await border.serve(subject, GetHistory, CallerKind.USER, self._on_request, concurrency=_READERS, pending=100)
+        await border.serve(
+            subject,
+            GetHistory,
+            CallerKind.USER,
+            self._on_request,
+            concurrency=_READERS,
+            pending=100,
+            statistics=self.statistics,
+        )
 
     async def _open(self) -> Records:
         while True:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import anyio
 import anyio.lowlevel
+import nats
 
 from headrace.bus import Records
 from headrace.client.asking import Asker
@@ -154,6 +155,33 @@ async def test_a_name_that_nobody_knows_is_refused_with_the_nearest() -> None:
     assert backwards == BadRequest("until_ms", "5", "later than since_ms, 5")
     assert isinstance(disk, BadRequest)
     assert disk.place == "resource"
+
+
+async def test_a_stream_that_somebody_took_away_is_made_again() -> None:
+    with nats_server() as server:
+        client = await nats.connect(server.url)
+        async with small_world(server) as world, running(server, SETTINGS, serve):
+            before = await history_until(world, ROOT_POOL, lambda point: point.samples)
+            await client.jetstream().delete_stream(subjects.history_stream(TREE))
+            last_ms = before.points[-1].at_ms
+            with anyio.fail_after(PATIENCE_S):
+                while True:
+                    answer = await pools_again(world)
+                    if answer is not None and answer.points[-1].at_ms > last_ms:
+                        break
+                    await anyio.sleep(0.05)
+        await client.close()
+
+    assert answer.oldest_ms is not None
+    assert answer.oldest_ms > last_ms
+
+
+async def pools_again(world: SmallWorld) -> PoolHistory | None:
+    """The last minute of the whole tree; None while there is no stream, or nothing in it."""
+    now_ms = SystemClock().wall_ms()
+    request = GetHistory(ROOT_POOL, now_ms - 60_000, now_ms + 60_000)
+    answer = await world.ask("pool.history", request, PoolHistory)
+    return answer if isinstance(answer, PoolHistory) and answer.points else None
 
 
 async def test_without_room_for_a_history_fair_share_works_all_the_same() -> None:
