@@ -193,9 +193,10 @@ class IntegralEngine:
 
 
 def _downtime(before: VolumesRecord, request: Advance) -> Downtime:
-    """What there was, with the time since the advance before if that does not count."""
+    """What there was, with the time since the advance before if that does not count and there were volumes to miss it."""
     known = before.downtime
-    if request.dt_us or not 0 < before.at_ms < request.at_ms:
+    missed = before.pools and request.pools and not request.dt_us
+    if not missed or not 0 < before.at_ms < request.at_ms:
         return known
     goes_on = known.gaps and known.last_until_ms == before.at_ms
     return Downtime(

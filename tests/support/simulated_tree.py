@@ -46,39 +46,65 @@ class SimulatedTree:
 
     def __init__(self, total: Resources, pools: Iterable[Pool], options: TreeOptions | None = None) -> None:
         self.total = total
-        self.fair_share = FairShareEngine(TREE, 1, EngineOptions())
+        #: True while the allocator knows all nodes.
+        self.complete = True
         self.integral = IntegralEngine(TREE, 1)
         self.now_ms = 0
         #: What wants cores: by pool, how many.
         self.wanted: dict[PoolName, int] = {}
         self._usage_epoch = 0
-        tree = Tree(tree=TREE, pools=list(pools), options=options or TreeOptions())
-        if not self.fair_share.book.on_tree(tree, 1) or self.fair_share.book.trouble:
-            raise ValueError(self.fair_share.book.trouble or "an empty tree")
-        self.fair_share.on_operations([])
+        self._revision = 0
+        self.tree = Tree(tree=TREE)
+        self.begin_fair_share(1)
+        self.configure(pools, options)
 
     @property
     def now(self) -> Moment:
         return Moment(wall_ms=_BEGIN_MS + self.now_ms, steady_us=self.now_ms * 1_000)
 
+    def begin_fair_share(self, term: int) -> None:
+        """fair_share has begun a life that knows nothing but what everybody tells it."""
+        self.fair_share = FairShareEngine(TREE, term, EngineOptions())
+        self.fair_share.book.on_tree(self.tree, self._revision)
+        self._tell_operations()
+
+    def configure(self, pools: Iterable[Pool], options: TreeOptions | None = None) -> None:
+        """The tree is configured so. Raises `ValueError` where it must not be."""
+        self.tree = Tree(tree=TREE, pools=list(pools), options=options or TreeOptions())
+        self._revision += 1
+        self.fair_share.book.on_tree(self.tree, self._revision)
+        if self.fair_share.book.trouble:
+            raise ValueError(self.fair_share.book.trouble)
+
     def wants(self, pool: str, cores: int) -> None:
         """From now on the pool has work for so many cores."""
         self.wanted[PoolName(pool)] = cores
-        operations = [live(_operation(name), name, wanted) for name, wanted in self.wanted.items() if wanted]
-        self.fair_share.on_operations(operations)
+        self._tell_operations()
 
     def update(self, after_ms: int) -> Update:
         """Time passes, then an update: usage is heard, volumes are advanced, shares worked out."""
+        self.begin_update(after_ms)
+        self.exchange()
+        return self.finish_update()
+
+    def begin_update(self, after_ms: int) -> None:
+        """Time passes, usage is heard, volumes are to be advanced."""
         self.now_ms += after_ms
         self._hear_usage()
+        self.fair_share.on_update_begins(self.now)
+
+    def finish_update(self) -> Update:
+        """Shares are worked out with the volumes that are known."""
         engine = self.fair_share
-        engine.on_update_begins(self.now)
-        advance = engine.chain.head()
-        while advance is not None:
-            advance = engine.on_advance_answer(self._advanced(advance))
         update = engine.updater.update(engine.cut(self.now), EngineOptions().tree)
         engine.on_updated(update)
         return update
+
+    def exchange(self) -> None:
+        """fair_share sends what integral has not confirmed, until it has."""
+        advance = self.fair_share.chain.head()
+        while advance is not None:
+            advance = self.fair_share.on_advance_answer(self._advanced(advance))
 
     def points(self) -> Mapping[PoolName, PoolPoint]:
         """All configured pools as of the last update."""
@@ -97,10 +123,14 @@ class SimulatedTree:
             volume=volume.volume.cpu / 100 if volume is not None else 0.0,
         )
 
+    def _tell_operations(self) -> None:
+        operations = [live(_operation(name), name, wanted) for name, wanted in self.wanted.items() if wanted]
+        self.fair_share.on_operations(operations)
+
     def _hear_usage(self) -> None:
         self._usage_epoch += 1
         items = [self._usage_of(name, wanted) for name, wanted in self.wanted.items() if wanted]
-        frame = UsageFrame(total=self.total, nodes=1, complete=True)
+        frame = UsageFrame(total=self.total, nodes=1, complete=self.complete)
         change = UsageChange(Version(1, self._usage_epoch), frame, items, whole=True)
         self.fair_share.on_usage(change, self.now)
 
