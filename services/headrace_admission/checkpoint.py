@@ -16,7 +16,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
 from headrace_admission.operation import Operation, OperationRecord
 from headrace_admission.state import TreePools
 
-__all__ = ["Checkpoint", "Restored", "cut", "load", "save"]
+__all__ = ["Checkpoint", "Page", "Restored", "cut", "load", "read_page", "save"]
 
 _HEAD: Final = "head"
 _PAGE_BYTES: Final = 300 * 1024
@@ -29,7 +29,9 @@ class _Head(msgspec.Struct, frozen=True):
     pages: int
 
 
-class _Page(msgspec.Struct, frozen=True):
+class Page(msgspec.Struct, frozen=True):
+    """Some of the operations, or some of the ephemeral pools."""
+
     operations: list[OperationRecord]
     pools: list[TreePools] = []
 
@@ -52,19 +54,19 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 def cut(operations: list[Operation], pools: list[TreePools], sequence: int) -> Checkpoint:
     """The state at this moment, encoded. An operation too large for a page of its own is split off into one."""
-    pages = [msgspec.msgpack.encode(_Page([], [some])) for some in _in_pieces(pools)]
+    pages = [msgspec.msgpack.encode(Page([], [some])) for some in _in_pieces(pools)]
     waiting: list[OperationRecord] = []
     size = 0
     for operation in operations:
         record = operation.to_record()
         length = len(msgspec.msgpack.encode(record))
         if waiting and size + length > _PAGE_BYTES:
-            pages.append(msgspec.msgpack.encode(_Page(waiting)))
+            pages.append(msgspec.msgpack.encode(Page(waiting)))
             waiting, size = [], 0
         waiting.append(record)
         size += length
     if waiting:
-        pages.append(msgspec.msgpack.encode(_Page(waiting)))
+        pages.append(msgspec.msgpack.encode(Page(waiting)))
     return Checkpoint(sequence, pages)
 
 
@@ -97,16 +99,17 @@ async def load(bucket: KeyValue) -> Restored:
         prefix = f"page.{head.term}.{head.sequence}.{number}."
         pieces = sorted((key for key in entries if key.startswith(prefix)), key=lambda key: int(key.rpartition(".")[2]))
         data = b"".join(entries[key].value for key in pieces)
-        page = _read_page(data)
+        page = read_page(data)
         operations += page.operations
         pools += page.pools
     return Restored(operations, pools, head.sequence)
 
 
-def _read_page(data: bytes) -> _Page:
+def read_page(data: bytes) -> Page:
+    """A page that `cut` made. Raises `BadMessage`, `msgspec.DecodeError`."""
     if len(data) <= LARGEST_MESSAGE_BYTES:
-        return decode(data, _Page)
-    return msgspec.msgpack.decode(data, type=_Page)
+        return decode(data, Page)
+    return msgspec.msgpack.decode(data, type=Page)
 
 
 def _in_pieces(pools: list[TreePools]) -> Iterator[TreePools]:

@@ -109,7 +109,7 @@ class AdmissionService:
     async def _restore(self, log: Log, checkpoints: KeyValue) -> int:
         restored = await checkpoint.load(checkpoints)
         covered = restored.sequence
-        self.engine.restore(restored.operations, restored.pools)
+        self.engine.restore(restored.operations, restored.pools, sequence=covered)
         first, last = await log.bounds()
         if last < covered or first > covered + 1:
             raise ServiceDeposed(
@@ -121,8 +121,7 @@ class AdmissionService:
                 batch = decode(entry.data, LogBatch)
                 if batch.term > self._term:
                     raise ServiceDeposed(f"entry {entry.sequence} of the log is of term {batch.term}")
-                for event in batch.events:
-                    self.engine.apply(event, entry.sequence)
+                self.engine.take_entry(batch.events, entry.sequence)
                 last = entry.sequence
             # An empty entry of this term: whoever appended before is refused from here on.
             try:
@@ -310,6 +309,7 @@ class AdmissionService:
         return None
 
     def _on_durable(self, events: list[Event], sequence: int) -> None:
+        self.engine.sequence = sequence
         touched = dict.fromkeys(concerned(event) for event in events)
         for event in events:
             self._log.debug("recorded", operation=concerned(event), kind=type(event).__name__, sequence=sequence)

@@ -1,7 +1,7 @@
 """What admission knows, as the log tells it: operations, the ledgers of their jobs, and the books of the trees.
 
-Event sourced: the same events give the same state, whatever the configuration is by now, and an event that comes twice changes
-nothing, so that a checkpoint may be followed by events that it contains already.
+Event sourced: the same events give the same state, whatever the configuration is by now. An entry of the log that comes again
+changes nothing (`take_entry`), so that a checkpoint may be followed by entries that it covers already.
 
 Invariants (`check`): an operation is in `live` exactly while its state is not final; it waits only while it is pending; the order of
 `operations` is the order of their starts; every ledger's and every book's own.
@@ -58,9 +58,18 @@ class AdmissionState:
         self._finished: dict[OperationId, None] = {}
         self.books: dict[TreeName, TreeBook] = {}
         self._allocator_terms: dict[TreeName, int] = {}
+        #: The last entry of the log that is part of this.
+        self.sequence = 0
+
+    def take_entry(self, events: Iterable[Event], sequence: int) -> None:
+        """Takes an entry of the log, unless it is part of the state already."""
+        if sequence > self.sequence:
+            self.sequence = sequence
+            for event in events:
+                self.apply(event, sequence)
 
     def apply(self, event: Event, sequence: int = 0) -> None:
-        """Takes an event that was decided or recorded. One that was applied before changes nothing."""
+        """Takes an event that was decided or recorded. The same again, before any other, changes nothing."""
         match event:
             case EphemeralPoolSet():
                 self._book(event.tree).set_ephemeral(event.pool)
@@ -73,8 +82,11 @@ class AdmissionState:
                 if operation is not None and sequence:
                     operation.sequence = sequence
 
-    def restore(self, records: Iterable[OperationRecord], pools: Iterable[TreePools] = ()) -> None:
-        """Takes what a checkpoint kept, operations in the order of their starts."""
+    def restore(
+        self, records: Iterable[OperationRecord], pools: Iterable[TreePools] = (), *, sequence: int = 0
+    ) -> None:
+        """Takes what a checkpoint kept, operations in the order of their starts; `sequence` is the last entry that it covers."""
+        self.sequence = sequence
         for tree in pools:
             for pool in tree.pools:
                 self._book(tree.tree).set_ephemeral(pool)

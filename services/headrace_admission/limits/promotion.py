@@ -40,11 +40,14 @@ def scan(tree: TreeName, book: TreeBook, record: Place) -> None:
 
 
 def settle(tree: TreeName, book: TreeBook, record: Place, *, moved: bool) -> None:
-    """Gives out every slot that is free, from the leaves up. `moved` tells that pools may stand elsewhere than they did."""
+    """Gives out every slot that is free, from the leaves up, among pools of one level where somebody has waited longest first.
+
+    `moved` tells that pools may stand elsewhere than they did.
+    """
     if moved:
         strayed = [pool for pool in book.queues if _has_strayed(book, pool)]
         _judge_anew(tree, book, strayed, record)
-    for pool in sorted(book.queues, key=lambda pool: -sum(1 for _ in book.upwards(pool))):
+    for pool in sorted(book.queues, key=lambda pool: _turn(book, pool)):
         _drain(tree, book, pool, record)
 
 
@@ -56,6 +59,11 @@ def check_settled(book: TreeBook) -> list[str]:
             broken.append(f"{len(queue)} wait at {pool}, which has {book.free_slots(pool)} slots free")
         broken += [f"{m.operation} waits at {pool}, which is not above {m.pool}" for m in _strays(book, pool)]
     return broken
+
+
+def _turn(book: TreeBook, pool: PoolName) -> tuple[int, int]:
+    first = next(iter(book.queues[pool].values()))
+    return -sum(1 for _ in book.upwards(pool)), first.ticket
 
 
 def _drain(tree: TreeName, book: TreeBook, pool: PoolName, record: Place) -> None:

@@ -39,12 +39,12 @@ def reconfigure(tree: TreeName, book: TreeBook, rules: TreeRules, record: Callab
         # With default settings and what its new parent lays on it, as if it had been made there.
         record(EphemeralPoolSet(tree, laid_on(book, EphemeralPool(pool, default_parent(book, pool)))))
         moved = True
+    switched_off = {name for name, ephemeral in book.ephemeral.items() if _hub_is_off(book, ephemeral)}
     for ephemeral in list(book.ephemeral.values()):
-        if _hub_is_off(book, ephemeral):
-            _empty_into_hub(tree, book, ephemeral, record)
-            moved = True
-        elif (laid := laid_on(book, ephemeral)) != ephemeral:
+        if ephemeral.name not in switched_off and (laid := laid_on(book, ephemeral)) != ephemeral:
             record(EphemeralPoolSet(tree, laid))
+    _empty_into_hubs(tree, book, switched_off, record)
+    moved = moved or bool(switched_off)
     _rehome(tree, book, record)
     release_lightweight(tree, book, record)
     if not rules.promote_only_on_scan:
@@ -67,20 +67,20 @@ def _hub_is_off(book: TreeBook, pool: EphemeralPool) -> bool:
     return pool.of_hub and parent is not None and not parent.create_ephemeral_subpools
 
 
-def _empty_into_hub(tree: TreeName, book: TreeBook, pool: EphemeralPool, record: Callable[[TreeEvent], None]) -> None:
-    for name in list(book.in_pool.get(pool.name, ())):
-        member = book.members[name]
-        # Who waits elsewhere keeps its place there.
-        strands = member.blocked_by == pool.name
+def _empty_into_hubs(tree: TreeName, book: TreeBook, pools: set[PoolName], record: Callable[[TreeEvent], None]) -> None:
+    """Moves operations of hubs that are none any more into the hub itself; who waits elsewhere keeps its place there."""
+    members = [book.members[name] for pool in pools for name in book.in_pool.get(pool, ())]
+    for member in sorted(members, key=lambda member: member.ticket):
+        hub = book.parent(member.pool)
+        strands = member.blocked_by in pools
         ticket = book.next_ticket() if strands else member.ticket
-        blocked_by = pool.parent if strands else member.blocked_by
-        record(OperationPlaced(member.operation, TreePlacement(tree, pool.parent, ticket, blocked_by)))
+        blocked_by = hub if strands else member.blocked_by
+        record(OperationPlaced(member.operation, TreePlacement(tree, hub, ticket, blocked_by)))
 
 
 def _rehome(tree: TreeName, book: TreeBook, record: Callable[[TreeEvent], None]) -> None:
     """Who waits at a pool that is gone waits at the next that blocks it, else at its own, until slots are given out."""
-    for pool in [pool for pool in book.queues if not book.exists(pool)]:
-        for member in list(book.queues[pool].values()):
-            blocked_by = book.full_pool(member.pool) or member.pool
-            placement = TreePlacement(tree, member.pool, book.next_ticket(), blocked_by)
-            record(OperationPlaced(member.operation, placement))
+    homeless = [member for pool, queue in book.queues.items() if not book.exists(pool) for member in queue.values()]
+    for member in sorted(homeless, key=lambda member: member.ticket):
+        blocked_by = book.full_pool(member.pool) or member.pool
+        record(OperationPlaced(member.operation, TreePlacement(tree, member.pool, book.next_ticket(), blocked_by)))

@@ -13,7 +13,7 @@ from headrace.wire import ledger
 from headrace.wire import operations as wire
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
-from headrace.wire.log import Event, LogBatch
+from headrace.wire.log import Event, LogBatch, concerned
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace_admission.deciding import Decision
 from headrace_admission.engine import AdmissionEngine, Caps
@@ -34,7 +34,8 @@ class Desk:
     def __init__(self, pools: dict[str, Any] | None = None, *, caps: Caps | None = None, **options: Any) -> None:
         self.caps = caps or Caps()
         self.engine = AdmissionEngine(caps=self.caps)
-        self.events: list[Event] = []
+        #: What was recorded, an entry for each decision.
+        self.entries: list[list[Event]] = []
         self.trees: dict[TreeName, Tree] = {}
         self.now_ms = 0
         self.configure(pools or {}, **options)
@@ -55,8 +56,7 @@ class Desk:
             ],
             TREE_ATTRIBUTES.changed(TreeOptions(), options).value,
         )
-        self.events += self.engine.on_pools(tree, rules_of(self.trees[tree]), self._tick())
-        self.check()
+        self.record(self.engine.on_pools(tree, rules_of(self.trees[tree]), self._tick()))
 
     def start(self, name: str, pool: str = "", user: str = "anna", **spec: Any) -> Any:
         """The answer, or the refusal."""
@@ -98,8 +98,7 @@ class Desk:
         return self.update(name, pool=PoolName(pool))
 
     def scan(self) -> None:
-        self.events += self.engine.on_scan(self._tick())
-        self.check()
+        self.record(self.engine.on_scan(self._tick()))
 
     def state(self, name: str) -> OperationState:
         return self.engine.operations[oid(name)].state
@@ -120,11 +119,29 @@ class Desk:
     def replayed(self) -> AdmissionEngine:
         """Another engine that has read all the events as the log holds them, and has the configuration since."""
         engine = AdmissionEngine(caps=self.caps)
-        for event in decode(encode(LogBatch(1, self.events)), LogBatch).events:
-            engine.apply(event)
+        self.replay(engine)
         for tree in self.trees.values():
             assert engine.on_pools(tree.tree, rules_of(tree), self.now_ms) == []
         return engine
+
+    def replay(self, engine: AdmissionEngine, first: int = 1) -> None:
+        """Gives an engine the entries from `first` on, as the log holds them."""
+        for sequence, events in enumerate(self.entries[first - 1 :], first):
+            engine.take_entry(decode(encode(LogBatch(1, events)), LogBatch).events, sequence)
+
+    def record(self, events: list[Event]) -> None:
+        """Makes what was decided an entry."""
+        if events:
+            self.entries.append(events)
+            self.engine.sequence = len(self.entries)
+            for name in dict.fromkeys(concerned(event) for event in events):
+                if name in self.engine.operations:
+                    self.engine.operations[name].sequence = self.engine.sequence
+        self.check()
+
+    @property
+    def events(self) -> list[Event]:
+        return [event for events in self.entries for event in events]
 
     def check(self) -> None:
         assert self.engine.check() == []
@@ -134,8 +151,7 @@ class Desk:
         return sorted(name.removeprefix("operation-") for name in found)
 
     def _done(self, decision: Decision) -> msgspec.Struct:
-        self.events += decision.events
-        self.check()
+        self.record(decision.events)
         return decision.answer
 
     def _tick(self) -> int:

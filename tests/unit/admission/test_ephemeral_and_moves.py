@@ -109,14 +109,14 @@ def test_what_changed_while_nobody_looked_is_taken_at_the_next_start() -> None:
     desk.started("a", pool="p")
     desk.started("b", pool="hub")
     desk.started("c", pool="mine")
-    before = desk.events
+    before = list(desk.entries)
     desk.configure({"hub": {}, "mine": {}})
     wanted = desk.engine.books[TREE]
 
     late = Desk()
     late.engine.books.clear()
-    for event in before:
-        late.engine.apply(event)
+    late.entries = before
+    late.replay(late.engine)
     late.configure({"hub": {}, "mine": {}})
 
     assert late.engine.books[TREE].members.keys() == wanted.members.keys()
@@ -242,8 +242,7 @@ def test_operations_of_a_removed_tree_are_aborted_unless_they_have_another() -> 
     desk.started("a", pool="p", pool_trees=[T1])
     desk.started("b", pool="p", pool_trees=[T1, T2])
 
-    desk.events += desk.engine.on_tree_removed(T1, 5)
-    desk.check()
+    desk.record(desk.engine.on_tree_removed(T1, 5))
 
     assert desk.state("a") is OperationState.ABORTED
     assert desk.state("b") is OperationState.RUNNING
