@@ -36,17 +36,18 @@ ROUNDS = 3
 #: Operations whose usage changes between two requests.
 MOVED = 20
 _PATIENCE_S = 120.0
+_PAGE = 500
 
 
 class PagingAdmission(SmallAdmission):
-    """Tells of its operations a thousand at a time."""
+    """Tells of its operations a few hundred at a time, which fit a message."""
 
     async def _whole(self, message: Message) -> bytes:
         request = decode(message.data, WholeOperationsRequest)
         behind = sorted(
             (one for one in self.operations if one.operation > request.after), key=lambda one: one.operation
         )
-        page = WholeOperations(self.sequence, 1, behind[:1000], more=len(behind) > 1000)
+        page = WholeOperations(self.sequence, 1, behind[:_PAGE], more=len(behind) > _PAGE)
         return encode(page)
 
 
