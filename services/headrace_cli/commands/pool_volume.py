@@ -69,7 +69,7 @@ def volume(
     """
     now_ms = SystemClock().wall_ms()
     since_ms = parse_moment_ms(since, place="--since", now_ms=now_ms)
-    until_ms = now_ms + 1 if until == "now" else parse_moment_ms(until, place="--until", now_ms=now_ms)
+    until_ms = min(parse_moment_ms(until, place="--until", now_ms=now_ms), now_ms) + 1
     if since_ms >= until_ms:
         raise BadInput("--since", since, f"a moment before --until, which is {until}")
     if points is not None and not 1 <= points <= MOST_POINTS:

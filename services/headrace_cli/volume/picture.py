@@ -132,6 +132,8 @@ def picture(history: PoolHistory) -> Picture:
             places.append(None)
         times.append(at)
         places.append(point)
+    if times and 0 < history.known_until_ms < history.until_ms:
+        gaps.append((times[-1], history.until_ms / 1000))
     panels = [_amounts(history.resource, places)]
     if any(point.integral is not None for point in points):
         panels.append(_savings(history.resource, places))

@@ -163,6 +163,14 @@ def test_a_demand_that_towers_over_everything_leaves_the_picture_at_the_top_and_
     assert (waiting.top, waiting.lines[1].label) == (9, "demand")
 
 
+def test_time_since_the_last_sample_is_a_gap_once_another_one_should_have_come() -> None:
+    fresh = msgspec.structs.replace(a_history(a_point(0, 1), hours=5), known_until_ms=at(5))
+    stale = msgspec.structs.replace(fresh, known_until_ms=at(1))
+
+    assert picture(fresh).gaps == []
+    assert picture(stale).gaps == [(at(0) / 1000, at(5) / 1000)]
+
+
 def test_units_follow_the_size_of_what_is_drawn() -> None:
     assert amount_unit("cpu", 10).name == "cores"
     assert (amount_unit("memory", 2**41).name, amount_unit("memory", 2**25).name) == ("TiB", "MiB")
