@@ -230,6 +230,7 @@ class Model:
         """`configured` and the tree's options are others than they were."""
         for name in [name for name in self.ephemeral if name in self.configured]:
             del self.ephemeral[name]
+        self.sweep()
         used = {each.parent for each in self.ephemeral.values()} | {each.pool for each in self.operations.values()}
         lost = sorted((name for name in used if not self.exists(name)), key=lambda name: name != self.default_parent)
         for name in lost:
