@@ -5,6 +5,7 @@ Best effort: a sample that cannot be made or kept is counted and forgotten; neit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import aclosing
 
 import anyio
@@ -20,7 +21,7 @@ from headrace.runtime.handlers import Border, Caller, CallerKind
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode
 from headrace.wire.history import GetHistory, HistorySample, PoolHistory
-from headrace.wire.refusals import BadRequest, NotReady, Refusal
+from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal
 from headrace_fair_share.downsampling import Downsampler
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.history import HistoryOptions, Sampler, View
@@ -54,6 +55,7 @@ class HistoryKeeper:
         self._sampler = Sampler(tree, options)
         self._updated = anyio.Event()
         self._records: Records | None = None
+        self._unknown_tree: Callable[[str], NotFound | None] = _nothing_to_say
         #: Samples that were not recorded, as far as is known.
         self.lost = 0
 
@@ -77,8 +79,9 @@ class HistoryKeeper:
                 # Somebody may have taken the stream away.
                 self._records = records = await self._open()
 
-    async def serve(self, border: Border) -> None:
-        """Answers `pool.history` from now on."""
+    async def serve(self, border: Border, unknown_tree: Callable[[str], NotFound | None]) -> None:
+        """Answers `pool.history` from now on; `unknown_tree` says what of a tree that this process does not serve."""
+        self._unknown_tree = unknown_tree
         subject = subjects.user("*", "pool.history")
         await border.serve(
             subject,
@@ -118,7 +121,7 @@ class HistoryKeeper:
 
     async def _on_request(self, request: GetHistory, caller: Caller) -> PoolHistory | Refusal | None:
         if request.tree != self._tree:
-            return None  # who serves that tree answers; `pool.list` says whether there is one
+            return self._unknown_tree(request.tree)
         if request.resource not in RESOURCE_NAMES:
             return BadRequest("resource", request.resource, "one of " + ", ".join(RESOURCE_NAMES))
         if request.until_ms <= request.since_ms:
@@ -169,6 +172,10 @@ class HistoryKeeper:
             known=known,
             near=[] if known else near(request.pool, there),
         )
+
+
+def _nothing_to_say(_: str) -> NotFound | None:
+    return None
 
 
 def _take(gathered: Downsampler, batch: list[bytes]) -> None:

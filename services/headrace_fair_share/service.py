@@ -288,7 +288,7 @@ class _Shell:
         await border.serve(
             subjects.user("*", "pool.list"), GetPools, CallerKind.USER, self._on_list, statistics=self.engine.statistics
         )
-        await self._history.serve(border)
+        await self._history.serve(border, self._configuring.unknown_tree)
 
     async def _on_whole(self, request: WholeRequest, caller: Caller) -> bytes:
         async with self._publishing:

@@ -13,6 +13,7 @@ from headrace.bus import BusError
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, decode, encode
+from headrace.wire.history import GetHistory, PoolHistory
 from headrace.wire.log import Published
 from headrace.wire.pools import CreatePool, GetPools, PoolChanged, PoolList, RemovePool, SetPool
 from headrace.wire.refusals import BadRequest, Refusal
@@ -30,7 +31,10 @@ VERBS: list[tuple[str, Any]] = [
     ("pool.set", SetPool),
     ("pool.remove", RemovePool),
     ("pool.list", GetPools),
+    ("pool.history", GetHistory),
 ]
+#: Of what is not a change.
+ANSWERS: dict[Any, Any] = {GetPools: PoolList, GetHistory: PoolHistory}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +69,7 @@ async def test_never_do_damaged_requests_change_anything(
         before = await names(world)
         answers = []
         for message in messages:
-            answer: Any = (PoolList if kind is GetPools else PoolChanged) | Refusal
+            answer: Any = ANSWERS.get(kind, PoolChanged) | Refusal
             try:
                 reply = await world.user.request(subjects.user("anna", verb), message, timeout_s=5)
             except BusError as error:

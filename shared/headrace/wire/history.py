@@ -31,6 +31,9 @@ __all__ = [
 #: The finest picture that is handed out of a stretch of time.
 MOST_POINTS = 4_000
 
+#: Milliseconds of Unix time, for three thousand years more.
+Moment = Annotated[int, msgspec.Meta(ge=0, le=10**14)]
+
 
 class IntegralSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Integral guarantee of a pool at one moment."""
@@ -79,10 +82,10 @@ class GetHistory(msgspec.Struct, frozen=True):
 
     The answer comes in pages; each request for a further one carries what the page before said of it."""
 
-    pool: PoolName
-    since_ms: Counter
-    until_ms: Counter
-    resource: str = "cpu"
+    pool: Annotated[PoolName, msgspec.Meta(max_length=200)]
+    since_ms: Moment
+    until_ms: Moment
+    resource: Annotated[str, msgspec.Meta(max_length=100)] = "cpu"
     points: Annotated[int, msgspec.Meta(ge=1, le=MOST_POINTS)] = 1_000
     tree: TreeName = TreeName("default")
     #: Where records begin later than `since_ms`, begin with them.
