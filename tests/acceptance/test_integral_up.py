@@ -1,0 +1,88 @@
+"""A burst pool on one machine, with savings of seconds: real services, real jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.client import connect
+from headrace.wire import subjects
+from headrace.wire.codec import decode, encode
+from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
+from headrace.wire.refusals import Refusal
+from tests.support.headrace_up import Up
+
+#: Of a node that is said to have 20 cores: so much may be drawn at once, so much flows in.
+BURST, FLOW = 16.0, 4.0
+#: 15 seconds of the flow can be saved, and be drawn within a second.
+SAVED_S, SMOOTH_S = 15.0, 1.0
+#: Short jobs that cost next to nothing, more than ever run.
+WORK = ("--jobs", "10000", "--", "sleep", "0.5")
+
+
+async def with_savings_of_seconds(up: Up) -> None:
+    options = {
+        "integral_guarantees": {
+            "smooth_period": f"{SMOOTH_S:g}s",
+            "pool_capacity_saturation_period": f"{SAVED_S:g}s",
+        }
+    }
+    request = ChangePools([SetOptions(json.dumps(options).encode())])
+    async with connect(state=up.state) as client:
+        subject = subjects.user(client.user, "pool.change")
+        data = await client._bus.request(subject, encode(request), timeout_s=20.0)
+    kind: Any = PoolPlan | Refusal
+    answer = decode(data, kind)
+    assert isinstance(answer, PoolPlan)
+
+
+def pool(up: Up, name: str = "saver") -> dict[str, Any]:
+    told = json.loads(up.run("pool", "get", name, "--json").stdout)
+    assert isinstance(told, dict)
+    return told
+
+
+def until(up: Up, true_of: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The pool when that is true of it; the test's own time limit ends what never is."""
+    while not true_of(told := pool(up)):
+        pass
+    return told
+
+
+@pytest.mark.timeout(150)
+async def test_a_burst_pool_saves_takes_its_burst_runs_out_and_falls_back_to_its_flow() -> None:
+    up = Up(nodes=("alpha:cpu=20,memory=4G",))
+    up.environment["HEADRACE_FAIR_SHARE_HISTORY_PERIOD_MS"] = "200"
+    with up:
+        await with_savings_of_seconds(up)
+        # Next to others its weight is nothing: what it gets, it has from its savings.
+        up.run(
+            "pool", "create", "saver", "--integral", "burst", "--flow", "cpu=4", "--burst", "cpu=16", "--weight", "1e-6"
+        )
+        up.run("pool", "create", "others", "--weight", "1000")
+        up.start_operation("--pool", "others", *WORK)
+        full = until(
+            up, lambda told: told["accumulated_resource_ratio_volume"] >= 0.999 * told["integral_pool_capacity_ratio"]
+        )
+        up.start_operation("--pool", "saver", *WORK)
+        until(up, lambda told: told["usage"]["cpu"] > 2 * FLOW)
+        until(up, lambda told: told["accumulated_resource_ratio_volume"] < 0.5 * told["integral_pool_capacity_ratio"])
+        last = until(
+            up, lambda told: told["fair_resources"]["cpu"] <= FLOW * 1.01 and told["usage"]["cpu"] <= FLOW * 1.25
+        )
+        course = json.loads(up.run("pool", "volume", "saver", "--points", "4000", "--json").stdout)["points"]
+
+    assert full["integral_pool_capacity"]["cpu"] == FLOW * SAVED_S
+    assert full["estimated_burst_usage_duration_seconds"] == pytest.approx(FLOW * SAVED_S / (BURST - FLOW), rel=0.01)
+    assert max(point["fair_share"]["most"] for point in course) == pytest.approx(BURST, rel=0.01)
+    assert last["fair_resources"]["cpu"] == pytest.approx(FLOW, rel=0.02)
+    # The flow for one smooth period is what stands there while the flow is used up.
+    assert last["accumulated_resource_volume"]["cpu"] == pytest.approx(FLOW * SMOOTH_S, rel=0.05)
+    saved = [point["accumulated_resource_volume"]["last"] for point in course if point["accumulated_resource_volume"]]
+    assert min(saved) >= 0
+    assert max(saved) == pytest.approx(FLOW * SAVED_S, rel=0.001)
+    assert max(saved) <= FLOW * SAVED_S
+    assert last["downtime"]["gaps"] == 0
