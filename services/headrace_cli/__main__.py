@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from headrace.errors import HeadraceError
 from headrace.obs.logging import configure
-from headrace_cli.commands import node, op, pool
+from headrace_cli.commands import node, op, pool, tree
 from headrace_cli.commands.plan import plan
 from headrace_cli.commands.run import run
 from headrace_cli.demo.command import demo
@@ -39,6 +39,7 @@ app.command(up)
 app.command(run)
 app.command(op.app)
 app.command(pool.app)
+app.command(tree.app)
 app.command(node.app)
 app.command(plan)
 app.command(demo)

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from headrace.client import Client, NotAdmitted, NotRunning, Refused, Unanswered, connect
 from headrace.errors import BadInput, HeadraceError
+from headrace.pools import Defects
 from headrace_cli.exits import Exit
 from headrace_cli.screen import Screen
 from headrace_cli.up.commands import NoServer
@@ -70,7 +71,7 @@ def exit_of(error: BaseException) -> int | None:
             return Exit.NOT_RUNNING
         case Refused() | InUse() | NotAdmitted() | NoServer():
             return Exit.REFUSED
-        case BadInput():
+        case BadInput() | Defects():
             return Exit.USAGE
         case HeadraceError() | OSError():
             return Exit.FAILED

@@ -18,6 +18,7 @@ from headrace.near import near
 from headrace.pools import (
     POOL_ATTRIBUTES,
     TREE_ATTRIBUTES,
+    Changed,
     Defects,
     Person,
     Pool,
@@ -203,7 +204,7 @@ class Draft:
             return
         options: TreeOptions = changed.value
         self._options, self._index = options, None
-        self.warnings.extend(_kept_unknown(TREE_ATTRIBUTES, f"tree {self.before.name}", changed.unknown))
+        self.warnings.extend(_kept_unknown(TREE_ATTRIBUTES, f"tree {self.before.name}", changed))
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
@@ -211,8 +212,9 @@ class Draft:
         self, before: PoolSettings, written: bytes, rights_at: PoolName, name: PoolName
     ) -> PoolSettings:
         """The settings with changes made as far as they can be; what the person may not set is put to the problems."""
+        place = f"pools.{name}"
         try:
-            changed = POOL_ATTRIBUTES.changed(before, read_object(written, "settings"), "settings")
+            changed = POOL_ATTRIBUTES.changed(before, read_object(written, place), place)
         except Defects as defects:
             self.problems.extend(map(as_refusal, defects.problems))
             return before
@@ -220,13 +222,13 @@ class Draft:
         if not administers:
             for key in changed.unknown:
                 value = changed.value.unrecognized.get(key)
-                problem = POOL_ATTRIBUTES.refuse_unknown(key, value, f"settings.{key}")
+                problem = POOL_ATTRIBUTES.refuse_unknown(key, value, f"{place}.{key}")
                 self.problems.append(as_refusal(problem, rule="permission"))
             for attribute in POOL_ATTRIBUTES.attributes.values():
                 if attribute.name in changed.touched and attribute.who is Who.ADMINISTRATOR:
                     what = f"set {attribute.name} on pool {name}, which is for those who administer it"
                     self.problems.append(NotAllowed(self._person.name, what))
-        self.warnings.extend(_kept_unknown(POOL_ATTRIBUTES, f"pool {name}", changed.unknown))
+        self.warnings.extend(_kept_unknown(POOL_ATTRIBUTES, f"pool {name}", changed))
         settings: PoolSettings = changed.value
         return settings
 
@@ -341,9 +343,11 @@ def _without_pool_attributes(plain: Mapping[str, Any]) -> Mapping[str, Any]:
     return plain
 
 
-def _kept_unknown(schema: Schema, what: str, keys: tuple[str, ...]) -> list[str]:
+def _kept_unknown(schema: Schema, what: str, changed: Changed) -> list[str]:
     warnings = []
-    for key in keys:
+    for key in changed.unknown:
+        if key not in changed.value.unrecognized:
+            continue
         found = near(key, schema.names)
         question = f" Did you mean {' or '.join(found)}?" if found else ""
         warnings.append(f"{key} on {what} is nothing known here; it is kept and has no effect.{question}")

@@ -95,6 +95,9 @@ class PoolBook:
         """
         if self.trouble:
             return WrongState("tree", self._tree, "unusable", f"a usable configuration; {self.trouble}")
+        if isinstance(request, ChangePools) and request.expected_revision not in (0, self.revision):
+            state = f"at revision {self.revision}"
+            return WrongState("tree", self._tree, state, f"revision {request.expected_revision}; look at it anew")
         self._decided_on = self.pools
         draft = Draft(self.pools, self._bounds, person, in_use)
         for change in _changes(request):

@@ -109,7 +109,7 @@ async def test_people_make_change_list_and_remove_pools() -> None:
 
     assert twice == Exists(what="pool", name="vision", where="/research/vision")
     assert isinstance(changed, PoolChanged)
-    assert refused == BadRequest("settings.wieght", "2", "did you mean weight?")
+    assert refused == BadRequest("pools.research.wieght", "2", "did you mean weight?")
     assert [(view.name, view.path) for view in listed.pools] == [
         (ROOT_POOL, "/"),
         ("research", "/research"),

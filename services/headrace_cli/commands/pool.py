@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 from rich.text import Text
 
 from headrace.client import Client, Refused
-from headrace.errors import BadInput
-from headrace.ids import ROOT_POOL
-from headrace.wire.pools import PoolChanged, PoolView
+from headrace.wire.pools import PoolView
 from headrace.wire.refusals import NotFound
+from headrace_cli.commands import pool_changes
 from headrace_cli.commands.pool_volume import volume
 from headrace_cli.pool_fields import field_of, read, words
-from headrace_cli.pool_settings import PoolOptions
 from headrace_cli.render import pool_table
 from headrace_cli.render_shares import pool_facts
 from headrace_cli.render_tree import tree_table
@@ -26,6 +23,15 @@ __all__ = ["app"]
 
 app = App(name="pool", help="List, make, change and remove pools.")
 app.command(volume)
+app.command(pool_changes.create)
+app.command(pool_changes.set_, name="set")
+app.command(pool_changes.remove)
+app.command(pool_changes.move)
+app.command(pool_changes.rename)
+app.command(pool_changes.transfer)
+app.command(pool_changes.import_, name="import")
+app.command(pool_changes.export)
+app.command(pool_changes.attributes)
 
 
 @app.command(name="list")
@@ -136,88 +142,3 @@ def tree(*, operations: Flag = False, common: Common | None = None) -> int:
 
 def _draws_blocks(screen: Screen) -> bool:
     return screen.out.encoding.lower().startswith("utf")
-
-
-@app.command
-def create(
-    name: str, /, *, parent: str = ROOT_POOL, options: PoolOptions | None = None, common: Common | None = None
-) -> int:
-    """Make a pool. Its name must be new in the whole tree.
-
-    Examples:
-
-        headrace pool create research --weight 2
-
-        headrace pool create vision --parent research --guarantee cpu=4,memory=16G
-
-    Parameters
-    ----------
-    name
-        1 to 100 of a-z, 0-9, '-' and '_'.
-    parent
-        The pool above; the root unless given.
-    """
-
-    async def work(client: Client, screen: Screen) -> None:
-        answer = await client.pools.create(name, parent=parent, settings=(options or PoolOptions()).settings())
-        _show_change(screen, answer, "made")
-
-    return talk(common, work)
-
-
-@app.command(name="set")
-def set_(
-    name: str,
-    /,
-    *,
-    options: PoolOptions | None = None,
-    unset: Annotated[list[str] | None, Parameter(negative=())] = None,
-    common: Common | None = None,
-) -> int:
-    """Change a pool: what is given changes, the rest stays.
-
-    Examples:
-
-        headrace pool set research --weight 3
-
-        headrace pool set research --guarantee none --unset weight
-
-    Parameters
-    ----------
-    name
-        The pool.
-    unset
-        A setting to take back to its default: weight, strong_guarantee_resources or integral_guarantees. May be repeated.
-    """
-
-    async def work(client: Client, screen: Screen) -> None:
-        changes = (options or PoolOptions()).changes() | {key: None for key in unset or ()}
-        if not changes:
-            raise BadInput(
-                "pool set", name, "something to change: --weight, --guarantee, --integral, --flow, --burst, --unset"
-            )
-        _show_change(screen, await client.pools.set(name, changes), "changed")
-
-    return talk(common, work)
-
-
-@app.command
-def remove(name: str, /, *, common: Common | None = None) -> int:
-    """Take a pool away that has neither child pools nor operations.
-
-    Parameters
-    ----------
-    name
-        The pool.
-    """
-
-    async def work(client: Client, screen: Screen) -> None:
-        _show_change(screen, await client.pools.remove(name), "removed")
-
-    return talk(common, work)
-
-
-def _show_change(screen: Screen, answer: PoolChanged, what: str) -> None:
-    screen.show_line(answer, f"pool {answer.name} {what}")
-    for warning in answer.warnings:
-        screen.say(f"warning: {warning}", style="yellow")

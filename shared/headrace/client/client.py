@@ -18,6 +18,7 @@ from headrace.client.logs import LogLine, LogReader
 from headrace.client.operation import Operation, new_operation_id
 from headrace.client.place import Place, find_place, login_user
 from headrace.client.pools import Pools
+from headrace.client.trees import Trees
 from headrace.errors import BadInput
 from headrace.ids import OperationId, UserName, operation_id, pool_name, user_name
 from headrace.resources import Resources, parse_amount
@@ -109,6 +110,7 @@ class Client:
         self.user = user
         self._asker = Asker(bus, clock, lambda verb: subjects.user(user, verb))
         self.pools = Pools(self._asker, place.tree, timeout_s)
+        self.trees = Trees(self._asker, place.tree, timeout_s)
 
     async def run(
         self,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from headrace.client.asking import Asker
 from headrace.ids import ROOT_POOL, PoolName, TreeName, pool_name
 from headrace.wire.history import GetHistory, HistoryPoint, PoolHistory
+from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan
 from headrace.wire.pools import (
     CreatePool,
     GetPools,
@@ -19,6 +20,7 @@ from headrace.wire.pools import (
     SetPool,
 )
 from headrace.wire.refusals import NotFound, Refused
+from headrace.wire.trees import MovePoolToTree
 
 __all__ = ["Pools"]
 
@@ -115,6 +117,31 @@ class Pools:
         return self._changed(
             await self._asker.ask("pool.remove", request, PoolChanged, timeout_s=self._timeout_s, repeatable=False)
         )
+
+    async def change(
+        self,
+        changes: Sequence[PoolChange],
+        *,
+        dry_run: bool = False,
+        expected_revision: int = 0,
+    ) -> PoolPlan:
+        """Makes all of the changes or none; with `dry_run` says what would become of them, broken rules included.
+
+        With `expected_revision` nothing is changed that has changed meanwhile. Raises `Refused`, `Unanswered`.
+        """
+        request = ChangePools([*changes], self._tree, dry_run, expected_revision=expected_revision)
+        answer = await self._asker.ask("pool.change", request, PoolPlan, timeout_s=self._timeout_s, repeatable=dry_run)
+        self.revision = max(self.revision, answer.revision)
+        return answer
+
+    async def move_to_tree(self, request: MovePoolToTree) -> PoolPlan:
+        """Makes a pool, with all below it, in another tree and takes it away here. Raises `Refused`, `Unanswered`."""
+        request = msgspec.structs.replace(request, tree=self._tree)
+        answer = await self._asker.ask(
+            "pool.move_to_tree", request, PoolPlan, timeout_s=self._timeout_s, repeatable=request.dry_run
+        )
+        self.revision = max(self.revision, answer.revision)
+        return answer
 
     def _changed(self, answer: PoolChanged) -> PoolChanged:
         self.revision = max(self.revision, answer.revision)

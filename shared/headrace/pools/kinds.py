@@ -46,7 +46,8 @@ class Defects(HeadraceError):
 
     def __init__(self, problems: Sequence[BadInput]) -> None:
         self.problems = list(problems)
-        super().__init__("; ".join(str(problem) for problem in problems))
+        told = [str(problem) for problem in problems]
+        super().__init__(told[0] if len(told) == 1 else "\n".join([f"{len(told)} values cannot be used", *told]))
 
 
 class Kind:

@@ -67,9 +67,13 @@ ACCESS: Final = Schema(
     Access,
     [
         Attribute(
-            "use", Words(what="users"), "run operations here", "everybody, where no pool on the way up names anybody"
+            "use",
+            Words(what="users"),
+            "run operations here",
+            "everybody, where no pool on the way up names anybody",
+            effect=_KEPT,
         ),
-        Attribute("manage", Words(what="users"), "change, suspend and end operations of others"),
+        Attribute("manage", Words(what="users"), "change, suspend and end operations of others", effect=_KEPT),
         Attribute("write", Words(what="users"), "set what users may set; make, move and remove pools below"),
         Attribute("administer", Words(what="users"), "set everything"),
     ],
@@ -204,7 +208,6 @@ _FORMULA: Final = [
         "over how long a time use is averaged",
         "a day",
         who=_ADMIN,
-        effect=_KEPT,
     ),
     Attribute(
         "max_schedulable_element_count_in_fifo_pool",

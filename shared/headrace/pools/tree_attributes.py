@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from headrace.errors import BadInput
 from headrace.near import hint
-from headrace.pools.attribute import Attribute, Effect, Record, Schema
+from headrace.pools.attribute import Attribute, Effect, Record, Schema, Who
 from headrace.pools.kinds import (
     Choice,
     Data,
@@ -444,7 +444,7 @@ _DATA: Final = [
 
 
 def _grouped(group: str, attributes: list[Attribute]) -> list[Attribute]:
-    return [Attribute(**{**vars(attribute), "group": group}) for attribute in attributes]
+    return [Attribute(**{**vars(attribute), "group": group, "who": Who.ADMINISTRATOR}) for attribute in attributes]
 
 
 TREE_ATTRIBUTES: Final = Schema(

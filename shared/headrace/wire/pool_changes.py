@@ -96,6 +96,8 @@ class ChangePools(msgspec.Struct, frozen=True):
     dry_run: bool = False
     #: The tree whose fair_share is asked; empty for that of `tree`. Another one knows of no operations in `tree`.
     asked: TreeName = TreeName("")
+    #: The revision that the changes were worked out from; refused where the tree has another one. 0: whatever there is.
+    expected_revision: Counter = 0
 
 
 class AttributeDifference(msgspec.Struct, frozen=True):

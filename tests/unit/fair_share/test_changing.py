@@ -333,8 +333,8 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 
     assert [line.partition(":")[0] for line in words.splitlines()] == [
         "pool 'a' exists already (/a)",
-        "settings.weight",
-        "settings.mode",
+        "pools.b.weight",
+        "pools.b.mode",
         "there is no pool 'gone'",
         "options.main_resource",
         "strong_guarantee_resources.memory",
@@ -422,7 +422,7 @@ def test_attributes_for_administrators_are_refused_to_others() -> None:
         tree, set_("a", enable_lightweight_operations=True), person=Person("ann")
     )
     assert "ann may not set access" in told(tree, set_("a", access={}), person=Person("ann"))
-    assert "settings.color" in told(tree, set_("a", color="red"), person=Person("ann"))
+    assert "pools.a.color" in told(tree, set_("a", color="red"), person=Person("ann"))
     assert "options" in told(tree, set_options(max_operation_count=1), person=Person("eve"))
     kept = drafted(tree, set_("a", color="red", enable_lightweight_operations=True), person=Person("eve"))
     assert kept.problems == []

@@ -22,73 +22,11 @@ from headrace.pools import (
     Schema,
     TreeOptions,
 )
-from headrace.pools.kinds import (
-    Choice,
-    Choices,
-    Data,
-    Duration,
-    Figures,
-    Flag,
-    Kind,
-    Number,
-    TextMap,
-    Whole,
-    Word,
-    Words,
-)
+from headrace.pools.kinds import Choice
+from tests.support.pool_attributes import changes_of
 
-WORDS = st.text("abcxyz-_09", min_size=1, max_size=8)
 #: Names of fields that hold no attribute of their own.
 BOOKKEEPING = {"spelled", "unrecognized"}
-
-
-def values_of(kind: Kind) -> st.SearchStrategy[object]:
-    """What people may write for a kind, as JSON has it."""
-    match kind:
-        case Flag():
-            return st.sampled_from([True, False, "true", "%false"])
-        case Whole():
-            return st.integers(kind.least, min(kind.most, kind.least + 1000)).flatmap(
-                lambda number: st.sampled_from([number, str(number), float(number)])
-            )
-        case Number():
-            return st.floats(kind.least, kind.most, exclude_min=kind.above)
-        case Duration():
-            least, most = kind.least_ms, min(kind.most_ms, kind.least_ms + 10**6)
-            return st.integers(least, most).flatmap(lambda ms: st.sampled_from([ms, f"{ms}ms"]))
-        case Choice():
-            return st.sampled_from([str(each) for each in kind.of])
-        case Choices():
-            return st.permutations([str(each) for each in kind.of.of]).flatmap(
-                lambda all_: st.integers(1, len(all_)).map(lambda n: list(all_)[:n])
-            )
-        case Figures():
-            return st.dictionaries(
-                st.sampled_from(["cpu", "memory", "gpu", "user_slots", "network"]), st.integers(0, 2**40)
-            )
-        case Words():
-            return st.lists(WORDS, max_size=3, unique=True)
-        case TextMap():
-            return st.dictionaries(WORDS, WORDS, max_size=3)
-        case Record():
-            return changes_of(kind.schema)
-        case Data():
-            return st.dictionaries(WORDS, st.one_of(st.integers(), WORDS, st.lists(WORDS)), max_size=3)
-        case Word():
-            return WORDS
-        case _ if "preset" in kind.words:
-            return st.dictionaries(WORDS, st.dictionaries(WORDS, st.integers(), max_size=2), max_size=2)
-        case _:
-            return st.sampled_from(["cpu", "memory"])
-
-
-def changes_of(schema: Schema) -> st.SearchStrategy[dict[str, object]]:
-    """Some attributes, each under one of its names."""
-    each = [
-        st.tuples(st.sampled_from(attribute.names), values_of(attribute.kind))
-        for attribute in schema.attributes.values()
-    ]
-    return st.lists(st.sampled_from(each), unique_by=id, max_size=8).flatmap(lambda some: st.tuples(*some)).map(dict)
 
 
 @pytest.mark.parametrize("schema", [POOL_ATTRIBUTES, TREE_ATTRIBUTES], ids=["pools", "trees"])

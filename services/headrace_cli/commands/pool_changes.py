@@ -1,0 +1,367 @@
+"""`headrace pool …`: everything that changes pools, and the file that all of them can be written to and read from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from headrace.client import Client
+from headrace.errors import BadInput
+from headrace.ids import ROOT_POOL, PoolName, pool_name, tree_name
+from headrace.pools import POOL_ATTRIBUTES, TreeOptions
+from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, Transfer
+from headrace.wire.pools import PoolList
+from headrace.wire.trees import MovePoolToTree
+from headrace_cli.exits import Exit
+from headrace_cli.pool_file import ConfiguredPool, changes_between, exported, read_file
+from headrace_cli.pool_settings import PoolOptions
+from headrace_cli.render_attributes import attribute_table
+from headrace_cli.render_changes import show_plan
+from headrace_cli.screen import Screen
+from headrace_cli.session import Common, Flag, talk
+from headrace_cli.written import assignments, checked
+
+__all__ = ["attributes", "create", "export", "import_", "move", "remove", "rename", "set_", "transfer"]
+
+Unset = Annotated[list[str] | None, Parameter(negative=())]
+
+
+def create(
+    name: str,
+    /,
+    *assigned: str,
+    parent: str = ROOT_POOL,
+    options: PoolOptions | None = None,
+    dry_run: Flag = False,
+    common: Common | None = None,
+) -> int:
+    """Make a pool. Its name must be new in the whole tree.
+
+    Attributes are given as key=value; `headrace pool attributes` lists them.
+
+    Examples:
+
+        headrace pool create research --weight 2
+
+        headrace pool create vision --parent research --guarantee cpu=4,memory=16G
+
+        headrace pool create batch mode=fifo max_running_operation_count=5
+
+    Parameters
+    ----------
+    name
+        1 to 100 of a-z, 0-9, '-' and '_'; administrators may use A-Z and ':' too.
+    assigned
+        Attributes, such as max_operation_count=20.
+    parent
+        The pool above; the root unless given.
+    dry_run
+        Only say what would become of it, and every rule that it breaks.
+    """
+    changes = _changes(assigned, options)
+    made = Create(pool_name(name), _parent(parent), msgspec.json.encode(changes))
+    return _carry_out([made], dry_run=dry_run, done=f"pool {name} made", common=common)
+
+
+def set_(
+    name: str,
+    /,
+    *assigned: str,
+    options: PoolOptions | None = None,
+    unset: Unset = None,
+    dry_run: Flag = False,
+    common: Common | None = None,
+) -> int:
+    """Change a pool: what is given changes, the rest stays.
+
+    Attributes are given as key=value; `headrace pool attributes` lists them. A part of one follows it behind a slash or a dot. A value
+    in braces is a map. `key=` takes an attribute back to its default.
+
+    Examples:
+
+        headrace pool set research weight=3 max_operation_count=20
+
+        headrace pool set research integral_guarantees/resource_flow='{cpu=100}'
+
+        headrace pool set research integral_guarantees.resource_flow.cpu=100 integral_guarantees.guarantee_type=relaxed
+
+        headrace pool set research --guarantee none --unset weight --dry-run
+
+    Parameters
+    ----------
+    name
+        The pool.
+    assigned
+        Attributes, such as weight=3.
+    unset
+        An attribute to take back to its default. May be repeated.
+    dry_run
+        Only say what would become of it, and every rule that it breaks.
+    """
+    changes = _changes(assigned, options, unset or [])
+    if not changes:
+        raise BadInput("pool set", name, "something to change, such as weight=3; `headrace pool attributes` lists what")
+    change = Set(pool_name(name), msgspec.json.encode(changes))
+    return _carry_out([change], dry_run=dry_run, done=f"pool {name} changed", common=common)
+
+
+def remove(
+    name: str,
+    /,
+    *,
+    recursive: Flag = False,
+    in_use: Flag = False,
+    dry_run: Flag = False,
+    common: Common | None = None,
+) -> int:
+    """Take a pool away that has neither child pools nor operations.
+
+    Examples:
+
+        headrace pool remove vision
+
+        headrace pool remove research --recursive --dry-run
+
+    Parameters
+    ----------
+    name
+        The pool.
+    recursive
+        Take away all below it too.
+    in_use
+        Though it has operations: they go on in an ephemeral pool of its name.
+    dry_run
+        Only say what would become of it, and every rule that it breaks.
+    """
+    change = Remove(pool_name(name), recursive, in_use)
+    return _carry_out([change], dry_run=dry_run, done=f"pool {name} removed", common=common)
+
+
+def move(
+    name: str,
+    /,
+    *,
+    parent: str = "",
+    new_name: str = "",
+    tree: str = "",
+    in_use: Flag = False,
+    dry_run: Flag = False,
+    common: Common | None = None,
+) -> int:
+    """Put a pool, with all below it, under another parent, or into another tree.
+
+    Examples:
+
+        headrace pool move vision --parent research
+
+        headrace pool move vision --parent '<Root>'
+
+        headrace pool move vision --tree gpu
+
+    Parameters
+    ----------
+    name
+        The pool.
+    parent
+        The pool above from now on; '<Root>' for none.
+    new_name
+        Another name for it.
+    tree
+        Another tree: it is made there first and then taken away here.
+    in_use
+        With a tree: though it has operations, which go on here in an ephemeral pool of its name.
+    dry_run
+        Only say what would become of it, and every rule that it breaks.
+    """
+    if tree:
+        request = MovePoolToTree(
+            pool_name(name),
+            tree_name(tree),
+            _parent(parent or ROOT_POOL),
+            _name(new_name),
+            in_use=in_use,
+            dry_run=dry_run,
+        )
+
+        async def work(client: Client, screen: Screen) -> int:
+            plan = await client.pools.move_to_tree(request)
+            return Exit.DONE if show_plan(screen, plan, f"pool {name} moved to tree {tree}") else Exit.REFUSED
+
+        return talk(common, work)
+    if not parent and not new_name:
+        raise BadInput("pool move", name, "--parent, --new-name or --tree")
+    change = Move(pool_name(name), _parent(parent) if parent else PoolName(""), _name(new_name))
+    return _carry_out([change], dry_run=dry_run, done=f"pool {name} moved", common=common)
+
+
+def rename(name: str, new_name: str, /, *, dry_run: Flag = False, common: Common | None = None) -> int:
+    """Give a pool another name. Operations stay with the old one, in an ephemeral pool.
+
+    Examples:
+
+        headrace pool rename vision sight
+
+    Parameters
+    ----------
+    name
+        The pool.
+    new_name
+        Its name from now on.
+    dry_run
+        Only say what would become of it, and every rule that it breaks.
+    """
+    change = Move(pool_name(name), new_name=pool_name(new_name))
+    return _carry_out([change], dry_run=dry_run, done=f"pool {name} is {new_name} now", common=common)
+
+
+def transfer(source: str, destination: str, /, *given: str, dry_run: Flag = False, common: Common | None = None) -> int:
+    """Give of one pool's guarantees and limits to another.
+
+    It is taken from every pool from the source up to the pool that both stand in, and added to every pool down to the destination; the
+    common one stays as it is. Either may be '<Root>'.
+
+    Examples:
+
+        headrace pool transfer research vision strong_guarantee_resources/cpu=4
+
+        headrace pool transfer research vision resource_flow='{cpu=2}' max_operation_count=10 --dry-run
+
+    Parameters
+    ----------
+    source
+        The pool that gives.
+    destination
+        The pool that gets.
+    given
+        How much of strong_guarantee_resources, resource_flow, burst_guarantee_resources, max_operation_count or
+        max_running_operation_count.
+    dry_run
+        Only say what would become of it, and every rule that it breaks.
+    """
+    delta = msgspec.json.encode(assignments(given, POOL_ATTRIBUTES))
+    change = Transfer(_parent(source), _parent(destination), delta)
+    return _carry_out([change], dry_run=dry_run, done=f"given from {source} to {destination}", common=common)
+
+
+def import_(file: Path, /, *, keep: Flag = False, dry_run: Flag = False, common: Common | None = None) -> int:
+    """Make the pools of the tree those of a file, YAML or JSON, as `headrace pool export` writes them: all of it, or nothing.
+
+    Pools that the file does not name are taken away; options of the tree stay unless the file has them.
+
+    Examples:
+
+        headrace pool export > pools.yaml
+
+        headrace pool import pools.yaml --dry-run
+
+        headrace pool import pools.yaml
+
+    Parameters
+    ----------
+    file
+        The file.
+    keep
+        Leave pools that the file does not name.
+    dry_run
+        Only say what would become of it, and every rule that it breaks.
+    """
+    described = read_file(file)
+
+    async def work(client: Client, screen: Screen) -> int:
+        if described.tree and described.tree != client.trees.own:
+            raise BadInput(f"{file}: tree", described.tree, f"{client.trees.own}, the tree that is asked")
+        listed = await client.pools.list()
+        changes = changes_between(_configured(listed), described, keep=keep)
+        plan = await client.pools.change(changes, dry_run=dry_run, expected_revision=listed.revision)
+        return Exit.DONE if show_plan(screen, plan, f"{file} is in force", whole=True) else Exit.REFUSED
+
+    return talk(common, work)
+
+
+def export(*, options: Flag = False, common: Common | None = None) -> int:
+    """Print all pools that are configured, as YAML that `headrace pool import` reads; with --json the same as JSON.
+
+    Examples:
+
+        headrace pool export > pools.yaml
+
+        headrace pool export --options
+
+    Parameters
+    ----------
+    options
+        The options of the tree too.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        listed = await client.pools.list()
+        of_tree: TreeOptions | None = None
+        if options:
+            of_tree = (await client.trees.list(client.trees.own)).trees[0].options
+        text = exported(_configured(listed), client.trees.own, of_tree, as_json=screen.json)
+        sys.stdout.write(text)
+
+    return talk(common, work)
+
+
+def attributes(name: str = "", /, *, json: Flag = False) -> int:
+    """List everything that can be set on a pool: its kind and range, default, who may set it, and whether it has an effect.
+
+    Examples:
+
+        headrace pool attributes
+
+        headrace pool attributes integral_guarantees
+
+    Parameters
+    ----------
+    name
+        One attribute, or those whose name has this in it.
+    json
+        Print JSON.
+    """
+    screen = Screen(json=json)
+    rows, table = attribute_table(POOL_ATTRIBUTES, name)
+    screen.show(rows, table)
+    return Exit.DONE
+
+
+def _carry_out(changes: list[PoolChange], *, dry_run: bool, done: str, common: Common | None) -> int:
+    async def work(client: Client, screen: Screen) -> int:
+        plan = await client.pools.change(changes, dry_run=dry_run)
+        return Exit.DONE if show_plan(screen, plan, done) else Exit.REFUSED
+
+    return talk(common, work)
+
+
+def _changes(
+    assigned: tuple[str, ...], options: PoolOptions | None, unset: list[str] | None = None
+) -> dict[str, object]:
+    """What is asked for, with all that can be seen to be wrong refused before anybody is asked."""
+    changes = assignments(assigned, POOL_ATTRIBUTES, unset or [])
+    for key, value in (options or PoolOptions()).changes().items():
+        if key in changes:
+            raise BadInput("command line", key, f"{key} once")
+        changes[key] = value
+    checked(changes, POOL_ATTRIBUTES)
+    return changes
+
+
+def _configured(listed: PoolList) -> list[ConfiguredPool]:
+    return [
+        ConfiguredPool(pool.name, pool.parent, POOL_ATTRIBUTES.written(pool.settings))
+        for pool in listed.pools
+        if not pool.ephemeral and pool.name != ROOT_POOL
+    ]
+
+
+def _parent(name: str) -> PoolName:
+    return ROOT_POOL if name == ROOT_POOL else pool_name(name)
+
+
+def _name(name: str) -> PoolName:
+    return pool_name(name) if name else PoolName("")

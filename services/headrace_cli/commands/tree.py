@@ -1,0 +1,244 @@
+"""`headrace tree …`: pool trees as a whole."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from rich.table import Table
+
+from headrace.client import Client
+from headrace.errors import BadInput
+from headrace.pools import TREE_ATTRIBUTES, TreeOptions
+from headrace.pools.trees import judge_trees
+from headrace.wire.trees import TreeList, TreeView
+from headrace_cli.exits import Exit
+from headrace_cli.render_attributes import attribute_table
+from headrace_cli.render_changes import show_plan
+from headrace_cli.screen import Screen
+from headrace_cli.session import Common, Flag, talk
+from headrace_cli.written import assignments, checked
+
+__all__ = ["app"]
+
+app = App(
+    name="tree",
+    help="""List, make, change and remove pool trees, each with pools, options and nodes of its own.
+
+    A tree is configuration. It is shared out by a fair_share, an integral and an allocator of its own, started with the setting
+    `tree`, and by agents with the same setting; until somebody serves it, it does nothing. `headrace up` serves one tree, `default`.
+    """,
+)
+
+
+@app.command(name="list")
+def list_(*, common: Common | None = None) -> int:
+    """Show all trees: how many pools each has, what is set on it, and what is not in force.
+
+    Examples:
+
+        headrace tree list
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        answer = await client.trees.list()
+        screen.show(answer, _table(answer))
+        if screen.json:
+            return
+        for tree in answer.trees:
+            for warning in [tree.trouble, *tree.warnings]:
+                if warning:
+                    screen.say(f"tree {tree.tree}: {warning}", style="yellow")
+        nodes: dict[str, list[str]] = {node.node: node.tags for node in (await client.nodes()).nodes}
+        options: dict[str, TreeOptions] = {tree.tree: tree.options for tree in answer.trees}
+        for alert in judge_trees(options, client.trees.own, nodes).alerts:
+            screen.say(alert, style="yellow")
+
+    return talk(common, work)
+
+
+@app.command
+def get(name: str, /, *, all_: Annotated[Flag, Parameter(name="--all")] = False, common: Common | None = None) -> int:
+    """Show the options of a tree that differ from their defaults.
+
+    Examples:
+
+        headrace tree get default
+
+        headrace tree get default --all
+
+    Parameters
+    ----------
+    name
+        The tree.
+    all_
+        All options, those at their defaults too.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        (tree,) = (await client.trees.list(name)).trees
+        screen.show(tree, _options(tree, everything=all_))
+        for warning in [tree.trouble, *tree.warnings]:
+            if warning and not screen.json:
+                screen.say(warning, style="yellow")
+
+    return talk(common, work)
+
+
+@app.command
+def create(name: str, /, *assigned: str, dry_run: Flag = False, common: Common | None = None) -> int:
+    """Make a tree without pools.
+
+    Options are given as key=value; `headrace tree options` lists them.
+
+    Examples:
+
+        headrace tree create gpu main_resource=gpu node_filter=gpu
+
+    Parameters
+    ----------
+    name
+        1 to 63 of a-z, 0-9 and '-'.
+    assigned
+        Options, such as max_operation_count=1000.
+    dry_run
+        Only say what would become of it, and every rule that it breaks.
+    """
+    options = assignments(assigned, TREE_ATTRIBUTES)
+    checked(options, TREE_ATTRIBUTES)
+
+    async def work(client: Client, screen: Screen) -> int:
+        plan = await client.trees.create(name, options, dry_run=dry_run)
+        return Exit.DONE if show_plan(screen, plan, f"tree {name} made") else Exit.REFUSED
+
+    return talk(common, work)
+
+
+@app.command(name="set")
+def set_(
+    name: str,
+    /,
+    *assigned: str,
+    unset: Annotated[list[str] | None, Parameter(negative=())] = None,
+    dry_run: Flag = False,
+    common: Common | None = None,
+) -> int:
+    """Change options of a tree: what is given changes, the rest stays.
+
+    Options are given as key=value; `headrace tree options` lists them. `key=` takes one back to its default.
+
+    Examples:
+
+        headrace tree set default max_running_operation_count=100
+
+        headrace tree set default integral_guarantees/smooth_period=30s default_parent_pool=guests
+
+        headrace tree set default --unset main_resource --dry-run
+
+    Parameters
+    ----------
+    name
+        The tree.
+    assigned
+        Options, such as max_operation_count=1000.
+    unset
+        An option to take back to its default. May be repeated.
+    dry_run
+        Only say what would become of it, and every rule that it breaks.
+    """
+    options = assignments(assigned, TREE_ATTRIBUTES, unset or [])
+    if not options:
+        raise BadInput("tree set", name, "something to change; `headrace tree options` lists what")
+    checked(options, TREE_ATTRIBUTES)
+
+    async def work(client: Client, screen: Screen) -> int:
+        plan = await client.trees.set(name, options, dry_run=dry_run)
+        return Exit.DONE if show_plan(screen, plan, f"tree {name} changed") else Exit.REFUSED
+
+    return talk(common, work)
+
+
+@app.command
+def remove(name: str, /, *, recursive: Flag = False, dry_run: Flag = False, common: Common | None = None) -> int:
+    """Take a tree away that has no pools. Stop what serves it first: a fair_share that runs makes its tree anew.
+
+    Examples:
+
+        headrace tree remove gpu
+
+        headrace tree remove gpu --recursive --dry-run
+
+    Parameters
+    ----------
+    name
+        The tree.
+    recursive
+        Take away its pools too.
+    dry_run
+        Only say what would become of it.
+    """
+
+    async def work(client: Client, screen: Screen) -> int:
+        plan = await client.trees.remove(name, recursive=recursive, dry_run=dry_run)
+        return Exit.DONE if show_plan(screen, plan, f"tree {name} removed") else Exit.REFUSED
+
+    return talk(common, work)
+
+
+@app.command
+def options(name: str = "", /, *, json: Flag = False) -> int:
+    """List everything that can be set on a tree: its kind and range, default, and whether it has an effect.
+
+    Examples:
+
+        headrace tree options
+
+        headrace tree options starvation
+
+    Parameters
+    ----------
+    name
+        One option, or those whose name has this in it.
+    json
+        Print JSON.
+    """
+    rows, table = attribute_table(TREE_ATTRIBUTES, name)
+    Screen(json=json).show(rows, table)
+    return Exit.DONE
+
+
+def _table(answer: TreeList) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("tree", "pools", "revision", "options"):
+        table.add_column(column, overflow="fold", justify="right" if column in ("pools", "revision") else "left")
+    for tree in answer.trees:
+        written = TREE_ATTRIBUTES.written(tree.options)
+        named = ", ".join(f"{key}={_text(value)}" for key, value in written.items())
+        table.add_row(tree.tree, str(tree.pools), str(tree.revision), named or "defaults")
+    return table
+
+
+def _options(tree: TreeView, *, everything: bool) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("option", overflow="fold")
+    table.add_column("value", overflow="fold")
+    written = TREE_ATTRIBUTES.written(tree.options)
+    names = TREE_ATTRIBUTES.attributes if everything else {}
+    rows, _ = attribute_table(TREE_ATTRIBUTES)
+    defaults = {row["name"]: row["default"] for row in rows}
+    for name, value in written.items():
+        table.add_row(name, _text(value))
+    for name in names:
+        if name not in written:
+            table.add_row(name, f"{defaults[name]} (default)")
+    return table
+
+
+def _text(value: object) -> str:
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{key}: {_text(item)}" for key, item in value.items()) + "}"
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return str(value)

@@ -1,0 +1,66 @@
+"""Tables of what can be set, from the one table of attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.table import Table
+
+from headrace.errors import BadInput
+from headrace.near import hint
+from headrace.pools import Attribute, Record, Schema
+
+__all__ = ["attribute_table", "rows_of"]
+
+
+def attribute_table(schema: Schema, name: str = "") -> tuple[list[dict[str, str]], Table]:
+    """Rows and table of all attributes, or of those that are named so or have `name` in their name. Raises `BadInput`."""
+    rows = [row for row in rows_of(schema) if name in row["name"] or name in row["also"].split(", ")]
+    if not rows:
+        raise BadInput("attribute", name, hint(name, schema.names, most_listed=12))
+    table = Table(box=None, pad_edge=False)
+    for column in ("attribute", "what it is", "default", "who", "effect", "what for"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        named = f"{row['name']} (also {row['also']})" if row["also"] else row["name"]
+        table.add_row(named, row["kind"], row["default"], row["who"], row["effect"], row["help"])
+    return rows, table
+
+
+def rows_of(schema: Schema, above: str = "") -> Iterator[dict[str, str]]:
+    """One row an attribute, parts of maps behind their map by path."""
+    for attribute in schema.attributes.values():
+        yield _row(schema, attribute, above)
+        if isinstance(attribute.kind, Record):
+            for row in rows_of(attribute.kind.schema, f"{above}{attribute.name}/"):
+                yield {**row, "who": str(attribute.who), "group": attribute.group}
+
+
+def _row(schema: Schema, attribute: Attribute, above: str) -> dict[str, str]:
+    return {
+        "name": above + attribute.name,
+        "also": ", ".join((*attribute.aliases, *attribute.renamed)),
+        "kind": "a map, below" if isinstance(attribute.kind, Record) else attribute.kind.words,
+        "default": attribute.default or _default(attribute, schema.default(attribute.name)),
+        "who": str(attribute.who),
+        "effect": "a part at a time" if isinstance(attribute.kind, Record) else str(attribute.effect),
+        "help": attribute.help,
+        "preset": "yes" if attribute.preset else "",
+        "group": attribute.group,
+    }
+
+
+def _default(attribute: Attribute, value: Any) -> str:
+    written = attribute.kind.write(value)
+    match written:
+        case bool():
+            return "true" if written else "false"
+        case {} | []:
+            return "none"
+        case dict():
+            return ", ".join(f"{key} {item}" for key, item in written.items()) or "none"
+        case list():
+            return ", ".join(map(str, written)) or "none"
+        case _:
+            return str(written)

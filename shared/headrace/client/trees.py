@@ -1,0 +1,47 @@
+"""Trees, as a person keeps them: list, make, change, take away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headrace.client.asking import Asker
+from headrace.ids import TreeName, tree_name
+from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
+from headrace.wire.trees import CreateTree, ListTrees, RemoveTree, TreeList
+
+__all__ = ["Trees"]
+
+
+class Trees:
+    """All pool trees; the fair_share of the client's own tree is asked about each of them."""
+
+    def __init__(self, asker: Asker, own: TreeName, timeout_s: float) -> None:
+        self._asker = asker
+        self.own = own
+        self._timeout_s = timeout_s
+
+    async def list(self, name: str = "") -> TreeList:
+        """All trees, or one. Raises `Refused`, `Unanswered`."""
+        return await self._asker.ask("tree.list", ListTrees(name, self.own), TreeList, timeout_s=self._timeout_s)
+
+    async def create(self, name: str, options: Mapping[str, object], *, dry_run: bool = False) -> PoolPlan:
+        """Makes a tree without pools. Raises `Refused`, `Unanswered`, `BadInput`."""
+        request = CreateTree(tree_name(name), msgspec.json.encode(options), self.own, dry_run)
+        return await self._ask("tree.create", request, repeatable=dry_run)
+
+    async def set(self, name: str, options: Mapping[str, object], *, dry_run: bool = False) -> PoolPlan:
+        """Changes options; None takes one back to its default. Raises `Refused`, `Unanswered`, `BadInput`."""
+        change = SetOptions(msgspec.json.encode(options))
+        return await self._ask(
+            "pool.change", ChangePools([change], tree_name(name), dry_run, self.own), repeatable=True
+        )
+
+    async def remove(self, name: str, *, recursive: bool = False, dry_run: bool = False) -> PoolPlan:
+        """Takes a tree away; with `recursive` its pools too. Raises `Refused`, `Unanswered`, `BadInput`."""
+        request = RemoveTree(tree_name(name), recursive, self.own, dry_run)
+        return await self._ask("tree.remove", request, repeatable=dry_run)
+
+    async def _ask(self, verb: str, request: msgspec.Struct, *, repeatable: bool) -> PoolPlan:
+        return await self._asker.ask(verb, request, PoolPlan, timeout_s=self._timeout_s, repeatable=repeatable)

@@ -1,0 +1,139 @@
+"""`headrace pool …` and `headrace tree …` as a person changes configuration with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.headrace_up import Up
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    with Up(nodes=("alpha:cpu=2,memory=2G",)) as running:
+        yield running
+
+
+def exported(up: Up) -> Any:
+    return json.loads(up.run("pool", "export", "--json").stdout)["pools"]
+
+
+def test_attributes_are_set_by_name_by_part_and_by_alias(up: Up) -> None:
+    up.run("pool", "create", "lab", "weight=2", "max_operation_count=7", "abc={id=1}")
+    up.run(
+        "pool", "set", "lab", "integral_guarantees/resource_flow={cpu=1}", "integral_guarantees.guarantee_type=burst"
+    )
+    done = up.run("pool", "set", "lab", "min_share_resources=cpu=1,memory=1G", "weight=")
+
+    assert "burst pool lab has no burst_guarantee_resources" in done.stderr
+    assert exported(up)["lab"] == {
+        "strong_guarantee_resources": {"cpu": 1, "memory": 1024**3},
+        "integral_guarantees": {"guarantee_type": "burst", "resource_flow": {"cpu": 1}},
+        "max_operation_count": 7,
+        "abc": {"id": 1},
+    }
+    up.run("pool", "remove", "lab")
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "status"),
+    [
+        (("total_operation_count=5",), "did you mean max_operation_count?", 2),
+        (("weight=0", "mode=x"), "2 values cannot be used", 2),
+        (("wieght=1",), "did you mean weight?", 2),
+        (("weight",), "key=value", 2),
+        (("max_running_operation_count=3", "max_operation_count=2"), "3 on /box", 4),
+        (("config_preset=gone",), "no preset: the tree has none", 4),
+    ],
+)
+def test_what_is_wrong_is_told_before_or_when_it_is_asked(
+    up: Up, words: tuple[str, ...], said: str, status: int
+) -> None:
+    if "box" not in exported(up):
+        up.run("pool", "create", "box")
+
+    assert said in up.run("pool", "set", "box", *words, expect=status).stderr
+    assert exported(up)["box"] == {}
+
+
+def test_a_dry_run_shows_figures_and_broken_rules_and_changes_nothing(up: Up, tmp_path: Path) -> None:
+    up.run("pool", "create", "top", "strong_guarantee_resources/cpu=1")
+    file = tmp_path / "pools.yaml"
+    file.write_text("pools: {top: {strong_guarantee_resources: {cpu: 2}, pools: {new: {weight: 3}}}}")
+    before = exported(up)
+    good = up.run("pool", "import", str(file), "--keep", "--dry-run")
+    file.write_text("pools: {top: {mode: fifo, pools: {a: {strong_guarantee_resources: {cpu: 2}}}}}")
+    bad = up.run("pool", "import", str(file), "--keep", "--dry-run", expect=4)
+    refused = up.run("pool", "import", str(file), "--keep", expect=4)
+
+    assert '    strong_guarantee_resources: {"cpu":1} -> {"cpu":2}' in good.stdout.splitlines()
+    assert "+ /top/new" in good.stdout
+    for said in (bad.stderr, refused.stderr):
+        assert "2 rules are broken" in said
+        assert "fifo on /top, the parent of a" in said
+        assert "2 on /top/a cannot be used; expected none, since /top has none of cpu" in said
+    assert exported(up) == before
+    up.run("pool", "remove", "top")
+
+
+def test_what_was_exported_is_imported_and_a_file_takes_away_what_it_does_not_name(up: Up, tmp_path: Path) -> None:
+    up.run("pool", "create", "one", "weight=2")
+    up.run("pool", "create", "two", "--parent", "one", "mode=fifo")
+    file = tmp_path / "pools.yaml"
+    file.write_text(up.run("pool", "export", "--options").stdout)
+    before = exported(up)
+
+    assert "nothing changes" in up.run("pool", "import", str(file), "--dry-run").stdout
+    up.run("pool", "move", "two", "--parent", "<Root>")
+    up.run("pool", "rename", "two", "three")
+    up.run("pool", "set", "one", "weight=5")
+    again = up.run("pool", "import", str(file)).stdout
+
+    assert "- /three" in again
+    assert "+ /one/two" in again
+    assert exported(up) == before
+    up.run("pool", "remove", "one", "--recursive")
+
+
+def test_guarantees_are_given_from_pool_to_pool(up: Up) -> None:
+    up.run("pool", "create", "giver", "strong_guarantee_resources/cpu=2")
+    up.run("pool", "create", "taker")
+    up.run("pool", "transfer", "giver", "taker", "strong_guarantee_resources/cpu=0.5")
+    refused = up.run("pool", "transfer", "giver", "taker", "max_operation_count=1", expect=4)
+
+    assert exported(up)["giver"] == {"strong_guarantee_resources": {"cpu": 1.5}}
+    assert exported(up)["taker"] == {"strong_guarantee_resources": {"cpu": 0.5}}
+    assert "at most what /giver has; none is set" in refused.stderr
+    up.run("pool", "remove", "giver")
+    up.run("pool", "remove", "taker")
+
+
+def test_trees_are_made_listed_changed_and_removed(up: Up) -> None:
+    up.run("tree", "create", "gpu", "main_resource=gpu", "node_filter=gpu")
+    up.run("tree", "set", "gpu", "integral_guarantees/smooth_period=30s")
+    up.run("pool", "create", "leaving", "weight=2")
+    up.run("pool", "move", "leaving", "--tree", "gpu")
+    shown = up.run("tree", "get", "gpu").stdout
+    listed = {tree["tree"]: tree["pools"] for tree in json.loads(up.run("tree", "list", "--json").stdout)["trees"]}
+
+    assert "integral_guarantees  {smooth_period: 30s}" in shown
+    assert listed["gpu"] == 1
+    assert "leaving" not in exported(up)
+    assert "did you mean gpu?" in up.run("tree", "get", "gup", expect=4).stderr
+    assert (
+        "at least the 200000 ms" in up.run("tree", "set", "gpu", "fair_share_starvation_timeout=200s", expect=4).stderr
+    )
+    assert "the home of 1 pools" in up.run("tree", "remove", "gpu", expect=4).stderr
+    up.run("tree", "remove", "gpu", "--recursive")
+    assert "gpu" not in up.run("tree", "list").stdout
+
+
+def test_what_can_be_set_is_listed_without_a_running_headrace(up: Up) -> None:
+    rows = json.loads(up.run("pool", "attributes", "resource_flow", "--json").stdout)
+
+    assert [row["name"] for row in rows] == ["integral_guarantees/resource_flow"]
+    assert "preemption_satisfaction_threshold" in up.run("tree", "options", "satisfaction").stdout

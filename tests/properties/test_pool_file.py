@@ -1,0 +1,130 @@
+"""Files of pools: what was written is read as the same, and what a file makes of a tree is what it says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import BadInput
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools import POOL_ATTRIBUTES, Defects, PoolTree, TreeOptions
+from headrace.pools.tree_attributes import TREE_ATTRIBUTES
+from headrace.wire.pool_changes import SetOptions
+from headrace_cli.pool_file import ConfiguredPool, Described, changes_between, described, exported
+from tests.support.pool_attributes import changes_of
+from tests.support.pool_trees import a_tree, create, drafted
+
+NAMES = ["a", "b", "no", "null", "1", "1e3", "true", "2020-01-01"]
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> PoolTree:
+    """Pools with any attributes; the rules of a tree as a whole do not matter here."""
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=6))
+    parents = [ROOT_POOL]
+    changes = []
+    for name in names:
+        changes.append(create(name, draw(st.sampled_from(parents)), **draw(changes_of(POOL_ATTRIBUTES))))
+        parents.append(PoolName(name))
+    return drafted(a_tree(), *changes).tree
+
+
+def configured(tree: PoolTree) -> list[ConfiguredPool]:
+    return [
+        ConfiguredPool(name, tree.pools[name].parent, POOL_ATTRIBUTES.written(tree.pools[name].settings))
+        for name in tree.preorder
+    ]
+
+
+def as_file(tree: PoolTree, options: TreeOptions | None = None, *, as_json: bool = False) -> Described:
+    return described(exported(configured(tree), "default", options, as_json=as_json).encode(), "file")
+
+
+@given(tree=trees(), as_json=st.booleans())
+def test_always_what_was_exported_changes_nothing(tree: PoolTree, as_json: bool) -> None:
+    read = as_file(tree, as_json=as_json)
+
+    assert read.pools == configured(tree)
+    assert changes_between(configured(tree), read) == []
+
+
+@given(tree=trees())
+def test_always_what_was_exported_makes_the_same_pools_of_nothing(tree: PoolTree) -> None:
+    made = drafted(a_tree(), *changes_between([], as_file(tree))).tree
+
+    assert made.pools == tree.pools
+
+
+@settings(max_examples=40)
+@given(before=trees(), after=trees())
+def test_always_a_file_makes_of_a_tree_what_it_says(before: PoolTree, after: PoolTree) -> None:
+    draft = drafted(before, *changes_between(configured(before), as_file(after)))
+
+    spelled = [problem for problem in draft.problems if "the same option" in problem.text()]
+    if not spelled:
+        assert draft.tree.pools == after.pools
+
+
+@settings(max_examples=40)
+@given(before=trees(), after=trees())
+def test_always_what_a_file_does_not_name_may_be_kept(before: PoolTree, after: PoolTree) -> None:
+    draft = drafted(before, *changes_between(configured(before), as_file(after), keep=True))
+
+    assert set(draft.tree.pools) == set(before.pools) | set(after.pools)
+
+
+@given(options=changes_of(TREE_ATTRIBUTES), before=changes_of(TREE_ATTRIBUTES))
+def test_always_options_become_those_of_the_file(options: dict[str, object], before: dict[str, object]) -> None:
+    wanted = TREE_ATTRIBUTES.changed(TreeOptions(), options).value
+    old = PoolTree(a_tree(before).tree)
+    (change,) = changes_between([], as_file(a_tree(), wanted))
+    draft = drafted(old, change)
+
+    assert isinstance(change, SetOptions)
+    if not any("the same option" in problem.text() for problem in draft.problems):
+        assert draft.tree.options == wanted
+
+
+def test_pools_may_stand_in_each_other_or_name_their_parents_in_any_order() -> None:
+    nested = described(b"pools: {a: {pools: {b: {weight: 2}}}}", "f")
+    named = described(b'{"pools": {"b": {"parent": "a", "weight": 2}, "a": null}}', "f")
+
+    assert nested == named
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("pools: {a: {weight: 0, mode: x}}", ["pools.a.weight", "pools.a.mode"]),
+        ("pools: {a: {wieght: 1}}", ["did you mean weight?"]),
+        ("options: {weight: 1, max_operation_count: -1}", ["options.max_operation_count"]),
+        ("pools: {a: {}, b: {pools: {a: {}}}}", ["each name once in the tree"]),
+        ("pools: {a: {pools: {b: {parent: c}}}}", ["pools.a.pools.b.parent"]),
+        ("pools: {a: 7}", ["a map of attributes"]),
+        ("pools: [a]", ["a map of pools by name"]),
+        ("pool: {}", ["one of tree, options, pools"]),
+        ("[]", ["a map with pools"]),
+        ("pools: {a: {}, a: {}}", ["line 1", "each key once"]),
+        ("pools: {a: ", ["YAML or JSON"]),
+        ("pools: {[1]: {}}", ["keys that are texts"]),
+        ("pools: !!python/object:os.system {}", ["YAML or JSON"]),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told_with_its_place(text: str, words: list[str]) -> None:
+    with pytest.raises((Defects, BadInput)) as caught:
+        described(text.encode(), "f")
+
+    for each in words:
+        assert each in str(caught.value)
+
+
+@given(st.text(max_size=40))
+def test_never_does_a_text_raise_anything_else(text: str) -> None:
+    try:
+        read = described(text.encode(), "f")
+    except (BadInput, Defects):
+        return
+    json.dumps([pool.attributes for pool in read.pools])
