@@ -57,6 +57,7 @@ bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures
 
 docs-pictures: setup ## Draw the pictures in docs/ again
 	$(BIN)/python docs/pictures/fair_share.py
+	$(BIN)/python docs/pictures/integral_guarantees.py
 
 lock: ## Renew requirements.lock, then see that wheels exist
 	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \

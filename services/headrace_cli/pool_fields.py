@@ -69,7 +69,9 @@ FIELDS: Final = (
     Field("parent", _TEXT, "The pool above it; empty for the root."),
     Field("path", _TEXT, "Names from the top down, with slashes.", aliases=("full_path",)),
     Field("ephemeral", _YES, "Nobody made it: it is there while operations name it.", aliases=("is_ephemeral",)),
-    Field("settings", "see the reference of pools", "What is configured; what is not set has its default."),
+    Field(
+        "settings", "as in [the reference of pools](pools.md)", "What is configured; what is not set has its default."
+    ),
     Field("mode", _TEXT, "`fair_share` or `fifo`.", path="settings/mode"),
     Field("operation_count", _COUNT, "Operations of the pool and of all below it."),
     Field("running_operation_count", _COUNT, "Those of them that may run jobs."),
