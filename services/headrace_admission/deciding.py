@@ -41,8 +41,6 @@ class Deciding(AdmissionState):
         super().__init__(keep_finished=keep_finished)
         #: Trees that are configured; the state has books of others too, while there are operations in them.
         self.configured: set[TreeName] = set()
-        #: Configurations that cannot be taken yet, and why.
-        self.held_back: dict[TreeName, tuple[TreeRules, str]] = {}
         self._now_ms = 0
         self._events: list[Event] = []
 

@@ -11,8 +11,9 @@ from typing import Final
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.ids import PoolName, TreeName, operation_id
+from headrace.ids import OperationId, PoolName, TreeName, operation_id
 from headrace.near import near
+from headrace.pools import EVERYBODY, Person, Right
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire import operations as wire
 from headrace.wire.log import (
@@ -29,17 +30,27 @@ from headrace.wire.log import (
 from headrace.wire.nodes import Enrol, NodeRecord
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import TreePlacement
-from headrace.wire.refusals import BadRequest, Exists, LimitBroken, OverLimit, Refusal, WrongState
+from headrace.wire.refusals import (
+    BadRequest,
+    Exists,
+    LimitBroken,
+    NotAllowed,
+    NotFound,
+    OverLimit,
+    Refusal,
+    WrongState,
+)
 from headrace_admission.deciding import Decision
 from headrace_admission.ledger_engine import LedgerEngine
 from headrace_admission.limits import promotion
 from headrace_admission.limits.checks import Asked, unfit_pool
 from headrace_admission.limits.ephemeral import Target, target_pool
 from headrace_admission.limits.moves import limit_on_move
+from headrace_admission.limits.rights import holds, kept_out
 from headrace_admission.limits.rules import TreeRules
 from headrace_admission.limits.starts import StartPlan, plan_start
 from headrace_admission.operation import Operation
-from headrace_admission.queries import Queues, levels_of, list_operations
+from headrace_admission.queries import Queues, counted_pools, levels_of, list_operations
 from headrace_admission.states import is_ending, is_final, may_change_parameters
 
 __all__ = ["LARGEST_SPEC_BYTES", "AdmissionEngine", "Caps", "Decision"]
@@ -56,6 +67,12 @@ class Caps(msgspec.Struct, frozen=True):
     require_specified_pools_existence: bool = False
     #: Operations may be moved to another pool.
     pool_change_is_allowed: bool = True
+    #: Users who may do everything; `*` is everybody.
+    administrators: frozenset[str] = frozenset({EVERYBODY})
+
+    def person(self, user: str) -> Person:
+        """Who a user is to the rules."""
+        return Person(user, administrator=bool({user, EVERYBODY} & self.administrators))
 
 
 class AdmissionEngine(LedgerEngine):
@@ -90,7 +107,7 @@ class AdmissionEngine(LedgerEngine):
             return OverLimit([LimitBroken("max_operation_count", cap, len(self.live))])
         books = {tree: self.books[tree] for tree in self.books if tree in self.configured}
         only_known = request.spec.require_specified_pools_existence or self.caps.require_specified_pools_existence
-        return plan_start(books, request.spec, user, specified_pools_only=only_known)
+        return plan_start(books, request.spec, self.caps.person(user), specified_pools_only=only_known)
 
     def _start_planned(self, request: wire.StartOperation, user: str, plan: StartPlan) -> Operation:
         spec = request.spec
@@ -178,6 +195,15 @@ class AdmissionEngine(LedgerEngine):
             lightweight=not over and book.is_lightweight(operation.spec.pool, vanilla=operation.is_vanilla),
         )
 
+    def on_counts(self, request: wire.CountPools) -> wire.PoolCounts | Refusal:
+        """Pools of a tree by name, those that live by their operations included, with what their limits compare."""
+        if request.tree not in self.configured:
+            return NotFound("tree", request.tree, near=near(request.tree, self.configured))
+        book = self.books[request.tree]
+        if request.pool and not book.exists(request.pool):
+            return NotFound("pool", request.pool, near=near(request.pool, [*book.rules.pools, *book.ephemeral]))
+        return counted_pools(self, request)
+
     def on_jobs(self, request: wire.GetJobs) -> wire.JobPage | Refusal:
         operation = self.operations.get(request.operation)
         if operation is None:
@@ -187,11 +213,32 @@ class AdmissionEngine(LedgerEngine):
 
     # --- ending and halting ---------------------------------------------------------------------------------------
 
+    def _managed(self, name: OperationId, user: str) -> Operation | Refusal:
+        """The operation, if there is one that this user may change: an own one, or one in a pool of which they have `manage`."""
+        operation = self.operations.get(name)
+        if operation is None:
+            return self._no_operation(name)
+        if self._owns(operation, user) or self._manages_pools(operation, user):
+            return operation
+        return NotAllowed(
+            who=user, what=f"change operation {name} of {operation.user}: `manage` on its pool is lacking"
+        )
+
+    def _owns(self, operation: Operation, user: str) -> bool:
+        return user == operation.user or self.caps.person(user).administrator
+
+    def _manages_pools(self, operation: Operation, user: str) -> bool:
+        person = self.caps.person(user)
+        return all(
+            holds(self.books[tree], person, Right.MANAGE, placement.pool)
+            for tree, placement in operation.placements.items()
+        )
+
     def on_abort(self, request: wire.AbortOperation, user: str, now_ms: int) -> Decision:
         """Ends an operation; one that is ending or over is left as it is."""
-        operation = self.operations.get(request.operation)
-        if operation is None:
-            return self._answer(self._no_operation(request.operation))
+        operation = self._managed(request.operation, user)
+        if not isinstance(operation, Operation):
+            return self._answer(operation)
         self._begin(now_ms)
         words = f"aborted by {user}" + (f": {request.reason}" if request.reason else "")
         self._change(operation, StateCause.ABORTED_BY_USER, words)
@@ -199,19 +246,19 @@ class AdmissionEngine(LedgerEngine):
 
     def on_complete(self, request: wire.CompleteOperation, user: str, now_ms: int) -> Decision:
         """Ends a running operation as completed; refused in any other state."""
-        operation = self.operations.get(request.operation)
-        if operation is None:
-            return self._answer(self._no_operation(request.operation))
+        operation = self._managed(request.operation, user)
+        if not isinstance(operation, Operation):
+            return self._answer(operation)
         self._begin(now_ms)
         if not self._change(operation, StateCause.COMPLETED_BY_USER, f"completed by {user}"):
             return self._answer(WrongState("operation", operation.id, operation.state.value, "running"))
         return self._answer(Queues(self).view(operation))
 
-    def on_suspend(self, request: wire.SuspendOperation, now_ms: int) -> Decision:
+    def on_suspend(self, request: wire.SuspendOperation, user: str, now_ms: int) -> Decision:
         """Suspends; a suspended one may be again, to end what still runs. Refused once it is ending."""
-        operation = self.operations.get(request.operation)
-        if operation is None:
-            return self._answer(self._no_operation(request.operation))
+        operation = self._managed(request.operation, user)
+        if not isinstance(operation, Operation):
+            return self._answer(operation)
         if is_ending(operation.state) or is_final(operation.state):
             return self._answer(WrongState("operation", operation.id, operation.state.value, "pending or running"))
         if not operation.suspended or request.abort_running_jobs:
@@ -222,11 +269,11 @@ class AdmissionEngine(LedgerEngine):
             )
         return self._answer(Queues(self).view(operation))
 
-    def on_resume(self, request: wire.ResumeOperation, now_ms: int) -> Decision:
+    def on_resume(self, request: wire.ResumeOperation, user: str, now_ms: int) -> Decision:
         """Lets a suspended operation go on; refused for one that is not."""
-        operation = self.operations.get(request.operation)
-        if operation is None:
-            return self._answer(self._no_operation(request.operation))
+        operation = self._managed(request.operation, user)
+        if not isinstance(operation, Operation):
+            return self._answer(operation)
         if not operation.suspended or is_final(operation.state):
             state = operation.state.value if is_final(operation.state) else "not suspended"
             return self._answer(WrongState("operation", operation.id, state, "suspended"))
@@ -235,13 +282,13 @@ class AdmissionEngine(LedgerEngine):
 
     # --- changing -------------------------------------------------------------------------------------------------
 
-    def on_update(self, request: wire.UpdateOperation, now_ms: int) -> Decision:
+    def on_update(self, request: wire.UpdateOperation, user: str, now_ms: int) -> Decision:
         """Changes weight and pool; all that was asked for or nothing."""
-        operation = self.operations.get(request.operation)
-        if operation is None:
-            return self._answer(self._no_operation(request.operation))
+        operation = self._managed(request.operation, user)
+        if not isinstance(operation, Operation):
+            return self._answer(operation)
         self._begin(now_ms)
-        moves = self._moves(operation, request)
+        moves = self._moves(operation, request, user)
         if not isinstance(moves, dict):
             return self._answer(moves)
         before = {tree: list(self.books[tree].upwards(operation.placements[tree].pool)) for tree in moves}
@@ -256,7 +303,9 @@ class AdmissionEngine(LedgerEngine):
             self._retry_rules(tree)
         return self._answer(Queues(self).view(operation))
 
-    def _moves(self, operation: Operation, request: wire.UpdateOperation) -> dict[TreeName, Target] | Refusal:
+    def _moves(
+        self, operation: Operation, request: wire.UpdateOperation, user: str
+    ) -> dict[TreeName, Target] | Refusal:
         """Where it is to go, in each tree whose pool changes; a refusal where one thing cannot be."""
         if not may_change_parameters(operation.state):
             return WrongState("operation", operation.id, operation.state.value, "pending or running")
@@ -272,8 +321,12 @@ class AdmissionEngine(LedgerEngine):
             target = target_pool(self.books[tree], pool, operation.user)
             asked = Asked(tree, pool, operation.user, gang=operation.spec.is_gang)
             refusal = unfit_pool(self.books[tree], asked, target)
+            refusal = refusal or kept_out(self.books[tree], self.caps.person(operation.user), target)
             if refusal is not None:
                 return refusal
+            if not self._owns(operation, user):
+                # Who only manages its pool may change its weight and not take it away.
+                return NotAllowed(who=user, what=f"move operation {operation.id} of {operation.user}")
             if target.pool != placement.pool or placement.blocked_by is not None:
                 targets[tree] = target
         if not targets:
@@ -337,6 +390,19 @@ class AdmissionEngine(LedgerEngine):
                 self._record(OperationLeftTree(name, tree))
         return self._decided()
 
+    def on_scan_asked(self, user: str, now_ms: int) -> Decision:
+        """A scan out of turn, for administrators."""
+        if not self.caps.person(user).administrator:
+            return self._answer(NotAllowed(who=user, what="have the queues judged anew; administrators may"))
+        before = self.waiting
+        events = self.on_scan(now_ms)
+        return Decision(events, wire.Scanned(promoted=max(0, before - self.waiting), still_waiting=self.waiting))
+
+    @property
+    def waiting(self) -> int:
+        """How many places in queues are taken, in all trees."""
+        return sum(len(queue) for book in self.books.values() for queue in book.queues.values())
+
     def on_scan(self, now_ms: int) -> list[Event]:
         """Judges everybody anew who waits."""
         self._begin(now_ms)
@@ -369,12 +435,11 @@ class AdmissionEngine(LedgerEngine):
         return broken
 
     def statistics(self) -> dict[str, int]:
-        waiting = sum(len(queue) for book in self.books.values() for queue in book.queues.values())
         return {
             "operations": len(self.operations),
             "live": len(self.live),
             "finished": len(self._finished),
-            "waiting": waiting,
+            "waiting": self.waiting,
             "ephemeral_pools": sum(len(book.ephemeral) for book in self.books.values()),
             "impossible_ends": self.impossible_ends,
         }

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Final
 
 import msgspec
 
-from headrace.ids import OperationId, PoolName, TreeName
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.wire.ledger import LiveOperation, WholeOperationsRequest
-from headrace.wire.operations import ListOperations, OperationList, OperationState, OperationView
+from headrace.wire.operations import (
+    CountPools,
+    ListOperations,
+    OperationList,
+    OperationState,
+    OperationView,
+    PoolCounts,
+)
 from headrace.wire.placements import PoolHolder, PoolLevel, WaitingFor
 from headrace.wire.refusals import BadRequest
 from headrace_admission.limits.book import TreeBook
@@ -17,7 +25,7 @@ from headrace_admission.operation import Operation
 from headrace_admission.state import AdmissionState
 from headrace_admission.states import is_final
 
-__all__ = ["Queues", "levels_of", "list_operations", "page_of_live"]
+__all__ = ["Queues", "counted_pools", "levels_of", "list_operations", "page_of_live"]
 
 #: Bytes of a page of live operations.
 _PAGE_BYTES: Final = 256 * 1024
@@ -76,6 +84,23 @@ def levels_of(state: AdmissionState, operation: Operation) -> list[PoolLevel]:
     ]
 
 
+def counted_pools(state: AdmissionState, request: CountPools) -> PoolCounts:
+    """One pool, or those behind the one named, in the order of their names, the root first."""
+    book = state.books[request.tree]
+    if request.pool:
+        names = [request.pool]
+    else:
+        everybody = {ROOT_POOL, *book.rules.pools, *book.ephemeral}
+        names = sorted(name for name in everybody if name > request.after)
+    page = names[: request.limit]
+    return PoolCounts(
+        tree=request.tree,
+        pools=[_level(state, request.tree, book, name) for name in page],
+        more=len(names) > len(page),
+        held_back=state.held_back[request.tree][1] if request.tree in state.held_back else "",
+    )
+
+
 def list_operations(state: AdmissionState, request: ListOperations) -> OperationList | BadRequest:
     """Operations that match, newest first, behind the one that `request` names."""
     wanted = OperationState.PENDING.value if request.state == _WAITING else request.state
@@ -126,6 +151,9 @@ def _level(state: AdmissionState, tree: TreeName, book: TreeBook, pool: PoolName
         operation_count=counts.total,
         full=full,
         waiting=len(book.queues.get(pool, ())),
+        first_waiting=list(islice(book.queues.get(pool, ()), _MOST_HOLDERS)),
+        parent=book.parent(pool),
+        ephemeral=book.is_ephemeral(pool),
         holders=holders[:_MOST_HOLDERS],
         more_holders=max(0, len(holders) - _MOST_HOLDERS),
     )

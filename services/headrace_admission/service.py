@@ -61,7 +61,10 @@ class AdmissionService:
         self._log = logger(term=term)
         settings = runtime.settings
         caps = Caps(
-            settings.max_operation_count, settings.require_specified_pools_existence, settings.pool_change_is_allowed
+            settings.max_operation_count,
+            settings.require_specified_pools_existence,
+            settings.pool_change_is_allowed,
+            frozenset(name.strip() for name in settings.administrators.split(",")),
         )
         self.engine = AdmissionEngine(keep_finished=settings.keep_finished, caps=caps)
         #: Configurations that came and are not taken yet; None for a tree that is gone.
@@ -144,6 +147,7 @@ class AdmissionService:
         await border.serve(subjects.user("*", "op.suspend"), wire.SuspendOperation, user, self._on_suspend)
         await border.serve(subjects.user("*", "op.resume"), wire.ResumeOperation, user, self._on_resume)
         await border.serve(subjects.user("*", "op.complete"), wire.CompleteOperation, user, self._on_complete)
+        await border.serve(subjects.user("*", "pool.counts"), wire.CountPools, user, self._on_counts)
         await border.serve(subjects.user("*", "op.scan"), wire.ScanQueues, user, self._on_scan)
         await border.serve(subjects.enrol("*"), Enrol, node, self._on_enrol)
         await border.serve(subjects.ledger("attach"), ledger_wire.Attach, service, self._on_attach)
@@ -199,7 +203,7 @@ class AdmissionService:
     async def _on_explain(self, request: wire.ExplainOperation, _caller: Caller) -> msgspec.Struct:
         return self.engine.on_explain(request)
 
-    async def _on_update(self, request: wire.UpdateOperation, _caller: Caller) -> msgspec.Struct:
+    async def _on_update(self, request: wire.UpdateOperation, caller: Caller) -> msgspec.Struct:
         operation = self.engine.operations.get(request.operation)
         pools = {TreeName(tree): said.pool for tree, said in request.scheduling_options_per_pool_tree.items()}
         if operation is not None and request.pool is not None:
@@ -208,25 +212,22 @@ class AdmissionService:
             not_ready = await self._await_pools(request.min_revision, tree, pool) if pool else None
             if not_ready is not None:
                 return not_ready
-        return await self._decide(lambda: self.engine.on_update(request, self._runtime.clock.wall_ms()))
+        return await self._decide(lambda: self.engine.on_update(request, caller.name, self._runtime.clock.wall_ms()))
 
-    async def _on_suspend(self, request: wire.SuspendOperation, _caller: Caller) -> msgspec.Struct:
-        return await self._decide(lambda: self.engine.on_suspend(request, self._runtime.clock.wall_ms()))
+    async def _on_suspend(self, request: wire.SuspendOperation, caller: Caller) -> msgspec.Struct:
+        return await self._decide(lambda: self.engine.on_suspend(request, caller.name, self._runtime.clock.wall_ms()))
 
-    async def _on_resume(self, request: wire.ResumeOperation, _caller: Caller) -> msgspec.Struct:
-        return await self._decide(lambda: self.engine.on_resume(request, self._runtime.clock.wall_ms()))
+    async def _on_resume(self, request: wire.ResumeOperation, caller: Caller) -> msgspec.Struct:
+        return await self._decide(lambda: self.engine.on_resume(request, caller.name, self._runtime.clock.wall_ms()))
 
     async def _on_complete(self, request: wire.CompleteOperation, caller: Caller) -> msgspec.Struct:
         return await self._decide(lambda: self.engine.on_complete(request, caller.name, self._runtime.clock.wall_ms()))
 
-    async def _on_scan(self, _request: wire.ScanQueues, _caller: Caller) -> msgspec.Struct:
-        return await self._decide(self._scan)
+    async def _on_scan(self, _request: wire.ScanQueues, caller: Caller) -> msgspec.Struct:
+        return await self._decide(lambda: self.engine.on_scan_asked(caller.name, self._runtime.clock.wall_ms()))
 
-    def _scan(self) -> Decision:
-        before = self.engine.statistics()["waiting"]
-        events = self.engine.on_scan(self._runtime.clock.wall_ms())
-        after = self.engine.statistics()["waiting"]
-        return Decision(events, wire.Scanned(promoted=before - after, still_waiting=after))
+    async def _on_counts(self, request: wire.CountPools, _caller: Caller) -> msgspec.Struct:
+        return self.engine.on_counts(request)
 
     async def _on_attach(self, request: ledger_wire.Attach, _caller: Caller) -> msgspec.Struct:
         await self._open.wait()
@@ -395,7 +396,7 @@ class AdmissionService:
             await anyio.sleep(self._settings.pending_by_pool_operation_scan_period_ms / 1000)
             await self._open.wait()
             self._take_rules()
-            self._recorded.note(self._scan().events)
+            self._recorded.note(self.engine.on_scan(self._runtime.clock.wall_ms()))
 
     async def _keep_checkpoints(self) -> None:
         while True:

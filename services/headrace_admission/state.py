@@ -34,6 +34,7 @@ from headrace.wire.operations import OperationState
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace_admission.ledger import Verdict
 from headrace_admission.limits.book import TreeBook
+from headrace_admission.limits.rules import TreeRules
 from headrace_admission.operation import Operation, OperationRecord
 from headrace_admission.states import is_final
 
@@ -58,6 +59,8 @@ class AdmissionState:
         self._finished: dict[OperationId, None] = {}
         self.books: dict[TreeName, TreeBook] = {}
         self._allocator_terms: dict[TreeName, int] = {}
+        #: Configurations that cannot be taken yet, and why.
+        self.held_back: dict[TreeName, tuple[TreeRules, str]] = {}
         #: The last entry of the log that is part of this.
         self.sequence = 0
 

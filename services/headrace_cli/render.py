@@ -14,6 +14,7 @@ from headrace.wire.heartbeat import JobEnd
 from headrace.wire.nodes import NodeView, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
 from headrace.wire.pools import PoolList, PoolView
+from headrace_cli.waiting import waiting_words
 
 __all__ = [
     "amounts",
@@ -77,6 +78,8 @@ def _state(view: OperationView) -> Text:
 def operation_table(views: Sequence[OperationView], now_ms: int, width: int = 120) -> Table:
     """One line an operation; on a screen narrower than 80 columns only what tells them apart."""
     columns = ["operation", "state", "pool", "user", "done", "failed", "time", "title"]
+    if any(view.waiting for view in views):
+        columns.insert(3, "waits for")
     if width < 80:
         columns = ["operation", "state", "pool", "done"]
     whole = {"operation": _widest(view.operation for view in views)}
@@ -86,6 +89,7 @@ def operation_table(views: Sequence[OperationView], now_ms: int, width: int = 12
             "operation": view.operation,
             "state": _state(view),
             "pool": view.spec.pool,
+            "waits for": waiting_words(view),
             "user": view.user,
             "done": f"{view.completed_jobs}/{view.spec.job_count}",
             "failed": str(view.failed_jobs) if view.failed_jobs else "–",
@@ -109,6 +113,8 @@ def operation_facts(view: OperationView, places: OperationPlaces | None, now_ms:
     if view.reason:
         facts.add_row("because", Text(view.reason))
     facts.add_row("pool", spec.pool + (" (ephemeral)" if view.ephemeral_pool else ""))
+    if view.waiting:
+        facts.add_row("waits for", waiting_words(view))
     facts.add_row("user", view.user)
     facts.add_row("time", _age(view, now_ms))
     facts.add_row("command", Text(" ".join(spec.argv)))

@@ -18,7 +18,7 @@ from headrace_cli.screen import Screen
 from headrace_cli.up.commands import NoServer
 from headrace_cli.up.state_folder import InUse
 
-__all__ = ["Common", "Flag", "complain", "exit_of", "first_error", "talk"]
+__all__ = ["Common", "CommonOfLists", "Flag", "complain", "exit_of", "first_error", "talk"]
 
 #: A switch. That it is off goes without saying.
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
@@ -33,6 +33,21 @@ class Common:
     """State folder of `headrace up`; else `$HEADRACE_STATE`, else the usual one."""
     json: Flag = False
     """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CommonOfLists:
+    """The same for a command whose `--state` is that of an operation."""
+
+    state_folder: Path | None = None
+    """State folder of `headrace up`; else `$HEADRACE_STATE`, else the usual one."""
+    json: Flag = False
+    """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
+
+    def common(self) -> Common:
+        """As the other commands have them."""
+        return Common(self.state_folder, self.json)
 
 
 def talk(common: Common | None, work: Callable[[Client, Screen], Awaitable[int | None]]) -> int:

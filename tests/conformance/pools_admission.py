@@ -143,7 +143,9 @@ class EngineDesk:
         return Verdict(answer.state.value, answer.pool, blocked_by)
 
     def move(self, step: dict[str, Any]) -> Verdict:
-        answer = self.engine.on_update(wire.UpdateOperation(_id(step["op"]), pool=PoolName(step["pool"])), 0).answer
+        answer = self.engine.on_update(
+            wire.UpdateOperation(_id(step["op"]), pool=PoolName(step["pool"])), "root", 0
+        ).answer
         if not isinstance(answer, wire.OperationView):
             return _refused(answer)
         return Verdict(answer.state.value, answer.spec.pool)
@@ -260,7 +262,7 @@ def move(case: dict[str, Any], engine: Engine) -> list[Comparison]:
     for attribute, value in case.get("pool_limits", {}).items():
         configuration.change({"do": "set", "pool": "p", "attr": attribute, "value": value})
     desk.configure()
-    answer = desk.engine.on_update(wire.UpdateOperation(_id("a"), weight=case["request"]["weight"]), 0).answer
+    answer = desk.engine.on_update(wire.UpdateOperation(_id("a"), weight=case["request"]["weight"]), "root", 0).answer
     changed = isinstance(answer, wire.OperationView) and answer.spec.weight == case["request"]["weight"]
     return [_compare("result", case["expect"]["result"], "accept" if changed else "reject")]
 

@@ -27,6 +27,7 @@ def rules_of(tree: Tree) -> TreeRules:
         allow_gang_operations_only_in_fifo_pools=options.allow_gang_operations_only_in_fifo_pools,
         non_tentative_operation_types=NON_TENTATIVE_TYPES if types is None else frozenset(types),
         promote_only_on_scan=options.promote_only_on_scan,
+        configured=index,
     )
 
 

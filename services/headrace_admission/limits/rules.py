@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools import PoolTree
 
 __all__ = ["NON_TENTATIVE_TYPES", "OPERATION_TYPES", "VANILLA", "PoolRules", "SubpoolRules", "TreeRules"]
 
@@ -71,3 +72,5 @@ class TreeRules(msgspec.Struct, frozen=True):
     non_tentative_operation_types: frozenset[str] = NON_TENTATIVE_TYPES
     #: A raised limit, a moved pool or operation and a re-booked one promote nobody until the next scan, as upstream.
     promote_only_on_scan: bool = False
+    #: For rights; None: everybody may everything.
+    configured: PoolTree | None = None

@@ -8,11 +8,13 @@ import msgspec
 
 from headrace.ids import PoolName, TreeName
 from headrace.near import hint, near
+from headrace.pools import Person
 from headrace.wire.operations import OperationSpec, PerTree
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, OverLimit, Refusal
 from headrace_admission.limits.book import TreeBook
 from headrace_admission.limits.checks import Asked, broken_limit, too_many_pools, unfit_pool
 from headrace_admission.limits.ephemeral import Target, target_pool
+from headrace_admission.limits.rights import kept_out
 from headrace_admission.limits.rules import OPERATION_TYPES
 
 __all__ = ["StartPlan", "plan_start"]
@@ -28,7 +30,7 @@ class StartPlan(msgspec.Struct, frozen=True):
 
 
 def plan_start(
-    books: Mapping[TreeName, TreeBook], spec: OperationSpec, user: str, *, specified_pools_only: bool
+    books: Mapping[TreeName, TreeBook], spec: OperationSpec, person: Person, *, specified_pools_only: bool
 ) -> StartPlan | Refusal:
     """Where an operation would start by the books of all configured trees. Changes nothing."""
     if spec.type not in OPERATION_TYPES:
@@ -42,11 +44,12 @@ def plan_start(
         for tree in spec.tentative_pool_trees
         if tree in books and spec.type not in books[tree].rules.non_tentative_operation_types
     ]
+    user = person.name
     targets: dict[TreeName, Target] = {}
     for tree in (*regular, *tentative):
         asked = _asked(spec, tree, user, specified_pools_only=specified_pools_only and tree in regular)
         targets[tree] = target_pool(books[tree], asked.pool, user)
-        refusal = unfit_pool(books[tree], asked, targets[tree])
+        refusal = unfit_pool(books[tree], asked, targets[tree]) or kept_out(books[tree], person, targets[tree])
         if refusal is not None:
             return refusal
     return _within_limits(books, spec, user, targets)

@@ -12,12 +12,13 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace.wire.snapshots import ShareFrame, ShareItem
+from headrace_cli.commands import op_changes
 from headrace_cli.following import follow as follow_to_end
 from headrace_cli.plain import plain
 from headrace_cli.render import failure_lines, job_table, operation_facts, operation_table
 from headrace_cli.render_shares import share_facts, share_table
 from headrace_cli.screen import Screen
-from headrace_cli.session import Common, Flag, talk
+from headrace_cli.session import Common, CommonOfLists, Flag, talk
 
 __all__ = ["app"]
 
@@ -29,10 +30,10 @@ def list_(
     *,
     pool: str | None = None,
     user: str | None = None,
-    op_state: Annotated[str | None, Parameter(name="--in-state")] = None,
+    op_state: Annotated[str | None, Parameter(name=["--state", "--in-state"])] = None,
     live: Flag = False,
     limit: int = 50,
-    common: Common | None = None,
+    common: CommonOfLists | None = None,
 ) -> int:
     """List operations, newest first.
 
@@ -40,7 +41,7 @@ def list_(
 
         headrace op list --live
 
-        headrace op list --pool research --in-state failed --json
+        headrace op list --pool research --state waiting
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def list_(
     user
         Only those of this user.
     op_state
-        Only those in this state: pending, running, completed, failed, aborted, …
+        Only those in this state: pending (or waiting), running, completed, failed, aborted, …
     live
         Only those that are not over.
     limit
@@ -62,7 +63,7 @@ def list_(
         if not views and not screen.json:
             screen.say("no operations" + (" of that kind" if pool or user or op_state or live else " yet"))
 
-    return talk(common, work)
+    return talk(common.common() if common else None, work)
 
 
 @app.command
@@ -219,3 +220,11 @@ def abort(
         screen.show(list(views), operation_table(views, SystemClock().wall_ms(), screen.width))
 
     return talk(common, work)
+
+
+app.command(op_changes.explain)
+app.command(op_changes.set_, name="set")
+app.command(op_changes.suspend)
+app.command(op_changes.resume)
+app.command(op_changes.complete)
+app.command(op_changes.scan)

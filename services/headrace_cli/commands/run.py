@@ -19,6 +19,7 @@ from headrace.wire.operations import OnLostNode, OperationSpec
 from headrace_cli.following import follow
 from headrace_cli.screen import Screen
 from headrace_cli.session import Common, Flag, talk
+from headrace_cli.waiting import pool_words
 
 __all__ = ["parse_environment", "run"]
 
@@ -185,7 +186,11 @@ def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: boo
         screen.say(f"operation {operation.id}")
     if answer.repeated:
         screen.say("this id was known already: nothing new was started")
-    if answer.ephemeral_pool and named:
+    for each in answer.waiting:
+        place = f"{each.running} of {each.limit} operations run in {pool_words(each.blocked_by)}"
+        screen.say(f"pending: {place}, it is number {each.place} of {each.waiting} that wait")
+    # A hub makes its pools itself: that is no typing error.
+    if answer.ephemeral_pool and named and "$" not in answer.pool:
         near = f"; did you mean {' or '.join(answer.near[:3])}?" if answer.near else ""
         screen.say(
             f"nobody made a pool {answer.pool!r}: this one is ephemeral, it lives as long as its operations{near}",

@@ -20,7 +20,7 @@ from headrace.client.place import Place, find_place, login_user
 from headrace.client.pools import Pools
 from headrace.client.trees import Trees
 from headrace.errors import BadInput
-from headrace.ids import OperationId, UserName, operation_id, pool_name, user_name
+from headrace.ids import OperationId, PoolName, TreeName, UserName, operation_id, pool_name, user_name
 from headrace.resources import Resources, parse_amount
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.service import read_credential
@@ -30,17 +30,29 @@ from headrace.wire.nodes import ListNodes, NodeList, OperationPlaces, WhereReque
 from headrace.wire.operations import (
     FINAL_STATES,
     AbortOperation,
+    CompleteOperation,
+    CountPools,
+    ExplainOperation,
     GetJobs,
     GetOperation,
     JobPage,
     JobRow,
     ListOperations,
+    OperationExplanation,
     OperationList,
     OperationSpec,
     OperationView,
+    PerTree,
+    PoolCounts,
+    ResumeOperation,
+    Scanned,
+    ScanQueues,
     StartAnswer,
     StartOperation,
+    SuspendOperation,
+    UpdateOperation,
 )
+from headrace.wire.placements import PoolLevel
 
 __all__ = ["Client", "connect"]
 
@@ -194,6 +206,56 @@ class Client:
         """Ends an operation: no new jobs, running ones are interrupted. Aborting twice is no error."""
         request = AbortOperation(operation=operation_id(operation), reason=reason)
         return await self._asker.ask("op.abort", request, OperationView, timeout_s=self._timeout_s)
+
+    async def explain(self, operation: str) -> OperationExplanation:
+        """Every level from the root down to its pool, with counts and limits, and what holds it back."""
+        request = ExplainOperation(operation=operation_id(operation))
+        return await self._asker.ask("op.explain", request, OperationExplanation, timeout_s=self._timeout_s)
+
+    async def update(
+        self, operation: str, *, weight: float | None = None, pool: str | None = None, tree: str = ""
+    ) -> OperationView:
+        """Changes weight and pool on the fly; in one tree only where one is named. Both or nothing; `Refused` tells why.
+
+        In its new pool the operation must be able to run at once."""
+        moved = PoolName(pool) if pool is not None else None
+        request = UpdateOperation(operation_id(operation), weight, moved, min_revision=self.pools.revision)
+        if tree:
+            said = {TreeName(tree): PerTree(moved or PoolName(""), weight)}
+            request = UpdateOperation(
+                request.operation, scheduling_options_per_pool_tree=said, min_revision=self.pools.revision
+            )
+        return await self._asker.ask("op.update", request, OperationView, timeout_s=self._timeout_s)
+
+    async def suspend(self, operation: str, *, abort_running_jobs: bool = False) -> OperationView:
+        """No job of it starts until `resume`; what runs goes on, unless it is to be aborted."""
+        request = SuspendOperation(operation_id(operation), abort_running_jobs)
+        return await self._asker.ask("op.suspend", request, OperationView, timeout_s=self._timeout_s)
+
+    async def resume(self, operation: str) -> OperationView:
+        """Lets a suspended operation go on; `Refused` for one that is not."""
+        request = ResumeOperation(operation_id(operation))
+        return await self._asker.ask("op.resume", request, OperationView, timeout_s=self._timeout_s, repeatable=False)
+
+    async def complete(self, operation: str) -> OperationView:
+        """Ends a running operation as completed; `Refused` in any other state."""
+        request = CompleteOperation(operation_id(operation))
+        return await self._asker.ask("op.complete", request, OperationView, timeout_s=self._timeout_s, repeatable=False)
+
+    async def scan(self) -> Scanned:
+        """Has everybody who waits for a running slot judged anew; for administrators."""
+        return await self._asker.ask("op.scan", ScanQueues(), Scanned, timeout_s=self._timeout_s)
+
+    async def counts(self, pool: str = "", tree: str = "") -> Sequence[PoolLevel]:
+        """Pools with what their limits on operations compare; one, or all with the root first."""
+        found: list[PoolLevel] = []
+        while True:
+            after = found[-1].pool if found else ""
+            request = CountPools(PoolName(pool), TreeName(tree) if tree else self._place.tree, after)
+            page = await self._asker.ask("pool.counts", request, PoolCounts, timeout_s=self._timeout_s)
+            found.extend(page.pools)
+            if not page.more or not page.pools:
+                return found
 
     async def wait(
         self,

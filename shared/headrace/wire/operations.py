@@ -19,6 +19,7 @@ __all__ = [
     "LARGEST_JOB_COUNT",
     "AbortOperation",
     "CompleteOperation",
+    "CountPools",
     "ExplainOperation",
     "GetJobs",
     "GetOperation",
@@ -32,6 +33,7 @@ __all__ = [
     "OperationState",
     "OperationView",
     "PerTree",
+    "PoolCounts",
     "ResumeOperation",
     "ScanQueues",
     "Scanned",
@@ -279,6 +281,25 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
     levels: list[PoolLevel]
     #: The running limits of its pools do not concern it.
     lightweight: bool = False
+
+
+class CountPools(msgspec.Struct, frozen=True):
+    """Pools as admission counts them: one, or a page of all behind `after`."""
+
+    pool: PoolName = PoolName("")
+    tree: TreeName = TreeName("default")
+    after: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 100
+
+
+class PoolCounts(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Pools with their counts and limits in the order of their names; the root is the first."""
+
+    tree: TreeName
+    pools: list[PoolLevel]
+    more: bool = False
+    #: Why the newest configuration is not in force yet; empty when it is.
+    held_back: str = ""
 
 
 class ScanQueues(msgspec.Struct, frozen=True):

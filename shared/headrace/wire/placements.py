@@ -86,8 +86,12 @@ class PoolLevel(msgspec.Struct, frozen=True):
     operation_count: Counter
     #: True: no running slot is free here, so that this level holds the operation back.
     full: bool
-    #: Operations in this pool's queue.
+    #: Operations in this pool's queue, and the first of them in its order.
     waiting: Counter = 0
+    first_waiting: list[OperationId] = []
+    parent: PoolName = PoolName("")
+    #: It lives by its operations.
+    ephemeral: bool = False
     #: The longest running first; of a full level only.
     holders: list[PoolHolder] = []
     #: Holders that are not listed.

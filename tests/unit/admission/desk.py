@@ -83,16 +83,16 @@ class Desk:
         self._done(self.engine.on_released(ledger.Released(tree, 1, [oid(name)]), self._tick()))
 
     def suspend(self, name: str) -> Any:
-        return self._done(self.engine.on_suspend(wire.SuspendOperation(oid(name)), self._tick()))
+        return self._done(self.engine.on_suspend(wire.SuspendOperation(oid(name)), "anna", self._tick()))
 
     def resume(self, name: str) -> Any:
-        return self._done(self.engine.on_resume(wire.ResumeOperation(oid(name)), self._tick()))
+        return self._done(self.engine.on_resume(wire.ResumeOperation(oid(name)), "anna", self._tick()))
 
     def complete(self, name: str) -> Any:
         return self._done(self.engine.on_complete(wire.CompleteOperation(oid(name)), "anna", self._tick()))
 
-    def update(self, name: str, **changes: Any) -> Any:
-        return self._done(self.engine.on_update(wire.UpdateOperation(oid(name), **changes), self._tick()))
+    def update(self, name: str, user: str = "anna", **changes: Any) -> Any:
+        return self._done(self.engine.on_update(wire.UpdateOperation(oid(name), **changes), user, self._tick()))
 
     def move(self, name: str, pool: str) -> Any:
         return self.update(name, pool=PoolName(pool))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from headrace.ids import PoolName
 from headrace.wire import operations as wire
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import WaitingFor
-from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, OverLimit, WrongState
+from headrace.wire.refusals import BadRequest, LimitBroken, NotAllowed, NotFound, OverLimit, WrongState
 from headrace_admission.engine import Caps
 from tests.unit.admission.desk import TREE, Desk, oid
 
@@ -253,3 +254,52 @@ def test_replaying_the_events_gives_the_same_queues_in_the_same_order() -> None:
     assert {name: o.to_record() for name, o in replayed.operations.items()} == {
         name: o.to_record() for name, o in desk.engine.operations.items()
     }
+
+
+def test_who_is_not_named_for_a_pool_runs_nothing_in_it() -> None:
+    desk = Desk({"p": {"access": {"use": ["boris"]}}}, caps=Caps(administrators=frozenset()))
+
+    assert isinstance(desk.start("a", "p"), NotAllowed)
+    assert isinstance(desk.start("b", "p", user="boris"), wire.StartAnswer)
+
+
+def test_operations_of_others_are_changed_by_who_manages_their_pool_but_not_moved() -> None:
+    pools = {"p": {"access": {"manage": ["chris"]}}, "q": {}}
+    desk = Desk(pools, caps=Caps(administrators=frozenset()))
+    desk.started("a", pool="p")
+
+    assert isinstance(desk.update("a", "boris", weight=2.0), NotAllowed)
+    assert desk.update("a", "chris", weight=2.0).spec.weight == 2.0
+    assert isinstance(desk.update("a", "chris", pool=PoolName("q")), NotAllowed)
+    assert desk.update("a", "anna", pool=PoolName("q")).spec.pool == "q"
+
+
+def test_only_administrators_have_the_queues_judged_out_of_turn() -> None:
+    desk = Desk({"p": {"max_running_operation_count": 1}}, promote_only_on_scan=True)
+    desk.started("a", "b", pool="p")
+    desk.configure({"p": {"max_running_operation_count": 2}}, promote_only_on_scan=True)
+
+    done = desk.engine.on_scan_asked("anna", 1)
+    nobody = Desk(caps=Caps(administrators=frozenset({"root"}))).engine.on_scan_asked("anna", 1)
+
+    assert done.answer == wire.Scanned(promoted=1, still_waiting=0)
+    assert isinstance(nobody.answer, NotAllowed)
+
+
+def test_pools_are_counted_with_their_limits_and_who_waits_first() -> None:
+    desk = Desk({"top": {}, "p": {"parent": "top", "max_running_operation_count": 1}})
+    desk.started("a", "b", pool="p")
+
+    counted = desk.engine.on_counts(wire.CountPools())
+    page = desk.engine.on_counts(wire.CountPools(after="<Root>", limit=1))
+    missing = desk.engine.on_counts(wire.CountPools(PoolName("topp")))
+
+    assert isinstance(counted, wire.PoolCounts)
+    assert isinstance(page, wire.PoolCounts)
+    assert [(level.pool, level.operation_count, level.first_waiting) for level in counted.pools] == [
+        ("<Root>", 2, []),
+        ("p", 2, [oid("b")]),
+        ("top", 2, []),
+    ]
+    assert ([level.pool for level in page.pools], page.more) == (["p"], True)
+    assert missing == NotFound("pool", "topp", near=["top"])

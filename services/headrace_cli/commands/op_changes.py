@@ -1,0 +1,169 @@
+"""`headrace op …` that changes operations on the fly, and the page that says what holds one back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headrace.client import Client
+from headrace.errors import BadInput
+from headrace.near import hint
+from headrace.runtime.clock import SystemClock
+from headrace.wire.operations import OperationView
+from headrace_cli.render import operation_table
+from headrace_cli.render_limits import explanation
+from headrace_cli.screen import Screen
+from headrace_cli.session import Common, Flag, talk
+
+__all__ = ["complete", "explain", "resume", "scan", "set_", "suspend"]
+
+_KEYS = ("weight", "pool")
+
+
+def explain(operation: str, /, *, common: Common | None = None) -> int:
+    """Say why an operation runs or waits: every pool from the root down, with its limits, counts, and who holds its slots.
+
+    Examples:
+
+        headrace op explain 69201a4f-0c1d2e3f4a5b
+
+    Parameters
+    ----------
+    operation
+        The operation's id.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        told = await client.explain(operation)
+        if screen.json:
+            screen.show(told, operation_table([], 0))
+        else:
+            screen.print(*explanation(told, SystemClock().wall_ms()))
+
+    return talk(common, work)
+
+
+def set_(
+    operation: str,
+    settings: Annotated[Sequence[str], Parameter(negative=())],
+    /,
+    *,
+    tree: str | None = None,
+    common: Common | None = None,
+) -> int:
+    """Change an operation's weight or pool while it runs. All that is given, or nothing.
+
+    In its new pool the operation must be able to run at once; otherwise it stays where it is.
+
+    Examples:
+
+        headrace op set 69201a4f-0c1d2e3f4a5b weight=2.5
+
+        headrace op set 69201a4f-0c1d2e3f4a5b pool=research weight=1
+
+    Parameters
+    ----------
+    operation
+        The operation's id.
+    settings
+        weight=NUMBER, pool=NAME.
+    tree
+        Only in this tree, for an operation of several.
+    """
+    given = _settings(settings)
+
+    async def work(client: Client, screen: Screen) -> None:
+        weight = _weight(given["weight"]) if "weight" in given else None
+        view = await client.update(operation, weight=weight, pool=given.get("pool"), tree=tree or "")
+        _show(screen, [view])
+
+    return talk(common, work)
+
+
+def suspend(operation: str, /, *, abort_running_jobs: Flag = False, common: Common | None = None) -> int:
+    """Let no job of an operation start until it is resumed. It keeps its running slot; what runs goes on.
+
+    Parameters
+    ----------
+    operation
+        The operation's id.
+    abort_running_jobs
+        End the jobs that run as well; they run again when it goes on.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        _show(screen, [await client.suspend(operation, abort_running_jobs=abort_running_jobs)])
+
+    return talk(common, work)
+
+
+def resume(operation: str, /, *, common: Common | None = None) -> int:
+    """Let a suspended operation go on.
+
+    Parameters
+    ----------
+    operation
+        The operation's id.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        _show(screen, [await client.resume(operation)])
+
+    return talk(common, work)
+
+
+def complete(operation: str, /, *, common: Common | None = None) -> int:
+    """End a running operation as one that has done enough: running jobs are interrupted, and it is completed.
+
+    Parameters
+    ----------
+    operation
+        The operation's id.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        _show(screen, [await client.complete(operation)])
+
+    return talk(common, work)
+
+
+def scan(*, common: Common | None = None) -> int:
+    """Have everybody who waits for a running slot judged anew, as happens each minute anyhow. For administrators."""
+
+    async def work(client: Client, screen: Screen) -> None:
+        done = await client.scan()
+        screen.show_line(done, f"{done.promoted} promoted, {done.still_waiting} still waiting")
+
+    return talk(common, work)
+
+
+def _show(screen: Screen, views: list[OperationView]) -> None:
+    screen.show(views, operation_table(views, SystemClock().wall_ms(), screen.width))
+
+
+def _settings(words: Sequence[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not value:
+            raise BadInput("settings", word, "weight=NUMBER or pool=NAME")
+        if key not in _KEYS:
+            raise BadInput("settings", key, hint(key, _KEYS))
+        if key in given:
+            raise BadInput("settings", word, f"{key} only once")
+        given[key] = value
+    if not given:
+        raise BadInput("settings", "", "weight=NUMBER or pool=NAME")
+    return given
+
+
+def _weight(text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = 0.0
+    if not 1e-8 <= weight <= 1e8:
+        raise BadInput("weight", text, "a number from 1e-8 to 1e8")
+    return weight

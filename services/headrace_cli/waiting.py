@@ -1,0 +1,26 @@
+"""What a pending operation waits for, in words."""
+
+from __future__ import annotations
+
+from headrace.ids import ROOT_POOL
+from headrace.wire.operations import OperationView
+from headrace.wire.placements import WaitingFor
+
+__all__ = ["pool_words", "waiting_words"]
+
+
+def waiting_words(view: OperationView) -> str:
+    """Such as «place 3 of 12 at research (2 of 2 running)»; for each tree, where there are several."""
+    several = len(view.placements) > 1
+    return "; ".join(_one(each, named=several) for each in view.waiting)
+
+
+def _one(waiting: WaitingFor, *, named: bool) -> str:
+    tree = f"in tree {waiting.tree}: " if named else ""
+    place = f"place {waiting.place} of {waiting.waiting} at " if waiting.place else "waits at "
+    return f"{tree}{place}{pool_words(waiting.blocked_by)} ({waiting.running} of {waiting.limit} running)"
+
+
+def pool_words(pool: str) -> str:
+    """A pool's name; the root is the tree."""
+    return "the tree" if pool == ROOT_POOL else pool
