@@ -167,7 +167,7 @@ def move(
     name
         The pool.
     parent
-        The pool above from now on; '<Root>' for none.
+        The pool above from now on; `<Root>` for none.
     new_name
         Another name for it.
     tree
@@ -222,7 +222,7 @@ def transfer(source: str, destination: str, /, *given: str, dry_run: Flag = Fals
     """Give of one pool's guarantees and limits to another.
 
     It is taken from every pool from the source up to the pool that both stand in, and added to every pool down to the destination; the
-    common one stays as it is. Either may be '<Root>'.
+    common one stays as it is. Either may be `<Root>`.
 
     Examples:
 

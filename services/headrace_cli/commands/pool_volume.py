@@ -55,7 +55,7 @@ def volume(
     Parameters
     ----------
     name
-        The pool; '<Root>' for the whole tree.
+        The pool; `<Root>` for the whole tree.
     since
         How long ago it begins (90s, 6h, 7d), or when (2026-11-20T18:00, 18:00).
     until

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from headrace.client import NotRunning, find_place, new_operation_id, state_fold
 from headrace.errors import BadInput
 from headrace.ids import operation_id
 from headrace.pools import PartialResources
+from headrace_cli.__main__ import app
+from headrace_cli.commands.pool import get
+from headrace_cli.commands.pool_changes import move, transfer
+from headrace_cli.commands.pool_volume import volume
 from headrace_cli.commands.run import parse_environment
 from headrace_cli.pool_settings import PoolOptions
 from headrace_cli.up.commands import scrubbed
@@ -116,3 +121,13 @@ def test_operation_ids_are_legal_and_sort_by_age() -> None:
 
     assert operation_id(older) == older
     assert older < newer
+
+
+@pytest.mark.parametrize("command", [get, volume, move, transfer])
+def test_help_names_the_root_though_it_looks_like_markup(
+    command: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    app(["pool", command.__name__, "--help"], result_action="return_value")
+
+    assert command.__doc__ is not None
+    assert capsys.readouterr().out.count("<Root>") == command.__doc__.count("<Root>") > 0
