@@ -46,6 +46,18 @@ async def test_more_than_the_size_takes_the_place_of_the_oldest(server: NatsServ
     assert len(kept) <= 10
 
 
+async def test_what_is_too_old_goes_by_itself(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        records = await bus.records(word, f"{word}.records", max_age_s=0.5, max_bytes=2**20)
+        await records.add(b"early", timeout_s=10)
+        with anyio.fail_after(20):
+            while await records.oldest_ms() is not None:  # noqa: ASYNC110 - the server tells nobody
+                await anyio.sleep(0.05)
+
+        assert await read_all(records) == []
+        assert await records.add(b"late", timeout_s=10) == 2
+
+
 async def test_other_bounds_are_given_to_a_stream_that_is_there(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="test") as bus:
         wide = await bus.records(word, f"{word}.records", max_age_s=DAY_S, max_bytes=2**20)
