@@ -7,7 +7,7 @@ of it is used only where nothing was wrong and no rule is broken: all of the cha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -18,6 +18,7 @@ from headrace.near import near
 from headrace.pools import (
     POOL_ATTRIBUTES,
     TREE_ATTRIBUTES,
+    Access,
     Changed,
     Defects,
     Person,
@@ -30,8 +31,8 @@ from headrace.pools import (
     Tree,
     TreeOptions,
     Who,
-    may,
 )
+from headrace.pools.access import allowed
 from headrace.pools.model import TREE_FORMAT
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
 from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, Refusal, WrongState
@@ -117,7 +118,7 @@ class Draft:
         if parent != ROOT_POOL and parent not in self._pools:
             self._no_parent(parent)
             return
-        self._need(Right.WRITE, parent, f"make pools in {self.tree.path(parent)}")
+        self._need(Right.WRITE, parent, f"make pools in {parent}")
         if not self._is_free_name(change.name, parent):
             return
         settings = self._with_attributes(PoolSettings(), change.attributes, parent, change.name)
@@ -162,14 +163,13 @@ class Draft:
         if parent != ROOT_POOL and parent not in self._pools:
             self._no_parent(parent)
             return
-        self._need(Right.WRITE, parent, f"make pools in {self.tree.path(parent)}")
+        self._need(Right.WRITE, parent, f"make pools in {parent}")
         if pool.name in self.tree.upwards(parent):
             value = f"{self.tree.path(parent)}, which is {'the pool itself' if parent == pool.name else 'below it'}"
             self.problems.append(BadRequest("parent", value, f"a pool that is not below {pool.name}", rule="cycle"))
             return
         if new_name != pool.name and not self._is_free_name(new_name, parent):
             return
-        self._touched[pool.parent] = None
         self._pools = {
             (new_name if name == pool.name else name): msgspec.structs.replace(each, parent=new_name)
             if each.parent == pool.name
@@ -218,7 +218,7 @@ class Draft:
         except Defects as defects:
             self.problems.extend(map(as_refusal, defects.problems))
             return before
-        administers = may(self.tree, self._person, Right.ADMINISTER, rights_at)
+        administers = self._may(Right.ADMINISTER, rights_at)
         if not administers:
             for key in changed.unknown:
                 value = changed.value.unrecognized.get(key)
@@ -233,7 +233,7 @@ class Draft:
         return settings
 
     def _is_free_name(self, name: PoolName, parent: PoolName) -> bool:
-        problem = self._problem_of_name(name, may(self.tree, self._person, Right.ADMINISTER, parent))
+        problem = self._problem_of_name(name, self._may(Right.ADMINISTER, parent))
         if problem is None and name in self._pools:
             problem = Exists(what="pool", name=name, where=self.tree.path(name))
         if problem is not None:
@@ -291,10 +291,20 @@ class Draft:
         return NotFound(what="pool", name=name, near=near(name, self._pools))
 
     def _need(self, right: Right, pool: PoolName, what: str) -> None:
-        if not may(self.tree, self._person, right, pool):
+        if not self._may(right, pool):
             problem = NotAllowed(self._person.name, f"{what}: no right `{right}` there")
             if problem not in self.problems:
                 self.problems.append(problem)
+
+    def _may(self, right: Right, pool: PoolName) -> bool:
+        return self._person.administrator or allowed(self._access(pool), self._person, right)
+
+    def _access(self, pool: PoolName) -> Iterator[Access]:
+        """Lists of a pool and of all above it, without an index: that would be made anew for each of many changes."""
+        while pool in self._pools:
+            yield self._pools[pool].settings.access
+            pool = self._pools[pool].parent
+        yield self._options.access
 
     def _put(self, pool: Pool) -> None:
         self._pools[pool.name] = pool
@@ -302,7 +312,7 @@ class Draft:
         self._index = None
 
     def _drop(self, name: PoolName) -> None:
-        self._touched[self._pools.pop(name).parent] = None
+        del self._pools[name]
         self._index = None
 
 

@@ -11,7 +11,7 @@ from headrace.errors import BadInput
 from headrace.ids import TreeName, tree_name
 from headrace.near import near
 from headrace.obs.logging import logger
-from headrace.pools import Person, PoolTree, Tree
+from headrace.pools import Person, PoolTree, Tree, write_tree
 from headrace.resources import ZERO
 from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
 from headrace.wire.refusals import Exists, NotAllowed, NotFound, NotReady, NotRecorded, Refusal, WrongState
@@ -58,7 +58,7 @@ class OtherTrees:
         decision = book.decide(change, {}, person, ZERO)
         if not isinstance(decision, Change):
             return decision
-        value = msgspec.json.encode(decision.tree)
+        value = write_tree(decision.tree)
         return await self._write(lambda: self._bucket.create(name, value), decision.plan, Exists("tree", name))
 
     async def remove(self, request: RemoveTree, person: Person) -> PoolPlan | Refusal:
@@ -82,7 +82,7 @@ class OtherTrees:
 
         async def delete() -> int:
             # Only what was looked at is deleted: nothing that somebody wrote meanwhile.
-            empty = msgspec.json.encode(Tree(request.name))
+            empty = write_tree(Tree(request.name))
             revision = await self._bucket.update(request.name, empty, book.revision)
             await self._bucket.delete(request.name)
             return revision
@@ -99,7 +99,7 @@ class OtherTrees:
             decision = book.decide(request, {}, person, ZERO)
             if not isinstance(decision, Change):
                 return decision
-            value, revision = msgspec.json.encode(decision.tree), book.revision
+            value, revision = write_tree(decision.tree), book.revision
 
             async def update(value: bytes = value, revision: int = revision) -> int:
                 return await self._bucket.update(request.tree, value, revision)

@@ -19,7 +19,7 @@ from headrace.bus import (
 )
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
-from headrace.pools import Tree, TreeOptions, read_tree
+from headrace.pools import Tree, TreeOptions, read_tree, write_tree
 from headrace.runtime.clock import Clock
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.pools import PoolChanged
@@ -74,7 +74,7 @@ class PoolStore:
         """Writes an empty tree with these options where there is none, so that everybody knows that it exists. Raises `BusError`."""
         entry = await self._bucket.get(self._tree)
         if entry is None:
-            value = msgspec.json.encode(Tree(tree=self._tree, options=options))
+            value = write_tree(Tree(tree=self._tree, options=options))
             try:
                 revision = await self._bucket.create(self._tree, value)
             except WrongRevision:
@@ -95,7 +95,7 @@ class PoolStore:
                 decision = decide()
                 if not isinstance(decision, Change):
                     return decision
-                value = msgspec.json.encode(decision.tree)
+                value = write_tree(decision.tree)
                 if len(value) > LARGEST_TREE_BYTES:
                     return BadRequest("tree", f"{len(value)} bytes", f"at most {LARGEST_TREE_BYTES} bytes of pools")
                 started = self._clock.steady_s()

@@ -10,7 +10,7 @@ from headrace.pools.access import EVERYBODY, Person, Right, may
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.attribute import Attribute, Changed, Effect, Record, Schema, Who
 from headrace.pools.kinds import Defects
-from headrace.pools.model import Pool, Tree, read_tree
+from headrace.pools.model import Pool, Tree, read_tree, write_tree
 from headrace.pools.options import PreemptionPolicy, ShareModel, TreeIntegralOptions, TreeOptions, YarnOptions
 from headrace.pools.pool_attributes import POOL_ATTRIBUTES, PRESET_ATTRIBUTES
 from headrace.pools.presets import preset_names, preset_problems
@@ -62,4 +62,5 @@ __all__ = [
     "preset_problems",
     "read_tree",
     "subpool_of_hub",
+    "write_tree",
 ]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -14,7 +14,7 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.settings import Access
 from headrace.pools.tree import PoolTree
 
-__all__ = ["EVERYBODY", "Person", "Right", "may"]
+__all__ = ["EVERYBODY", "Person", "Right", "allowed", "may"]
 
 #: Stands for all users in a list of users.
 EVERYBODY = "*"
@@ -39,9 +39,12 @@ class Person(msgspec.Struct, frozen=True):
 
 def may(tree: PoolTree, person: Person, right: Right, pool: PoolName) -> bool:
     """Whether a person has a right on a pool; for a pool that is not configured, ask for its parent."""
-    if person.administrator:
-        return True
-    lists = list(_lists(tree, pool))
+    return person.administrator or allowed(_lists(tree, pool), person, right)
+
+
+def allowed(lists: Iterable[Access], person: Person, right: Right) -> bool:
+    """Whether the lists of a pool, of all above it and of the tree give a person a right."""
+    lists = list(lists)
     if any(_names(access.administer, person) for access in lists):
         return True
     if right is Right.USE and not any(access.use for access in lists):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Final
 
 import msgspec
@@ -11,13 +12,17 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.options import TreeOptions
 from headrace.pools.settings import PoolSettings
 
-__all__ = ["TREE_FORMAT", "Pool", "Tree", "read_tree"]
+__all__ = ["TREE_FORMAT", "Pool", "Tree", "read_tree", "write_tree"]
 
 #: 1: an amount of zero meant that nothing was said of the resource. 2: null says that, zero is zero.
 TREE_FORMAT: Final = 2
+#: A longer value is stored compressed; shorter ones can be read by anybody who looks into the bucket.
+_LONG_BYTES: Final = 128 * 1024
+#: More than this is read of no value.
+_LARGEST_BYTES: Final = 32 * 1024**2
 
 
-class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A configured pool."""
 
     name: PoolName
@@ -38,11 +43,26 @@ class _Format(msgspec.Struct):
     format: int = 1
 
 
+def write_tree(tree: Tree) -> bytes:
+    """The value that is stored: JSON, and compressed where that is long."""
+    data = msgspec.json.encode(tree)
+    return data if len(data) < _LONG_BYTES else zlib.compress(data)
+
+
 def read_tree(data: bytes) -> Tree:
     """The tree that a stored value is, of this format or an earlier one. Raises `msgspec.DecodeError`, `UnicodeDecodeError`."""
+    if not data.lstrip().startswith(b"{"):
+        data = _unpacked(data)
     tree = msgspec.json.decode(data, type=Tree)
     written = msgspec.json.decode(data, type=_Format).format
     return tree if written >= TREE_FORMAT else _without_zeros(tree)
+
+
+def _unpacked(data: bytes) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(data, _LARGEST_BYTES)
+    except zlib.error as error:
+        raise msgspec.DecodeError(f"neither JSON nor compressed JSON ({error})") from None
 
 
 def _without_zeros(tree: Tree) -> Tree:

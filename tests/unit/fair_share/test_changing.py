@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools import PartialResources, Person, PoolTree
+from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.pools import PartialResources, Person, Pool, PoolTree, Tree, read_tree
 from headrace.resources import Resources
 from headrace.wire.pool_changes import PoolChange
 from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, WrongState
+from headrace_fair_share.config import PoolBook
 from headrace_fair_share.guarantee_rules import guarantee_warnings, overcommitted
 from headrace_fair_share.rules import Bounds, broken_rules, misplaced
 from tests.support.pool_trees import (
@@ -162,6 +163,16 @@ def test_below_an_integral_pool_nobody_has_a_flow() -> None:
     assert "flow cpu 0.5 on /a/a1" in words
     assert "none below /a, which is burst" in words
     assert "a1" in after(tree, create("a1", "a", integral_guarantees={"guarantee_type": "relaxed"})).pools
+
+
+def test_a_pool_above_flows_does_not_become_integral() -> None:
+    flow = {"integral_guarantees": {"resource_flow": {"cpu": 1}}}
+    tree = a_tree(a=flow, b={"parent": "a", **flow}, c={"parent": "b", **flow})
+
+    for name in ("a", "b"):
+        words = told(tree, set_(name, {"integral_guarantees/guarantee_type": "relaxed"}))
+        assert "flow cpu 1 on /a/b" in words
+        assert f"none below {tree.path(PoolName(name))}, which is relaxed" in words
 
 
 def test_a_relaxed_pool_has_no_burst() -> None:
@@ -450,3 +461,28 @@ def test_a_stored_tree_whose_pools_have_no_place_is_found_out(pools: dict[str, A
 
 def test_settings_in_tests_are_what_people_write() -> None:
     assert settings(weight="2").weight == 2.0
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (
+            b'{"pools":[{"name":"a","parent":"<Root>","settings":{"max_operation_count":-1}}]',
+            "a whole number, 0 or more",
+        ),
+        (b'{"pools":[{"name":"a","parent":"<Root>","settings":{"config_preset":"gone"}}]', "gone (preset of /a)"),
+        (b'{"pools":[],"options":{"fair_share_starvation_tolerance":2}', "options.fair_share_starvation_tolerance"),
+        (
+            b'{"pools":[],"options":{"preemption_satisfaction_threshold":0.1}',
+            "0.5 cannot be used; expected at most the 0.1",
+        ),
+    ],
+)
+def test_a_stored_tree_with_values_that_no_request_brings_is_not_used(value: bytes, words: str) -> None:
+    book = PoolBook(TreeName("default"))
+    book.on_tree(Tree(TreeName("default"), [Pool(PoolName("earlier"), ROOT_POOL)]), 1)
+    book.on_tree(read_tree(value + b',"tree":"default","format":2}'), 2)
+
+    assert words in book.trouble
+    assert list(book.pools.pools) == ["earlier"]
+    assert book.alerts() == [book.trouble]

@@ -18,6 +18,7 @@ from headrace.pools import (
     Tree,
     preset_problems,
     read_tree,
+    write_tree,
 )
 from headrace.wire.codec import decode, encode
 
@@ -187,4 +188,20 @@ def test_a_tree_of_this_format_keeps_its_zeros() -> None:
 
 
 def test_a_pool_without_settings_takes_little_room() -> None:
-    assert msgspec.json.encode(Pool(PoolName("a"), ROOT_POOL)) == b'{"name":"a","parent":"<Root>","settings":{}}'
+    assert msgspec.json.encode(Pool(PoolName("a"), ROOT_POOL)) == b'{"name":"a","parent":"<Root>"}'
+
+
+def test_a_tree_of_ten_thousand_pools_is_stored_in_less_than_a_message_carries() -> None:
+    strong = PoolSettings(weight=2.0, strong_guarantee_resources=PartialResources(cpu=100))
+    tree = Tree(TreeName("default"), [Pool(PoolName(f"pool-{number}"), ROOT_POOL, strong) for number in range(10_000)])
+
+    stored = write_tree(tree)
+
+    assert len(stored) < 500 * 1024
+    assert read_tree(stored) == tree
+
+
+@pytest.mark.parametrize("data", [b"", b"rubbish", b"x\x9c", b"[1]", b"{", b"\xff"])
+def test_what_is_no_tree_is_no_tree(data: bytes) -> None:
+    with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
+        read_tree(data)
