@@ -8,7 +8,7 @@ from typing import Final, assert_never
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import POOL_ATTRIBUTES, Person, PoolMode, PoolTree, PreemptionPolicy, Tree
+from headrace.pools import POOL_ATTRIBUTES, Person, PoolMode, PoolTree, PreemptionPolicy, Tree, problems_of_preset
 from headrace.resources import Resources
 from headrace.wire.pool_changes import (
     ChangePools,
@@ -57,6 +57,7 @@ class PoolBook:
         #: False until a usable configuration was seen.
         self.known = False
         self._decided_on = self.pools
+        self._alerts: tuple[PoolTree, list[str]] | None = None
 
     def on_tree(self, tree: Tree, revision: int) -> bool:
         """Takes what is stored at `revision`; true when something is different. An older revision, or a broken tree, changes nothing."""
@@ -84,7 +85,10 @@ class PoolBook:
 
     def alerts(self) -> list[str]:
         """What of the configuration is not in force."""
-        return [self.trouble] if self.trouble else option_warnings(self.pools)
+        if self._alerts is None or self._alerts[0] is not self.pools:
+            # Asked for at every update; worked out once for each configuration.
+            self._alerts = (self.pools, option_warnings(self.pools))
+        return [self.trouble] if self.trouble else self._alerts[1]
 
     def decide(
         self, request: ChangeRequest, in_use: Mapping[PoolName, int], person: Person, total: Resources
@@ -160,6 +164,8 @@ def option_warnings(tree: PoolTree) -> list[str]:
         if name != ROOT_POOL and (pool is None or pool.settings.mode is PoolMode.FIFO):
             why = "there is no such pool" if pool is None else "it is a fifo pool"
             found.append(f"{place} {name} is not used: {why}; the next candidate is taken, at last the root")
+    for name, preset in options.pool_config_presets.items():
+        found.extend(f"preset {name} is of no use: {problem}" for problem in problems_of_preset(name, preset))
     if options.preemption_policy is not PreemptionPolicy.YTSAURUS and not options.yarn.enabled:
         found.append(
             f"preemption_policy is {options.preemption_policy}, but yarn/enabled is false: nothing is taken back"

@@ -13,7 +13,7 @@ from headrace.pools.kinds import Defects
 from headrace.pools.model import Pool, Tree, read_tree, write_tree
 from headrace.pools.options import PreemptionPolicy, ShareModel, TreeIntegralOptions, TreeOptions, YarnOptions
 from headrace.pools.pool_attributes import POOL_ATTRIBUTES, PRESET_ATTRIBUTES
-from headrace.pools.presets import preset_names, preset_problems
+from headrace.pools.presets import preset_names, preset_problems, problems_of_preset
 from headrace.pools.settings import (
     Access,
     EphemeralSubpoolConfig,
@@ -60,6 +60,7 @@ __all__ = [
     "may",
     "preset_names",
     "preset_problems",
+    "problems_of_preset",
     "read_tree",
     "subpool_of_hub",
     "write_tree",

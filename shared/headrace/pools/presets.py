@@ -3,6 +3,7 @@ later one; pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +16,7 @@ from headrace.pools.options import TreeOptions
 from headrace.pools.pool_attributes import PRESET_ATTRIBUTES
 from headrace.pools.settings import PoolSettings
 
-__all__ = ["preset_names", "preset_problems", "with_presets"]
+__all__ = ["preset_names", "preset_problems", "problems_of_preset", "with_presets"]
 
 
 def preset_names(settings: PoolSettings) -> tuple[str, ...]:
@@ -50,11 +51,17 @@ def preset_problems(settings: PoolSettings, options: TreeOptions) -> list[BadInp
         if preset is None:
             problems.append(BadInput("config_presets", name, _a_preset_of(name, options)))
             continue
-        try:
-            PRESET_ATTRIBUTES.changed(PoolSettings(), preset, f"pool_config_presets.{name}")
-        except Defects as defects:
-            problems.extend(defects.problems)
+        problems.extend(problems_of_preset(name, preset))
     return problems
+
+
+def problems_of_preset(name: str, preset: Mapping[str, Any]) -> list[BadInput]:
+    """What keeps a preset from being used."""
+    try:
+        PRESET_ATTRIBUTES.changed(PoolSettings(), preset, f"pool_config_presets.{name}")
+    except Defects as defects:
+        return defects.problems
+    return []
 
 
 def _a_preset_of(name: str, options: TreeOptions) -> str:

@@ -46,7 +46,7 @@ def test_what_is_said_to_be_in_force_is_read_by_something() -> None:
         if row["effect"] == "in force"
     }
 
-    assert sorted(name for name in in_force if not re.search(rf"\.{name}\b", text)) == []
+    assert sorted(name for name in in_force if not re.search(rf"\.{name}\b", text, re.IGNORECASE)) == []
 
 
 def test_one_attribute_is_found_by_any_of_its_names_or_a_part_of_one() -> None:

@@ -11,7 +11,7 @@ from headrace.pools import PartialResources, Person, Pool, PoolTree, Tree, read_
 from headrace.resources import Resources
 from headrace.wire.pool_changes import PoolChange
 from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, WrongState
-from headrace_fair_share.config import PoolBook
+from headrace_fair_share.config import PoolBook, option_warnings
 from headrace_fair_share.guarantee_rules import guarantee_warnings, overcommitted
 from headrace_fair_share.rules import Bounds, broken_rules, misplaced
 from tests.support.pool_trees import (
@@ -486,3 +486,11 @@ def test_a_stored_tree_with_values_that_no_request_brings_is_not_used(value: byt
     assert words in book.trouble
     assert list(book.pools.pools) == ["earlier"]
     assert book.alerts() == [book.trouble]
+
+
+def test_a_preset_that_nobody_can_use_is_warned_of_before_anybody_does() -> None:
+    presets = {"good": {"enable_aggressive_starvation": True}, "bad": {"mode": "fifo"}}
+
+    (warning,) = option_warnings(after(a_tree(), set_options(pool_config_presets=presets)))
+
+    assert warning.startswith("preset bad is of no use: pool_config_presets.bad.mode")
