@@ -49,9 +49,13 @@ _HEADROOM: Final = 1.04
 def amount_ticks(top: float, most: int) -> list[float]:
     """Round figures from 0 to `top`, at least two and at most `most`, which is 3 or more."""
     power = 10.0 ** math.floor(math.log10(top))
-    steps = (power * part for part in (0.1, 0.2, 0.5, 1.0, 2.0))
-    step = next((step for step in steps if int(top / step) < most), 5.0 * power)
-    return [step * number for number in range(int(top / step + 1e-9) + 1)]
+    for part in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0):
+        step = power * part
+        # What misses a round figure by the last digit has it.
+        count = int(top / step + 1e-9)
+        if count < most:
+            break
+    return [step * number for number in range(count + 1)]
 
 
 def picture_texts(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput
@@ -246,7 +246,8 @@ def test_letters_tell_lines_apart_where_there_are_no_colours_and_dots_where_ther
     assert {str(span.style) for span in dots.spans} >= {"bright_cyan", "yellow", "green"}
 
 
-@given(st.floats(1e-3, 1e15), st.integers(3, 12))
+@given(st.floats(1e-3, 1e15) | st.integers(-3, 15).map(lambda power: 10.0**power * (1 - 1e-16)), st.integers(3, 12))
+@example(0.009999999999999998, 5)
 def test_always_figures_of_an_axis_begin_at_zero_and_stay_within_it(top: float, most: int) -> None:
     ticks = amount_ticks(top, most)
 
