@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from headrace.ids import PoolName
 from headrace.resources import Resources
 from headrace.wire.integral import PoolFlow
+from headrace_fair_share.hdrf.arrays import amounts_of, column, shares_of
 from headrace_fair_share.hdrf.model import IntegralKind, PoolInput
 
 __all__ = ["flows_of", "with_grants"]
@@ -28,6 +30,8 @@ def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) 
         wanted[place] = wanted[place] or pools[place].integral is not IntegralKind.NONE
         if wanted[place] and pools[place].parent >= 0:
             wanted[pools[place].parent] = True
+    flow = _ratios([pool.resource_flow for pool in pools], total)
+    burst = _ratios([pool.burst_guarantee for pool in pools], total)
     places = {-1: -1}
     flows: list[PoolFlow] = []
     for place, pool in enumerate(pools):
@@ -38,8 +42,8 @@ def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) 
         flows.append(
             PoolFlow(
                 pool=PoolName(pool.name),
-                flow_ratio=_ratio(pool.resource_flow, total) if own else 0.0,
-                burst_ratio=_ratio(pool.burst_guarantee, total) if own else 0.0,
+                flow_ratio=flow[place] if own else 0.0,
+                burst_ratio=burst[place] if own else 0.0,
                 grant_ratio=0.0,
                 guarantee_type=pool.integral.value,
                 can_accept_free_volume=pool.can_accept_free_volume,
@@ -62,5 +66,8 @@ def with_grants(flows: list[PoolFlow], grants: Mapping[PoolName, float]) -> list
     ]
 
 
-def _ratio(amount: Resources, total: Resources) -> float:
-    return min(max(amount.share_of(total)), _LARGEST_RATIO)
+def _ratios(amounts: Sequence[Resources], total: Resources) -> list[float]:
+    """Largest shares of any resource, to the bit those that grants are worked out with."""
+    shares = shares_of(amounts_of(amounts, len(amounts)), column(total))
+    ratios: list[float] = np.minimum(shares.max(axis=0), _LARGEST_RATIO).tolist()
+    return ratios

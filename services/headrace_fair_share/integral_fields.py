@@ -28,7 +28,10 @@ _CENTS = 100
 
 def specified_ratio(amount: Resources, total: Resources) -> float:
     """`specified_resource_flow_ratio`, `specified_burst_ratio`: the largest of amount over total; 0 in a cluster of nothing."""
-    return max(amount.share_of(total))
+    return max(
+        (part / whole for (_, part), (_, whole) in zip(_plain(amount), _plain(total), strict=True) if whole > 0),
+        default=0.0,
+    )
 
 
 def resources_of_ratio(total: Resources, ratio: float) -> dict[str, float]:

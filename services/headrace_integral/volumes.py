@@ -23,6 +23,8 @@ Flags = NDArray[np.bool_]
 
 CPU: Final = RESOURCE_NAMES.index("cpu")
 _LAST_BITS: Final = 2.0**-50
+#: Parts of a unit that amounts are counted in.
+_UNITS: Final = np.array([[100.0 if name == "cpu" else 1.0] for name in RESOURCE_NAMES])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ def ratio_volumes(volume: Floats, total: Resources) -> Floats:
     there = whole[:, 0] > 0.0
     if not there.any():
         return np.zeros(volume.shape[1])
-    return np.asarray((volume[there] / whole[there]).min(axis=0))
+    # Both in cores, as wherever shares are made of amounts; in hundredths the last bit could be another.
+    return np.asarray(((volume / _UNITS)[there] / (whole / _UNITS)[there]).min(axis=0))
 
 
 def rounded(figures: Floats) -> Floats:

@@ -15,7 +15,8 @@ import msgspec
 import tests.bench.fair_share
 import tests.bench.fair_share_service
 import tests.bench.heartbeats
-import tests.bench.history  # noqa: F401
+import tests.bench.history
+import tests.bench.integral  # noqa: F401
 from tests.bench.registry import REGISTRY, Figure
 
 

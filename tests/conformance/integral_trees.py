@@ -51,7 +51,10 @@ def cpu_volume(core_seconds: float) -> IntegralState:
     return IntegralState((0.0, float(round(core_seconds * 100)), 0.0, 0.0, 0.0))
 
 
-_POOL: Final = {"type", "flow", "burst", "strong", "limit", "weight", "demand", "volume", "volume_cpu_s", "multiplier"}
+_POOL: Final = {
+    *("type", "flow", "burst", "strong", "limit", "weight", "demand"),
+    *("volume", "volume_cpu_s", "multiplier", "relaxed_share_multiplier_limit"),
+}
 
 
 def tree_of(total_cpu: float, pools: dict[str, dict[str, Any]], options: TreeOptions | None = None) -> TreeInput:
@@ -75,7 +78,7 @@ def tree_of(total_cpu: float, pools: dict[str, dict[str, Any]], options: TreeOpt
             integral=IntegralKind(given.get("type", "none")),
             resource_flow=cpu_amount(given.get("flow") or 0.0),
             burst_guarantee=cpu_amount(given.get("burst") or 0.0),
-            relaxed_share_multiplier_limit=given.get("multiplier"),
+            relaxed_share_multiplier_limit=given.get("multiplier", given.get("relaxed_share_multiplier_limit")),
         )
         if given.get("volume") == "huge":
             savings[name] = cpu_volume(total_cpu * _HUGE_S)

@@ -114,8 +114,10 @@ def housekeeping(case: dict[str, Any], engine: Engine) -> list[Comparison]:
         case {"children": children}:
             only_keys(given, {"overflow", "children", "distribution"}, "given")
             received = _received(given["overflow"], children, given.get("distribution", False), engine)
-            only_keys(expect, {"received"}, "expect")
-            return all_compared(expect["received"], received, "received")
+            only_keys(expect, {"received", "lost"}, "expect")
+            comparisons = all_compared(expect.get("received", {}), received, "received")
+            lost = {"lost": given["overflow"] - sum(received.values())}
+            return comparisons + all_compared({key: expect[key] for key in lost if key in expect}, lost)
         case {"granted_share": granted, "total": total}:
             only_keys(given, {"granted_share", "total", "seconds", "flow_ratio", "volume"}, "given")
             if given["flow_ratio"]:

@@ -34,8 +34,8 @@ FATES: Final = (
     "integral killed at rest",
 )
 TOTALS: Final = (
-    Resources(user_slots=100, cpu=10_000, memory=1_000_003),
-    Resources(user_slots=333, cpu=33_300, gpu=7, memory=7_777_777, network=13),
+    Resources(user_slots=100, cpu=10_007, memory=1_000_003),
+    Resources(user_slots=333, cpu=33_331, gpu=7, memory=7_777_777, network=13),
     Resources(),
 )
 SAVERS: Final = ("burst", "relaxed", "first", "second")

@@ -14,7 +14,7 @@ from tests.support.simulated_tree import SimulatedTree
 __all__ = ["a_saver", "a_tree_of_savers", "begin"]
 
 #: Odd figures, so that all roundings have something to do.
-TOTAL: Final = Resources(user_slots=333, cpu=33_300, gpu=70_007, memory=7_777_777, network=130_003)
+TOTAL: Final = Resources(user_slots=333, cpu=33_331, gpu=70_007, memory=7_777_777, network=130_003)
 _LENGTHS_MS: Final = (200, 200, 333, 1_001, 7, 5_000)
 
 

@@ -62,14 +62,14 @@ def column(amounts: Resources) -> Ints:
     return np.array(amounts.as_tuple(), np.int64).reshape(RESOURCES, 1)
 
 
-def in_units(amounts: Ints) -> Floats:
+def in_units(amounts: Ints | Floats) -> Floats:
     """Amounts as numbers of whole units: cpu in cores."""
     units = amounts.astype(np.float64)
     units[CPU] /= 100.0
     return units
 
 
-def shares_of(amounts: Ints, total: Ints) -> Floats:
+def shares_of(amounts: Ints | Floats, total: Ints) -> Floats:
     """Fractions of the total; 0 of what there is none of."""
     whole = in_units(total)
     there = whole > 0.0

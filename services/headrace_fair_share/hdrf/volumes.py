@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace_fair_share.hdrf.arrays import Floats, Ints
+from headrace_fair_share.hdrf.arrays import Floats, Ints, shares_of
 
 __all__ = ["ratio_by_volume"]
 
@@ -14,6 +14,5 @@ def ratio_by_volume(volume: Floats, total: Ints, smooth_period_s: float) -> Floa
     there = (total > 0)[:, 0]
     if not there.any():
         return np.zeros(volume.shape[1])
-    scaled = volume[there] / total[there]
-    ratios: Floats = scaled.min(axis=0) / smooth_period_s
+    ratios: Floats = shares_of(volume, total)[there].min(axis=0) / smooth_period_s
     return ratios

@@ -66,7 +66,7 @@ class Downtime(msgspec.Struct, frozen=True, array_like=True):
     last_until_ms: Counter = 0
 
 
-class Volume(msgspec.Struct, frozen=True, array_like=True):
+class Volume(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Resource times seconds; cpu in whole hundredths of a core-second, as everywhere."""
 
     user_slots: float = 0.0
@@ -76,7 +76,7 @@ class Volume(msgspec.Struct, frozen=True, array_like=True):
     network: float = 0.0
 
 
-class PoolVolume(msgspec.Struct, frozen=True, array_like=True):
+class PoolVolume(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One pool's savings after an advance."""
 
     pool: PoolName
