@@ -20,8 +20,8 @@ from headrace_fair_share.hdrf.curves import Curves, Functions
 
 __all__ = ["functions_of", "within_limits"]
 
-#: Smaller suggestions are none: a remainder of rounding.
-_NOTHING: Final = 1e-13
+#: What exceeds a guarantee by less than this part of it does not exceed it: a remainder of rounding.
+_ROUNDING: Final = 1e-13
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ def functions_of(curves: Curves, guarantees: Floats, limits: Floats) -> Function
     )
     curves = _up_to_limits(curves, ceiling)
     owner = curves.owner()
-    beyond = curves.y - np.take(floor, owner, axis=1)
+    beyond = _beyond(curves.y, np.take(floor, owner, axis=1))
     suggestion = np.maximum(beyond.max(axis=0), 0.0)
     same = owner[1:] == owner[:-1]
     after, t = _bends(curves, beyond, suggestion, same)
@@ -50,6 +50,13 @@ def functions_of(curves: Curves, guarantees: Floats, limits: Floats) -> Function
     if len(after) or len(jumps):
         points = _merged(points, floor, after, t, jumps)
     return _tidied(points, len(curves))
+
+
+def _beyond(shares: Floats, floor: Floats) -> Floats:
+    """By how much shares exceed guarantees."""
+    beyond = shares - floor
+    beyond[np.abs(beyond) < _ROUNDING * floor] = 0.0
+    return beyond
 
 
 def within_limits(low: Floats, high: Floats, guarantees: Floats, limits: Floats) -> tuple[Floats, Floats]:
@@ -125,7 +132,7 @@ def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, jumps: Ints)
     after, t = after[bend], t[bend]
     y = between(points.shares[:, after], points.shares[:, after + 1], t)
     owner = points.owner[after]
-    needs = np.maximum((y - floor[:, owner]).max(axis=0), 0.0)
+    needs = np.maximum(_beyond(y, floor[:, owner]).max(axis=0), 0.0)
     places = np.concatenate((after, jumps))
     order = np.argsort(places, kind="stable")
     count = len(points.fit) + len(places)
@@ -177,11 +184,10 @@ def _tidied(points: _Points, count: int) -> Functions:
 def _that_matter(points: _Points, count: int) -> Bools:
     """All points but those at suggestion 0 before the last fit factor there, and those of a jump at the last fit factor.
 
-    Makes the suggestions of each curve a row that begins with exact zeros and never falls, which rounding may have spoilt.
+    Makes the suggestions of each curve a row that never falls, which rounding may have spoilt.
     """
     suggestion, owner = points.suggestion, points.owner
     same = owner[1:] == owner[:-1]
-    suggestion[suggestion < _NOTHING] = 0.0
     while len(fallen := np.flatnonzero((suggestion[1:] < suggestion[:-1]) & same)):
         suggestion[fallen + 1] = suggestion[fallen]
     start = starts_of(np.bincount(owner, minlength=count))
