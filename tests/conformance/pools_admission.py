@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -21,7 +21,17 @@ from headrace_admission.states import may_change_parameters
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Problem, only_keys
 
-__all__ = ["AdmissionDesk", "EngineDesk", "move", "multi_tree", "steps"]
+__all__ = [
+    "AdmissionDesk",
+    "Configuration",
+    "EngineDesk",
+    "Verdict",
+    "move",
+    "multi_tree",
+    "refused",
+    "run_steps",
+    "steps",
+]
 
 TREE: Final = TreeName("default")
 _STEPS: Final = {
@@ -68,39 +78,45 @@ class Configuration:
         self.cap = plain.pop(_CAP, Caps().max_operation_count)
         if _USER_MAP in plain:
             plain["use_user_default_parent_pool_map"] = True
-        self._options: dict[str, Any] = plain
-        self._pools = {name: dict(attributes) for name, attributes in pools.items()}
+        self.options: dict[str, Any] = plain
+        self._given = {name: dict(attributes) for name, attributes in pools.items()}
 
     def tree(self) -> Tree:
-        options: TreeOptions = TREE_ATTRIBUTES.changed(TreeOptions(), self._options).value
-        return Tree(tree=TREE, pools=[_pool(name, self._pools[name]) for name in self._in_order()], options=options)
+        options: TreeOptions = TREE_ATTRIBUTES.changed(TreeOptions(), self.options).value
+        return Tree(tree=TREE, pools=[_pool(name, self._given[name]) for name in self._in_order()], options=options)
+
+    @property
+    def pools(self) -> dict[str, dict[str, Any]]:
+        """Attributes by pool, `parent` among them; parents before children."""
+        return {name: self._given[name] for name in self._in_order()}
 
     def change(self, step: dict[str, Any]) -> None:
+        """A step that changes the configuration."""
         match step["do"]:
             case "set" if step["pool"] == "@tree":
-                self._options[step["attr"]] = step["value"]
+                self.options[step["attr"]] = step["value"]
             case "set":
-                self._pools[step["pool"]][step["attr"]] = step["value"]
+                self._given[step["pool"]][step["attr"]] = step["value"]
             case "move_pool":
-                self._pools[step["pool"]]["parent"] = step["parent"]
+                self._given[step["pool"]]["parent"] = step["parent"]
             case "create_pool":
-                self._pools[step["pool"]] = {"parent": step.get("parent", ROOT_POOL), **step.get("attrs", {})}
+                self._given[step["pool"]] = {"parent": step.get("parent", ROOT_POOL), **step.get("attrs", {})}
             case "remove_pool":
-                del self._pools[step["pool"]]
+                del self._given[step["pool"]]
             case "rename_pool":
                 self._rename(step["pool"], step["to"])
             case other:
                 raise Problem(f"unknown change {other}")
 
     def _rename(self, old: str, new: str) -> None:
-        self._pools = {new if name == old else name: dict(given) for name, given in self._pools.items()}
-        for given in self._pools.values():
+        self._given = {new if name == old else name: dict(given) for name, given in self._given.items()}
+        for given in self._given.values():
             if given.get("parent") == old:
                 given["parent"] = new
 
     def _in_order(self) -> Iterator[str]:
         """Parents before children, whatever the order of the case."""
-        left = dict(self._pools)
+        left = dict(self._given)
         while left:
             ready = [name for name, given in left.items() if given.get("parent", ROOT_POOL) not in left]
             if not ready:
@@ -138,7 +154,7 @@ class EngineDesk:
         )
         answer = self.engine.on_start(wire.StartOperation(_id(step["op"]), spec), step.get("user", "root"), 0).answer
         if not isinstance(answer, wire.StartAnswer):
-            return _refused(answer)
+            return refused(answer)
         blocked_by = next((each.blocked_by for each in answer.waiting), "")
         return Verdict(answer.state.value, answer.pool, blocked_by)
 
@@ -147,7 +163,7 @@ class EngineDesk:
             wire.UpdateOperation(_id(step["op"]), pool=PoolName(step["pool"])), "root", 0
         ).answer
         if not isinstance(answer, wire.OperationView):
-            return _refused(answer)
+            return refused(answer)
         return Verdict(answer.state.value, answer.spec.pool)
 
     def finish(self, name: str) -> None:
@@ -189,7 +205,22 @@ class EngineDesk:
         return self.engine.check()
 
 
-AdmissionDesk = EngineDesk
+class AdmissionDesk(Protocol):
+    """Where the steps of a case are done: at the engine, or at running services."""
+
+    def configure(self) -> None: ...
+
+    def start(self, step: dict[str, Any]) -> Verdict: ...
+
+    def move(self, step: dict[str, Any]) -> Verdict: ...
+
+    def finish(self, name: str) -> None: ...
+
+    def scan(self) -> None: ...
+
+    def seen(self, what: str, key: str) -> Any: ...
+
+    def check(self) -> list[str]: ...
 
 
 def steps(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
@@ -300,7 +331,8 @@ def multi_tree(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
     return [_compare(key, value, actual.get(key)) for key, value in case["expect"].items()]
 
 
-def _refused(answer: msgspec.Struct) -> Verdict:
+def refused(answer: msgspec.Struct) -> Verdict:
+    """The verdict that a refusal is."""
     text = answer.text()  # type: ignore[attr-defined]
     at = answer.broken[0].pool if isinstance(answer, OverLimit) else ""
     return Verdict("reject", rejected_at=at, detail=text)
