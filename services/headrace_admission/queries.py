@@ -54,18 +54,26 @@ class Queues:
         for placement in operation.placements.values():
             if placement.blocked_by is not None:
                 book, pool = self._state.books[placement.tree], placement.blocked_by
-                places = self._of(placement.tree, pool)
+                place, waiting = self._place(placement.tree, pool, operation.id)
                 found.append(
                     WaitingFor(
                         tree=placement.tree,
                         blocked_by=pool,
                         limit=book.max_running_operation_count(pool),
                         running=book.counts(pool).running,
-                        place=places[operation.id],
-                        waiting=len(places),
+                        place=place,
+                        waiting=waiting,
                     )
                 )
         return found
+
+    def _place(self, tree: TreeName, pool: PoolName, operation: OperationId) -> tuple[int, int]:
+        """The place in a queue, and how many are in it."""
+        queue = self._state.books[tree].queues[pool]
+        if next(reversed(queue)) == operation:
+            # Who came last, as everybody just did who started and waits, is not counted through.
+            return len(queue), len(queue)
+        return self._of(tree, pool)[operation], len(queue)
 
     def _of(self, tree: TreeName, pool: PoolName) -> dict[OperationId, int]:
         places = self._places.get((tree, pool))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+import tests.bench.admission
 import tests.bench.fair_share
 import tests.bench.fair_share_service
 import tests.bench.heartbeats
@@ -31,7 +32,8 @@ def main() -> int:
     figures: dict[str, Figure] = {}
     for each in chosen:
         got = figures[each.name] = each.measure()
-        row = f"{got.median:9.4g} {got.min:9.4g} {got.max:9.4g} {each.goal:9.4g}"
+        goal = f"{'>' if each.more_is_better else ''}{each.goal:.4g}"
+        row = f"{got.median:9.4g} {got.min:9.4g} {got.max:9.4g} {goal:>9}"
         print(f"{each.name:{width}}  {row}  {got.unit}: {each.what}", flush=True)
     if os.environ.get("BENCH_JSON"):
         Path(os.environ["BENCH_JSON"]).write_bytes(msgspec.json.format(msgspec.json.encode(figures)))

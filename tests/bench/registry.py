@@ -30,12 +30,13 @@ class Figure(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A figure that can be measured. `goal` is the largest median that is good enough."""
+    """A figure that can be measured. `goal` is the largest median that is good enough, or the least where more is better."""
 
     name: str
     what: str
     goal: float
     measure: Callable[[], Figure]
+    more_is_better: bool = False
 
 
 @dataclass(slots=True)
@@ -44,13 +45,15 @@ class Registry:
 
     figures: dict[str, Measured] = field(default_factory=dict)
 
-    def add(self, name: str, what: str, goal: float) -> Callable[[Callable[[], Figure]], Callable[[], Figure]]:
+    def add(
+        self, name: str, what: str, goal: float, *, more_is_better: bool = False
+    ) -> Callable[[Callable[[], Figure]], Callable[[], Figure]]:
         """Makes a function known that measures a figure."""
 
         def known(measure: Callable[[], Figure]) -> Callable[[], Figure]:
             if name in self.figures:
                 raise ValueError(f"two figures are named {name}")
-            self.figures[name] = Measured(name, what, goal, measure)
+            self.figures[name] = Measured(name, what, goal, measure, more_is_better)
             return measure
 
         return known
