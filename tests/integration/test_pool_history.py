@@ -116,6 +116,7 @@ async def test_a_picture_of_more_samples_than_one_answer_reads_is_read_in_pages(
                 max_age_s=7 * 86_400,
                 max_bytes=512 * 2**20,
             )
+            await stream.add(b"what somebody else wrote", timeout_s=20)
             start_ms = known.points[-1].at_ms + 1_000
             async with anyio.create_task_group() as tasks:
                 for number in range(4_500):
