@@ -25,6 +25,7 @@ import yaml
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Defects, PoolSettings, TreeOptions
+from headrace.pools.kinds import refuse_too_deep
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions
 
 __all__ = ["ConfiguredPool", "Described", "changes_between", "exported", "read_file"]
@@ -91,6 +92,7 @@ def described(data: bytes, place: str) -> Described:
         raise BadInput(f"{place}: {error.place}", error.value, error.expected) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise BadInput(place, " ".join(str(error).split())[:200], "YAML or JSON") from None
+    refuse_too_deep(plain, place)
     if not isinstance(plain, Mapping):
         raise BadInput(place, plain, "a map with pools, and perhaps tree and options")
     problems = [

@@ -33,6 +33,7 @@ from headrace.pools import (
     Who,
 )
 from headrace.pools.access import allowed
+from headrace.pools.kinds import refuse_too_deep
 from headrace.pools.model import TREE_FORMAT
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
 from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, Refusal, WrongState
@@ -323,7 +324,13 @@ def read_object(written: bytes, place: str) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Defects([BadInput(place, written.decode("utf-8", "replace"), f"a JSON object ({error})")]) from None
     if not isinstance(plain, dict):
-        raise Defects([BadInput(place, plain, "a map of attributes")])
+        raise Defects(
+            [BadInput(place, str(plain)[:100] if not isinstance(plain, list) else "a list", "a map of attributes")]
+        )
+    try:
+        refuse_too_deep(plain, place)
+    except BadInput as problem:
+        raise Defects([problem]) from None
     return plain
 
 

@@ -7,8 +7,18 @@ from typing import Final, assert_never
 
 import msgspec
 
+from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import POOL_ATTRIBUTES, Person, PoolMode, PoolTree, PreemptionPolicy, Tree, problems_of_preset
+from headrace.pools import (
+    POOL_ATTRIBUTES,
+    Person,
+    PoolMode,
+    PoolSettings,
+    PoolTree,
+    PreemptionPolicy,
+    Tree,
+    problems_of_preset,
+)
 from headrace.resources import Resources
 from headrace.wire.pool_changes import (
     ChangePools,
@@ -26,7 +36,7 @@ from headrace.wire.refusals import BrokenRules, NotFound, Refusal, WrongState
 from headrace_fair_share.changing import Draft
 from headrace_fair_share.differences import planned
 from headrace_fair_share.guarantee_rules import guarantee_warnings, overcommitted
-from headrace_fair_share.rules import Bounds, broken_options, broken_rules, invalid_values, misplaced
+from headrace_fair_share.rules import Bounds, as_refusal, broken_options, broken_rules, invalid_values, misplaced
 
 __all__ = ["Change", "ChangeRequest", "PoolBook", "option_warnings", "pools_of", "takes_away"]
 
@@ -104,7 +114,11 @@ class PoolBook:
             return WrongState("tree", self._tree, state, f"revision {request.expected_revision}; look at it anew")
         self._decided_on = self.pools
         draft = Draft(self.pools, self._bounds, person, in_use)
-        for change in _changes(request):
+        try:
+            changes = _changes(request)
+        except BadInput as problem:
+            return as_refusal(problem)
+        for change in changes:
             draft.make(change)
         draft.check()
         dry_run = isinstance(request, ChangePools) and request.dry_run
@@ -143,14 +157,18 @@ class PoolBook:
 
 def takes_away(request: ChangeRequest) -> bool:
     """Whether operations may be in a pool that would be gone."""
-    return any(isinstance(change, Remove | Move) for change in _changes(request))
+    if isinstance(request, ChangePools):
+        return any(isinstance(change, Remove | Move) for change in request.changes)
+    return isinstance(request, RemovePool)
 
 
 def pools_of(request: ChangeRequest) -> list[PoolName]:
     """The pools that a request names first."""
+    if not isinstance(request, ChangePools):
+        return [request.name]
     return [
         change.source if isinstance(change, Transfer) else ROOT_POOL if isinstance(change, SetOptions) else change.name
-        for change in _changes(request)
+        for change in request.changes
     ]
 
 
@@ -182,8 +200,7 @@ def _warnings(draft: Draft) -> list[str]:
 def _changes(request: ChangeRequest) -> list[PoolChange]:
     match request:
         case CreatePool():
-            written = msgspec.json.encode(POOL_ATTRIBUTES.written(request.settings))
-            return [Create(request.name, request.parent, written)]
+            return [Create(request.name, request.parent, _as_written(request.name, request.settings))]
         case SetPool():
             return [Set(request.name, request.settings)]
         case RemovePool():
@@ -192,6 +209,14 @@ def _changes(request: ChangeRequest) -> list[PoolChange]:
             return list(request.changes)
         case _:
             assert_never(request)
+
+
+def _as_written(name: PoolName, settings: PoolSettings) -> bytes:
+    """The settings as a person writes them. Raises `BadInput` for data that no JSON can hold, which the wire can."""
+    try:
+        return msgspec.json.encode(POOL_ATTRIBUTES.written(settings))
+    except (TypeError, RecursionError) as error:
+        raise BadInput(f"pools.{name}", str(error), "data that JSON can hold") from None
 
 
 def _told(problems: list[Refusal]) -> Refusal:

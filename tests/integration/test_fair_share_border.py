@@ -15,9 +15,11 @@ from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, decode, encode
 from headrace.wire.history import GetHistory, PoolHistory
 from headrace.wire.log import Published
+from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.pools import CreatePool, GetPools, PoolChanged, PoolList, RemovePool, SetPool
 from headrace.wire.refusals import BadRequest, Refusal
 from headrace.wire.snapshots import SharePart, UsagePart, WholeRequest
+from headrace.wire.trees import CreateTree, ListTrees, MovePoolToTree, RemoveTree, TreeList
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
 from tests.contract.waiting import eventually
@@ -30,11 +32,24 @@ VERBS: list[tuple[str, Any]] = [
     ("pool.create", CreatePool),
     ("pool.set", SetPool),
     ("pool.remove", RemovePool),
+    ("pool.change", ChangePools),
+    ("pool.move_to_tree", MovePoolToTree),
+    ("tree.list", ListTrees),
+    ("tree.create", CreateTree),
+    ("tree.remove", RemoveTree),
     ("pool.list", GetPools),
     ("pool.history", GetHistory),
 ]
 #: Of what is not a change.
-ANSWERS: dict[Any, Any] = {GetPools: PoolList, GetHistory: PoolHistory}
+ANSWERS: dict[Any, Any] = {
+    GetPools: PoolList,
+    GetHistory: PoolHistory,
+    ChangePools: PoolPlan,
+    MovePoolToTree: PoolPlan,
+    ListTrees: TreeList,
+    CreateTree: PoolPlan,
+    RemoveTree: PoolPlan,
+}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +93,7 @@ async def test_never_do_damaged_requests_change_anything(
             answers.append(decode(reply, answer))
         broken = [answer for answer in answers if isinstance(answer, BadRequest) and answer.place == "message"]
         assert len(broken) == sum(not is_one(message, kind) for message in messages) == runtime.border.malformed
-        if not any(isinstance(answer, PoolChanged) for answer in answers):
+        if not any(isinstance(answer, PoolChanged | PoolPlan) for answer in answers):
             assert await names(world) == before
 
 

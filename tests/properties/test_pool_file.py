@@ -109,6 +109,8 @@ def test_pools_may_stand_in_each_other_or_name_their_parents_in_any_order() -> N
         ("[]", ["a map with pools"]),
         ("pools: {a: {}, a: {}}", ["line 1", "each key once"]),
         ("pools: {a: ", ["YAML or JSON"]),
+        ("pools: {a: {abc: " + "{a: " * 60 + "1" + "}" * 62, ["nested very deep"]),
+        ("[" * 3000, ["YAML or JSON"]),
         ("pools: {[1]: {}}", ["keys that are texts"]),
         ("pools: !!python/object:os.system {}", ["YAML or JSON"]),
     ],

@@ -127,7 +127,14 @@ def _of(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
         case msgspec.inspect.VarTupleType():
             return st.lists(_of(info.item_type), max_size=3).map(tuple)
         case msgspec.inspect.AnyType():
-            return st.one_of(st.none(), st.integers(-5, 5), st.text("abc", max_size=3))
+            return st.one_of(
+                st.none(),
+                st.integers(-5, 5),
+                st.text("abc", max_size=3),
+                st.binary(max_size=2),
+                st.dictionaries(st.one_of(st.integers(0, 3), st.text("ab", max_size=2)), st.floats(0, 1), max_size=2),
+                st.builds(msgspec.msgpack.Ext, st.integers(0, 9), st.binary(max_size=2)),
+            )
         case msgspec.inspect.TupleType():
             return st.tuples(*[_of(each) for each in info.item_types])
         case msgspec.inspect.DictType():

@@ -16,12 +16,13 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, MessageTooLar
 from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.integral import Advance, Advanced
 from headrace.wire.operations import OperationSpec, StartOperation
+from headrace.wire.pool_changes import ChangePools
 from headrace.wire.pools import CreatePool, SetPool
 from headrace.wire.refusals import NotFound, Refusal, decode_answer
 from headrace.wire.snapshots import SharePart, UsagePart
 from tests.support.mutate import damaged, mutated, valid
 
-KINDS: list[Any] = [Heartbeat, Orders, SharePart, UsagePart, StartOperation, CreatePool, Advance]
+KINDS: list[Any] = [Heartbeat, Orders, SharePart, UsagePart, StartOperation, CreatePool, ChangePools, Advance]
 
 
 class Deep(msgspec.Struct):

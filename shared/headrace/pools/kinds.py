@@ -34,11 +34,13 @@ __all__ = [
     "Whole",
     "Word",
     "Words",
+    "refuse_too_deep",
 ]
 
 E = TypeVar("E", bound=enum.StrEnum)
 _LARGEST_WHOLE = 2**53
 _LONGEST_WORD = 1_000
+_DEEPEST = 40
 
 
 class Defects(HeadraceError):
@@ -343,6 +345,21 @@ class Data(Kind):
         elif value is not None:
             whole[head] = value
         return whole
+
+
+def refuse_too_deep(value: object, place: str) -> None:
+    """Raises `BadInput` for what is nested deeper than anybody writes; reading it would end in the middle."""
+    level: list[object] = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            item
+            for each in level
+            if isinstance(each, Mapping | list | tuple)
+            for item in (each.values() if isinstance(each, Mapping) else each)
+        ]
+        if not level:
+            return
+    raise BadInput(place, "a value that is nested very deep", f"at most {_DEEPEST} maps and lists in each other")
 
 
 def _refuse_not_finite(value: object, place: str) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import PartialResources, Person, Pool, PoolTree, Tree, read_tree
-from headrace.resources import Resources
-from headrace.wire.pool_changes import PoolChange
+from headrace.pools import PartialResources, Person, Pool, PoolSettings, PoolTree, Tree, read_tree
+from headrace.resources import ZERO, Resources
+from headrace.wire.codec import decode, encode
+from headrace.wire.pool_changes import PoolChange, Set
+from headrace.wire.pools import CreatePool
 from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, WrongState
 from headrace_fair_share.config import PoolBook, option_warnings
 from headrace_fair_share.guarantee_rules import guarantee_warnings, overcommitted
 from headrace_fair_share.rules import Bounds, broken_rules, misplaced
 from tests.support.pool_trees import (
+    ANYBODY,
     a_tree,
     create,
     drafted,
@@ -494,3 +498,25 @@ def test_a_preset_that_nobody_can_use_is_warned_of_before_anybody_does() -> None
     (warning,) = option_warnings(after(a_tree(), set_options(pool_config_presets=presets)))
 
     assert warning.startswith("preset bad is of no use: pool_config_presets.bad.mode")
+
+
+@pytest.mark.parametrize("value", [msgspec.msgpack.Ext(3, b"x"), {None: 1}, [{"a": msgspec.msgpack.Ext(1, b"")}]])
+def test_data_that_the_wire_can_hold_and_json_cannot_is_refused(value: Any) -> None:
+    book = PoolBook(TreeName("default"))
+    book.on_tree(Tree(TreeName("default")), 1)
+    request = CreatePool(PoolName("a"), ROOT_POOL, PoolSettings(abc={"a": value}))
+
+    answer = book.decide(decode(encode(request), CreatePool), {}, ANYBODY, ZERO)
+
+    assert isinstance(answer, BadRequest)
+    assert answer.expected == "data that JSON can hold"
+
+
+@pytest.mark.parametrize("depth", [50, 400, 900, 5_000])
+@pytest.mark.parametrize("key", ["abc", "weight", "unheard-of", "resource_limits"])
+def test_what_is_nested_very_deep_is_refused(depth: int, key: str) -> None:
+    nested = b'{"' + key.encode() + b'": ' + b'{"a":' * depth + b"1" + b"}" * (depth + 1)
+    listed = b'{"' + key.encode() + b'": ' + b"[" * depth + b"]" * depth + b"}"
+
+    for written in (nested, listed, b"[" * depth + b"]" * depth):
+        assert "pools.a" in told(a_tree(a={}), Set(PoolName("a"), written))
