@@ -8,11 +8,6 @@ from typing import Any
 
 import pytest
 
-from headrace.client import connect
-from headrace.wire import subjects
-from headrace.wire.codec import decode, encode
-from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
-from headrace.wire.refusals import Refusal
 from tests.support.headrace_up import Up
 
 #: Of a node that is said to have 20 cores: so much may be drawn at once, so much flows in.
@@ -21,22 +16,6 @@ BURST, FLOW = 16.0, 4.0
 SAVED_S, SMOOTH_S = 15.0, 1.0
 #: Short jobs that cost next to nothing, more than ever run.
 WORK = ("--jobs", "10000", "--", "sleep", "0.5")
-
-
-async def with_savings_of_seconds(up: Up) -> None:
-    options = {
-        "integral_guarantees": {
-            "smooth_period": f"{SMOOTH_S:g}s",
-            "pool_capacity_saturation_period": f"{SAVED_S:g}s",
-        }
-    }
-    request = ChangePools([SetOptions(json.dumps(options).encode())])
-    async with connect(state=up.state) as client:
-        subject = subjects.user(client.user, "pool.change")
-        data = await client._bus.request(subject, encode(request), timeout_s=20.0)
-    kind: Any = PoolPlan | Refusal
-    answer = decode(data, kind)
-    assert isinstance(answer, PoolPlan)
 
 
 def pool(up: Up, name: str = "saver") -> dict[str, Any]:
@@ -53,11 +32,12 @@ def until(up: Up, true_of: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(150)
-async def test_a_burst_pool_saves_takes_its_burst_runs_out_and_falls_back_to_its_flow() -> None:
+def test_a_burst_pool_saves_takes_its_burst_runs_out_and_falls_back_to_its_flow() -> None:
     up = Up(nodes=("alpha:cpu=20,memory=4G",))
     up.environment["HEADRACE_FAIR_SHARE_HISTORY_PERIOD_MS"] = "200"
     with up:
-        await with_savings_of_seconds(up)
+        periods = (f"smooth_period={SMOOTH_S:g}s", f"pool_capacity_saturation_period={SAVED_S:g}s")
+        up.run("tree", "set", "default", *(f"integral_guarantees/{period}" for period in periods))
         # Next to others its weight is nothing: what it gets, it has from its savings.
         up.run(
             "pool", "create", "saver", "--integral", "burst", "--flow", "cpu=4", "--burst", "cpu=16", "--weight", "1e-6"
