@@ -35,7 +35,7 @@ from headrace.wire.pools import CreatePool, PoolChanged, RemovePool, SetPool
 from headrace.wire.refusals import BrokenRules, NotFound, Refusal, WrongState
 from headrace_fair_share.changing import Draft
 from headrace_fair_share.differences import planned
-from headrace_fair_share.guarantee_rules import guarantee_warnings, overcommitted
+from headrace_fair_share.guarantee_rules import guarantee_warnings, overcommitted, saves_nothing
 from headrace_fair_share.rules import Bounds, as_refusal, broken_options, broken_rules, invalid_values, misplaced
 
 __all__ = ["Change", "ChangeRequest", "PoolBook", "option_warnings", "pools_of", "takes_away"]
@@ -128,7 +128,7 @@ class PoolBook:
             planned(self.pools, draft.tree),
             dry_run=dry_run,
             broken=[problem.text() for problem in draft.problems],
-            warnings=[*overcommitted(draft.tree, total), *draft.warnings, *_warnings(draft)],
+            warnings=[*overcommitted(draft.tree, total), *draft.warnings, *_warnings(draft, total)],
         )
         if dry_run:
             return plan
@@ -191,9 +191,10 @@ def option_warnings(tree: PoolTree) -> list[str]:
     return found
 
 
-def _warnings(draft: Draft) -> list[str]:
+def _warnings(draft: Draft, total: Resources) -> list[str]:
     tree = draft.tree
     warnings = [warning for name in draft.touched for warning in guarantee_warnings(tree, name)]
+    warnings += [warning for name in draft.touched for warning in saves_nothing(tree, name, total)]
     return warnings + [warning for warning in option_warnings(tree) if warning not in option_warnings(draft.before)]
 
 

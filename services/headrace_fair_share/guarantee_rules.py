@@ -12,8 +12,9 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import NOTHING, IntegralType, PartialResources, PoolSettings, PoolTree
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace.wire.refusals import BadRequest
+from headrace_fair_share.integral_fields import specified_ratio
 
-__all__ = ["broken_guarantees", "guarantee_warnings", "overcommitted"]
+__all__ = ["broken_guarantees", "guarantee_warnings", "overcommitted", "saves_nothing"]
 
 _FLOW = "integral_guarantees.resource_flow"
 _BURST = "integral_guarantees.burst_guarantee_resources"
@@ -59,6 +60,24 @@ def guarantee_warnings(tree: PoolTree, name: PoolName) -> list[str]:
         f"at once, though {format_amount(resource, inflow)} flow in; it gets {format_amount(resource, most)} from savings"
         for resource, inflow, most in zip(RESOURCE_NAMES, flow.as_tuple(), burst.as_tuple(), strict=True)
         if inflow > most
+    ]
+
+
+def saves_nothing(tree: PoolTree, name: PoolName, total: Resources) -> list[str]:
+    """Why an integral pool with a flow will never have savings: of a scarce resource its part of the cluster rounds to none.
+
+    Savings accrue of every resource that the cluster has, and are worth what there is of the scarcest.
+    """
+    pool = tree.pools.get(name)
+    if pool is None or pool.settings.integral_guarantees.guarantee_type is IntegralType.NONE:
+        return []
+    ratio = specified_ratio(pool.settings.integral_guarantees.resource_flow.whole, total)
+    return [
+        f"pool {name} saves nothing: its flow is {ratio:.3g} of the cluster, which of {format_amount(resource, there)} {resource} "
+        f"rounds to none, and savings are worth what there is of the scarcest resource; "
+        f"a flow of at least {0.5 / there:.3g} of the cluster would save"
+        for resource, there in zip(RESOURCE_NAMES, total.as_tuple(), strict=True)
+        if 0.0 < ratio * there < 0.5
     ]
 
 
