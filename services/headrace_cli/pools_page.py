@@ -12,6 +12,7 @@ _HEAD = """\
 
 `headrace pool set NAME key=value ...` sets attributes of a pool, `headrace tree set NAME key=value ...` options of a tree.
 `headrace pool attributes` and `headrace tree options` print these tables.
+[How to set up pools](../how-to/pools.md) leads through it.
 
 ```
 headrace pool set research weight=3 max_operation_count=20
@@ -30,6 +31,7 @@ headrace pool import pools.yaml --dry-run
 
 **Who**: a *user* has the right `write` on the pool; an *administrator* has `administer` there, or everywhere (`administrators` in the
 settings of fair_share). Rights are named in `access`, of a pool or of the tree, and hold for everything below.
+While `administrators` is `*`, as on one machine, everybody is one.
 
 **Effect**: *in force* attributes do what they say. What is *kept as data* is checked, stored and exported, and nothing follows from it in
 this version.
