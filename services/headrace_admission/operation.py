@@ -31,6 +31,7 @@ class OperationRecord(msgspec.Struct, frozen=True):
     sequence: int
     #: None in records from before there were limits.
     placements: list[TreePlacement] | None = None
+    ends_running_jobs: bool = False
 
 
 class Operation:
@@ -46,6 +47,8 @@ class Operation:
         self.started_at_ms = started_at_ms
         self.ended_at_ms = 0
         self.suspended = False
+        #: While it is suspended: what runs of it is to be ended.
+        self.ends_running_jobs = False
         self.ephemeral_pool = False
         self.reason = ""
         self.ledger = Ledger(spec.job_count)
@@ -99,6 +102,7 @@ class Operation:
             block_term=self.ledger.block_term,
             done=self.ledger.done_bits(),
             attempts=self.ledger.attempt_slots(),
+            ends_running_jobs=self.ends_running_jobs,
         )
 
     def to_record(self) -> OperationRecord:
@@ -115,6 +119,7 @@ class Operation:
             ledger=self.ledger.to_record(),
             sequence=self.sequence,
             placements=list(self.placements.values()),
+            ends_running_jobs=self.ends_running_jobs,
         )
 
     @classmethod
@@ -122,6 +127,7 @@ class Operation:
         made = cls(record.operation, record.user, record.spec, record.state, record.started_at_ms)
         made.ended_at_ms = record.ended_at_ms
         made.suspended = record.suspended
+        made.ends_running_jobs = record.ends_running_jobs
         made.ephemeral_pool = record.ephemeral_pool
         made.reason = record.reason
         made.ledger = Ledger.from_record(record.spec.job_count, record.ledger)

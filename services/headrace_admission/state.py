@@ -150,7 +150,7 @@ class AdmissionState:
             case JobsEnded():
                 _book(operation, event.ends)
             case OperationSuspended():
-                operation.suspended = event.suspended
+                operation.suspended, operation.ends_running_jobs = event.suspended, event.abort_running_jobs
             case ParametersChanged():
                 _change_parameters(operation, event)
             case _:

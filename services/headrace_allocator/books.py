@@ -115,6 +115,7 @@ class OperationBook:
         self.user = live.user
         self.state = live.state
         self.suspended = live.suspended
+        self.ends_running_jobs = live.ends_running_jobs
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
         self.usage = ZERO
@@ -137,6 +138,13 @@ class OperationBook:
     @property
     def ending(self) -> bool:
         return self.state in (OperationState.ABORTING, OperationState.FAILING, OperationState.COMPLETING)
+
+    @property
+    def taken_back(self) -> TakeBackReason | None:
+        """Why all that it holds is to be taken back; None while it may keep it."""
+        if self.ending:
+            return TakeBackReason.OPERATION_ENDED
+        return TakeBackReason.SUSPENDED if self.suspended and self.ends_running_jobs else None
 
     def note_length(self, ms: int) -> None:
         """A job of it ran for this long."""

@@ -84,8 +84,7 @@ class OperationsDesk:
                     effects += self._on_jobs_ended(operation, event)
                 case OperationSuspended():
                     if operation is not None:
-                        operation.suspended = event.suspended
-                        effects += self.changed(operation)
+                        effects += self._on_suspended(operation, event)
                 case ParametersChanged():
                     if operation is not None:
                         self._books.limits.move(operation, event.pool)
@@ -115,6 +114,13 @@ class OperationsDesk:
             return self._forget_operation(operation.id) if operation is not None else []
         return self._add_operation(_live_of(event)) if operation is None else []
 
+    def _on_suspended(self, operation: OperationBook, event: OperationSuspended) -> list[Effect]:
+        operation.suspended, operation.ends_running_jobs = event.suspended, event.abort_running_jobs
+        effects = self.changed(operation)
+        if operation.taken_back is not None:
+            effects += [NudgeNode(node) for node in sorted({each.node for each in operation.allocations.values()})]
+        return effects
+
     def _add_operation(self, live: LiveOperation) -> list[Effect]:
         self._arrivals += 1
         operation = OperationBook(live, self._arrivals, self._term)
@@ -128,6 +134,9 @@ class OperationsDesk:
         """The whole came again after a gap: what the missed events would have told."""
         operation = self._books.operations[live.operation]
         operation.state, operation.suspended = live.state, live.suspended
+        operation.ends_running_jobs = live.ends_running_jobs
+        self._books.limits.move(operation, live.spec.pool)
+        operation.spec = live.spec
         operation.slots.draw(live.block)
         for slot in live.attempts:
             operation.slots.retry(slot)

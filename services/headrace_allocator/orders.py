@@ -84,8 +84,8 @@ class OrdersDesk:
         orders = []
         for allocation in node.allocations.values():
             operation = self._books.operations.get(allocation.operation)
-            if operation is not None and operation.ending and allocation.take_back is None:
-                allocation.take_back = TakeBackReason.OPERATION_ENDED
+            if operation is not None and allocation.take_back is None:
+                allocation.take_back = operation.taken_back
             if allocation.take_back is not None and allocation.state not in (
                 AllocationState.CLOSING,
                 AllocationState.ENDED,

@@ -6,9 +6,11 @@ from random import Random
 
 import pytest
 
+from headrace.ids import PoolName
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import OperationState
+from headrace_admission.limits.rules import PoolRules, TreeRules
 from tests.support.world import World
 
 NODES = {"small": Resources(user_slots=10, cpu=200), "large": Resources(user_slots=10, cpu=400)}
@@ -87,3 +89,65 @@ def test_an_aborted_operation_ends_and_leaves_nothing_running(seed: int) -> None
         OperationState.COMPLETED,
     )
     assert not any(host.running for host in world.hosts.values())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_suspended_operation_whose_jobs_are_to_end_leaves_nothing_running_and_completes_when_it_goes_on(
+    seed: int,
+) -> None:
+    """Restarts of admission and allocator in between change nothing."""
+    world = a_world(seed)
+    for _ in range(100 + seed):
+        world.step()
+    operation = world.admission.operations["operation-a"]  # type: ignore[index]
+    if operation.state is OperationState.COMPLETED:
+        return
+    world.suspend("operation-a", abort_running_jobs=True)
+    for number in range(500):
+        world.step()
+        if number == 20 and seed % 2:
+            world.restart_allocator()
+        if number == 40 and seed % 3:
+            world.restart_admission()
+        no_problem(world, seed)
+    world.faults = False
+    for _ in range(500):
+        world.step()
+
+    assert not any(host.running for host in world.hosts.values())
+    operation = world.admission.operations["operation-a"]  # type: ignore[index]
+    if operation.state is not OperationState.COMPLETED:
+        world.resume("operation-a")
+    assert world.settle()
+    no_problem(world, seed)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_never_do_two_operations_run_in_a_pool_for_one_though_everything_restarts(seed: int) -> None:
+    """The truth on the hosts is judged: jobs of the next start when the last of the one before are over."""
+    world = World(
+        Random(seed), NODES, TreeRules(pools={PoolName("research"): PoolRules(max_running_operation_count=1)})
+    )
+    names = [f"operation-{letter}" for letter in "abc"]
+    for name in names:
+        world.start(name, jobs=4)
+    order: list[str] = []
+    for number in range(1_500):
+        world.step()
+        match world.random.randrange(150):
+            case 0:
+                world.restart_allocator()
+            case 1:
+                world.restart_admission()
+        if number == 60 and seed % 2:
+            world.abort("operation-b")
+        for name in sorted({key.operation for host in world.hosts.values() for key in host.running}):
+            if name not in order:
+                order.append(name)
+        no_problem(world, seed)
+        assert world.admission.check() == []
+        running = [o.id for o in world.admission.live.values() if o.state is not OperationState.PENDING]
+        assert len(running) <= 1
+
+    assert world.settle()
+    assert order == [name for name in names if name in order]

@@ -28,7 +28,14 @@ from headrace.wire.ledger import (
 )
 from headrace.wire.log import Event, LogBatch
 from headrace.wire.nodes import NodeRecord
-from headrace.wire.operations import FINAL_STATES, AbortOperation, OperationSpec, StartOperation
+from headrace.wire.operations import (
+    FINAL_STATES,
+    AbortOperation,
+    OperationSpec,
+    ResumeOperation,
+    StartOperation,
+    SuspendOperation,
+)
 from headrace_admission.engine import AdmissionEngine, Decision
 from headrace_admission.limits.rules import TreeRules
 from headrace_agent.books import Moment
@@ -65,8 +72,9 @@ class Host:
 class World:
     """Steps of chance; `settle` ends all faults and runs until nothing moves."""
 
-    def __init__(self, random: Random, nodes: dict[str, Resources]) -> None:
+    def __init__(self, random: Random, nodes: dict[str, Resources], rules: TreeRules | None = None) -> None:
         self.random = random
+        self.rules = rules or TreeRules()
         self.faults = True
         self.now_s = 1_000.0
         self.log: list[list[Event]] = []
@@ -102,6 +110,13 @@ class World:
 
     def abort(self, name: str) -> None:
         self._record(self.admission.on_abort(AbortOperation(OperationId(name)), "anna", self.now_ms))
+
+    def suspend(self, name: str, *, abort_running_jobs: bool = False) -> None:
+        request = SuspendOperation(OperationId(name), abort_running_jobs)
+        self._record(self.admission.on_suspend(request, "anna", self.now_ms))
+
+    def resume(self, name: str) -> None:
+        self._record(self.admission.on_resume(ResumeOperation(OperationId(name)), "anna", self.now_ms))
 
     # --- chance ---------------------------------------------------------------------------------------------------
 
@@ -369,7 +384,7 @@ class World:
 
     def _new_admission(self) -> AdmissionEngine:
         engine = AdmissionEngine()
-        engine.on_pools(TREE, TreeRules(), 0)
+        engine.on_pools(TREE, self.rules, 0)
         return engine
 
     def _end(self, key: JobKey, run: Run, result: JobResult) -> JobEnd:

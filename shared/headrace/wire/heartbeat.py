@@ -229,6 +229,8 @@ class TakeBackReason(enum.StrEnum):
     #: The place is wanted elsewhere at the next job's end; nothing running is harmed.
     GIVEN_BACK = "given_back"
     NODE_DRAINED = "node_drained"
+    #: Its operation was suspended, and what runs of it is to end as well.
+    SUSPENDED = "suspended"
 
 
 class TakeBack(msgspec.Struct, frozen=True):

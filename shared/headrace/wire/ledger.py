@@ -70,6 +70,8 @@ class LiveOperation(msgspec.Struct, frozen=True):
     done: bytes = b""
     #: Newest attempt of indexes that are past their first.
     attempts: list[JobSlot] = []
+    #: While it is suspended: what runs of it is to be ended.
+    ends_running_jobs: bool = False
 
 
 class WholeOperations(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -82,8 +82,10 @@ class Desk:
         tree = self.engine.operations[oid(name)].spec.tree
         self._done(self.engine.on_released(ledger.Released(tree, 1, [oid(name)]), self._tick()))
 
-    def suspend(self, name: str) -> Any:
-        return self._done(self.engine.on_suspend(wire.SuspendOperation(oid(name)), "anna", self._tick()))
+    def suspend(self, name: str, *, abort_running_jobs: bool = False) -> Any:
+        return self._done(
+            self.engine.on_suspend(wire.SuspendOperation(oid(name), abort_running_jobs), "anna", self._tick())
+        )
 
     def resume(self, name: str) -> Any:
         return self._done(self.engine.on_resume(wire.ResumeOperation(oid(name)), "anna", self._tick()))

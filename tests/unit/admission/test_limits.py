@@ -303,3 +303,18 @@ def test_pools_are_counted_with_their_limits_and_who_waits_first() -> None:
     ]
     assert ([level.pool for level in page.pools], page.more) == (["p"], True)
     assert missing == NotFound("pool", "topp", near=["top"])
+
+
+def test_that_what_runs_of_a_suspended_operation_ends_is_kept_until_it_goes_on() -> None:
+    desk = Desk({"p": {}})
+    desk.started("a", pool="p")
+
+    desk.suspend("a")
+    softly = desk.replayed().operations[oid("a")].live()
+    desk.suspend("a", abort_running_jobs=True)
+    hard = desk.replayed().operations[oid("a")].live()
+    desk.resume("a")
+
+    assert (softly.suspended, softly.ends_running_jobs) == (True, False)
+    assert (hard.suspended, hard.ends_running_jobs) == (True, True)
+    assert not desk.engine.operations[oid("a")].live().ends_running_jobs

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from headrace.ids import AllocationId, Incarnation, NodeName, OperationId
+from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, PoolName
 from headrace.wire.heartbeat import (
     AllocationReport,
     AllocationState,
@@ -394,3 +395,36 @@ def test_only_what_changed_is_published() -> None:
 
     assert [item.operation for item in items] == ["operation-2"]
     assert gone == []
+
+
+def test_a_suspended_operation_keeps_what_runs_unless_that_is_to_end_as_well() -> None:
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=5))
+    orders, _ = desk.beat("n1")
+    (start,) = orders.start
+    desk.beat("n1", allocations=[running(start)])
+
+    desk.engine.on_events([OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=1)])
+    kept, _ = desk.beat("n1", allocations=[running(start)])
+    hard = OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=2, abort_running_jobs=True)
+    effects = desk.engine.on_events([hard])
+    ended, _ = desk.beat("n1", allocations=[running(start)])
+
+    assert kept.take_back == []
+    assert NudgeNode(NodeName("n1")) in effects
+    assert [(each.allocation, each.reason) for each in ended.take_back] == [
+        (start.allocation, TakeBackReason.SUSPENDED)
+    ]
+
+
+def test_what_was_missed_of_an_operation_is_learnt_from_the_whole() -> None:
+    """Its pool and its weight among it."""
+    desk = Desk({"n1": cores(1, slots=9)})
+    operation = an_operation("operation-1")
+    desk.start(operation)
+    moved = msgspec.structs.replace(operation.spec, pool=PoolName("elsewhere"), weight=3.0)
+
+    desk.start(msgspec.structs.replace(operation, spec=moved, suspended=True, ends_running_jobs=True))
+
+    book = desk.engine.books.operations[operation.operation]
+    assert (book.spec, book.taken_back) == (moved, TakeBackReason.SUSPENDED)
