@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
+from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
 from headrace.errors import HeadraceError
 from headrace.obs.logging import configure
 from headrace_cli.commands import node, op, pool, tree
+from headrace_cli.commands.completion import Shell, answer, completion
 from headrace_cli.commands.plan import plan
 from headrace_cli.commands.run import run
 from headrace_cli.demo.command import demo
@@ -43,12 +45,19 @@ app.command(tree.app)
 app.command(node.app)
 app.command(plan)
 app.command(demo)
+app.command(completion)
 
 
 @app.command
 def version() -> None:
     """Print the version."""
     print(_version())
+
+
+@app.command(show=False)
+def complete(shell: Shell, /, *words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
+    """Print what can stand at the cursor. Asked by the scripts of `headrace completion`."""
+    answer(app, shell, words)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from headrace.client.logs import LogLine
 from headrace.client.operation import Operation, new_operation_id
 from headrace.client.place import Endpoint, Place, find_place, login_user, state_folder
 from headrace.client.pools import Pools
+from headrace.client.trees import Trees
 from headrace.wire.refusals import Refused
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Place",
     "Pools",
     "Refused",
+    "Trees",
     "Unanswered",
     "connect",
     "find_place",

@@ -1,0 +1,83 @@
+"""Keys of settings and what may stand behind them, `integral_guarantees/guarantee_type=burst`, as pairs with a description; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.pools import Attribute, Record, Schema
+from headrace.pools.attribute import split_key
+from headrace.pools.kinds import Choice, Figures, Flag, Kind
+from headrace.resources import RESOURCE_NAMES
+
+__all__ = ["assignments", "attributes"]
+
+
+def assignments(schema: Schema, word: str) -> Iterator[tuple[str, str]]:
+    """`key=` for every key; behind `key=` the values, where they are words. Of parts only those below the key that `word` begins with."""
+    key, equals, _ = word.partition("=")
+    if equals:
+        kind = _kind(schema, key)
+        yield from ((f"{key}={value}", "") for value in _values(kind))
+        return
+    for name, kind, about in _level(schema, key):
+        yield f"{name}=", about
+        if _has_parts(kind):
+            yield f"{name}{_separator(key) or '/'}", f"parts of {split_key(name)[-1]}"
+
+
+def attributes(schema: Schema, word: str) -> Iterator[tuple[str, str]]:
+    """Every key, of parts as in `assignments`."""
+    for name, kind, about in _level(schema, word):
+        yield name, about
+        if _has_parts(kind):
+            yield f"{name}{_separator(word) or '/'}", f"parts of {split_key(name)[-1]}"
+
+
+def _separator(key: str) -> str:
+    return "/" if "/" in key else "." if "." in key else ""
+
+
+def _level(schema: Schema, key: str) -> Iterator[tuple[str, Kind, str]]:
+    """Whole keys beside the last part of `key`, with their kinds and what they say."""
+    separator = _separator(key)
+    above = key.rpartition(separator)[0] if separator else ""
+    lead = above + separator
+    if not above:
+        yield from (_row(lead, attribute) for attribute in schema.attributes.values())
+        return
+    match _kind(schema, above):
+        case Record() as record:
+            yield from (_row(lead, attribute) for attribute in record.parts())
+        case Figures():
+            yield from ((lead + resource, Kind(), "") for resource in RESOURCE_NAMES)
+        case _:
+            pass
+
+
+def _row(lead: str, attribute: Attribute) -> tuple[str, Kind, str]:
+    return lead + attribute.name, attribute.kind, attribute.help
+
+
+def _kind(schema: Schema, key: str) -> Kind | None:
+    """What stands at the key; None where nothing does, or an amount of one resource."""
+    head, *path = split_key(key)
+    attribute = schema.names.get(head)
+    if attribute is None:
+        return None
+    if not path:
+        return attribute.kind
+    return _kind(attribute.kind.schema, "/".join(path)) if isinstance(attribute.kind, Record) else None
+
+
+def _has_parts(kind: Kind) -> bool:
+    return isinstance(kind, Record | Figures)
+
+
+def _values(kind: Kind | None) -> tuple[str, ...]:
+    match kind:
+        case Choice():
+            return tuple(str(word) for word in kind.of)
+        case Flag():
+            return ("true", "false")
+        case _:
+            return ()

@@ -1,0 +1,114 @@
+"""What an argument names: a pool, an operation, a field …; pure.
+
+Commands call the same thing by the same word, so that the name of an argument says what it stands for. `name` is a thing of the kind
+that the command is about: in `pool get NAME` a pool.
+"""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from headrace_cli.completion.slot import Slot
+
+__all__ = ["LIVE", "Meaning", "meaning_of"]
+
+
+class Meaning(enum.Enum):
+    """What can stand as a value."""
+
+    #: A pool in which operations run.
+    POOL = enum.auto()
+    #: Likewise, or the root.
+    POOL_OR_ROOT = enum.auto()
+    OPERATION = enum.auto()
+    #: One that is not over.
+    LIVE_OPERATION = enum.auto()
+    NODE = enum.auto()
+    TREE = enum.auto()
+    USER = enum.auto()
+    STATE = enum.auto()
+    #: A field of a pool that is named before.
+    FIELD = enum.auto()
+    #: `key=value`, of what is set on the command's kind of thing.
+    ASSIGNMENT = enum.auto()
+    #: The key alone.
+    ATTRIBUTE = enum.auto()
+    FILE = enum.auto()
+    #: A program and its arguments.
+    COMMAND = enum.auto()
+
+
+#: Known to a running Headrace only.
+LIVE: Final = frozenset(
+    {
+        Meaning.POOL,
+        Meaning.POOL_OR_ROOT,
+        Meaning.OPERATION,
+        Meaning.LIVE_OPERATION,
+        Meaning.NODE,
+        Meaning.TREE,
+        Meaning.USER,
+    }
+)
+
+_BY_NAME: Final = {
+    "command": Meaning.COMMAND,
+    "destination": Meaning.POOL_OR_ROOT,
+    "fields": Meaning.FIELD,
+    "file": Meaning.FILE,
+    "node": Meaning.NODE,
+    "nodes": Meaning.NODE,
+    "op_state": Meaning.STATE,
+    "operation": Meaning.OPERATION,
+    "operations": Meaning.OPERATION,
+    "parent": Meaning.POOL_OR_ROOT,
+    "plot": Meaning.FILE,
+    "pool": Meaning.POOL,
+    "pools": Meaning.POOL,
+    "source": Meaning.POOL_OR_ROOT,
+    "to_tree": Meaning.TREE,
+    "tree": Meaning.TREE,
+    "trees": Meaning.TREE,
+    "unset": Meaning.ATTRIBUTE,
+    "user": Meaning.USER,
+}
+_BY_NOUN: Final = {"node": Meaning.NODE, "op": Meaning.OPERATION, "pool": Meaning.POOL, "tree": Meaning.TREE}
+#: Arguments of commands that give a name to something new.
+_NEW: Final = frozenset({("create", "name"), ("up", "node")})
+_VERBS_OF_SETTINGS: Final = frozenset({"create", "set"})
+#: Verbs for which an operation that is over is of no use.
+_VERBS_OF_LIVE: Final = frozenset({"abort", "complete", "resume", "suspend", "wait"})
+#: Verbs that look at a pool, as which the root will do.
+_VERBS_OF_LOOKING: Final = frozenset({"get", "volume"})
+
+
+def meaning_of(slot: Slot) -> Meaning | None:
+    """What may stand in the slot; None where nothing is known of it."""
+    argument = slot.argument
+    if argument is None:
+        return None
+    name = argument.field_info.name
+    noun, verb = slot.path[0] if len(slot.path) > 1 else "", slot.path[-1]
+    if (verb, name) in _NEW:
+        return None
+    if _is_path(argument.hint):
+        return Meaning.FILE
+    if name in ("name", "names"):
+        return _specific(_BY_NOUN.get(noun), verb)
+    if verb in _VERBS_OF_SETTINGS and argument.index is not None:
+        return Meaning.ASSIGNMENT
+    return _specific(_BY_NAME.get(name), verb)
+
+
+def _specific(meaning: Meaning | None, verb: str) -> Meaning | None:
+    if meaning is Meaning.OPERATION and verb in _VERBS_OF_LIVE:
+        return Meaning.LIVE_OPERATION
+    if meaning is Meaning.POOL and verb in _VERBS_OF_LOOKING:
+        return Meaning.POOL_OR_ROOT
+    return meaning
+
+
+def _is_path(hint: Any) -> bool:
+    return hint is Path or any(_is_path(part) for part in get_args(hint))

@@ -1,0 +1,91 @@
+"""The names that a running Headrace knows. Says nothing where it does not answer in time, and starts nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import anyio
+
+from headrace.client import Client, connect
+from headrace.errors import HeadraceError
+from headrace.ids import ROOT_POOL
+from headrace.resources import format_amount
+from headrace_cli.completion.candidates import Name
+from headrace_cli.completion.meaning import LIVE, Meaning, meaning_of
+from headrace_cli.completion.slot import Slot
+from headrace_cli.pool_fields import read
+
+__all__ = ["TIME_S", "known_names"]
+
+#: All questions together; whoever waits for a list of names has typed the name sooner.
+TIME_S = 1.0
+_MOST_OPERATIONS = 200
+
+
+def known_names(slot: Slot) -> Sequence[Name]:
+    """Names of the kind that the slot asks for; none where that kind is not asked of anybody."""
+    meaning = meaning_of(slot)
+    if meaning is None or (meaning not in LIVE and not _asks_for_parts(slot, meaning)):
+        return ()
+    try:
+        return anyio.run(_ask, slot, meaning)
+    except (HeadraceError, OSError, TimeoutError, BaseExceptionGroup):
+        return ()
+
+
+def _asks_for_parts(slot: Slot, meaning: Meaning) -> bool:
+    return meaning is Meaning.FIELD and any(separator in slot.value for separator in "/.")
+
+
+async def _ask(slot: Slot, meaning: Meaning) -> list[Name]:
+    state = os.path.expanduser(slot.given.get("state", [""])[-1])
+    with anyio.fail_after(TIME_S):
+        async with connect(state=state or None, timeout_s=TIME_S) as client:
+            return await _names(client, slot, meaning)
+
+
+async def _names(client: Client, slot: Slot, meaning: Meaning) -> list[Name]:
+    match meaning:
+        case Meaning.POOL | Meaning.POOL_OR_ROOT:
+            return await _pools(client, root=meaning is Meaning.POOL_OR_ROOT)
+        case Meaning.OPERATION | Meaning.LIVE_OPERATION:
+            return await _operations(client, live=meaning is Meaning.LIVE_OPERATION)
+        case Meaning.NODE:
+            nodes = (await client.nodes()).nodes
+            return [Name(n.node, f"{n.state}, {format_amount('cpu', n.total.cpu)} cores") for n in nodes]
+        case Meaning.TREE:
+            return [Name(t.tree, f"{t.pools} pools") for t in (await client.trees.list()).trees]
+        case Meaning.USER:
+            return [Name(user) for user in sorted({view.user for view in await client.list(limit=_MOST_OPERATIONS)})]
+        case Meaning.FIELD:
+            return await _parts_of_field(client, slot)
+        case _:
+            return []
+
+
+async def _pools(client: Client, *, root: bool) -> list[Name]:
+    views = (await client.pools.list()).pools
+    made = [view for view in views if view.name != ROOT_POOL]
+    names = [Name(v.name, f"in {v.parent}, {v.operation_count} operations") for v in made]
+    return names + ([Name(ROOT_POOL, "the whole tree")] if root else [])
+
+
+async def _operations(client: Client, *, live: bool) -> list[Name]:
+    views = await client.list(live=live, limit=_MOST_OPERATIONS)
+    return [
+        Name(view.operation, f"{view.state} in {view.spec.pool}: {view.spec.title or ' '.join(view.spec.argv)}")
+        for view in views
+    ]
+
+
+async def _parts_of_field(client: Client, slot: Slot) -> list[Name]:
+    """Of the pool that is named before: what stands below the field, down to the part that is being written."""
+    name = slot.given.get("name", [""])[0]
+    pool = next((view for view in (await client.pools.list(name)).pools if view.name == name), None)
+    if pool is None:
+        return []
+    separator = "/" if "/" in slot.value else "."
+    above = slot.value.rpartition(separator)[0]
+    value = read(pool, above)
+    return [Name(f"{above}{separator}{part}") for part in value] if isinstance(value, dict) else []
