@@ -3,6 +3,10 @@
 _headrace() {
     local program line mark value description
     local -a described=()
+    if [[ ${COMP_WORDS[COMP_CWORD - 1]} =~ ^[0-9]*[\<\>\&\|]+$ ]]; then
+        compopt -o default -o bashdefault # the file of a redirection
+        return
+    fi
     program=$(type -P -- "$1") || program=$(type -P headrace) || return
     # Up to the cursor; what bash is going to replace of it stands in $2.
     line=${COMP_LINE:0:COMP_POINT}

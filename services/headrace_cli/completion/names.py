@@ -28,8 +28,9 @@ def known_names(slot: Slot) -> Sequence[Name]:
     meaning = meaning_of(slot)
     if meaning is None or (meaning not in LIVE and not _asks_for_parts(slot, meaning)):
         return ()
+    state = os.path.expanduser(slot.given.get("state", [""])[-1])
     try:
-        return anyio.run(_ask, slot, meaning)
+        return anyio.run(_ask, slot, meaning, state)
     except (HeadraceError, OSError, TimeoutError, BaseExceptionGroup):
         return ()
 
@@ -38,8 +39,7 @@ def _asks_for_parts(slot: Slot, meaning: Meaning) -> bool:
     return meaning is Meaning.FIELD and any(separator in slot.value for separator in "/.")
 
 
-async def _ask(slot: Slot, meaning: Meaning) -> list[Name]:
-    state = os.path.expanduser(slot.given.get("state", [""])[-1])
+async def _ask(slot: Slot, meaning: Meaning, state: str) -> list[Name]:
     with anyio.fail_after(TIME_S):
         async with connect(state=state or None, timeout_s=TIME_S) as client:
             return await _names(client, slot, meaning)
@@ -55,7 +55,7 @@ async def _names(client: Client, slot: Slot, meaning: Meaning) -> list[Name]:
             nodes = (await client.nodes()).nodes
             return [Name(n.node, f"{n.state}, {format_amount('cpu', n.total.cpu)} cores") for n in nodes]
         case Meaning.TREE:
-            return [Name(t.tree, f"{t.pools} pools") for t in (await client.trees.list()).trees]
+            return [Name(t.tree, f"pools: {t.pools}") for t in (await client.trees.list()).trees]
         case Meaning.USER:
             return [Name(user) for user in sorted({view.user for view in await client.list(limit=_MOST_OPERATIONS)})]
         case Meaning.FIELD:
@@ -67,7 +67,7 @@ async def _names(client: Client, slot: Slot, meaning: Meaning) -> list[Name]:
 async def _pools(client: Client, *, root: bool) -> list[Name]:
     views = (await client.pools.list()).pools
     made = [view for view in views if view.name != ROOT_POOL]
-    names = [Name(v.name, f"in {v.parent}, {v.operation_count} operations") for v in made]
+    names = [Name(v.name, f"in {v.parent}, operations: {v.operation_count}") for v in made]
     return names + ([Name(ROOT_POOL, "the whole tree")] if root else [])
 
 

@@ -1,0 +1,246 @@
+"""What can be written behind `headrace`, by the words that stand there already and the names that are known."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Annotated, Literal
+
+import pytest
+from cyclopts import App, Parameter
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.ids import PoolName
+from headrace.pools import POOL_ATTRIBUTES
+from headrace.wire.operations import OperationState
+from headrace_cli.__main__ import app
+from headrace_cli.commands.completion import completion
+from headrace_cli.completion.bash_line import read_line
+from headrace_cli.completion.candidates import Candidate, Mark, Name, candidates
+from headrace_cli.completion.keys import assignments
+from headrace_cli.completion.meaning import Meaning, meaning_of
+from headrace_cli.completion.slot import find_slot
+
+POOLS = (Name("research", "in <Root>"), Name(PoolName("hub$ann")), Name("team:x"))
+
+
+def values(*words: str, known: tuple[Name, ...] = ()) -> list[str]:
+    return [candidate.value for candidate in candidates(find_slot(app, words), known)]
+
+
+def meaning(*words: str) -> Meaning | None:
+    return meaning_of(find_slot(app, words))
+
+
+def test_every_command_that_help_shows_is_offered_and_no_other() -> None:
+    shown = [name for name in app if not name.startswith("-") and app[name].show]
+
+    assert values("") == shown
+    assert "complete" not in shown
+    assert {"list", "get", "logs", "wait", "abort"} <= set(values("op", ""))
+
+
+def test_a_command_comes_with_its_first_sentence() -> None:
+    found = candidates(find_slot(app, ["pool", ""]), ())
+
+    assert Candidate(Mark.WORD, "create", "Make a pool") in found
+
+
+def test_options_are_offered_once_unless_they_may_be_repeated() -> None:
+    offered = values("run", "--pool", "research", "--env", "A", "-")
+
+    assert "--jobs" in offered
+    assert "--env" in offered
+    assert "--pool" not in offered
+    assert "--help" in offered
+
+
+def test_where_nothing_else_can_stand_options_are_offered() -> None:
+    assert "--json" in values("node", "list", "")
+
+
+def test_words_to_choose_from_are_offered_behind_an_option_and_behind_its_equals_sign() -> None:
+    assert values("run", "--on-lost-node", "") == ["requeue", "wait"]
+    assert values("run", "--on-lost-node=re") == ["--on-lost-node=requeue", "--on-lost-node=wait"]
+    assert values("op", "list", "--in-state", "") == [str(state) for state in OperationState]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["pool", "get", ""], Meaning.POOL_OR_ROOT),
+        (["pool", "remove", ""], Meaning.POOL),
+        (["pool", "set", ""], Meaning.POOL),
+        (["pool", "volume", "--since", "-1d", ""], Meaning.POOL_OR_ROOT),
+        (["pool", "create", ""], None),
+        (["pool", "create", "new", "--parent", ""], Meaning.POOL_OR_ROOT),
+        (["pool", "get", "pool", ""], Meaning.FIELD),
+        (["pool", "get", "--json", "get", "usage", ""], Meaning.FIELD),
+        (["run", "--pool", ""], Meaning.POOL),
+        (["run", "--pool=re"], Meaning.POOL),
+        (["op", "list", "--pool", ""], Meaning.POOL),
+        (["op", "list", "--user", ""], Meaning.USER),
+        (["op", "get", ""], Meaning.OPERATION),
+        (["op", "logs", ""], Meaning.OPERATION),
+        (["op", "wait", ""], Meaning.LIVE_OPERATION),
+        (["op", "abort", "one-of-them", ""], Meaning.LIVE_OPERATION),
+        (["up", "--node", ""], None),
+        (["up", "--state", ""], Meaning.FILE),
+        (["plan", ""], Meaning.FILE),
+        (["run", "--", "python", ""], Meaning.COMMAND),
+        (["run", "--title", ""], None),
+        (["nonsense", ""], None),
+    ],
+)
+def test_a_slot_is_known_by_the_commands_themselves(words: list[str], expected: Meaning | None) -> None:
+    assert meaning(*words) is expected
+
+
+def test_names_come_with_what_is_known_of_them_and_not_twice() -> None:
+    slot = find_slot(app, ["op", "abort", "aaaa-1111", ""])
+    known = (Name("aaaa-1111"), Name("bbbb-2222", "running in research: train\ta\nmodel"))
+
+    assert candidates(slot, known) == [Candidate(Mark.WORD, "bbbb-2222", "running in research: train a")]
+    assert values("run", "--pool=", known=POOLS) == ["--pool=research", "--pool=hub$ann", "--pool=team:x"]
+
+
+def test_a_line_of_the_answer_has_three_columns_whatever_is_known() -> None:
+    slot = find_slot(app, ["pool", "get", ""])
+
+    lines = [found.line() for found in candidates(slot, (Name("a", "tab\there"), Name("broken\nname"), Name("b")))]
+
+    assert lines == ["w\ta\ttab here", "w\tb\t"]
+
+
+def test_fields_of_a_pool_are_offered() -> None:
+    assert {"usage", "fair_share", "accumulated_resource_volume"} <= set(values("pool", "get", "research", ""))
+
+
+def test_the_command_of_a_job_begins_behind_so_many_words() -> None:
+    assert candidates(find_slot(app, ["run", "--pool", "x", "--", ""]), ()) == [Candidate(Mark.COMMAND, "4")]
+    assert candidates(find_slot(app, ["run", "--wait", "python", "--version", "w"]), ()) == [
+        Candidate(Mark.COMMAND, "2")
+    ]
+
+
+def test_settings_are_completed_as_keys_then_parts_then_words() -> None:
+    keys = dict(assignments(POOL_ATTRIBUTES, "we"))
+
+    assert {"weight=", "mode=", "integral_guarantees=", "integral_guarantees/"} <= set(keys)
+    parts = dict(assignments(POOL_ATTRIBUTES, "integral_guarantees/gu"))
+    assert "integral_guarantees/guarantee_type=" in parts
+    assert "weight=" not in parts
+    amounts = [key for key, _ in assignments(POOL_ATTRIBUTES, "integral_guarantees.resource_flow.c")]
+    assert "integral_guarantees.resource_flow.cpu=" in amounts
+    assert [key for key, _ in assignments(POOL_ATTRIBUTES, "mode=")] == ["mode=fair_share", "mode=fifo"]
+    kinds = [key for key, _ in assignments(POOL_ATTRIBUTES, "integral_guarantees/guarantee_type=b")]
+    assert "integral_guarantees/guarantee_type=burst" in kinds
+    assert list(assignments(POOL_ATTRIBUTES, "nonsense/x")) == []
+    assert list(assignments(POOL_ATTRIBUTES, "weight=")) == []
+
+
+def test_positional_arguments_behind_the_name_are_settings_where_things_are_set() -> None:
+    thing = App(name="headrace", default_parameter=Parameter(negative=()))
+    pool = App(name="pool")
+    thing.command(pool)
+
+    @pool.command(name="set")
+    def set_(name: str, /, *settings: str, mode: Literal["a", "b"] | None = None) -> None:
+        """Change."""
+
+    found = candidates(find_slot(thing, ["pool", "set", "research", "weight=2", "mo"]), ())
+    assert any(candidate == Candidate(Mark.PART, "mode=", candidate.description) for candidate in found)
+    keys = candidates(find_slot(thing, ["pool", "set", "research", "mode="]), ())
+    assert [candidate.value for candidate in keys] == ["mode=fair_share", "mode=fifo"]
+
+
+def test_a_value_that_begins_with_a_hyphen_belongs_to_its_option() -> None:
+    thing = App(name="headrace")
+
+    @thing.command
+    def look(*, since: Annotated[str, Parameter(allow_leading_hyphen=True)] = "", word: Literal["x"] = "x") -> None:
+        """Look."""
+
+    slot = find_slot(thing, ["look", "--since", "--word", ""])
+    assert slot.argument is None
+    assert slot.given == {"since": ["--word"]}
+
+
+@pytest.mark.parametrize(
+    ("stays", "replaced", "words", "written"),
+    [
+        ("headrace pool get ", "hub", ("pool", "get", "hub"), "hub\\$ann"),
+        ("headrace pool get ", "hub\\$a", ("pool", "get", "hub$a"), "hub\\$ann"),
+        ("headrace pool get '", "hub$", ("pool", "get", "hub$"), "hub$ann"),
+        ('headrace pool get "', "hub\\$", ("pool", "get", "hub$"), "hub\\$ann"),
+        ("headrace pool get 'hub$'", "", ("pool", "get", "hub$"), "ann"),
+        ("headrace  pool get\t", "", ("pool", "get", ""), "hub\\$ann"),
+        ("headrace ", "", ("",), "hub\\$ann"),
+    ],
+)
+def test_a_line_of_bash_is_read_and_continued_in_its_own_quotes(
+    stays: str, replaced: str, words: tuple[str, ...], written: str
+) -> None:
+    line = read_line(stays, replaced)
+
+    assert line.words == words
+    assert line.written("hub$ann") == written
+
+
+def test_what_bash_keeps_of_a_word_is_not_written_again() -> None:
+    assert read_line("headrace pool get team:", "").written("team:x") == "x"
+    assert read_line("headrace run --pool=", "hu").written("--pool=hub$ann") == "hub\\$ann"
+    assert read_line("headrace run --pool=", "hu").written("--pool=research") is None
+
+
+@given(
+    name=st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=12),
+    quote=st.sampled_from(["", "'", '"']),
+)
+def test_always_what_is_written_means_the_name(name: str, quote: str) -> None:
+    written = read_line(f"headrace pool get {quote}", "").written(name)
+
+    assert read_line(f"headrace pool get {quote}{written}{quote}", "").words == ("pool", "get", name)
+
+
+def test_what_is_written_means_the_name_to_bash_too() -> None:
+    names = [
+        "hub$ann",
+        "<Root>",
+        "a b",
+        "it's",
+        'say "x"',
+        "back`tick`",
+        "semi;colon",
+        "star*",
+        "~",
+        "#x",
+        "{a,b}",
+        "\\",
+    ]
+    lines = [read_line(f"headrace {quote}", "").written(name) for name in names for quote in ("", "'", '"')]
+    quoted = [f"{quote}{line}{quote}" for line, quote in zip(lines, ["", "'", '"'] * len(names), strict=True)]
+
+    said = subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {' '.join(quoted)}"], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert said.splitlines() == [name for name in names for _ in range(3)]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script_that_asks_for_its_own_kind_of_answer(
+    shell: Literal["bash", "zsh", "fish"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    completion(shell)
+
+    script = capsys.readouterr().out
+    assert f" complete {shell} -- " in script
+    for mark in Mark:
+        assert f"{mark})" in script or f"case {mark}" in script or f"{mark} | " in script or f" {mark}\n" in script
+
+
+def test_the_script_for_bash_is_one_that_bash_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    completion("bash")
+
+    subprocess.run(["bash", "-n"], input=capsys.readouterr().out, text=True, check=True)
