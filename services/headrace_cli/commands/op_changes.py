@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
@@ -17,9 +17,10 @@ from headrace_cli.render_limits import explanation
 from headrace_cli.screen import Screen
 from headrace_cli.session import Common, Flag, talk
 
-__all__ = ["complete", "explain", "resume", "scan", "set_", "suspend"]
+__all__ = ["KEYS", "complete", "explain", "resume", "scan", "set_", "suspend"]
 
-_KEYS = ("weight", "pool")
+#: What `op set` can change.
+KEYS: Final = ("weight", "pool")
 
 
 def explain(operation: str, /, *, common: Common | None = None) -> int:
@@ -149,8 +150,8 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
         key, equals, value = word.partition("=")
         if not equals or not value:
             raise BadInput("settings", word, "weight=NUMBER or pool=NAME")
-        if key not in _KEYS:
-            raise BadInput("settings", key, hint(key, _KEYS))
+        if key not in KEYS:
+            raise BadInput("settings", key, hint(key, KEYS))
         if key in given:
             raise BadInput("settings", word, f"{key} only once")
         given[key] = value

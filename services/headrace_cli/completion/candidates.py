@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Schema
 from headrace.wire.operations import OperationState
+from headrace_cli.commands.op_changes import KEYS
 from headrace_cli.completion.keys import assignments, attributes
 from headrace_cli.completion.meaning import LIVE, Meaning, meaning_of
 from headrace_cli.completion.slot import Slot, is_repeated
@@ -107,6 +108,9 @@ def _values(slot: Slot, known: Sequence[Name]) -> Iterator[Candidate]:
             yield from _keys(slot, assignments(_schema(slot), slot.value))
         case Meaning.ATTRIBUTE:
             yield from _keys(slot, attributes(_schema(slot), slot.value))
+        case Meaning.OPERATION_SETTING:
+            yield from _keys(slot, ((f"{key}=", "") for key in KEYS))
+            yield from _names(slot, known)
         case Meaning.FIELD:
             yield from _names(slot, known)
             yield from (Candidate(Mark.WORD, field.name, _short(field.help)) for field in FIELDS)

@@ -33,6 +33,8 @@ class Meaning(enum.Enum):
     FIELD = enum.auto()
     #: `key=value`, of what is set on the command's kind of thing.
     ASSIGNMENT = enum.auto()
+    #: Likewise, of what `op set` changes.
+    OPERATION_SETTING = enum.auto()
     #: The key alone.
     ATTRIBUTE = enum.auto()
     FILE = enum.auto()
@@ -50,10 +52,12 @@ LIVE: Final = frozenset(
         Meaning.NODE,
         Meaning.TREE,
         Meaning.USER,
+        Meaning.OPERATION_SETTING,
     }
 )
 
 _BY_NAME: Final = {
+    "assigned": Meaning.ASSIGNMENT,
     "command": Meaning.COMMAND,
     "destination": Meaning.POOL_OR_ROOT,
     "fields": Meaning.FIELD,
@@ -67,6 +71,7 @@ _BY_NAME: Final = {
     "plot": Meaning.FILE,
     "pool": Meaning.POOL,
     "pools": Meaning.POOL,
+    "settings": Meaning.OPERATION_SETTING,
     "source": Meaning.POOL_OR_ROOT,
     "to_tree": Meaning.TREE,
     "tree": Meaning.TREE,
@@ -74,12 +79,13 @@ _BY_NAME: Final = {
     "unset": Meaning.ATTRIBUTE,
     "user": Meaning.USER,
 }
-_BY_NOUN: Final = {"node": Meaning.NODE, "op": Meaning.OPERATION, "pool": Meaning.POOL, "tree": Meaning.TREE}
+_BY_NOUN: Final = {"node": Meaning.NODE, "pool": Meaning.POOL, "tree": Meaning.TREE}
 #: Arguments of commands that give a name to something new.
 _NEW: Final = frozenset({("create", "name"), ("up", "node")})
-_VERBS_OF_SETTINGS: Final = frozenset({"create", "set"})
+#: Commands about settings themselves: their `name` is one of a setting.
+_VERBS_OF_SETTINGS: Final = frozenset({"attributes", "options"})
 #: Verbs for which an operation that is over is of no use.
-_VERBS_OF_LIVE: Final = frozenset({"abort", "complete", "resume", "suspend", "wait"})
+_VERBS_OF_LIVE: Final = frozenset({"abort", "complete", "resume", "set", "suspend", "wait"})
 #: Verbs that look at a pool, as which the root will do.
 _VERBS_OF_LOOKING: Final = frozenset({"get", "volume"})
 
@@ -95,10 +101,8 @@ def meaning_of(slot: Slot) -> Meaning | None:
         return None
     if _is_path(argument.hint):
         return Meaning.FILE
-    if name in ("name", "names"):
-        return _specific(_BY_NOUN.get(noun), verb)
-    if verb in _VERBS_OF_SETTINGS and argument.index is not None:
-        return Meaning.ASSIGNMENT
+    if name == "name":
+        return Meaning.ATTRIBUTE if verb in _VERBS_OF_SETTINGS else _specific(_BY_NOUN.get(noun), verb)
     return _specific(_BY_NAME.get(name), verb)
 
 

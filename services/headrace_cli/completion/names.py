@@ -26,17 +26,24 @@ _MOST_OPERATIONS = 200
 def known_names(slot: Slot) -> Sequence[Name]:
     """Names of the kind that the slot asks for; none where that kind is not asked of anybody."""
     meaning = meaning_of(slot)
-    if meaning is None or (meaning not in LIVE and not _asks_for_parts(slot, meaning)):
+    if meaning is None or not _must_ask(slot, meaning):
         return ()
-    state = os.path.expanduser(slot.given.get("state", [""])[-1])
+    folder = slot.given.get("state") or slot.given.get("state_folder") or [""]
+    state = os.path.expanduser(folder[-1])
     try:
         return anyio.run(_ask, slot, meaning, state)
     except (HeadraceError, OSError, TimeoutError, BaseExceptionGroup):
         return ()
 
 
-def _asks_for_parts(slot: Slot, meaning: Meaning) -> bool:
-    return meaning is Meaning.FIELD and any(separator in slot.value for separator in "/.")
+def _must_ask(slot: Slot, meaning: Meaning) -> bool:
+    match meaning:
+        case Meaning.FIELD:
+            return any(separator in slot.value for separator in "/.")
+        case Meaning.OPERATION_SETTING:
+            return slot.value.startswith("pool=")
+        case _:
+            return meaning in LIVE
 
 
 async def _ask(slot: Slot, meaning: Meaning, state: str) -> list[Name]:
@@ -58,6 +65,8 @@ async def _names(client: Client, slot: Slot, meaning: Meaning) -> list[Name]:
             return [Name(t.tree, f"pools: {t.pools}") for t in (await client.trees.list()).trees]
         case Meaning.USER:
             return [Name(user) for user in sorted({view.user for view in await client.list(limit=_MOST_OPERATIONS)})]
+        case Meaning.OPERATION_SETTING:
+            return [Name(f"pool={pool.name}", pool.about) for pool in await _pools(client, root=False)]
         case Meaning.FIELD:
             return await _parts_of_field(client, slot)
         case _:

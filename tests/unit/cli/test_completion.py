@@ -83,6 +83,14 @@ def test_words_to_choose_from_are_offered_behind_an_option_and_behind_its_equals
         (["op", "get", ""], Meaning.OPERATION),
         (["op", "logs", ""], Meaning.OPERATION),
         (["op", "wait", ""], Meaning.LIVE_OPERATION),
+        (["op", "set", ""], Meaning.LIVE_OPERATION),
+        (["op", "set", "one-of-them", ""], Meaning.OPERATION_SETTING),
+        (["op", "list", "--state", ""], Meaning.STATE),
+        (["op", "list", "--state-folder", ""], Meaning.FILE),
+        (["tree", "get", ""], Meaning.TREE),
+        (["tree", "create", ""], None),
+        (["pool", "transfer", "research", ""], Meaning.POOL_OR_ROOT),
+        (["pool", "attributes", ""], Meaning.ATTRIBUTE),
         (["op", "abort", "one-of-them", ""], Meaning.LIVE_OPERATION),
         (["up", "--node", ""], None),
         (["up", "--state", ""], Meaning.FILE),
@@ -139,19 +147,17 @@ def test_settings_are_completed_as_keys_then_parts_then_words() -> None:
     assert list(assignments(POOL_ATTRIBUTES, "weight=")) == []
 
 
-def test_positional_arguments_behind_the_name_are_settings_where_things_are_set() -> None:
-    thing = App(name="headrace", default_parameter=Parameter(negative=()))
-    pool = App(name="pool")
-    thing.command(pool)
-
-    @pool.command(name="set")
-    def set_(name: str, /, *settings: str, mode: Literal["a", "b"] | None = None) -> None:
-        """Change."""
-
-    found = candidates(find_slot(thing, ["pool", "set", "research", "weight=2", "mo"]), ())
-    assert any(candidate == Candidate(Mark.PART, "mode=", candidate.description) for candidate in found)
-    keys = candidates(find_slot(thing, ["pool", "set", "research", "mode="]), ())
-    assert [candidate.value for candidate in keys] == ["mode=fair_share", "mode=fifo"]
+def test_settings_are_those_of_the_kind_of_thing_that_is_set() -> None:
+    assert "mode=" in values("pool", "set", "research", "weight=2", "mo")
+    assert values("pool", "create", "new", "mode=") == ["mode=fair_share", "mode=fifo"]
+    assert "weight=" not in values("tree", "set", "default", "")
+    assert "max_operation_count_per_pool=" in values("tree", "set", "default", "")
+    assert "max_operation_count" in values("tree", "options", "")
+    assert values("op", "set", "aaaa-1111", "pool=r", known=(Name("pool=research"),)) == [
+        "weight=",
+        "pool=",
+        "pool=research",
+    ]
 
 
 def test_a_value_that_begins_with_a_hyphen_belongs_to_its_option() -> None:
