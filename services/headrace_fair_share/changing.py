@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 import msgspec
 
-from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.near import near
+from headrace.near import near, some
 from headrace.pools import (
     POOL_ATTRIBUTES,
     TREE_ATTRIBUTES,
     Access,
-    Changed,
     Defects,
     Person,
     Pool,
@@ -27,20 +25,19 @@ from headrace.pools import (
     PoolSettings,
     PoolTree,
     Right,
-    Schema,
     Tree,
     TreeOptions,
     Who,
 )
 from headrace.pools.access import allowed
-from headrace.pools.kinds import refuse_too_deep
 from headrace.pools.model import TREE_FORMAT
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
 from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, Refusal, WrongState
-from headrace_fair_share.rules import Bounds, as_refusal, broken_options, broken_rules, some
+from headrace_fair_share.reading import kept_unknown, read_object, without_pool_attributes
+from headrace_fair_share.rules import Bounds, as_refusal, broken_options, broken_rules
 from headrace_fair_share.transfer import transferred
 
-__all__ = ["Draft", "read_object"]
+__all__ = ["Draft"]
 
 _LONGEST_NAME: Final = 100
 _HUB_SIGN: Final = "$"
@@ -199,13 +196,13 @@ class Draft:
         self._need(Right.ADMINISTER, ROOT_POOL, f"change options of tree {self.before.name}")
         try:
             plain = read_object(change.options, "options")
-            changed = TREE_ATTRIBUTES.changed(self._options, _without_pool_attributes(plain), "options")
+            changed = TREE_ATTRIBUTES.changed(self._options, without_pool_attributes(plain), "options")
         except Defects as defects:
             self.problems.extend(map(as_refusal, defects.problems))
             return
         options: TreeOptions = changed.value
         self._options, self._index = options, None
-        self.warnings.extend(_kept_unknown(TREE_ATTRIBUTES, f"tree {self.before.name}", changed))
+        self.warnings.extend(kept_unknown(TREE_ATTRIBUTES, f"tree {self.before.name}", changed))
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
@@ -229,7 +226,7 @@ class Draft:
                 if attribute.name in changed.touched and attribute.who is Who.ADMINISTRATOR:
                     what = f"set {attribute.name} on pool {name}, which is for those who administer it"
                     self.problems.append(NotAllowed(self._person.name, what))
-        self.warnings.extend(_kept_unknown(POOL_ATTRIBUTES, f"pool {name}", changed))
+        self.warnings.extend(kept_unknown(POOL_ATTRIBUTES, f"pool {name}", changed))
         settings: PoolSettings = changed.value
         return settings
 
@@ -317,23 +314,6 @@ class Draft:
         self._index = None
 
 
-def read_object(written: bytes, place: str) -> dict[str, Any]:
-    """A JSON object. Raises `Defects`."""
-    try:
-        plain = msgspec.json.decode(written)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Defects([BadInput(place, written.decode("utf-8", "replace"), f"a JSON object ({error})")]) from None
-    if not isinstance(plain, dict):
-        raise Defects(
-            [BadInput(place, str(plain)[:100] if not isinstance(plain, list) else "a list", "a map of attributes")]
-        )
-    try:
-        refuse_too_deep(plain, place)
-    except BadInput as problem:
-        raise Defects([problem]) from None
-    return plain
-
-
 def _parents_first(pools: Mapping[PoolName, Pool]) -> list[Pool]:
     """In their order, but each behind its parent."""
     placed: dict[PoolName, Pool] = {}
@@ -346,26 +326,3 @@ def _parents_first(pools: Mapping[PoolName, Pool]) -> list[Pool]:
             pool = pools[pool.parent]
         placed.update((each.name, each) for each in reversed(chain))
     return list(placed.values())
-
-
-def _without_pool_attributes(plain: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options; an attribute of pools among them was meant for a pool. Raises `Defects`."""
-    wrong = [
-        BadInput(f"options.{key}", value, f"an option of a tree; {key} is an attribute of pools")
-        for key, value in plain.items()
-        if key in POOL_ATTRIBUTES.names and key not in TREE_ATTRIBUTES.names
-    ]
-    if wrong:
-        raise Defects(wrong)
-    return plain
-
-
-def _kept_unknown(schema: Schema, what: str, changed: Changed) -> list[str]:
-    warnings = []
-    for key in changed.unknown:
-        if key not in changed.value.unrecognized:
-            continue
-        found = near(key, schema.names)
-        question = f" Did you mean {' or '.join(found)}?" if found else ""
-        warnings.append(f"{key} on {what} is nothing known here; it is kept and has no effect.{question}")
-    return warnings

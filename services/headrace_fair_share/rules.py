@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.near import near
+from headrace.near import near, some
 from headrace.pools import (
     POOL_ATTRIBUTES,
     TREE_ATTRIBUTES,
@@ -28,9 +28,8 @@ from headrace.pools import (
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal
 from headrace_fair_share.guarantee_rules import broken_guarantees
 
-__all__ = ["Bounds", "as_refusal", "broken_options", "broken_rules", "invalid_values", "misplaced", "some"]
+__all__ = ["Bounds", "as_refusal", "broken_options", "broken_rules", "invalid_values", "misplaced"]
 
-_MOST_NAMED: Final = 3
 _LONGEST_SHOWN: Final = 100
 
 
@@ -140,13 +139,6 @@ def invalid_values(tree: PoolTree, names: Iterable[PoolName]) -> list[Refusal]:
 def as_refusal(problem: BadInput, rule: str = "") -> BadRequest:
     """What was wrong with a value, as it crosses the wire."""
     return BadRequest(problem.place, _shown(problem.value), problem.expected, rule=rule)
-
-
-def some(names: Iterable[str]) -> str:
-    """The first of some names, and how many more there are."""
-    listed = list(names)
-    rest = len(listed) - _MOST_NAMED
-    return ", ".join(listed[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _broken_at(tree: PoolTree, name: PoolName) -> Iterator[Refusal]:

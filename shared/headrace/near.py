@@ -1,4 +1,4 @@
-"""Names that are nearly right: what was probably meant."""
+"""Names in messages: what was probably meant, and a few of many."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["MOST_NAMED", "hint", "is_misspelt", "near"]
+__all__ = ["hint", "is_misspelt", "near", "some"]
 
-MOST_NAMED: Final = 3
+_MOST_NAMED: Final = 3
 _SHORTEST_PART: Final = 3
 _SURELY: Final = 0.8
 
@@ -21,8 +21,8 @@ def is_misspelt(name: str, names: Iterable[str]) -> bool:
 def near(name: str, names: Iterable[str]) -> list[str]:
     """The most similar names, best first; else those in which it occurs. At most three."""
     known = list(names)
-    similar = difflib.get_close_matches(name, known, n=MOST_NAMED, cutoff=0.6)
-    return similar or [other for other in known if len(name) >= _SHORTEST_PART and name in other][:MOST_NAMED]
+    similar = difflib.get_close_matches(name, known, n=_MOST_NAMED, cutoff=0.6)
+    return similar or [other for other in known if len(name) >= _SHORTEST_PART and name in other][:_MOST_NAMED]
 
 
 def hint(name: str, names: Iterable[str], *, most_listed: int = 100) -> str:
@@ -33,3 +33,10 @@ def hint(name: str, names: Iterable[str], *, most_listed: int = 100) -> str:
         return f"did you mean {' or '.join(found)}?"
     more = f" ({len(known)} in all)" if len(known) > most_listed else ""
     return "one of " + ", ".join(known[:most_listed]) + more
+
+
+def some(names: Iterable[str], most: int = _MOST_NAMED) -> str:
+    """The first of some names, and how many more there are."""
+    listed = list(names)
+    rest = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.near import near
+from headrace.near import near, some
 from headrace.pools.node_filter import matches
 from headrace.pools.options import TreeOptions
 
@@ -51,9 +51,9 @@ def judge_trees(
     several = [f"{node} ({' and '.join(where)})" for node, where in homes.items() if len(where) > 1]
     nowhere = [node for node, where in homes.items() if not where]
     if several:
-        found[TreeTrouble.NODE_IN_TWO_TREES] = f"nodes in several trees by their filters: {_some(several)}"
+        found[TreeTrouble.NODE_IN_TWO_TREES] = f"nodes in several trees by their filters: {some(several, _MOST_NAMED)}"
     if nowhere:
-        found[TreeTrouble.NODES_WITHOUT_TREE] = f"nodes in no tree by the filters: {_some(nowhere)}"
+        found[TreeTrouble.NODES_WITHOUT_TREE] = f"nodes in no tree by the filters: {some(nowhere, _MOST_NAMED)}"
     refused = bool(found.keys() & {TreeTrouble.NO_DEFAULT_TREE, TreeTrouble.NODE_IN_TWO_TREES})
     return TreesJudgement(refused, list(found), list(found.values()))
 
@@ -63,8 +63,3 @@ def _holds(options: TreeOptions, tags: Collection[str]) -> bool:
         return matches(options.node_filter, tags)
     except BadInput:
         return False
-
-
-def _some(names: list[str]) -> str:
-    rest = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")

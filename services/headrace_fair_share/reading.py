@@ -1,0 +1,56 @@
+"""Reading what changes bring along: JSON objects of attributes, and what is to be said of keys that nobody knows; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.near import near
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Changed, Defects, Schema
+from headrace.pools.kinds import refuse_too_deep
+
+__all__ = ["kept_unknown", "read_object", "without_pool_attributes"]
+
+
+def read_object(written: bytes, place: str) -> dict[str, Any]:
+    """A JSON object. Raises `Defects`."""
+    try:
+        plain = msgspec.json.decode(written)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Defects([BadInput(place, written.decode("utf-8", "replace"), f"a JSON object ({error})")]) from None
+    if not isinstance(plain, dict):
+        raise Defects(
+            [BadInput(place, str(plain)[:100] if not isinstance(plain, list) else "a list", "a map of attributes")]
+        )
+    try:
+        refuse_too_deep(plain, place)
+    except BadInput as problem:
+        raise Defects([problem]) from None
+    return plain
+
+
+def without_pool_attributes(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options; an attribute of pools among them was meant for a pool. Raises `Defects`."""
+    wrong = [
+        BadInput(f"options.{key}", value, f"an option of a tree; {key} is an attribute of pools")
+        for key, value in plain.items()
+        if key in POOL_ATTRIBUTES.names and key not in TREE_ATTRIBUTES.names
+    ]
+    if wrong:
+        raise Defects(wrong)
+    return plain
+
+
+def kept_unknown(schema: Schema, what: str, changed: Changed) -> list[str]:
+    """What is to be said of keys that were kept though nobody knows them."""
+    warnings = []
+    for key in changed.unknown:
+        if key not in changed.value.unrecognized:
+            continue
+        found = near(key, schema.names)
+        question = f" Did you mean {' or '.join(found)}?" if found else ""
+        warnings.append(f"{key} on {what} is nothing known here; it is kept and has no effect.{question}")
+    return warnings
