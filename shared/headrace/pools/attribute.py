@@ -8,7 +8,7 @@ A value that is set replaces what stood there as a whole.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -230,3 +230,7 @@ class Record(Kind):
     def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> Any:
         inside = place.removesuffix("." + ".".join(path))
         return self.schema.changed(before or self.schema.of(), {"/".join(path): value}, inside).value
+
+    def parts(self) -> Iterator[Attribute]:
+        """The attributes inside."""
+        yield from self.schema.attributes.values()
