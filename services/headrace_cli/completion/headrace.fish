@@ -11,9 +11,13 @@ function __headrace_complete
             case w p
                 printf '%s\t%s\n' $columns[2] "$columns[3]"
             case f
-                __fish_complete_path $word
+                set -l option (string match --regex '^--[^=]*=' -- $typed)
+                for path in (__fish_complete_path (string replace -- "$option" '' $typed))
+                    echo -- "$option$path"
+                end
             case c
-                __fish_complete_subcommand --fcs-skip=(math $columns[2] + 1)
+                set -e words[1..(math $columns[2] + 1)]
+                complete --do-complete (string join ' ' -- (string escape -- $words) "$word")
         end
     end
 end
