@@ -14,7 +14,7 @@ from headrace.wire import ledger
 from headrace.wire import operations as wire
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import OperationSpec, OperationState
-from headrace.wire.refusals import OverLimit
+from headrace.wire.refusals import OverLimit, WrongState
 from headrace_admission.engine import AdmissionEngine, Caps
 from headrace_admission.limits.configuration import rules_of
 from headrace_admission.states import may_change_parameters
@@ -286,16 +286,45 @@ def move(case: dict[str, Any], engine: Engine) -> list[Comparison]:
         ]
     if "request" not in case:
         raise Problem("neither steps nor a request nor states")
-    only_keys(case["request"], {"weight"}, "request")
-    configuration = Configuration({}, {"p": {}})
-    desk = EngineDesk(configuration)
-    desk.start({"op": "a", "pool": "p"})
-    for attribute, value in case.get("pool_limits", {}).items():
-        configuration.change({"do": "set", "pool": "p", "attr": attribute, "value": value})
-    desk.configure()
-    answer = desk.engine.on_update(wire.UpdateOperation(_id("a"), weight=case["request"]["weight"]), "root", 0).answer
-    changed = isinstance(answer, wire.OperationView) and answer.spec.weight == case["request"]["weight"]
-    return [_compare("result", case["expect"]["result"], "accept" if changed else "reject")]
+    return _request(case)
+
+
+def _request(case: dict[str, Any]) -> list[Comparison]:
+    """An update of an operation that runs in pool `p` of each of its trees with weight 1."""
+    request = case["request"]
+    only_keys(request, {"weight", "pool", "scheduling_options_per_pool_tree"}, "request")
+    per_tree = {TreeName(tree): said for tree, said in request.get("scheduling_options_per_pool_tree", {}).items()}
+    trees = [TreeName(tree) for tree in case.get("trees", [TREE])]
+    engine = AdmissionEngine()
+    names = {"p", request.get("pool", "p"), *(said.get("pool", "p") for said in per_tree.values())}
+    for tree in {*trees, *per_tree}:
+        _lay_limits(engine, tree, names, {})
+    spec = OperationSpec(PoolName("p"), ["true"], resources=Resources(user_slots=1, cpu=100), pool_trees=trees)
+    engine.on_start(wire.StartOperation(_id("a"), spec), "root", 0)
+    for tree in trees:
+        _lay_limits(engine, tree, names, case.get("pool_limits", {}))
+    said = {tree: wire.PerTree(PoolName(one.get("pool", "")), one.get("weight")) for tree, one in per_tree.items()}
+    pool = PoolName(request["pool"]) if "pool" in request else None
+    update = wire.UpdateOperation(_id("a"), request.get("weight"), pool, said)
+    answer = engine.on_update(update, "root", 0).answer
+    operation = engine.operations[_id("a")]
+    actual: dict[str, Any] = {"result": "accept" if isinstance(answer, wire.OperationView) else "reject"}
+    for tree, placement in operation.placements.items():
+        own = operation.spec.scheduling_options_per_pool_tree.get(tree, wire.PerTree())
+        actual[tree] = {"pool": placement.pool, "weight": own.weight or operation.spec.weight}
+    comparisons = []
+    for key, expected in case["expect"].items():
+        if key not in actual:
+            raise Problem(f"nothing to compare with {key}")
+        found = {each: actual[key].get(each) for each in expected} if isinstance(expected, dict) else actual[key]
+        comparisons.append(_compare(key, expected, found))
+    return comparisons
+
+
+def _lay_limits(engine: AdmissionEngine, tree: TreeName, pools: set[str], limits: dict[str, Any]) -> None:
+    settings: PoolSettings = POOL_ATTRIBUTES.changed(PoolSettings(), limits).value
+    configured = [Pool(PoolName(name), ROOT_POOL, settings) for name in sorted(pools)]
+    engine.on_pools(tree, rules_of(Tree(tree, configured)), 0)
 
 
 def multi_tree(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
@@ -334,7 +363,12 @@ def multi_tree(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
 def refused(answer: msgspec.Struct) -> Verdict:
     """The verdict that a refusal is."""
     text = answer.text()  # type: ignore[attr-defined]
-    at = answer.broken[0].pool if isinstance(answer, OverLimit) else ""
+    at = ""
+    match answer:
+        case OverLimit():
+            at = answer.broken[0].pool
+        case WrongState(what="pool"):
+            at = answer.name
     return Verdict("reject", rejected_at=at, detail=text)
 
 
