@@ -230,7 +230,7 @@ def test_what_does_not_exist_is_refused(up: Up) -> None:
 
 
 def test_without_a_server_one_line_says_how_to_start_it(tmp_path: Path, up: Up) -> None:
-    for words in (("op", "list"), ("run", "--", "true"), ("pool", "list"), ("node", "list")):
+    for words in (("op", "get", "operation-1"), ("run", "--", "true"), ("pool", "list"), ("node", "list")):
         done = (
             up.run(*words, "--state", str(tmp_path), expect=3)
             if words[0] != "run"

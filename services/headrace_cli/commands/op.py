@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from headrace.client import Client, Refused, Unanswered
+from headrace.errors import BadInput
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
@@ -56,6 +57,9 @@ def list_(
     limit
         At most so many.
     """
+
+    if op_state is not None and "/" in op_state:
+        raise BadInput("--state", op_state, "an operation's state; here the state folder is --state-folder")
 
     async def work(client: Client, screen: Screen) -> None:
         views = await client.list(pool=pool or "", state=op_state or "", user=user or "", live=live, limit=limit)

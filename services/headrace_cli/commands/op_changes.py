@@ -79,6 +79,9 @@ def set_(
         weight = _weight(given["weight"]) if "weight" in given else None
         view = await client.update(operation, weight=weight, pool=given.get("pool"), tree=tree or "")
         _show(screen, [view])
+        if view.ephemeral_pool and view.spec.pool == given.get("pool"):
+            near = hint(view.spec.pool, [level.pool for level in await client.counts() if not level.ephemeral])
+            screen.say(f"nobody made a pool {view.spec.pool!r}: this one is ephemeral; {near}", style="yellow")
 
     return talk(common, work)
 

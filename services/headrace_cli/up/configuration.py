@@ -17,6 +17,7 @@ __all__ = ["DEFAULT_PORT", "agent_settings", "nats_configuration", "service_sett
 
 #: One person's machine has no need to keep operations back; `headrace pool set` lays limits where somebody wants them.
 _MANY_OPERATIONS: Final = 50_000
+_MANY_POOLS: Final = 1_000
 #: Not that of a NATS server of your own.
 DEFAULT_PORT = 4270
 
@@ -54,6 +55,7 @@ def service_settings(state: StateFolder, port: int, log_level: str) -> str:
                 "max_running_operation_count": _MANY_OPERATIONS,
                 "max_operation_count_per_pool": _MANY_OPERATIONS,
                 "max_running_operation_count_per_pool": _MANY_OPERATIONS,
+                "max_ephemeral_pools_per_user": _MANY_POOLS,
             },
         }
     )
