@@ -13,7 +13,7 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.ids import OperationId, PoolName, TreeName, operation_id
 from headrace.near import near
-from headrace.pools import EVERYBODY, Person, Right
+from headrace.pools import EVERYBODY, Person, Right, person_of
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire import operations as wire
 from headrace.wire.log import (
@@ -72,7 +72,7 @@ class Caps(msgspec.Struct, frozen=True):
 
     def person(self, user: str) -> Person:
         """Who a user is to the rules."""
-        return Person(user, administrator=bool({user, EVERYBODY} & self.administrators))
+        return person_of(user, self.administrators)
 
 
 class AdmissionEngine(LedgerEngine):

@@ -64,7 +64,7 @@ class AdmissionService:
             settings.max_operation_count,
             settings.require_specified_pools_existence,
             settings.pool_change_is_allowed,
-            frozenset(name.strip() for name in settings.administrators.split(",")),
+            settings.administrator_names,
         )
         self.engine = AdmissionEngine(keep_finished=settings.keep_finished, caps=caps)
         #: Configurations that came and are not taken yet; None for a tree that is gone.

@@ -25,8 +25,6 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     revision_wait_ms: int = 2_000
     #: How often the log's position is told, so that a reader that missed the last entry notices.
     tell_period_ms: int = 1_000
-    #: Users who may do everything, separated by commas; `*` is everybody: all who hold the credential.
-    administrators: str = "*"
     #: Operations of all trees together; one more is refused.
     max_operation_count: int = 5_000
     #: No operation makes an ephemeral pool by naming one that does not exist.

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from headrace.pools import EVERYBODY, TREE_ATTRIBUTES, Defects, Person, TreeOptions
+from headrace.pools import TREE_ATTRIBUTES, Defects, TreeOptions
 from headrace.runtime.settings import CommonSettings
 from headrace_fair_share.cut import Options
 from headrace_fair_share.engine import EngineOptions
@@ -43,8 +43,6 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     fair_share_starvation_timeout_ms: Period = 30_000
     fair_share_aggressive_starvation_timeout_ms: Period = 120_000
     enable_aggressive_starvation: bool = False
-    #: Users who may change everything, separated by commas; `*` is everybody who has a credential for the server.
-    administrators: str = "*"
     #: Names that users may give pools, and names that administrators may give besides.
     pool_name_pattern_for_users: str = Bounds().pool_name_pattern_for_users
     pool_name_pattern_for_administrators: str = Bounds().pool_name_pattern_for_administrators
@@ -113,11 +111,6 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
                 re.compile(getattr(self, name))
             except re.error as error:
                 raise ValueError(f"{name}: {error}") from None
-
-    def person(self, user: str) -> Person:
-        """Who a user is to the rules of configuration."""
-        named = {name.strip() for name in self.administrators.split(",")}
-        return Person(user, administrator=user in named or EVERYBODY in named)
 
     def period_s(self, operations: int) -> float:
         """The longest time between two updates."""

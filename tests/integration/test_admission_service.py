@@ -42,7 +42,7 @@ from tests.support.mutate import mutated
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus, ask, running
 
-SETTINGS = AdmissionSettings()
+SETTINGS = AdmissionSettings(administrators="*")
 TREE = TreeName("default")
 
 
@@ -210,7 +210,7 @@ async def as_whole(server: NatsServer) -> ledger.WholeOperations:
 
 async def test_while_the_log_is_away_a_start_is_not_recorded_and_its_id_may_be_retried(server: NatsServer) -> None:
     """The log's stream is taken away under the running service, so that its appends get no answer."""
-    quick = AdmissionSettings(answer_deadline_ms=200)
+    quick = AdmissionSettings(administrators="*", answer_deadline_ms=200)
     async with running(server, quick, serve), a_bus(server, "user", "anna") as bus:
         assert isinstance(await ask(bus, subjects.user("anna", "op.start"), a_start(), StartAnswer), StartAnswer)
         server.freeze()

@@ -99,7 +99,7 @@ class Node:
 async def a_house(server: NatsServer) -> AsyncIterator[None]:
     """admission and an allocator."""
     async with (
-        running(server, AdmissionSettings(), serve_admission, "admission"),
+        running(server, AdmissionSettings(administrators="*"), serve_admission, "admission"),
         running(server, AllocatorSettings(), serve_allocator, "allocator"),
     ):
         yield
@@ -173,7 +173,7 @@ async def test_a_restarted_allocator_learns_what_runs_from_the_nodes_and_starts_
         async with (
             a_bus(server, "user", "anna") as anna,
             a_bus(server, "node", "n1") as bus,
-            running(server, AdmissionSettings(), serve_admission, "admission"),
+            running(server, AdmissionSettings(administrators="*"), serve_admission, "admission"),
         ):
             node = Node(bus)
             async with killed(server, AllocatorSettings(), serve_allocator, "allocator"):
@@ -251,7 +251,7 @@ async def test_no_damaged_message_stops_the_allocator_or_breaks_its_books(
 
     with nats_server() as server:
         async with (
-            killed(server, AdmissionSettings(), serve_admission, "admission"),
+            killed(server, AdmissionSettings(administrators="*"), serve_admission, "admission"),
             killed(server, AllocatorSettings(), watched, "allocator"),
             a_bus(server, "node", "n1") as bus,
         ):

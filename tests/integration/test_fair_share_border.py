@@ -27,7 +27,7 @@ from tests.support.mutate import mutated
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import TREE, SmallWorld, live, running, small_world
 
-SETTINGS = FairShareSettings()
+SETTINGS = FairShareSettings(administrators="*")
 VERBS: list[tuple[str, Any]] = [
     ("pool.create", CreatePool),
     ("pool.set", SetPool),

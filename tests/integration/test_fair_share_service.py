@@ -30,7 +30,7 @@ from headrace_fair_share.starvation import Ages
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import TREE, live, running, small_world
 
-SETTINGS = FairShareSettings()
+SETTINGS = FairShareSettings(administrators="*")
 
 
 def a_pool(name: str, parent: str = ROOT_POOL, **settings: Any) -> CreatePool:
@@ -169,7 +169,10 @@ async def test_rubbish_in_the_bucket_changes_nothing_and_is_said() -> None:
 
 async def test_a_frame_comes_every_period_even_when_nothing_changes() -> None:
     with nats_server() as server:
-        async with small_world(server) as world, running(server, FairShareSettings(usage_silence_ms=60_000), serve):
+        async with (
+            small_world(server) as world,
+            running(server, FairShareSettings(administrators="*", usage_silence_ms=60_000), serve),
+        ):
             await world.shares.until(lambda shares: shares.frame.total.cpu)
             at = world.shares.reader.version
             await world.shares.until(lambda shares: shares.version.epoch >= at.epoch + 3)
@@ -203,7 +206,7 @@ async def test_the_clock_of_who_is_short_goes_on_in_the_next_life() -> None:
     with nats_server() as server:
         async with small_world(server) as world:
             world.admission.operations = [live("operation-1", "research", 100)]
-            settings = FairShareSettings(usage_judged_within_ms=60_000)
+            settings = FairShareSettings(administrators="*", usage_judged_within_ms=60_000)
             async with running(server, settings, serve):
                 await world.shares.until(lambda shares: shares.version.epoch >= 3 and "operation-1" in shares.items)
                 first = world.shares.reader

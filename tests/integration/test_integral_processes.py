@@ -108,7 +108,7 @@ async def test_processes_that_end_by_sigkill_lose_nothing_and_apply_nothing_twic
     assert tree.points() == alone.points()
 
 
-BRISK = FairShareSettings(fair_share_update_period_ms=20, advance_budget_ms=1_000)
+BRISK = FairShareSettings(administrators="*", fair_share_update_period_ms=20, advance_budget_ms=1_000)
 
 
 class Heard:

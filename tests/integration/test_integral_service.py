@@ -162,7 +162,7 @@ BURST = PoolSettings(
         burst_guarantee_resources=PartialResources(cpu=200),
     )
 )
-BRISK = FairShareSettings(fair_share_update_period_ms=20, advance_budget_ms=1_000)
+BRISK = FairShareSettings(administrators="*", fair_share_update_period_ms=20, advance_budget_ms=1_000)
 
 
 async def saved_volume(world: SmallWorld) -> float:

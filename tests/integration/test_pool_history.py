@@ -28,7 +28,7 @@ from headrace_integral.settings import IntegralSettings
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import PATIENCE_S, TREE, SmallWorld, live, running, small_world
 
-SETTINGS = FairShareSettings(history_period_ms=100)
+SETTINGS = FairShareSettings(administrators="*", history_period_ms=100)
 #: Of ten cores: one flows in, five may be drawn.
 BURST = PoolSettings(
     integral_guarantees=IntegralGuarantees(IntegralType.BURST, PartialResources(cpu=100), PartialResources(cpu=500))
@@ -108,7 +108,10 @@ async def test_time_in_which_nobody_recorded_is_a_gap() -> None:
 
 async def test_a_picture_of_more_samples_than_one_answer_reads_is_read_in_pages() -> None:
     with nats_server() as server:
-        async with small_world(server) as world, running(server, FairShareSettings(history_period_ms=3_600_000), serve):
+        async with (
+            small_world(server) as world,
+            running(server, FairShareSettings(administrators="*", history_period_ms=3_600_000), serve),
+        ):
             known = await history_until(world, ROOT_POOL, lambda point: point.samples)
             stream = await world.service.records(
                 subjects.history_stream(TREE),

@@ -74,6 +74,8 @@ def _common(state: StateFolder, port: int, log_level: str) -> Table:
         "nats_url": f"nats://127.0.0.1:{port}",
         "credential_file": str(state.credential),
         "log_level": log_level,
+        # Whoever connects holds the credential of this machine.
+        "administrators": "*",
     }
 
 

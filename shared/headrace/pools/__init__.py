@@ -6,7 +6,7 @@ about each attribute, `tree` answers what is in force where. Which configuration
 
 from __future__ import annotations
 
-from headrace.pools.access import EVERYBODY, Person, Right, may
+from headrace.pools.access import EVERYBODY, Person, Right, may, person_of
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.attribute import Attribute, Changed, Effect, Record, Schema, Who
 from headrace.pools.kinds import Defects
@@ -58,6 +58,7 @@ __all__ = [
     "Who",
     "YarnOptions",
     "may",
+    "person_of",
     "preset_names",
     "preset_problems",
     "problems_of_preset",

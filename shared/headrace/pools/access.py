@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
@@ -14,7 +14,7 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.settings import Access
 from headrace.pools.tree import PoolTree
 
-__all__ = ["EVERYBODY", "Person", "Right", "allowed", "may"]
+__all__ = ["EVERYBODY", "Person", "Right", "allowed", "may", "person_of"]
 
 #: Stands for all users in a list of users.
 EVERYBODY = "*"
@@ -35,6 +35,11 @@ class Person(msgspec.Struct, frozen=True):
     name: str
     #: May do everything everywhere.
     administrator: bool = False
+
+
+def person_of(user: str, administrators: Collection[str]) -> Person:
+    """Who a user is, where these names may do everything; `EVERYBODY` among them stands for all users."""
+    return Person(user, administrator=user in administrators or EVERYBODY in administrators)
 
 
 def may(tree: PoolTree, person: Person, right: Right, pool: PoolName) -> bool:

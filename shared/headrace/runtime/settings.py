@@ -15,6 +15,7 @@ import msgspec
 
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
+from headrace.pools.access import Person, person_of
 
 __all__ = ["CommonSettings", "load"]
 
@@ -34,6 +35,16 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     log_level: str = "info"
     #: How long the first connection may take.
     connect_timeout_ms: int = 30_000
+    #: Users who may change everything, separated by commas; `*` is everybody who has a credential for the server, empty nobody.
+    administrators: str = ""
+
+    def person(self, user: str) -> Person:
+        """Who a user, as the connection says it, is to the rules of rights."""
+        return person_of(user, self.administrator_names)
+
+    @property
+    def administrator_names(self) -> frozenset[str]:
+        return frozenset(name.strip() for name in self.administrators.split(",")) - {""}
 
 
 def load(kind: type[S], service: str, path: Path | None, environment: Mapping[str, str]) -> S:
