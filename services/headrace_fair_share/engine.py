@@ -46,6 +46,9 @@ from headrace_fair_share.usage_averages import UsageAverages
 
 __all__ = ["EngineOptions", "FairShareEngine", "UsageChange"]
 
+#: Ephemeral pools that may be known without a look whether they are over.
+_GUESTS_AT_LEAST = 1_000
+
 
 class EngineOptions(msgspec.Struct, frozen=True):
     """What is set for the service."""
@@ -92,6 +95,8 @@ class FairShareEngine:
         self._averages = UsageAverages()
         #: Replaced, never changed; pools that are over stay until the next whole.
         self._guests: dict[PoolName, EphemeralPool] = {}
+        #: With more it is looked which are over.
+        self._most_guests = _GUESTS_AT_LEAST
         #: Used by one thread at a time, which need not be the one that all else here belongs to.
         self.updater = Updater()
         self._afresh_us = 0
@@ -287,10 +292,22 @@ class FairShareEngine:
             return False
         before = self._guests
         if isinstance(event, EphemeralPoolSet):
-            self._guests = {**before, event.pool.name: event.pool}
+            self._guests = {**self._guests_in_use(), event.pool.name: event.pool}
         else:
             self._guests = {name: pool for name, pool in before.items() if name != event.pool}
         return before != self._guests
+
+    def _guests_in_use(self) -> dict[PoolName, EphemeralPool]:
+        """Without those that are over: an ephemeral pool goes with its last operation and nothing more is said of it."""
+        if len(self._guests) <= self._most_guests:
+            return self._guests
+        kept: dict[PoolName, EphemeralPool] = {}
+        for name in self.in_use():
+            while name in self._guests and name not in kept:
+                kept[name] = self._guests[name]
+                name = kept[name].parent
+        self._most_guests = _GUESTS_AT_LEAST + 2 * len(kept)
+        return kept
 
     def _on_event(self, event: Event) -> bool:
         if isinstance(event, EphemeralPoolSet | EphemeralPoolAdopted):

@@ -22,6 +22,9 @@ from headrace.wire.log import JobsEnded, Published
 from headrace.wire.nodes import Enrol, Enrolled
 from headrace.wire.operations import (
     AbortOperation,
+    CompleteOperation,
+    CountPools,
+    ExplainOperation,
     GetJobs,
     GetOperation,
     JobPage,
@@ -30,8 +33,12 @@ from headrace.wire.operations import (
     OperationSpec,
     OperationState,
     OperationView,
+    ResumeOperation,
+    ScanQueues,
     StartAnswer,
     StartOperation,
+    SuspendOperation,
+    UpdateOperation,
 )
 from headrace.wire.pools import Pool, Tree
 from headrace.wire.refusals import BadRequest, Exists, NotFound, NotRecorded, StaleTerm
@@ -295,6 +302,13 @@ HANDLERS: list[tuple[str, str, Any]] = [
     (subjects.user("anna", "op.list"), "user", ListOperations),
     (subjects.user("anna", "op.jobs"), "user", GetJobs),
     (subjects.user("anna", "op.abort"), "user", AbortOperation),
+    (subjects.user("anna", "op.explain"), "user", ExplainOperation),
+    (subjects.user("anna", "op.update"), "user", UpdateOperation),
+    (subjects.user("anna", "op.suspend"), "user", SuspendOperation),
+    (subjects.user("anna", "op.resume"), "user", ResumeOperation),
+    (subjects.user("anna", "op.complete"), "user", CompleteOperation),
+    (subjects.user("anna", "op.scan"), "user", ScanQueues),
+    (subjects.user("anna", "pool.counts"), "user", CountPools),
     (subjects.enrol("n1"), "node", Enrol),
     (subjects.ledger("attach"), "service", ledger.Attach),
     (subjects.ledger("draw"), "service", ledger.DrawBlock),

@@ -11,8 +11,16 @@ from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import PartialResources, Person
 from headrace.resources import Resources
 from headrace.wire.integral import Advanced, PoolVolume, Volume
-from headrace.wire.log import OperationStarted, OperationStateChanged, OperationSuspended, ParametersChanged, StateCause
+from headrace.wire.log import (
+    EphemeralPoolSet,
+    OperationStarted,
+    OperationStateChanged,
+    OperationSuspended,
+    ParametersChanged,
+    StateCause,
+)
 from headrace.wire.operations import OperationState
+from headrace.wire.placements import EphemeralPool
 from headrace.wire.pools import (
     CreatePool,
     GetPools,
@@ -573,3 +581,12 @@ def test_a_figure_that_is_no_number_never_leaves_an_update(monkeypatch: pytest.M
     with pytest.raises(BrokenInvariant, match="promised_fair_share of operation-1 is"):
         desk.update()
     assert desk.engine.items == before
+
+
+def test_ephemeral_pools_that_are_over_are_not_remembered_for_ever() -> None:
+    engine = FairShareEngine(TREE, 1, EngineOptions())
+    for number in range(5_000):
+        pool = EphemeralPool(PoolName(f"guest-{number}"), ROOT_POOL, "anna")
+        engine.on_events([EphemeralPoolSet(TREE, pool)])
+
+    assert len(engine._guests) <= 1_001
