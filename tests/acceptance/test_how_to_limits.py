@@ -1,0 +1,37 @@
+"""docs/how-to/limits.md: every command that it shows does what it says, typed one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.headrace_up import Up
+from tests.support.typed_pages import typed
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "limits.md"
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    with Up(nodes=("alpha:cpu=4,memory=2G",)) as running:
+        yield running
+
+
+def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
+    said = typed(up, PAGE)
+
+    assert len(said) > 20
+    (listed,) = [text for line, text in said.items() if "--state waiting" in line]
+    assert "second-one" in listed
+    assert "place 1 of 1 at nightly (1 of 1 running)" in listed
+    (explained,) = [text for line, text in said.items() if line.startswith("op explain")]
+    assert "no running slot is free in nightly (1)" in explained
+    assert "first-one" in explained
+    (closed,) = [text for line, text in said.items() if "pool=closed" in line]
+    assert "its max_running_operation_count is 0" in closed
+    (hub,) = [text for line, text in said.items() if "--pool teams" in line]
+    assert "nobody made a pool" not in hub
+    quick = up.run("op", "wait", "quick-one")
+    assert quick.returncode == 0

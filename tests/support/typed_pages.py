@@ -1,0 +1,25 @@
+"""Pages of commands that can be typed one after the other."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from tests.support.headrace_up import Up
+
+__all__ = ["typed"]
+
+
+def typed(up: Up, page: Path) -> dict[str, str]:
+    """Types what stands behind `$ headrace` in the page; what each command said. Those marked `# refused` must be."""
+    blocks = re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL)
+    said: dict[str, str] = {}
+    for line in [line.removeprefix("$ headrace ") for block in blocks for line in block.splitlines()]:
+        words = shlex.split(line.partition("#")[0])
+        redirected = words.index(">") if ">" in words else len(words)
+        done = up.run(*words[:redirected], expect=4 if line.endswith("# refused") else 0)
+        if redirected < len(words):
+            (up.state / words[redirected + 1]).write_text(done.stdout)
+        said[line] = done.stdout + done.stderr
+    return said
