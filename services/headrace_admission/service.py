@@ -166,7 +166,9 @@ class AdmissionService:
             user = user_name(caller.name)
         except BadInput as error:
             return BadRequest("user", caller.name, error.expected)
-        not_ready = await self._await_pools(request.min_revision, request.spec.tree, request.spec.pool)
+        spec = request.spec
+        tree = spec.pool_trees[0] if spec.pool_trees else spec.tree
+        not_ready = await self._await_pools(request.min_revision, tree, spec.pool or PoolName(user))
         if not_ready is not None:
             return not_ready
         answer = await self._decide(lambda: self.engine.on_start(request, user, self._runtime.clock.wall_ms()))

@@ -9,7 +9,7 @@ from headrace_admission.settings import AdmissionSettings
 from headrace_fair_share.service import serve as serve_fair_share
 from headrace_fair_share.settings import FairShareSettings
 from tests.conformance.runner import cases_of
-from tests.support.admission_cases import run_case
+from tests.support.admission_cases import ADMINISTRATOR, run_case
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import a_bus, running
 
@@ -27,8 +27,8 @@ async def test_services_agree_with_the_cases() -> None:
     assert len(CASES) > 40
     with nats_server() as server:
         async with (
-            running(server, FairShareSettings(), serve_fair_share, "fair-share"),
-            running(server, AdmissionSettings(), serve_admission, "admission"),
+            running(server, FairShareSettings(administrators=ADMINISTRATOR), serve_fair_share, "fair-share"),
+            running(server, AdmissionSettings(administrators=ADMINISTRATOR), serve_admission, "admission"),
             a_bus(server, "service", "allocator") as allocator,
         ):
             for case in CASES:
@@ -44,10 +44,10 @@ async def test_services_agree_with_the_cases_of_the_cap_on_all_trees_together() 
     wrong = []
     capped = [case for case in CASES if CAP in case["tree_config"]]
     for case in capped:
-        settings = AdmissionSettings(max_operation_count=case["tree_config"][CAP])
+        settings = AdmissionSettings(administrators=ADMINISTRATOR, max_operation_count=case["tree_config"][CAP])
         with nats_server() as server:
             async with (
-                running(server, FairShareSettings(), serve_fair_share, "fair-share"),
+                running(server, FairShareSettings(administrators=ADMINISTRATOR), serve_fair_share, "fair-share"),
                 running(server, settings, serve_admission, "admission"),
                 a_bus(server, "service", "allocator") as allocator,
             ):

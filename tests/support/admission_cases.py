@@ -25,7 +25,7 @@ from tests.conformance.reporting import Comparison, Problem
 from tests.support.nats_server import NatsServer
 from tests.support.tree_services import PATIENCE_S, a_bus, ask
 
-__all__ = ["run_case"]
+__all__ = ["ADMINISTRATOR", "run_case"]
 
 TREE = TreeName("default")
 ADMINISTRATOR = "root"

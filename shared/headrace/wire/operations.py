@@ -289,7 +289,7 @@ class CountPools(msgspec.Struct, frozen=True):
     pool: PoolName = PoolName("")
     tree: TreeName = TreeName("default")
     after: str = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 100
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 100
 
 
 class PoolCounts(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
