@@ -85,6 +85,8 @@ def test_a_misspelt_pool_is_told_with_the_one_that_was_meant(up: Up) -> None:
 
     assert "nobody made a pool 'astronmy'" in told.stderr
     assert "did you mean astronomy" in told.stderr
+    refused = up.run("run", "--pool", "astronomie", "--existing-pool", "--", "true", expect=4)
+    assert "there is no pool 'astronomie'; did you mean astronomy" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ def offer_slots(tree: TreeName, book: TreeBook, chain: Iterable[PoolName], recor
 
 def release_lightweight(tree: TreeName, book: TreeBook, record: Place) -> None:
     """Who waits in a pool in which it is lightweight by now need not wait."""
+    if not any(pool.lightweight for pool in book.rules.pools.values()):
+        return
     for member in _waiting(book, book.queues):
         if book.is_lightweight(member.pool, vanilla=member.vanilla):
             _move(tree, book, member, None, record)

@@ -42,6 +42,7 @@ def run(
     max_failed_job_count: int = 10,
     interruption_timeout: str = "10s",
     on_lost_node: OnLostNode = OnLostNode.REQUEUE,
+    existing_pool: Flag = False,
     id: str | None = None,
     wait: Flag = False,
     abort_on_interrupt: Flag = False,
@@ -97,6 +98,8 @@ def run(
         What a job gets between SIGTERM and SIGKILL when its place is taken back.
     on_lost_node
         Whether a job runs again when its node is lost, or waits for the node.
+    existing_pool
+        Be refused where there is no such pool, instead of making an ephemeral one.
     id
         Id of the operation; the same one again starts nothing new. Made here unless given.
     wait
@@ -123,6 +126,7 @@ def run(
         max_failed_job_count=_at_least("--max-failed-job-count", max_failed_job_count, 0),
         interruption_timeout_ms=parse_duration_ms(interruption_timeout, place="--interruption-timeout"),
         on_lost_node=on_lost_node,
+        require_specified_pools_existence=existing_pool,
     )
 
     async def work(client: Client, screen: Screen) -> int | None:
