@@ -24,18 +24,18 @@ from headrace.wire.refusals import (
     Refusal,
     WrongState,
 )
-from headrace_admission.changing import ChangeEngine
 from headrace_admission.deciding import Decision
 from headrace_admission.limits import promotion
 from headrace_admission.limits.rules import TreeRules
 from headrace_admission.queries import Queues, counted_pools, levels_of, list_operations
 from headrace_admission.starting import LARGEST_SPEC_BYTES, Caps
 from headrace_admission.states import is_final
+from headrace_admission.updating import UpdateEngine
 
 __all__ = ["LARGEST_SPEC_BYTES", "AdmissionEngine", "Caps", "Decision"]
 
 
-class AdmissionEngine(ChangeEngine):
+class AdmissionEngine(UpdateEngine):
     """All operations, of all trees."""
 
     # --- what people ask ------------------------------------------------------------------------------------------

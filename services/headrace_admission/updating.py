@@ -31,10 +31,10 @@ from headrace_admission.queries import Queues
 from headrace_admission.starting import StartEngine
 from headrace_admission.states import is_ending, is_final, may_change_parameters
 
-__all__ = ["ChangeEngine"]
+__all__ = ["UpdateEngine"]
 
 
-class ChangeEngine(StartEngine):
+class UpdateEngine(StartEngine):
     """Decides on changes."""
 
     # --- ending and halting ---------------------------------------------------------------------------------------
