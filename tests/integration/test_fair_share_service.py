@@ -102,6 +102,8 @@ async def test_people_make_change_list_and_remove_pools() -> None:
             wrong = SetPool(name=PoolName("research"), settings=b'{"wieght": 2}')
             refused = await world.ask("pool.set", wrong, PoolChanged)
             listed = await world.ask("pool.list", GetPools(), PoolList)
+            # Before the operations are known nothing is removed.
+            await world.shares.until(lambda shares: shares.frame.total.cpu)
             parent = await world.ask("pool.remove", RemovePool(PoolName("research")), PoolChanged)
             missing = await world.ask("pool.list", GetPools(name="reserch"), PoolList)
             await world.ask("pool.remove", RemovePool(PoolName("vision")), PoolChanged)
