@@ -76,15 +76,16 @@ def _map_of_texts(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
 _Loader.add_constructor("tag:yaml.org,2002:map", _map_of_texts)
 
 
-def read_file(path: Path) -> Described:
-    """Reads a file. Raises `BadInput`, `Defects` with all that is wrong with it, `OSError`."""
+def read_file(path: Path, *, attributes: bool = True) -> Described:
+    """Reads a file. Raises `BadInput`, `Defects` with all that is wrong with it, `OSError`; what is wrong with `attributes` may be left
+    for whoever looks at the rules of the tree as well, and tells both together."""
     data = path.read_bytes()
     if len(data) > LARGEST_FILE_BYTES:
         raise BadInput(str(path), f"{len(data)} bytes", f"at most {LARGEST_FILE_BYTES} bytes")
-    return described(data, str(path))
+    return described(data, str(path), attributes=attributes)
 
 
-def described(data: bytes, place: str) -> Described:
+def described(data: bytes, place: str, *, attributes: bool = True) -> Described:
     """What the bytes of a file say. Raises `BadInput`, `Defects`."""
     try:
         plain = yaml.load(data.decode("utf-8-sig"), Loader=_Loader)
@@ -100,8 +101,9 @@ def described(data: bytes, place: str) -> Described:
     ]
     pools = _parents_first(list(_pools(plain.get("pools"), "pools", ROOT_POOL, problems)), problems)
     options = plain.get("options")
-    for read in [*(_problems(pool) for pool in pools), _option_problems(options)]:
-        problems.extend(read)
+    if attributes:
+        for read in [*(_problems(pool) for pool in pools), _option_problems(options)]:
+            problems.extend(read)
     if problems:
         raise Defects(problems)
     return Described(pools, options, str(plain.get("tree") or ""))

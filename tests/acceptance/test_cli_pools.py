@@ -66,14 +66,15 @@ def test_a_dry_run_shows_figures_and_broken_rules_and_changes_nothing(up: Up, tm
     file.write_text("pools: {top: {strong_guarantee_resources: {cpu: 2}, pools: {new: {weight: 3}}}}")
     before = exported(up)
     good = up.run("pool", "import", str(file), "--keep", "--dry-run")
-    file.write_text("pools: {top: {mode: fifo, pools: {a: {strong_guarantee_resources: {cpu: 2}}}}}")
+    file.write_text("pools: {top: {mode: fifo, pools: {a: {weight: 0, strong_guarantee_resources: {cpu: 2}}}}}")
     bad = up.run("pool", "import", str(file), "--keep", "--dry-run", expect=4)
     refused = up.run("pool", "import", str(file), "--keep", expect=4)
 
     assert '    strong_guarantee_resources: {"cpu":1} -> {"cpu":2}' in good.stdout.splitlines()
     assert "+ /top/new" in good.stdout
     for said in (bad.stderr, refused.stderr):
-        assert "2 rules are broken" in said
+        assert "3 rules are broken" in said
+        assert "pools.a.weight: 0 cannot be used" in said
         assert "fifo on /top, the parent of a" in said
         assert "2 on /top/a cannot be used; expected none, since /top has none of cpu" in said
     assert exported(up) == before

@@ -269,7 +269,7 @@ def import_(file: Path, /, *, keep: Flag = False, dry_run: Flag = False, common:
     dry_run
         Only say what would become of it, and every rule that it breaks.
     """
-    described = read_file(file)
+    described = read_file(file, attributes=False)
 
     async def work(client: Client, screen: Screen) -> int:
         if described.tree and described.tree != client.trees.own:
