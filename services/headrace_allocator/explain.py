@@ -89,10 +89,14 @@ def _room_reasons(books: Books, operation: OperationBook) -> list[str]:
     if not any(node.free.dominates(size) for node in open_nodes):
         free = max((node.free for node in open_nodes), key=lambda room: (room.cpu, room.memory))
         return [
-            f"no node has room for a job of {_words(size)}: {len(open_nodes)} nodes take jobs, "
+            f"no node has room for a job of {_words(size)}: {_nodes_take_jobs(len(open_nodes))}, "
             f"the emptiest has {_words(free)} free"
         ]
     return []
+
+
+def _nodes_take_jobs(count: int) -> str:
+    return "1 node takes jobs" if count == 1 else f"{count} nodes take jobs"
 
 
 def _too_large_words(size: Resources, nodes: list[Node]) -> str:

@@ -16,9 +16,9 @@ from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.snapshots import UsageItem
 from headrace.wire.version import Version
-from headrace_fair_share.starvation import Clock, Timeouts
+from headrace_fair_share.starvation import Clock
 
-__all__ = ["Cut", "KnownOperation", "Options"]
+__all__ = ["Cut", "KnownOperation"]
 
 
 class KnownOperation(msgspec.Struct, frozen=True):
@@ -58,13 +58,6 @@ class KnownOperation(msgspec.Struct, frozen=True):
     def waits(self) -> bool:
         """True before it has a running slot."""
         return self.state in (OperationState.STARTING, OperationState.PENDING)
-
-
-class Options(msgspec.Struct, frozen=True):
-    """What an administrator sets for the whole tree."""
-
-    starvation_tolerance: float = 0.8
-    timeouts: Timeouts = Timeouts()
 
 
 class Cut(msgspec.Struct, frozen=True):

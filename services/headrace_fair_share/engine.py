@@ -33,7 +33,7 @@ from headrace.wire.snapshots import ShareFrame, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Term, Version
 from headrace_fair_share.advances import AdvanceChain
 from headrace_fair_share.config import PoolBook
-from headrace_fair_share.cut import Cut, KnownOperation, Options
+from headrace_fair_share.cut import Cut, KnownOperation
 from headrace_fair_share.figures import PoolFigures
 from headrace_fair_share.flows import flows_of, with_grants
 from headrace_fair_share.guests import guests_of
@@ -53,7 +53,6 @@ _GUESTS_AT_LEAST = 1_000
 class EngineOptions(msgspec.Struct, frozen=True):
     """What is set for the service."""
 
-    tree: Options = Options()
     #: Older usage judges nobody.
     usage_judged_within_us: int = 2_000_000
     most_missed_advances: int = 10_000
@@ -227,7 +226,7 @@ class FairShareEngine:
         """A whole update without asking integral: what a single process would do at `now`."""
         self.on_update_begins(now)
         afresh = self.is_afresh_due(now)
-        update = self.updater.update(self.cut(now), self._options.tree, afresh=afresh)
+        update = self.updater.update(self.cut(now), afresh=afresh)
         self.on_updated(update)
         return update
 

@@ -23,6 +23,7 @@ from headrace_fair_share.guests import guests_of
 from headrace_fair_share.hdrf.arrays import Bools, Ints
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, Volume
 from headrace_fair_share.inputs_of_pools import pool_input, tree_options
+from headrace_fair_share.patience import Patience, patience_of
 
 __all__ = ["Elements", "Roll", "Roster", "pool_key"]
 
@@ -80,6 +81,8 @@ class Roll:
     #: By place of operations among themselves: whether it waits for more than it has, and whether it has a running slot.
     wants: Bools
     runs: Bools
+    #: By place of the root and the pools.
+    patience: list[Patience]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ class Roster:
         self._guests: list[Pool] = []
         self._averages: dict[str, float] = {}
         self._pools: list[PoolInput] = []
+        self._patience: list[Patience] = []
         self._place: dict[PoolName, int] = {}
         self._entries: dict[OperationId, _Entry] = {}
         self._elements: Elements | None = None
@@ -145,6 +149,7 @@ class Roster:
             elements=self._elements,
             tree=tree,
             wants=np.fromiter((entry.wants for entry in entries.values()), np.bool_, count),
+            patience=self._patience,
             runs=np.fromiter((not entry.known.waits for entry in entries.values()), np.bool_, count),
         )
 
@@ -157,6 +162,7 @@ class Roster:
             self._configured, self._guests = configured, guests
             self._place = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
             self._pools = [pool_input(pool, self._place[pool.parent], configured) for pool in pools]
+            self._patience = patience_of(configured, self._pools)
             self._averages, self._entries, self._elements = {}, {}, None
         averages = {key: average for key, average in cut.usage_averages.items() if key.startswith("/")}
         if averages != self._averages:

@@ -200,9 +200,7 @@ class _Shell:
         cut = engine.cut(now)
         started = self._clock.steady_s()
         try:
-            update = await anyio.to_thread.run_sync(
-                partial(engine.updater.update, cut, self._options.tree, afresh=afresh)
-            )
+            update = await anyio.to_thread.run_sync(partial(engine.updater.update, cut, afresh=afresh))
         except FAULTS as error:
             # The shares of before stay in force, and everybody is told so.
             self.failed_updates += 1

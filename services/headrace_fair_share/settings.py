@@ -11,11 +11,9 @@ import msgspec
 
 from headrace.pools import TREE_ATTRIBUTES, Defects, TreeOptions
 from headrace.runtime.settings import CommonSettings
-from headrace_fair_share.cut import Options
 from headrace_fair_share.engine import EngineOptions
 from headrace_fair_share.history import HistoryOptions
 from headrace_fair_share.rules import Bounds
-from headrace_fair_share.starvation import Timeouts
 
 __all__ = ["FairShareSettings"]
 
@@ -37,12 +35,6 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     usage_judged_within_ms: Period = 2_000
     #: Without a word of the allocator for this long its whole usage is asked for.
     usage_silence_ms: Period = 1_000
-    #: Part of its fair share that an element must have to count as having it.
-    fair_share_starvation_tolerance: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.8
-    #: From being below its fair share to starving, and to starving aggressively.
-    fair_share_starvation_timeout_ms: Period = 30_000
-    fair_share_aggressive_starvation_timeout_ms: Period = 120_000
-    enable_aggressive_starvation: bool = False
     #: Names that users may give pools, and names that administrators may give besides.
     pool_name_pattern_for_users: str = Bounds().pool_name_pattern_for_users
     pool_name_pattern_for_administrators: str = Bounds().pool_name_pattern_for_administrators
@@ -83,14 +75,6 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     def engine_options(self) -> EngineOptions:
         """What of this the engine needs."""
         return EngineOptions(
-            tree=Options(
-                starvation_tolerance=self.fair_share_starvation_tolerance,
-                timeouts=Timeouts(
-                    starving_ms=self.fair_share_starvation_timeout_ms,
-                    aggressive_ms=self.fair_share_aggressive_starvation_timeout_ms,
-                    aggressive_enabled=self.enable_aggressive_starvation,
-                ),
-            ),
             usage_judged_within_us=self.usage_judged_within_ms * 1000,
             most_missed_advances=self.most_missed_advances,
             bounds=Bounds(

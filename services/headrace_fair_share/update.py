@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.ids import PoolName
 from headrace.wire.snapshots import ShareComplaint, ShareFrame, ShareItem
-from headrace_fair_share.cut import Cut, Options
+from headrace_fair_share.cut import Cut
 from headrace_fair_share.figures import (
     NO_MOMENT,
     STARVATION,
@@ -65,7 +65,7 @@ class Updater:
         #: What the update that was begun last worked on; to look into when it failed.
         self.tree: TreeInput | None = None
 
-    def update(self, cut: Cut, options: Options, *, afresh: bool = False) -> Update:
+    def update(self, cut: Cut, *, afresh: bool = False) -> Update:
         """All figures of the tree; `afresh`: nothing that was kept of the updates before is used to work them out.
 
         Raises `BrokenInvariant`; then the outcome of the update before still holds.
@@ -76,7 +76,7 @@ class Updater:
         roll = self._roster.take(cut)
         self.tree = roll.tree
         outcome = self._engine.update(roll.tree)
-        figures, clocks = _judged(cut, options, roll, outcome)
+        figures, clocks = _judged(cut, roll, outcome)
         figures.check(roll.elements)
         changed, removed = self._difference(roll.elements, figures)
         self._told = _Told(roll.elements, figures)
@@ -110,7 +110,7 @@ class Updater:
         return np.union1d(places, np.array(moved, np.int64)), [key for key in there if key not in elements.places]
 
 
-def _judged(cut: Cut, options: Options, roll: Roll, outcome: Outcome) -> tuple[Figures, dict[str, Clock]]:
+def _judged(cut: Cut, roll: Roll, outcome: Outcome) -> tuple[Figures, dict[str, Clock]]:
     """Figures of all elements in the order of the roster, and the clocks of those that are below their fair share."""
     elements, standing, details = roll.elements, outcome.standing, outcome.details
     order = np.concatenate(([0], outcome.layout.of_pool, outcome.layout.of_operation))
@@ -118,9 +118,11 @@ def _judged(cut: Cut, options: Options, roll: Roll, outcome: Outcome) -> tuple[F
     local = local_satisfaction_ratios(usage, fair, demand)
     schedulable = np.ones(len(order), np.bool_)
     schedulable[elements.pools :] = roll.wants
-    short = schedulable & below_fair_share(usage, fair, demand, options.starvation_tolerance, elements.is_operation)
+    judge = _judges(elements)
+    tolerance = np.array([each.tolerance for each in roll.patience])[judge]
+    short = schedulable & below_fair_share(usage, fair, demand, tolerance, elements.is_operation)
     short[0] = False
-    clocks = _clocks(cut, options, elements, short)
+    clocks = _clocks(cut, roll, judge, short)
     below_since, starving_since, starvation = _moments(cut, elements, clocks)
     grants = np.zeros(outcome.layout.size)
     grants[standing.integral.all] = outcome.drawn
@@ -163,12 +165,25 @@ def _judged(cut: Cut, options: Options, roll: Roll, outcome: Outcome) -> tuple[F
     return figures, clocks
 
 
-def _clocks(cut: Cut, options: Options, elements: Elements, short: Bools) -> dict[str, Clock]:
-    """The clocks of all elements that are below their fair share."""
+def _judges(elements: Elements) -> Ints:
+    """Of each element the place of the pool whose patience holds for it: its own, an operation's is its pool."""
+    return np.where(elements.is_operation, elements.parent, np.arange(len(elements.names)))
+
+
+def _clocks(cut: Cut, roll: Roll, judge: Ints, short: Bools) -> dict[str, Clock]:
+    """The clocks of all elements that are below their fair share; of those that are not looked at, as they were."""
+    elements = roll.elements
     if not cut.judged:
         return {key: clock for key, clock in cut.clocks.items() if key in elements.places}
-    keys = [elements.keys[place] for place in np.flatnonzero(short).tolist()]
-    return {key: step(cut.clocks.get(key), cut.clock_ms, options.timeouts) for key in keys}
+    clocks: dict[str, Clock] = {}
+    if not cut.pools.options.enable_pool_starvation:
+        pools = elements.keys[: elements.pools]
+        clocks = {key: cut.clocks[key] for key in pools if key in cut.clocks}
+        short = short & elements.is_operation
+    for place in np.flatnonzero(short).tolist():
+        key = elements.keys[place]
+        clocks[key] = step(cut.clocks.get(key), cut.clock_ms, roll.patience[judge[place]].timeouts)
+    return clocks
 
 
 def _moments(cut: Cut, elements: Elements, clocks: dict[str, Clock]) -> tuple[Ints, Ints, Ints]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import PartialResources
+from headrace.pools import PartialResources, TreeOptions
 from headrace.resources import Resources
 from headrace.wire.integral import PoolVolume, Volume
 from headrace.wire.log import OperationStateChanged, ParametersChanged, StateCause
@@ -19,16 +19,18 @@ from headrace.wire.operations import OperationState
 from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolSettings, Tree
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import Version
-from headrace_fair_share.cut import Options
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
 from headrace_fair_share.judging import Moment
-from headrace_fair_share.starvation import Timeouts
 from headrace_fair_share.update import Updater
 from tests.support.tree_services import live
 
 TREE = TreeName("default")
 TOTAL = Resources(user_slots=1_000, cpu=100_000, memory=2**40)
-OPTIONS = Options(timeouts=Timeouts(starving_ms=500, aggressive_ms=1_000, aggressive_enabled=True))
+OPTIONS = TreeOptions(
+    fair_share_starvation_timeout=500,
+    fair_share_aggressive_starvation_timeout=1_000,
+    enable_aggressive_starvation=True,
+)
 NAMES = [PoolName(name) for name in ("a", "b", "c")]
 #: Pools that no configuration has.
 GUESTS = [PoolName(name) for name in ("guest-1", "guest-2")]
@@ -72,7 +74,7 @@ class Course(RuleBasedStateMachine):
 
     @initialize(listed=configurations())
     def begin(self, listed: list[Pool]) -> None:
-        self.engine = FairShareEngine(TREE, 1, EngineOptions(tree=OPTIONS))
+        self.engine = FairShareEngine(TREE, 1, EngineOptions())
         self.revision = self.epoch = 0
         self.now_ms = 1_000_000
         self.told: dict[str, ShareItem] = {}
@@ -83,7 +85,7 @@ class Course(RuleBasedStateMachine):
     @rule(listed=configurations())
     def configured(self, listed: list[Pool]) -> None:
         self.revision += 1
-        self.engine.book.on_tree(Tree(tree=TREE, pools=listed), self.revision)
+        self.engine.book.on_tree(Tree(tree=TREE, pools=listed, options=OPTIONS), self.revision)
 
     @rule(operation=operations, pool=pools, jobs=st.sampled_from([0, 1, 100, 400]))
     def starts(self, operation: str, pool: PoolName, jobs: int) -> None:
@@ -136,8 +138,8 @@ class Course(RuleBasedStateMachine):
         self.now_ms += 200
         self.engine.on_update_begins(self.now)
         cut = self.engine.cut(self.now)
-        update = self.engine.updater.update(cut, OPTIONS)
-        anew = Updater().update(cut, OPTIONS)
+        update = self.engine.updater.update(cut)
+        anew = Updater().update(cut)
         self.engine.on_updated(update)
 
         expected = {item.key: item for item in anew.changed}

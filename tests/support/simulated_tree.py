@@ -96,7 +96,7 @@ class SimulatedTree:
     def finish_update(self) -> Update:
         """Shares are worked out with the volumes that are known."""
         engine = self.fair_share
-        update = engine.updater.update(engine.cut(self.now), EngineOptions().tree)
+        update = engine.updater.update(engine.cut(self.now))
         engine.on_updated(update)
         return update
 

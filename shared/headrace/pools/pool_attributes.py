@@ -224,7 +224,6 @@ _PREEMPTION: Final = [
         "how long below its fair share until it starves",
         _PARENT,
         who=_ADMIN,
-        effect=_KEPT,
         aliases=("fair_share_preemption_timeout",),
         preset=True,
     ),
@@ -234,7 +233,6 @@ _PREEMPTION: Final = [
         "the part of its fair share that counts as having it",
         _PARENT,
         who=_ADMIN,
-        effect=_KEPT,
         preset=True,
     ),
     Attribute(
@@ -253,7 +251,6 @@ _PREEMPTION: Final = [
         "starves aggressively after the tree's aggressive timeout",
         _PARENT,
         who=_ADMIN,
-        effect=_KEPT,
         preset=True,
     ),
     Attribute(

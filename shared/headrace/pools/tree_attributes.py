@@ -231,20 +231,17 @@ _STARVATION: Final = [
         "fair_share_starvation_timeout",
         Duration(),
         "how long below its fair share until an element starves",
-        effect=_KEPT,
         aliases=("fair_share_preemption_timeout",),
     ),
     Attribute(
         "fair_share_aggressive_starvation_timeout",
         Duration(),
         "how long until it starves aggressively; not below fair_share_starvation_timeout",
-        effect=_KEPT,
     ),
     Attribute(
         "fair_share_starvation_tolerance",
         Number(0, 1),
         "the part of its fair share that counts as having it",
-        effect=_KEPT,
     ),
     Attribute(
         "min_share_preemption_timeout",
@@ -254,8 +251,8 @@ _STARVATION: Final = [
         effect=_KEPT,
         aliases=("min_share_starvation_timeout",),
     ),
-    Attribute("enable_aggressive_starvation", Flag(), "elements may starve aggressively", effect=_KEPT),
-    Attribute("enable_pool_starvation", Flag(), "pools may starve, not operations only", effect=_KEPT),
+    Attribute("enable_aggressive_starvation", Flag(), "elements may starve aggressively"),
+    Attribute("enable_pool_starvation", Flag(), "pools may starve, not operations only"),
     Attribute(
         "allocation_count_preemption_timeout_coefficient",
         Number(1, 1e6),

@@ -1,0 +1,115 @@
+"""Tolerance and timeouts of starvation: the tree's, and what pools replace for themselves and all below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
+from headrace.pools import Pool, PoolSettings, PoolTree, Tree, TreeOptions
+from headrace.resources import Resources
+from headrace.wire.snapshots import SchedulingStatus, StarvationStatus, UsageFrame, UsageItem
+from headrace.wire.version import Version
+from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
+from headrace_fair_share.inputs_of_pools import pool_input
+from headrace_fair_share.judging import Moment
+from headrace_fair_share.patience import Patience, patience_of
+from headrace_fair_share.starvation import Timeouts
+from tests.support.tree_services import live
+
+TREE = TreeName("default")
+TOTAL = Resources(user_slots=1_000, cpu=1_000, memory=2**30)
+
+
+def a_tree(options: TreeOptions, **pools: tuple[str, dict[str, Any]]) -> Tree:
+    """Pools by name, each with its parent and settings."""
+    listed = [
+        Pool(PoolName(name), PoolName(parent), PoolSettings(**settings)) for name, (parent, settings) in pools.items()
+    ]
+    return Tree(tree=TREE, pools=listed, options=options)
+
+
+def test_a_pool_has_what_it_sets_and_else_what_stands_above_it() -> None:
+    options = TreeOptions(fair_share_starvation_tolerance=0.5, fair_share_starvation_timeout=20_000)
+    tree = PoolTree(
+        a_tree(
+            options,
+            a=(ROOT_POOL, {"fair_share_starvation_timeout": 5_000}),
+            b=("a", {"fair_share_starvation_tolerance": 0.9, "enable_aggressive_starvation": True}),
+            c=("b", {}),
+            d=(ROOT_POOL, {}),
+        )
+    )
+    places = {"a": -1, "b": 0, "c": 1, "d": -1}
+    inputs = [pool_input(tree.pools[PoolName(name)], parent, tree) for name, parent in places.items()]
+
+    root, a, b, c, d = patience_of(tree, inputs)
+    assert root == d == Patience(0.5, Timeouts(20_000, 120_000, aggressive_enabled=False))
+    assert a == Patience(0.5, Timeouts(5_000, 120_000, aggressive_enabled=False))
+    assert b == c == Patience(0.9, Timeouts(5_000, 120_000, aggressive_enabled=True))
+
+
+class Course:
+    """Operations in pools a and b, of which each has 60 % of what it is owed, while time passes."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.engine = FairShareEngine(TREE, 1, EngineOptions())
+        self.engine.book.on_tree(tree, 1)
+        self.engine.on_operations([live("in-a", "a", 100), live("in-b", "b", 100)])
+        self.now_ms = 0
+        self.pass_(200)
+
+    def pass_(self, ms: int) -> None:
+        self.now_ms += ms
+        now = Moment(wall_ms=self.now_ms, steady_us=self.now_ms * 1000)
+        items = [
+            UsageItem(OperationId(name), usage=Resources(cpu=300), pending=Resources(cpu=1_000), pending_jobs=10)
+            for name in ("in-a", "in-b")
+        ]
+        frame = UsageFrame(total=TOTAL, complete=True)
+        self.engine.on_usage(UsageChange(Version(1, self.now_ms), frame, items), now)
+        self.engine.on_update(now)
+
+    def statuses(self, *keys: str) -> list[SchedulingStatus]:
+        return [self.engine.items[key].scheduling_status for key in keys]
+
+    def starving(self) -> set[str]:
+        items = self.engine.items.values()
+        return {item.key for item in items if item.starvation_status is not StarvationStatus.NON_STARVING}
+
+
+def test_the_tolerance_of_its_pool_holds_for_an_operation() -> None:
+    course = Course(a_tree(TreeOptions(), a=(ROOT_POOL, {"fair_share_starvation_tolerance": 0.5}), b=(ROOT_POOL, {})))
+
+    below, normal = SchedulingStatus.BELOW_FAIR_SHARE, SchedulingStatus.NORMAL
+    assert course.statuses("/a", "in-a", "/b", "in-b") == [normal, normal, below, below]
+
+
+def test_the_timeout_of_its_pool_holds_for_an_operation() -> None:
+    course = Course(
+        a_tree(
+            TreeOptions(fair_share_starvation_timeout=60_000),
+            a=(ROOT_POOL, {"fair_share_starvation_timeout": 1_000}),
+            b=(ROOT_POOL, {}),
+        )
+    )
+    course.pass_(1_001)
+    first = course.starving()
+    course.pass_(60_000)
+
+    assert first == {"/a", "in-a"}
+    assert course.starving() == {"/a", "in-a", "/b", "in-b"}
+
+
+def test_pools_that_are_not_looked_at_keep_what_they_had_and_operations_go_on() -> None:
+    quick: dict[str, Any] = {"fair_share_starvation_timeout": 1_000}
+    course = Course(
+        a_tree(TreeOptions(**quick), a=(ROOT_POOL, {}), b=(ROOT_POOL, {"fair_share_starvation_tolerance": 0.1}))
+    )
+    course.pass_(1_001)
+    course.engine.book.on_tree(
+        a_tree(TreeOptions(enable_pool_starvation=False, **quick), a=(ROOT_POOL, {}), b=(ROOT_POOL, {})), 2
+    )
+    course.pass_(1_001)
+    course.pass_(1_001)
+
+    assert course.starving() == {"/a", "in-a", "in-b"}
