@@ -371,7 +371,7 @@ def test_every_reason_for_waiting_is_told_with_its_figures() -> None:
     assert "cpu 64 (the most any node has is 4)" in too_large
     assert "n1" in too_large
     assert "fair share" in unknown_share
-    assert "1 nodes take jobs" in no_room
+    assert "1 node takes jobs" in no_room
 
 
 def test_jobs_larger_than_every_node_ask_for_nothing_in_the_published_demand() -> None:
