@@ -346,7 +346,7 @@ class AdmissionService:
     # --- configuration and checkpoints ----------------------------------------------------------------------------
 
     async def _follow_pools(self, known: anyio.Event) -> None:
-        bucket = await self._runtime.bus.key_value(subjects.POOLS_BUCKET, history=64)
+        bucket = await self._runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
         async with bucket.mirror(self._on_pools) as mirror:
             self._pools = mirror
             self._rules[self._tree] = TreeRules()

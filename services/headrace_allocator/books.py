@@ -72,7 +72,11 @@ class Node:
         self.seq = 0
         #: When it was heard last, or when the allocator began to listen for it.
         self.heard_s = heard_s
+        #: What it has, as it says; what of it the tree may use.
+        self.reported = ZERO
         self.total = ZERO
+        #: The tree's node filter leaves it out: it ends what it runs and gets nothing new.
+        self.outside = False
         #: Resources of all its allocations.
         self.used = ZERO
         self.allocations: dict[AllocationId, Allocation] = {}
@@ -96,6 +100,7 @@ class Node:
             self.status is NodeStatus.ONLINE
             and self.state is NodeState.OPEN
             and not self.record.drained
+            and not self.outside
             and not self.trouble
         )
 
@@ -165,9 +170,11 @@ class Books:
         self.gone: set[OperationId] = set()
         self.limits = Limits()
 
-    def set_total(self, node: Node, status: NodeStatus, total: Resources) -> bool:
-        """A node's status or room; true when the tree's total changed by it."""
+    def set_total(self, node: Node, status: NodeStatus, reported: Resources) -> bool:
+        """A node's status or room; true when the tree's total changed by it. One that is outside has no room for the tree."""
         before = self.total
+        node.reported = reported
+        total = ZERO if node.outside else reported
         if node.status is NodeStatus.ONLINE:
             self.total, self.used = self.total - node.total, self.used - node.used
         node.status, node.total = status, total

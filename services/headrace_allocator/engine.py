@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headrace.ids import NodeName, OperationId, TreeName
+from headrace.pools.node_filter import matches, parse_formula
 from headrace.resources import ZERO, Resources
 from headrace.wire.heartbeat import (
     Heartbeat,
@@ -51,6 +52,7 @@ class AllocatorEngine:
         #: Heartbeats that were void: repeated, overtaken, of a former life of the agent.
         self.void_heartbeats = 0
         self.heartbeats = 0
+        self._node_filter = ""
 
     # --- operations -----------------------------------------------------------------------------------------------
 
@@ -116,11 +118,11 @@ class AllocatorEngine:
         for name, record in records.items():
             node = self.books.nodes.get(name)
             if node is None:
-                self.books.nodes[name] = Node(record, heard_s=now_s)
-            else:
-                if node.record.drained != record.drained:
-                    effects.append(NudgeNode(name))
-                node.record = record
+                node = self.books.nodes[name] = Node(record, heard_s=now_s)
+            elif node.record.drained != record.drained:
+                effects.append(NudgeNode(name))
+            node.record = record
+            self._let_in(node)
         for name in [name for name in self.books.nodes if name not in records]:
             if not self.books.nodes[name].allocations:
                 self.books.set_total(self.books.nodes[name], NodeStatus.OFFLINE, ZERO)
@@ -129,6 +131,20 @@ class AllocatorEngine:
         if first:
             self.recovery.begin(name for name, record in records.items() if not record.drained)
         return effects + self._finish_recovery()
+
+    def on_node_filter(self, formula: str) -> None:
+        """Which nodes the tree uses, by their tags. Raises `BadInput` for what is no formula, and then keeps the one before."""
+        parse_formula(formula)
+        self._node_filter = formula
+        for node in self.books.nodes.values():
+            self._let_in(node)
+
+    def _let_in(self, node: Node) -> None:
+        outside = not matches(self._node_filter, node.record.tags)
+        if outside != node.outside:
+            node.outside = outside
+            self.books.set_total(node, node.status, node.reported)
+            self.scheduler.mark_all()
 
     def on_heartbeat(self, heartbeat: Heartbeat, now_s: float, now_ms: int) -> list[Effect]:
         """The answer to one heartbeat, and what must be told elsewhere. No answer at all for a void one."""

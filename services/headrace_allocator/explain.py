@@ -139,6 +139,8 @@ def _view(node: Node, now_s: float) -> NodeView:
 
 def _status(node: Node) -> str:
     if node.status is NodeStatus.ONLINE:
+        if node.outside and not node.record.drained:
+            return "outside"
         return "drained" if node.record.drained else ("online" if node.state.value == "open" else node.state.value)
     return node.status.value
 

@@ -10,8 +10,10 @@ import anyio.lowlevel
 import msgspec
 
 from headrace.bus import BusError, Entry
+from headrace.errors import BadInput
 from headrace.ids import NodeName, OperationId, TreeName
 from headrace.obs.logging import logger
+from headrace.pools import read_tree
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
 from headrace.runtime.handlers import Caller, CallerKind
 from headrace.runtime.service import Deposed, Runtime
@@ -95,6 +97,7 @@ class AllocatorService:
         tasks.start_soon(feed.run, operations_known)
         nodes_known = anyio.Event()
         tasks.start_soon(self._follow_nodes, nodes_known)
+        tasks.start_soon(self._follow_options)
         tasks.start_soon(self._report_ends)
         await operations_known.wait()
         await nodes_known.wait()
@@ -179,6 +182,22 @@ class AllocatorService:
             self._on_nodes(mirror.entries, frozenset())
             known.set()
             await anyio.sleep_forever()
+
+    async def _follow_options(self) -> None:
+        bucket = await self._runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
+        async with bucket.mirror(self._on_options) as mirror:
+            self._on_options(mirror.entries, frozenset())
+            await anyio.sleep_forever()
+
+    def _on_options(self, entries: Mapping[str, Entry], _changed: frozenset[str]) -> None:
+        entry = entries.get(self._tree)
+        if entry is None:
+            return
+        try:
+            self.engine.on_node_filter(read_tree(entry.value).options.node_filter)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadInput) as error:
+            # What was known before stays in force, as in fair_share.
+            self._runtime.border.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))
 
     def _on_nodes(self, entries: Mapping[str, Entry], _changed: frozenset[str]) -> None:
         records: dict[NodeName, NodeRecord] = {}

@@ -40,8 +40,6 @@ from headrace_fair_share.view import pool_list
 
 __all__ = ["serve"]
 
-#: Kept values of a tree's configuration.
-_POOLS_HISTORY = 64
 #: Faults of which the trees are written, in one life of the service.
 _MOST_FAULTS = 10
 _AdvanceAnswer: Any = Advanced | AdvanceGap | Refusal
@@ -86,7 +84,7 @@ class _Shell:
 
     async def run(self) -> None:
         """From the first subscription to the last saved clock."""
-        pools = await self._bus.key_value(subjects.POOLS_BUCKET, history=_POOLS_HISTORY)
+        pools = await self._bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
         clocks = ClockStore(await self._bus.key_value(subjects.CLOCKS_BUCKET), self._tree)
         self._store = PoolStore(pools, self._tree, self._clock, self._on_stored)
         others = OtherTrees(pools, self._tree, self._options.bounds)

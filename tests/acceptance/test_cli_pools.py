@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,3 +139,23 @@ def test_what_can_be_set_is_listed_without_a_running_headrace(up: Up) -> None:
 
     assert [row["name"] for row in rows] == ["integral_guarantees/resource_flow"]
     assert "preemption_satisfaction_threshold" in up.run("tree", "options", "satisfaction").stdout
+
+
+def node_states(up: Up) -> list[str]:
+    return [node["state"] for node in json.loads(up.run("node", "list", "--json").stdout)["nodes"]]
+
+
+def wait_for_states(up: Up, states: list[str]) -> None:
+    until = time.monotonic() + 60
+    while node_states(up) != states:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def test_a_node_filter_leaves_nodes_out_and_lets_them_in_again(up: Up) -> None:
+    up.run("tree", "set", "default", "node_filter=ssd & !old")
+    wait_for_states(up, ["outside"])
+    up.run("tree", "set", "default", "node_filter=")
+    wait_for_states(up, ["online"])
+
+    assert "node_filter" in up.run("tree", "set", "default", "node_filter=ssd &", expect=2).stderr

@@ -131,9 +131,8 @@ _GENERAL: Final = [
     Attribute(
         "node_filter",
         Formula(),
-        "nodes that belong to the tree",
+        "which of its nodes the tree uses, by their tags; others end what they run and get nothing new",
         "all nodes",
-        effect=_KEPT,
         renamed=("nodes_filter",),
     ),
     Attribute("max_operation_count", Whole(), "operations in the tree, waiting ones included; one more is refused"),

@@ -18,6 +18,7 @@ __all__ = [
     "NODES_BUCKET",
     "OPERATIONS_WHOLE",
     "POOLS_BUCKET",
+    "POOLS_HISTORY",
     "STREAM",
     "TERMS_BUCKET",
     "VOLUMES_BUCKET",
@@ -46,6 +47,8 @@ STREAM = "HEADRACE_OPERATIONS"
 LOG = f"{_V1}.log.operations"
 
 POOLS_BUCKET = "headrace_pools"
+#: Values of each tree that are kept in it.
+POOLS_HISTORY = 64
 NODES_BUCKET = "headrace_nodes"
 TERMS_BUCKET = "headrace_terms"
 VOLUMES_BUCKET = "headrace_volumes"
