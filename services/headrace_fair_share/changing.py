@@ -212,10 +212,13 @@ class Draft:
         """The settings with changes made as far as they can be; what the person may not set is put to the problems."""
         place = f"pools.{name}"
         try:
-            changed = POOL_ATTRIBUTES.changed(before, read_object(written, place), place)
+            plain = read_object(written, place)
         except Defects as defects:
             self.problems.extend(map(as_refusal, defects.problems))
             return before
+        # With what can be used of them, so that all rules that are broken come to light at once.
+        changed, problems = POOL_ATTRIBUTES.usable(before, plain, place)
+        self.problems.extend(map(as_refusal, problems))
         administers = self._may(Right.ADMINISTER, rights_at)
         if not administers:
             for key in changed.unknown:

@@ -114,12 +114,20 @@ class Schema:
 
     def changed(self, before: msgspec.Struct, changes: object, place: str = "") -> Changed:
         """`before` with the changes made. Raises `Defects` with all that cannot be used."""
-        if not isinstance(changes, Mapping):
-            raise Defects([BadInput(place or "settings", changes, "a map of attributes")])
+        changed, problems = self.usable(before, changes, place)
+        if problems:
+            raise Defects(problems)
+        return changed
+
+    def usable(self, before: msgspec.Struct, changes: object, place: str = "") -> tuple[Changed, list[BadInput]]:
+        """`before` with those changes made that can be used, and what is wrong with the others."""
         work = _Work(self, before, place)
-        for key, value in changes.items():
-            work.set(str(key), value)
-        return work.done()
+        if isinstance(changes, Mapping):
+            for key, value in changes.items():
+                work.set(str(key), value)
+        else:
+            work.problems.append(BadInput(place or "settings", changes, "a map of attributes"))
+        return work.done(), work.problems
 
     def written(self, value: msgspec.Struct) -> dict[str, object]:
         """What is set, as a person writes it: `changed` makes the same of it again."""
@@ -153,7 +161,7 @@ class _Work:
         self._spelled = dict(self._values.get("spelled", {}))
         self._said: dict[str, str] = {}
         self._unknown: list[str] = []
-        self._problems: list[BadInput] = []
+        self.problems: list[BadInput] = []
 
     def set(self, key: str, value: object) -> None:
         head, *path = split_key(key)
@@ -165,13 +173,11 @@ class _Work:
             else:
                 self._set(attribute, head, path, value, place)
         except Defects as defects:
-            self._problems.extend(defects.problems)
+            self.problems.extend(defects.problems)
         except BadInput as problem:
-            self._problems.append(problem)
+            self.problems.append(problem)
 
     def done(self) -> Changed:
-        if self._problems:
-            raise Defects(self._problems)
         if "spelled" in self._values:
             self._values["spelled"] = self._spelled
         return Changed(type(self._schema.of())(**self._values), frozenset(self._said), tuple(self._unknown))
