@@ -1,4 +1,4 @@
-"""`python -m tests.conformance FILE... [--only NAME] [--json] [--engine production|twin]`.
+"""`python -m tests.conformance FILE... [--only NAME] [--json] [--engine production|twin] [--via engine|service]`.
 
 Prints a line for every case that fails or is not supported, and as its last line how many passed, failed and were skipped. The exit
 status is 0 only if nothing failed and nothing was skipped, 2 if a case or a file could not be read.
@@ -28,11 +28,20 @@ def main(arguments: list[str]) -> int:
         default="production",
         help="the engine that the services run (default), or the plain, slow twin that it is judged by",
     )
+    parser.add_argument(
+        "--via",
+        choices=("engine", "service"),
+        default="engine",
+        help="drive the engine directly (default), or by the service's messages, some of them lost and some repeated",
+    )
     options = parser.parse_args(arguments)
+    if options.via == "service" and options.engine == "twin":
+        parser.error("the twin is no service: --via service goes with --engine production")
+    engine = engine_of("service" if options.via == "service" else options.engine)
     counts = dict.fromkeys(Status, 0)
     broken = False
     try:
-        for outcome in run_files(options.files, engine_of(options.engine), options.only):
+        for outcome in run_files(options.files, engine, options.only):
             counts[outcome.status] += 1
             broken = broken or outcome.broken
             if options.json:

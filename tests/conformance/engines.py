@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any, Literal, Protocol
 from unittest import mock
 
@@ -18,13 +19,14 @@ from headrace_fair_share.hdrf.curves import FunctionStore
 from headrace_fair_share.hdrf.layout import laid_out
 from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
 from headrace_fair_share.satisfaction import below_fair_share, local_satisfaction_ratios
+from tests.conformance.via_service import shared_out
 from tests.reference import plots as twin_plots
 from tests.reference import update as twin_update
 from tests.support.savings import after
 
-__all__ = ["Engine", "EngineName", "Graph", "KeptFunctions", "Point", "Production", "Twin", "engine_of"]
+__all__ = ["Engine", "EngineName", "Graph", "KeptFunctions", "Point", "Production", "Twin", "ViaService", "engine_of"]
 
-EngineName = Literal["production", "twin"]
+EngineName = Literal["production", "twin", "service"]
 Point = tuple[float, float]
 
 
@@ -176,6 +178,16 @@ class Production(_Judging):
         return _ProductionGraph(operations[op]())
 
 
+class ViaService(Production):
+    """The same, told and read by messages of which some are lost and some come twice."""
+
+    def __init__(self) -> None:
+        self._random = Random(1)
+
+    def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
+        return shared_out(after(tree, dt_us), self._random)
+
+
 def _folded(fold: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
     result = values[0]
     for value in values[1:]:
@@ -184,4 +196,5 @@ def _folded(fold: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:
 
 
 def engine_of(name: EngineName) -> Engine:
-    return Production() if name == "production" else Twin()
+    engines: dict[EngineName, type[Engine]] = {"production": Production, "twin": Twin, "service": ViaService}
+    return engines[name]()

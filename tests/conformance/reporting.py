@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Comparison", "Outcome", "Problem", "Status", "only_keys"]
+__all__ = ["Comparison", "Outcome", "Problem", "Status", "Unsupported", "only_keys"]
 
 
 class Status(enum.StrEnum):
@@ -21,6 +21,10 @@ class Status(enum.StrEnum):
 
 class Problem(Exception):
     """The case cannot be read: an error of the runner or of the file, never passed over."""
+
+
+class Unsupported(Exception):
+    """The case asks for what cannot be judged this way; it is told as skipped."""
 
 
 class Comparison(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.conformance import fair_share, piecewise_linear, pools_and_admission
 from tests.conformance.engines import Engine
-from tests.conformance.reporting import Outcome, Problem, Status
+from tests.conformance.reporting import Outcome, Problem, Status, Unsupported
 
 __all__ = ["SUITES", "cases_of", "run_case", "run_files"]
 
@@ -42,6 +42,8 @@ def run_case(suite: str, case: dict[str, Any], engine: Engine) -> Outcome:
         return Outcome(suite, name, Status.UNSUPPORTED, detail=f"suite {suite} is not supported yet")
     try:
         return SUITES[suite](case, engine)
+    except Unsupported as why:
+        return Outcome(suite, name, Status.UNSUPPORTED, detail=str(why))
     except Problem as problem:
         return Outcome(suite, name, Status.FAILED, detail=f"error of the runner: {problem}", broken=True)
     except Exception as error:

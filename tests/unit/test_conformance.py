@@ -13,7 +13,7 @@ import pytest
 
 from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
 from tests.conformance.__main__ import main
-from tests.conformance.engines import Graph, Point, Production, Twin
+from tests.conformance.engines import Graph, Point, Production, Twin, ViaService
 from tests.conformance.pools_and_admission import GROUPS
 from tests.conformance.reporting import Status
 from tests.conformance.runner import cases_of, run_case
@@ -34,6 +34,14 @@ CASES: Final = [
 @pytest.mark.parametrize(("suite", "case"), CASES)
 def test_the_engine_agrees_with_the_vectors(suite: str, case: dict[str, Any]) -> None:
     outcome = run_case(suite, case, Production())
+
+    assert outcome.status is Status.PASSED, outcome.detail
+
+
+@pytest.mark.parametrize(("suite", "case"), [case for case in CASES if case.values[0] == "fair_share"])
+def test_the_engine_agrees_when_it_is_told_and_read_by_messages(suite: str, case: dict[str, Any]) -> None:
+    """Some are lost and some come twice, which changes nothing."""
+    outcome = run_case(suite, case, ViaService())
 
     assert outcome.status is Status.PASSED, outcome.detail
 
@@ -268,3 +276,11 @@ def test_a_library_that_takes_jumps_from_the_other_side_fails_the_cases_with_jum
     }
 
     assert {("sum", "with-jump"), ("min", "jump-seen"), ("compose", "both"), ("identity", "segment-vertical")} <= failed
+
+
+def test_the_service_is_no_twin(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([str(VECTORS / "fair_share.json"), "--via", "service", "--engine", "twin"])
+
+    assert stop.value.code == 2
+    assert "the twin is no service" in capsys.readouterr().err
