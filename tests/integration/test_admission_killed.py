@@ -201,6 +201,8 @@ async def start_many(anna: Bus, prefix: str, asked: set[str], answered: set[str]
 async def end_some(server: NatsServer, count: int) -> None:
     """Whatever runs in the pool comes to its end, so many times."""
     for _ in range(count):
-        levels = {level.pool: level for level in await counted(server)}
-        for holder in levels["p"].holders[:1]:
-            await end(server, holder.operation)
+        # Whole or not at all: a connection that is given up while it is made stays open until somebody collects it.
+        with anyio.CancelScope(shield=True):
+            levels = {level.pool: level for level in await counted(server)}
+            for holder in levels["p"].holders[:1]:
+                await end(server, holder.operation)
