@@ -24,7 +24,7 @@ from headrace.wire.log import (
     Event,
 )
 from headrace.wire.nodes import NodeRecord
-from headrace.wire.snapshots import ShareItem, UsageFrame, UsageItem
+from headrace.wire.snapshots import ElementKind, ShareItem, UsageFrame, UsageItem
 from headrace_allocator.books import Books, Node, NodeStatus, OperationBook, Sent
 from headrace_allocator.effects import Answer, Effect, NudgeNode, Release, Report, StepDown
 from headrace_allocator.limits import amounts_of_limits
@@ -85,7 +85,8 @@ class AllocatorEngine:
         """New fair shares of operations, and pools with limits, of a cluster of `total`. Places in the order are found by `refresh`."""
         effects: list[Effect] = []
         limits = self.books.limits
-        if any(name.startswith("/") for name in changed):
+        pools = (items[name] for name in changed if name.startswith("/") and name in items)
+        if not all(limits.knows(pool, total) for pool in pools if pool.kind is ElementKind.POOL):
             limits.set_tree(*amounts_of_limits(items, total), self.books.operations.values())
         limits.wake_freed()
         for woken in limits.woken:

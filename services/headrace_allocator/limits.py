@@ -19,7 +19,7 @@ from headrace.wire.snapshots import ElementKind, ShareItem
 if TYPE_CHECKING:
     from headrace_allocator.books import OperationBook
 
-__all__ = ["Level", "Limits", "amounts_of_limits", "limit_in_words"]
+__all__ = ["Level", "Limits", "amounts_of_limits", "limit_in_words", "limit_of"]
 
 #: Parked operations that come back when something ended; all others wait for the next snapshot.
 _MOST_WOKEN: Final = 64
@@ -51,6 +51,12 @@ class Limits:
         self._chains: dict[PoolName, tuple[Level, ...]] = {}
         #: Operations that may have room again.
         self.woken: dict[OperationId, None] = {}
+
+    def knows(self, item: ShareItem, total: Resources) -> bool:
+        """Whether a pool stands where it stood, with the limits that it had."""
+        level = self._levels.get(PoolName(item.name))
+        known = {} if level is None else level.most
+        return self._parents.get(PoolName(item.name)) == item.parent and known == limit_of(item, total)
 
     def set_tree(
         self,
@@ -160,12 +166,17 @@ def amounts_of_limits(
             continue
         name = PoolName(item.name)
         parents[name] = item.parent
-        figures = zip(RESOURCE_NAMES, item.limits_share, total.as_tuple(), strict=True)
-        # A limit as large as the cluster is told as a share of 1, as none at all.
-        most = {resource: int(share * there + 0.5) for resource, share, there in figures if share < 1.0 and there}
+        most = limit_of(item, total)
         if most:
             limits[name] = most
     return parents, limits
+
+
+def limit_of(item: ShareItem, total: Resources) -> dict[str, int]:
+    """The limits of a pool as amounts, by resource; what is not there is not limited."""
+    figures = zip(RESOURCE_NAMES, item.limits_share, total.as_tuple(), strict=True)
+    # A limit as large as the cluster is told as a share of 1, as none at all.
+    return {resource: int(share * there + 0.5) for resource, share, there in figures if share < 1.0 and there}
 
 
 def limit_in_words(level: Level, size: Resources) -> str:

@@ -58,13 +58,15 @@ class HistoryKeeper:
         self._unknown_tree: Callable[[str], NotFound | None] = _nothing_to_say
         #: Samples that were not recorded, as far as is known.
         self.lost = 0
+        #: Messages of the stream that are no samples.
+        self.unreadable = 0
 
     def on_updated(self) -> None:
         """The engine has new figures."""
         self._updated.set()
 
     def statistics(self) -> dict[str, int]:
-        return {**self._sampler.statistics(), "lost": self.lost}
+        return {**self._sampler.statistics(), "lost": self.lost, "unreadable": self.unreadable}
 
     async def run(self) -> None:
         """Records until cancelled."""
@@ -149,14 +151,14 @@ class HistoryKeeper:
                 messages += 1
                 size += len(entry.data)
                 if len(batch) == _BATCH or size > _BYTES_PER_ANSWER:
-                    await anyio.to_thread.run_sync(_take, gathered, batch)
+                    self.unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
                     batch = []
                 if gathered.past_end:
                     break
                 if messages >= _MESSAGES_PER_ANSWER or size > _BYTES_PER_ANSWER:
                     next_ = entry.sequence
                     break
-        await anyio.to_thread.run_sync(_take, gathered, batch)
+        self.unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
         there = {*self._engine.book.pools.pools, *self._engine.in_use(), *self._engine.figures}
         known = gathered.named or request.pool in there
         return PoolHistory(
@@ -178,10 +180,12 @@ def _nothing_to_say(_: str) -> NotFound | None:
     return None
 
 
-def _take(gathered: Downsampler, batch: list[bytes]) -> None:
-    """Adds what can be read; what somebody else wrote into the stream is passed over."""
+def _take(gathered: Downsampler, batch: list[bytes]) -> int:
+    """Adds what can be read; returns how many could not, which somebody else wrote into the stream."""
+    unreadable = 0
     for data in batch:
         try:
             gathered.add(decode(data, HistorySample))
         except BadMessage:
-            continue
+            unreadable += 1
+    return unreadable

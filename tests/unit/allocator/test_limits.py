@@ -187,3 +187,14 @@ def test_the_sums_under_limits_are_checked() -> None:
     tree.engine.books.limits.use(operation, cores(1))
 
     assert tree.engine.books.check() == ["pool p: use under its limit differs from its operations"]
+
+
+def test_pools_are_summed_up_anew_only_when_one_moved_or_has_another_limit() -> None:
+    tree = Tree([a_pool("p", cpu=0.3), a_pool("q")], an_operation("a", 20))
+    limits = tree.engine.books.limits
+
+    assert limits.knows(a_pool("p", cpu=0.3), TOTAL)
+    assert limits.knows(a_pool("q"), TOTAL)
+    assert not limits.knows(a_pool("p", cpu=0.4), TOTAL)
+    assert not limits.knows(a_pool("p", "q", cpu=0.3), TOTAL)
+    assert not limits.knows(a_pool("new"), TOTAL)
