@@ -143,7 +143,7 @@ class HistoryKeeper:
         gathered = Downsampler(request)
         since_ms = max(0, request.since_ms - _CLOCKS_DIFFER_MS)
         next_: int | None = None
-        messages = size = 0
+        messages = size = unreadable = 0
         batch: list[bytes] = []
         async with aclosing(records.read(after=request.first, since_ms=since_ms)) as entries:
             async for entry in entries:
@@ -151,14 +151,15 @@ class HistoryKeeper:
                 messages += 1
                 size += len(entry.data)
                 if len(batch) == _BATCH or size > _BYTES_PER_ANSWER:
-                    self.unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
+                    unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
                     batch = []
                 if gathered.past_end:
                     break
                 if messages >= _MESSAGES_PER_ANSWER or size > _BYTES_PER_ANSWER:
                     next_ = entry.sequence
                     break
-        self.unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
+        unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
+        self.unreadable += unreadable
         there = {*self._engine.book.pools.pools, *self._engine.in_use(), *self._engine.figures}
         known = gathered.named or request.pool in there
         return PoolHistory(
