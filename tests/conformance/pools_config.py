@@ -26,6 +26,9 @@ from headrace.wire.pool_changes import (
     Transfer,
 )
 from headrace.wire.refusals import BadRequest, BrokenRules, Exists, NotAllowed, NotFound, Refusal
+from headrace_admission.limits.book import TreeBook
+from headrace_admission.limits.configuration import rules_of
+from headrace_admission.limits.ephemeral import default_parent
 from headrace_fair_share.between_trees import departure
 from headrace_fair_share.changing import Draft
 from headrace_fair_share.config import Change, PoolBook
@@ -417,7 +420,10 @@ def _stored(options: dict[str, Any], pools: dict[str, dict[str, Any]], expect: d
     else:
         raise Problem(f"unknown alert: {expect['alert']}")
     if "fallback_parent" in expect:
-        found.append(compared("fallback_parent", expect["fallback_parent"], desk.book.pools.default_parent(USER)))
+        # Admission makes ephemeral pools, by the rules that it reads of the same tree.
+        rules = TreeBook(rules_of(desk.book.pools.tree))
+        parent = default_parent(rules, PoolName("nobody-made-it"), USER)
+        found.append(compared("fallback_parent", expect["fallback_parent"], parent))
     return found
 
 

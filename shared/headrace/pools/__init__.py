@@ -23,7 +23,7 @@ from headrace.pools.settings import (
     PoolMode,
     PoolSettings,
 )
-from headrace.pools.tree import PoolTree, subpool_of_hub
+from headrace.pools.tree import PoolTree
 from headrace.pools.tree_attributes import TREE_ATTRIBUTES
 
 __all__ = [
@@ -63,6 +63,5 @@ __all__ = [
     "preset_problems",
     "problems_of_preset",
     "read_tree",
-    "subpool_of_hub",
     "write_tree",
 ]

@@ -13,17 +13,12 @@ from functools import cached_property
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools.model import Pool, Tree
 from headrace.pools.presets import with_presets
-from headrace.pools.settings import EphemeralSubpoolConfig, PoolMode, PoolSettings
+from headrace.pools.settings import PoolMode, PoolSettings
 
-__all__ = ["HUB_SIGN", "PoolTree", "subpool_of_hub"]
+__all__ = ["HUB_SIGN", "PoolTree"]
 
 #: Between a hub and a user in the name of a pool that came into being below the hub.
 HUB_SIGN = "$"
-
-
-def subpool_of_hub(hub: PoolName, user: str) -> PoolName:
-    """The pool in which a user's operations run that name the hub."""
-    return PoolName(f"{hub}{HUB_SIGN}{user}")
 
 
 class PoolTree:
@@ -106,46 +101,13 @@ class PoolTree:
         explicit = settings.max_running_operation_count
         return explicit if explicit is not None else self.options.max_running_operation_count_per_pool
 
-    def is_lightweight(self, name: PoolName) -> bool:
-        """Whether vanilla operations in the pool are lightweight: the flag, and mode fifo."""
-        settings = self.settings(name)
-        return bool(settings.enable_lightweight_operations) and settings.mode is PoolMode.FIFO
-
     # --- ephemeral pools --------------------------------------------------------------------------------------------
 
     def is_hub(self, name: PoolName) -> bool:
         """Whether each user's operations run in a pool of their own below this one."""
         return self.settings(name).create_ephemeral_subpools
 
-    def placed_pool(self, name: PoolName, user: str) -> PoolName:
-        """Where an operation of `user` runs that names `name`: below it, if it is a hub."""
-        return subpool_of_hub(name, user) if self.is_hub(name) else name
-
     def hub_of(self, name: PoolName) -> PoolName | None:
         """The hub that makes pools of this name; None where there is none."""
         hub, sign, user = name.rpartition(HUB_SIGN)
         return PoolName(hub) if sign and user and self.is_hub(PoolName(hub)) else None
-
-    def default_parent(self, user: str) -> PoolName:
-        """Where pools of `user` come into being that belong to no hub: the first of the user's own entry, the tree's default
-        and the root that exists and is not a fifo pool."""
-        options = self.options
-        wanted = [options.user_to_default_pool.get(user, "")] if options.use_user_default_parent_pool_map else []
-        for candidate in map(PoolName, [*wanted, options.default_parent_pool]):
-            if candidate in self.pools and self.mode(candidate) is not PoolMode.FIFO:
-                return candidate
-        return ROOT_POOL
-
-    def ephemeral_parent(self, name: PoolName, user: str) -> PoolName:
-        """The parent of a pool that is not configured: its hub, else the default parent of the user."""
-        return self.hub_of(name) or self.default_parent(user)
-
-    def ephemeral_settings(self, parent: PoolName) -> PoolSettings:
-        """The settings of pools that come into being below `parent`; below the root those of nobody."""
-        config = self.settings(parent).ephemeral_subpool_config or EphemeralSubpoolConfig()
-        return PoolSettings(
-            mode=config.mode,
-            max_operation_count=config.max_operation_count,
-            max_running_operation_count=config.max_running_operation_count,
-            resource_limits=config.resource_limits,
-        )

@@ -12,7 +12,6 @@ from headrace.pools import (
     TREE_ATTRIBUTES,
     PartialResources,
     Pool,
-    PoolMode,
     PoolSettings,
     PoolTree,
     Tree,
@@ -55,74 +54,12 @@ def test_the_roots_limits_are_options_of_the_tree() -> None:
     assert limits(a_tree({"max_operation_count": 9, "max_running_operation_count": 8}), ROOT_POOL) == (9, 8)
 
 
-def test_operations_are_lightweight_by_the_flag_and_the_mode_together() -> None:
-    both = {"mode": "fifo", "enable_lightweight_operations": True}
-    tree = a_tree(both=both, flag={"enable_lightweight_operations": True}, mode={"mode": "fifo"})
-
-    assert [name for name in tree.pools if tree.is_lightweight(name)] == ["both"]
-    assert not tree.is_lightweight(ROOT_POOL)
-
-
-def test_operations_that_name_a_hub_run_in_the_users_pool_below_it() -> None:
+def test_a_hub_makes_the_pools_that_are_named_after_it_and_a_user() -> None:
     tree = a_tree(hub={"create_ephemeral_subpools": True}, plain={})
 
-    assert tree.placed_pool(PoolName("hub"), "ann") == "hub$ann"
-    assert tree.placed_pool(PoolName("plain"), "ann") == "plain"
     assert tree.hub_of(PoolName("hub$ann")) == "hub"
     assert tree.hub_of(PoolName("plain$ann")) is None
-    assert tree.hub_of(PoolName("hub$")) is None
-    assert tree.ephemeral_parent(PoolName("hub$ann"), "ann") == "hub"
-
-
-@pytest.mark.parametrize(
-    ("options", "parent"),
-    [
-        ({}, ROOT_POOL),
-        ({"default_parent_pool": "usual"}, "usual"),
-        ({"default_parent_pool": "queue"}, ROOT_POOL),
-        ({"default_parent_pool": "gone"}, ROOT_POOL),
-        ({"default_parent_pool": "usual", "user_to_default_pool": {"ann": "own"}}, "usual"),
-        ({"user_to_default_pool": {"ann": "own"}, "use_user_default_parent_pool_map": True}, "own"),
-        (
-            {
-                "default_parent_pool": "usual",
-                "user_to_default_pool": {"ann": "queue"},
-                "use_user_default_parent_pool_map": True,
-            },
-            "usual",
-        ),
-        (
-            {
-                "default_parent_pool": "usual",
-                "user_to_default_pool": {"bob": "own"},
-                "use_user_default_parent_pool_map": True,
-            },
-            "usual",
-        ),
-    ],
-)
-def test_a_pool_that_nobody_made_stands_below_the_first_usable_candidate(
-    options: dict[str, object], parent: str
-) -> None:
-    tree = a_tree(options, usual={}, own={}, queue={"mode": "fifo"})
-
-    assert tree.ephemeral_parent(PoolName("new"), "ann") == parent
-
-
-def test_a_pool_that_nobody_made_takes_its_settings_from_the_parents_configuration() -> None:
-    tree = a_tree(
-        hub={
-            "create_ephemeral_subpools": True,
-            "ephemeral_subpool_config": {"mode": "fifo", "max_operation_count": 5, "resource_limits": {"cpu": 1}},
-        }
-    )
-
-    settings = tree.ephemeral_settings(PoolName("hub"))
-
-    assert settings.mode is PoolMode.FIFO
-    assert settings.resource_limits == PartialResources(cpu=100)
-    assert (tree.operation_limit(settings), tree.running_operation_limit(settings)) == (5, 50)
-    assert tree.ephemeral_settings(ROOT_POOL) == PoolSettings()
+    assert tree.hub_of(PoolName("hub")) is None
 
 
 def test_a_pools_own_setting_goes_before_an_earlier_preset_and_that_before_a_later_one() -> None:
