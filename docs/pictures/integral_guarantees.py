@@ -28,8 +28,8 @@ from headrace.wire.codec import decode  # noqa: E402
 from headrace.wire.history import GetHistory, HistorySample, PoolHistory  # noqa: E402
 from headrace_cli.volume.files import draw  # noqa: E402
 from headrace_cli.volume.picture import picture  # noqa: E402
-from headrace_fair_share.downsampling import Downsampler  # noqa: E402
-from headrace_fair_share.history import HistoryOptions, Sampler, View  # noqa: E402
+from headrace_fair_share.history.downsampling import Downsampler  # noqa: E402
+from headrace_fair_share.history.samples import HistoryOptions, Sampler, View  # noqa: E402
 from tests.support.integral_day import (  # noqa: E402
     BUSY_FROM_S,
     BUSY_UNTIL_S,

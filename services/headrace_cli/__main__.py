@@ -16,7 +16,7 @@ from headrace_cli.commands.completion import Shell, answer, completion
 from headrace_cli.commands.plan import plan
 from headrace_cli.commands.run import run
 from headrace_cli.demo.command import demo
-from headrace_cli.exits import EXIT_HELP, Exit
+from headrace_cli.exit_statuses import EXIT_HELP, Exit
 from headrace_cli.session import complain
 from headrace_cli.up.command import up
 
@@ -61,7 +61,7 @@ def complete(shell: Shell, /, *words: Annotated[str, Parameter(allow_leading_hyp
 
 
 def main() -> None:
-    """Runs the command line; ends the process with the exit status of `headrace_cli.exits`."""
+    """Runs the command line; ends the process with the exit status of `headrace_cli.exit_statuses`."""
     configure("cli", "error")
     try:
         status = app(exit_on_error=False)

@@ -13,8 +13,8 @@ from cyclopts import Parameter
 from headrace.client import Client, NotAdmitted, NotRunning, Refused, Unanswered, connect
 from headrace.errors import BadInput, HeadraceError
 from headrace.pools import Defects
-from headrace_cli.exits import Exit
-from headrace_cli.screen import Screen
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.show.screen import Screen
 from headrace_cli.up.commands import NoServer
 from headrace_cli.up.state_folder import InUse
 

@@ -31,18 +31,18 @@ from headrace.wire.placements import EphemeralPool
 from headrace.wire.refusals import NotReady, Refusal
 from headrace.wire.snapshots import ShareFrame, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Term, Version
-from headrace_fair_share.advances import AdvanceChain
-from headrace_fair_share.config import PoolBook
-from headrace_fair_share.cut import Cut, KnownOperation
-from headrace_fair_share.figures import PoolFigures
-from headrace_fair_share.flows import flows_of, with_grants
-from headrace_fair_share.guests import guests_of
-from headrace_fair_share.inputs_of_pools import pool_input
-from headrace_fair_share.judging import JudgingClock, Moment
-from headrace_fair_share.rules import Bounds
-from headrace_fair_share.starvation import Age, Ages, Clock, aged, clocks_of
-from headrace_fair_share.update import Update, Updater
-from headrace_fair_share.usage_averages import UsageAverages
+from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.tree_book import PoolBook
+from headrace_fair_share.starvation.clocks import Age, Ages, Clock, aged, clocks_of
+from headrace_fair_share.starvation.time_that_counts import JudgingClock, Moment
+from headrace_fair_share.update.advances import AdvanceChain
+from headrace_fair_share.update.cut import Cut, KnownOperation
+from headrace_fair_share.update.ephemeral_pools import guests_of
+from headrace_fair_share.update.figures import PoolFigures
+from headrace_fair_share.update.flows_to_integral import flows_of, with_grants
+from headrace_fair_share.update.pool_inputs import pool_input
+from headrace_fair_share.update.run import Update, Updater
+from headrace_fair_share.update.usage_averages import UsageAverages
 
 __all__ = ["EngineOptions", "FairShareEngine", "UsageChange"]
 

@@ -26,16 +26,16 @@ from headrace.wire.pools import GetPools
 from headrace.wire.refusals import Refusal, StaleTerm
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace.wire.version import Term
-from headrace_fair_share.broken_trees import FAULTS, keep_broken_tree
-from headrace_fair_share.clocks import ClockStore
-from headrace_fair_share.configuring import Configuring
+from headrace_fair_share.configuration.other_trees import OtherTrees
+from headrace_fair_share.configuration.requests import Configuring
+from headrace_fair_share.configuration.store import PoolStore, StoredTree
 from headrace_fair_share.engine import FairShareEngine, UsageChange
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.history_keeping import HistoryKeeper
-from headrace_fair_share.judging import Moment
-from headrace_fair_share.other_trees import OtherTrees
+from headrace_fair_share.history.keeping import HistoryKeeper
 from headrace_fair_share.settings import FairShareSettings
-from headrace_fair_share.store import PoolStore, StoredTree
+from headrace_fair_share.starvation.saved_clocks import ClockStore
+from headrace_fair_share.starvation.time_that_counts import Moment
+from headrace_fair_share.update.broken_trees import FAULTS, keep_broken_tree
 from headrace_fair_share.view import pool_list
 
 __all__ = ["serve"]

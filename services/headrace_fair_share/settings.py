@@ -11,9 +11,9 @@ import msgspec
 
 from headrace.pools import TREE_ATTRIBUTES, Defects, TreeOptions
 from headrace.runtime.settings import CommonSettings
+from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.engine import EngineOptions
-from headrace_fair_share.history import HistoryOptions
-from headrace_fair_share.rules import Bounds
+from headrace_fair_share.history.samples import HistoryOptions
 
 __all__ = ["FairShareSettings"]
 

@@ -15,7 +15,6 @@ from headrace.wire.refusals import NotFound
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace.wire.version import Version
 from headrace_fair_share.engine import FairShareEngine
-from headrace_fair_share.figures import PoolFigures
 from headrace_fair_share.integral_fields import (
     accumulated_resource_volume,
     distribution,
@@ -25,7 +24,8 @@ from headrace_fair_share.integral_fields import (
     resources_of_ratio,
     specified_ratio,
 )
-from headrace_fair_share.roster import pool_key
+from headrace_fair_share.update.figures import PoolFigures
+from headrace_fair_share.update.input import pool_key
 
 __all__ = ["pool_list"]
 

@@ -17,9 +17,9 @@ from headrace.wire.history import GetHistory, HistorySample
 from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolSettings, Tree
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
-from headrace_fair_share.downsampling import Downsampler
-from headrace_fair_share.figures import PoolFigures
-from headrace_fair_share.history import HistoryOptions, Sampler, View
+from headrace_fair_share.history.downsampling import Downsampler
+from headrace_fair_share.history.samples import HistoryOptions, Sampler, View
+from headrace_fair_share.update.figures import PoolFigures
 from tests.bench.registry import REGISTRY, Figure, milliseconds
 
 POOLS = 10_000

@@ -29,12 +29,12 @@ from headrace.wire.refusals import BadRequest, BrokenRules, Exists, NotAllowed, 
 from headrace_admission.limits.book import TreeBook
 from headrace_admission.limits.configuration import rules_of
 from headrace_admission.limits.ephemeral import default_parent
-from headrace_fair_share.between_trees import departure
-from headrace_fair_share.changing import Draft
-from headrace_fair_share.config import Change, PoolBook
+from headrace_fair_share.configuration.between_trees import departure
+from headrace_fair_share.configuration.changes import Draft
+from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.tree_book import Change, PoolBook
 from headrace_fair_share.hdrf.model import ErrorKind, OperationInput, PoolInput, TreeInput
-from headrace_fair_share.inputs_of_pools import pool_input
-from headrace_fair_share.rules import Bounds
+from headrace_fair_share.update.pool_inputs import pool_input
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Problem, only_keys
 

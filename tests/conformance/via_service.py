@@ -32,7 +32,6 @@ from headrace.wire.snapshots import (
 )
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
-from headrace_fair_share.figures import PoolFigures
 from headrace_fair_share.hdrf.model import (
     UNLIMITED,
     ElementShares,
@@ -44,7 +43,8 @@ from headrace_fair_share.hdrf.model import (
     TreeInput,
     UpdateResult,
 )
-from headrace_fair_share.judging import Moment
+from headrace_fair_share.starvation.time_that_counts import Moment
+from headrace_fair_share.update.figures import PoolFigures
 from tests.conformance.reporting import Unsupported
 
 __all__ = ["shared_out"]

@@ -26,7 +26,7 @@ from headrace_fair_share.hdrf.outcome import Outcome
 from headrace_fair_share.hdrf.update import HdrfEngine
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
-from headrace_fair_share.starvation import Ages
+from headrace_fair_share.starvation.clocks import Ages
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import TREE, live, running, small_world
 

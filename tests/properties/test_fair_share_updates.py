@@ -20,8 +20,8 @@ from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolSett
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
-from headrace_fair_share.judging import Moment
-from headrace_fair_share.update import Updater
+from headrace_fair_share.starvation.time_that_counts import Moment
+from headrace_fair_share.update.run import Updater
 from tests.support.tree_services import live
 
 TREE = TreeName("default")

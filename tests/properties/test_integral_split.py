@@ -18,7 +18,7 @@ from headrace.wire.integral import Advance, Advanced, AdvanceGap
 from headrace.wire.refusals import StaleTerm
 from headrace.wire.version import Version
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.roster import Roster
+from headrace_fair_share.update.input import Roster
 from headrace_integral.engine import IntegralEngine, Save, VolumesRecord
 from tests.support.simulated_tree import TREE, SimulatedTree
 from tests.support.twin_savings import SingleProcess

@@ -13,7 +13,7 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import POOL_ATTRIBUTES, Defects, PoolTree, TreeOptions
 from headrace.pools.tree_attributes import TREE_ATTRIBUTES
 from headrace.wire.pool_changes import SetOptions
-from headrace_cli.pool_file import ConfiguredPool, Described, changes_between, described, exported
+from headrace_cli.pools.files import ConfiguredPool, Described, changes_between, described, exported
 from tests.support.pool_attributes import changes_of
 from tests.support.pool_trees import a_tree, create, drafted
 

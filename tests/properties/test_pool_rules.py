@@ -12,8 +12,8 @@ from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import PoolMode, PoolTree, Tree, read_tree
 from headrace.resources import ZERO
 from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan
-from headrace_fair_share.config import Change, PoolBook
-from headrace_fair_share.rules import Bounds, broken_options, broken_rules, invalid_values, misplaced
+from headrace_fair_share.configuration.rules import Bounds, broken_options, broken_rules, invalid_values, misplaced
+from headrace_fair_share.configuration.tree_book import Change, PoolBook
 from tests.support.pool_trees import ANYBODY, create, move, remove, set_, set_options, transfer
 
 BOUNDS = Bounds(most_levels=3, largest_subtree=4)

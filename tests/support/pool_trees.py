@@ -19,8 +19,8 @@ from headrace.pools import (
     TreeOptions,
 )
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
-from headrace_fair_share.changing import Draft
-from headrace_fair_share.rules import Bounds
+from headrace_fair_share.configuration.changes import Draft
+from headrace_fair_share.configuration.rules import Bounds
 
 __all__ = ["ANYBODY", "a_tree", "create", "drafted", "move", "remove", "set_", "set_options", "settings", "transfer"]
 

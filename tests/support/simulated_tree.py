@@ -18,8 +18,8 @@ from headrace.wire.integral import Advance, Advanced
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
-from headrace_fair_share.judging import Moment
-from headrace_fair_share.update import Update
+from headrace_fair_share.starvation.time_that_counts import Moment
+from headrace_fair_share.update.run import Update
 from headrace_integral.engine import IntegralEngine, Save, VolumesRecord
 from tests.support.tree_services import live
 

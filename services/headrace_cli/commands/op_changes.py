@@ -12,10 +12,10 @@ from headrace.errors import BadInput
 from headrace.near import hint
 from headrace.runtime.clock import SystemClock
 from headrace.wire.operations import OperationView
-from headrace_cli.render import operation_table
-from headrace_cli.render_limits import explanation
-from headrace_cli.screen import Screen
 from headrace_cli.session import Common, Flag, talk
+from headrace_cli.show.limits import explanation
+from headrace_cli.show.screen import Screen
+from headrace_cli.show.tables import operation_table
 
 __all__ = ["KEYS", "complete", "explain", "resume", "scan", "set_", "suspend"]
 

@@ -13,10 +13,10 @@ import msgspec
 from cyclopts import Parameter
 
 from headrace.wire.plan import Plan, PlanRefused
-from headrace_cli.exits import Exit
-from headrace_cli.render_plan import plan_notes, plan_table, plan_title
-from headrace_cli.screen import Screen
+from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Flag
+from headrace_cli.show.plans import plan_notes, plan_table, plan_title
+from headrace_cli.show.screen import Screen
 
 __all__ = ["plan"]
 

@@ -12,12 +12,12 @@ from headrace.wire.pools import PoolView
 from headrace.wire.refusals import NotFound
 from headrace_cli.commands import pool_changes
 from headrace_cli.commands.pool_volume import volume
-from headrace_cli.pool_fields import field_of, read, words
-from headrace_cli.render import pool_table
-from headrace_cli.render_shares import pool_facts
-from headrace_cli.render_tree import tree_table
-from headrace_cli.screen import Screen
+from headrace_cli.pools.fields import field_of, read, words
 from headrace_cli.session import Common, Flag, talk
+from headrace_cli.show.screen import Screen
+from headrace_cli.show.shares import pool_facts
+from headrace_cli.show.tables import pool_table
+from headrace_cli.show.trees import tree_table
 
 __all__ = ["app"]
 

@@ -16,14 +16,14 @@ from headrace.pools import POOL_ATTRIBUTES, TreeOptions
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, Transfer
 from headrace.wire.pools import PoolList
 from headrace.wire.trees import MovePoolToTree
-from headrace_cli.exits import Exit
-from headrace_cli.pool_file import ConfiguredPool, changes_between, exported, read_file
-from headrace_cli.pool_settings import PoolOptions
-from headrace_cli.render_attributes import attribute_table
-from headrace_cli.render_changes import show_plan
-from headrace_cli.screen import Screen
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.pools.files import ConfiguredPool, changes_between, exported, read_file
+from headrace_cli.pools.key_values import assignments, checked
+from headrace_cli.pools.options import PoolOptions
 from headrace_cli.session import Common, Flag, talk
-from headrace_cli.written import assignments, checked
+from headrace_cli.show.attributes import attribute_table
+from headrace_cli.show.changes import show_plan
+from headrace_cli.show.screen import Screen
 
 __all__ = ["attributes", "create", "export", "import_", "move", "remove", "rename", "set_", "transfer"]
 

@@ -12,8 +12,8 @@ from headrace.client import Client
 from headrace.errors import BadInput
 from headrace.runtime.clock import SystemClock
 from headrace.wire.history import MOST_POINTS, PoolHistory
-from headrace_cli.screen import Screen
 from headrace_cli.session import Common, talk
+from headrace_cli.show.screen import Screen
 from headrace_cli.volume.times import parse_moment_ms
 
 __all__ = ["volume"]

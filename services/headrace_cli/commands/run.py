@@ -16,10 +16,10 @@ from headrace.ids import pool_name
 from headrace.pools.amounts import PartialResources
 from headrace.resources import Resources, parse_amount
 from headrace.wire.operations import OnLostNode, OperationSpec
-from headrace_cli.following import follow
-from headrace_cli.screen import Screen
 from headrace_cli.session import Common, Flag, talk
-from headrace_cli.waiting import pool_words
+from headrace_cli.show.progress import follow
+from headrace_cli.show.screen import Screen
+from headrace_cli.show.waiting_reasons import pool_words
 
 __all__ = ["parse_environment", "run"]
 

@@ -12,12 +12,12 @@ from headrace.errors import BadInput
 from headrace.pools import TREE_ATTRIBUTES, TreeOptions
 from headrace.pools.trees import judge_trees
 from headrace.wire.trees import TreeList, TreeView
-from headrace_cli.exits import Exit
-from headrace_cli.render_attributes import attribute_table
-from headrace_cli.render_changes import show_plan
-from headrace_cli.screen import Screen
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.pools.key_values import assignments, checked
 from headrace_cli.session import Common, Flag, talk
-from headrace_cli.written import assignments, checked
+from headrace_cli.show.attributes import attribute_table
+from headrace_cli.show.changes import show_plan
+from headrace_cli.show.screen import Screen
 
 __all__ = ["app"]
 

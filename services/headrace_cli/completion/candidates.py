@@ -13,7 +13,7 @@ from headrace_cli.commands.op_changes import KEYS
 from headrace_cli.completion.keys import assignments, attributes
 from headrace_cli.completion.meaning import LIVE, Meaning, meaning_of
 from headrace_cli.completion.slot import Slot, is_repeated
-from headrace_cli.pool_fields import FIELDS
+from headrace_cli.pools.fields import FIELDS
 
 __all__ = ["Candidate", "Mark", "Name", "candidates"]
 

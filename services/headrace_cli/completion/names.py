@@ -14,7 +14,7 @@ from headrace.resources import format_amount
 from headrace_cli.completion.candidates import Name
 from headrace_cli.completion.meaning import LIVE, Meaning, meaning_of
 from headrace_cli.completion.slot import Slot
-from headrace_cli.pool_fields import read
+from headrace_cli.pools.fields import read
 
 __all__ = ["TIME_S", "known_names"]
 

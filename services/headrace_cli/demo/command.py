@@ -15,9 +15,9 @@ from headrace_cli.demo.course import Course
 from headrace_cli.demo.plan import JOBS, NODES, POOLS
 from headrace_cli.demo.show import DemoBars, result_table
 from headrace_cli.demo.usage_watch import watch_usage
-from headrace_cli.exits import Exit
-from headrace_cli.screen import Screen
+from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import first_error
+from headrace_cli.show.screen import Screen
 from headrace_cli.up import marks
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.supervisor import Ready, run_up

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace_cli.pool_settings import PoolOptions
+from headrace_cli.pools.options import PoolOptions
 from headrace_cli.up.node_option import NodeOption, parse_nodes
 
 __all__ = ["JOBS", "NODES", "POOLS", "DemoPool"]

@@ -8,9 +8,9 @@ from rich.table import Table
 from headrace.resources import Resources, parse_resources
 from headrace_cli.demo.averages import Averages
 from headrace_cli.demo.plan import POOLS, DemoPool
-from headrace_cli.pool_settings import parse_figures
-from headrace_cli.render import amounts, table
-from headrace_cli.screen import Screen
+from headrace_cli.pools.options import parse_figures
+from headrace_cli.show.screen import Screen
+from headrace_cli.show.tables import amounts, table
 
 __all__ = ["DemoBars", "result_table"]
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headrace.durations import format_duration
 from headrace.wire.history import HistoryPoint, PoolHistory, Savings, Spread
-from headrace_cli.render import table
+from headrace_cli.show.tables import table
 from headrace_cli.volume.picture import Unit, amount_unit, picture, savings_unit, scale_of
 from headrace_cli.volume.times import moment
 

@@ -17,6 +17,7 @@ from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 from headrace.wire import pools as wire
 from headrace.wire.plan import Bound, Plan, PlanElement, Scaled
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareComplaint, ShareItem
+from headrace_fair_share.configuration.rules import Bounds, broken_rules, misplaced
 from headrace_fair_share.hdrf.model import (
     ElementShares,
     IntegralKind,
@@ -29,7 +30,6 @@ from headrace_fair_share.hdrf.model import (
 from headrace_fair_share.hdrf.update import update
 from headrace_fair_share.plan.binding import Bindings
 from headrace_fair_share.plan.check import Description, whole
-from headrace_fair_share.rules import Bounds, broken_rules, misplaced
 
 __all__ = ["computed"]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from headrace.ids import ROOT_POOL
+from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.hdrf.model import Mode
 from headrace_fair_share.plan.figures import Desk, hint, text_of
 from headrace_fair_share.plan.file import Value
-from headrace_fair_share.rules import Bounds
 
 _MOST_LEVELS = Bounds().most_levels
 

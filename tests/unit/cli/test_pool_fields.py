@@ -15,10 +15,10 @@ from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, P
 from headrace.resources import Resources
 from headrace.wire.pools import PoolView, ResourceDistribution
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
-from headrace_cli.fields_page import fields_page
-from headrace_cli.plain import plain
-from headrace_cli.pool_fields import FIELDS, field_of, read, words
-from headrace_cli.render_integral import integral_tables
+from headrace_cli.pools.fields import FIELDS, field_of, read, words
+from headrace_cli.pools.fields_page import fields_page
+from headrace_cli.show.integral_guarantees import integral_tables
+from headrace_cli.show.plain_values import plain
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "fields.md"
 TOTAL = Resources(user_slots=100, cpu=10_000, memory=2**40)
@@ -131,7 +131,7 @@ def test_what_is_no_field_is_refused_with_the_nearest(key: str, said: str) -> No
 
 
 def test_the_page_says_what_the_table_says() -> None:
-    assert PAGE.read_text() == fields_page(), "run: python -m headrace_cli.fields_page > docs/reference/fields.md"
+    assert PAGE.read_text() == fields_page(), "run: python -m headrace_cli.pools.fields_page > docs/reference/fields.md"
 
 
 def shown(pool: PoolView) -> list[str]:

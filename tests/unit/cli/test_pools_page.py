@@ -11,16 +11,18 @@ from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES
 from headrace.wire.pool_changes import AttributeDifference, PoolDifference, PoolPlan
-from headrace_cli.pools_page import pools_page
-from headrace_cli.render_attributes import attribute_table, rows_of
-from headrace_cli.render_changes import plan_lines
+from headrace_cli.pools.attributes_page import pools_page
+from headrace_cli.show.attributes import attribute_table, rows_of
+from headrace_cli.show.changes import plan_lines
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "pools.md"
 
 
 def test_the_reference_of_pools_is_the_table_of_attributes() -> None:
-    assert PAGE.read_text() == pools_page(), "run: python -m headrace_cli.pools_page > docs/reference/pools.md"
+    assert PAGE.read_text() == pools_page(), (
+        "run: python -m headrace_cli.pools.attributes_page > docs/reference/pools.md"
+    )
     for schema in (POOL_ATTRIBUTES, TREE_ATTRIBUTES):
         for attribute in schema.attributes.values():
             assert f"`{attribute.name}`" in PAGE.read_text()

@@ -16,7 +16,7 @@ from headrace_cli.commands.pool import get
 from headrace_cli.commands.pool_changes import move, transfer
 from headrace_cli.commands.pool_volume import volume
 from headrace_cli.commands.run import parse_environment
-from headrace_cli.pool_settings import PoolOptions
+from headrace_cli.pools.options import PoolOptions
 from headrace_cli.up.commands import scrubbed
 from headrace_cli.up.node_option import parse_node, parse_nodes
 

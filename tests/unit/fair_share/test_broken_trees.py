@@ -9,13 +9,13 @@ import pytest
 
 from headrace.resources import Resources
 from headrace.wire.plan import Plan
-from headrace_fair_share import broken_trees
-from headrace_fair_share.broken_trees import keep_broken_tree
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import Mode, OperationInput, PoolInput, TreeInput
 from headrace_fair_share.hdrf.update import HdrfEngine
 from headrace_fair_share.plan.__main__ import plan_of
-from headrace_fair_share.reproduction import reduced
+from headrace_fair_share.plan.reduction import reduced
+from headrace_fair_share.update import broken_trees
+from headrace_fair_share.update.broken_trees import keep_broken_tree
 
 TOTAL = Resources(user_slots=100, cpu=10_000, memory=2**40)
 

@@ -14,9 +14,9 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.pool_changes import PoolChange, Set
 from headrace.wire.pools import CreatePool
 from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, WrongState
-from headrace_fair_share.config import PoolBook, option_warnings
-from headrace_fair_share.guarantee_rules import guarantee_warnings, overcommitted
-from headrace_fair_share.rules import Bounds, broken_rules, misplaced
+from headrace_fair_share.configuration.guarantee_rules import guarantee_warnings, overcommitted
+from headrace_fair_share.configuration.rules import Bounds, broken_rules, misplaced
+from headrace_fair_share.configuration.tree_book import PoolBook, option_warnings
 from tests.support.pool_trees import (
     ANYBODY,
     a_tree,

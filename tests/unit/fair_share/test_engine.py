@@ -36,15 +36,15 @@ from headrace.wire.pools import (
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, WrongState
 from headrace.wire.snapshots import SchedulingStatus, ShareItem, StarvationStatus, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Version
-from headrace_fair_share.config import Change
+from headrace_fair_share.configuration.tree_book import Change
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.outcome import Outcome
 from headrace_fair_share.hdrf.update import HdrfEngine
-from headrace_fair_share.judging import Moment
-from headrace_fair_share.starvation import Ages
-from headrace_fair_share.update import Update
+from headrace_fair_share.starvation.clocks import Ages
+from headrace_fair_share.starvation.time_that_counts import Moment
+from headrace_fair_share.update.run import Update
 from headrace_fair_share.view import pool_list
 from tests.support.tree_services import live
 

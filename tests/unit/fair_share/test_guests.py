@@ -14,8 +14,8 @@ from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.snapshots import UsageFrame
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
-from headrace_fair_share.guests import guests_of
-from headrace_fair_share.judging import Moment
+from headrace_fair_share.starvation.time_that_counts import Moment
+from headrace_fair_share.update.ephemeral_pools import guests_of
 from headrace_fair_share.view import pool_list
 from tests.support.tree_services import live
 

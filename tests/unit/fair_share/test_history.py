@@ -15,9 +15,9 @@ from headrace.wire.integral import PoolVolume, Volume
 from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolSettings, Tree
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import NEVER, Version
-from headrace_fair_share.downsampling import Downsampler
-from headrace_fair_share.figures import PoolFigures
-from headrace_fair_share.history import HistoryOptions, Sampler, View
+from headrace_fair_share.history.downsampling import Downsampler
+from headrace_fair_share.history.samples import HistoryOptions, Sampler, View
+from headrace_fair_share.update.figures import PoolFigures
 
 TREE = TreeName("default")
 #: A hundred cores.

@@ -10,10 +10,10 @@ from headrace.resources import Resources
 from headrace.wire.snapshots import SchedulingStatus, StarvationStatus, UsageFrame, UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
-from headrace_fair_share.inputs_of_pools import pool_input
-from headrace_fair_share.judging import Moment
-from headrace_fair_share.patience import Patience, patience_of
-from headrace_fair_share.starvation import Timeouts
+from headrace_fair_share.starvation.clocks import Timeouts
+from headrace_fair_share.starvation.time_that_counts import Moment
+from headrace_fair_share.starvation.tolerance_and_timeouts import Patience, patience_of
+from headrace_fair_share.update.pool_inputs import pool_input
 from tests.support.tree_services import live
 
 TREE = TreeName("default")

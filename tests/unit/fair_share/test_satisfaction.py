@@ -11,7 +11,7 @@ from headrace.resources import Share
 from headrace.satisfaction import INFINITE_SATISFACTION as INFINITE
 from headrace.satisfaction import local_satisfaction
 from headrace_fair_share.hdrf.arrays import Floats
-from headrace_fair_share.satisfaction import (
+from headrace_fair_share.starvation.satisfaction import (
     below_fair_share,
     local_satisfaction_ratios,
     owed_everything,

@@ -7,7 +7,7 @@ import pytest
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import IntegralType, PoolTree, Tree
 from headrace.resources import Resources
-from headrace_fair_share.guarantee_rules import saves_nothing
+from headrace_fair_share.configuration.guarantee_rules import saves_nothing
 from tests.support.savers import a_saver
 from tests.support.simulated_tree import SimulatedTree
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.wire.snapshots import StarvationStatus
-from headrace_fair_share.judging import JudgingClock, Moment
-from headrace_fair_share.starvation import Clock, Timeouts, aged, clocks_of, step
+from headrace_fair_share.starvation.clocks import Clock, Timeouts, aged, clocks_of, step
+from headrace_fair_share.starvation.time_that_counts import JudgingClock, Moment
 
 TIMEOUTS = Timeouts(starving_ms=30_000, aggressive_ms=120_000, aggressive_enabled=True)
 

@@ -16,10 +16,10 @@ from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.pools import CreatePool, PoolChanged, Tree
 from headrace.wire.refusals import NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.snapshots import StarvationStatus
-from headrace_fair_share.clocks import ClockStore
-from headrace_fair_share.config import PoolBook
-from headrace_fair_share.starvation import Age
-from headrace_fair_share.store import PoolStore, StoredTree
+from headrace_fair_share.configuration.store import PoolStore, StoredTree
+from headrace_fair_share.configuration.tree_book import PoolBook
+from headrace_fair_share.starvation.clocks import Age
+from headrace_fair_share.starvation.saved_clocks import ClockStore
 
 TREE = TreeName("default")
 ANYBODY = Person("anybody", administrator=True)

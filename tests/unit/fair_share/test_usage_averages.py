@@ -10,7 +10,7 @@ from headrace.resources import Resources
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
-from headrace_fair_share.judging import Moment
+from headrace_fair_share.starvation.time_that_counts import Moment
 from tests.support.tree_services import live
 
 TREE = TreeName("default")

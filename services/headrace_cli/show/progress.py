@@ -1,0 +1,173 @@
+"""Waiting for an operation before a person's eyes: progress on stderr, Ctrl-C that leaves things tidy, the end in words.
+
+Ctrl-C ends the waiting and says how to go on; the operation runs on, as jobs of a scheduler do when a terminal closes. With
+`--abort-on-interrupt` it ends the operation and waits until that is so; a second Ctrl-C leaves at once.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import anyio
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from headrace.client import ClientError, Operation, Refused
+from headrace.wire.operations import JobRow, OperationState, OperationView
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.show.screen import Screen
+from headrace_cli.show.tables import failure_lines
+
+__all__ = ["follow", "tell_end"]
+
+#: The display asks where jobs run this often; the waiting itself is told and does not ask.
+_LOOK_S = 1.0
+_WITHOUT_BAR_S = 10.0
+
+
+class _Display:
+    """What is known, on stderr: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._bar = Progress(
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=screen.err,
+            expand=False,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+        self._running = 0
+        self._reason = ""
+        self._view: OperationView | None = None
+        self._said = ""
+        self.live = screen.err.is_terminal
+
+    def __enter__(self) -> _Display:
+        if self.live:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self._bar.stop()
+
+    def on_view(self, view: OperationView) -> None:
+        self._view = view
+        self._draw()
+
+    def on_places(self, running: int, reasons: list[str]) -> None:
+        self._running = running
+        self._reason = reasons[0] if reasons and not running else ""
+        self._draw()
+
+    def words(self) -> str:
+        view = self._view
+        if view is None:
+            return ""
+        running = min(self._running, view.open_jobs)
+        parts = [f"{view.completed_jobs} of {view.spec.job_count} done", f"{running} running"]
+        parts += [f"{view.failed_jobs} failed"] if view.failed_jobs else []
+        return ", ".join(parts) + (f"; {self._reason}" if self._reason else "")
+
+    def say_now(self) -> None:
+        """A line where there is no bar, unless it would repeat the last one."""
+        words = self.words()
+        if not self.live and words and words != self._said:
+            self._said = words
+            self._screen.say(words)
+
+    def _draw(self) -> None:
+        view = self._view
+        if view is None or not self.live:
+            return
+        if self._task is None:
+            self._task = self._bar.add_task("", total=view.spec.job_count)
+        running = min(self._running, view.open_jobs)
+        words = f"{running} running" + (f", [red]{view.failed_jobs} failed[/red]" if view.failed_jobs else "")
+        if self._reason:
+            words = f"waiting: {self._reason}"
+        self._bar.update(self._task, completed=view.completed_jobs, description=words)
+
+
+async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bool) -> int:
+    """Waits until the operation is over; the exit status."""
+    final: OperationView | None = None
+    interrupted = 0
+    with _Display(screen) as display:
+        async with anyio.create_task_group() as tasks:
+
+            async def watch_interrupts() -> None:
+                nonlocal interrupted
+                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                    async for _ in signals:
+                        interrupted += 1
+                        if not abort_on_interrupt or interrupted > 1:
+                            tasks.cancel_scope.cancel()
+                            return
+                        tasks.start_soon(_abort, screen, operation)
+
+            tasks.start_soon(watch_interrupts)
+            tasks.start_soon(_refresh, operation, display)
+            final = await operation.wait(display.on_view)
+            tasks.cancel_scope.cancel()
+    if final is None:
+        screen.say(f"{operation.id} goes on running. Follow it:  headrace op wait {operation.id}", whole=True)
+        screen.say(f"                  end it:  headrace op abort {operation.id}", whole=True)
+        return Exit.INTERRUPTED
+    if screen.json:
+        screen.show_line(final, "")
+    await tell_end(screen, operation, final)
+    if interrupted:
+        return Exit.INTERRUPTED
+    return Exit.DONE if final.state is OperationState.COMPLETED else Exit.FAILED
+
+
+async def _abort(screen: Screen, operation: Operation) -> None:
+    screen.say(f"aborting {operation.id}; Ctrl-C again leaves without waiting for that")
+    try:
+        await operation.abort("Ctrl-C at the terminal that waited for it")
+    except (ClientError, Refused) as error:
+        screen.say(f"it could not be aborted: {error}", style="red")
+
+
+async def _refresh(operation: Operation, display: _Display) -> None:
+    waited_s = _WITHOUT_BAR_S - _LOOK_S
+    while True:
+        try:
+            places = await operation.places()
+            display.on_places(places.running_jobs, places.reasons)
+        except (ClientError, Refused):
+            pass  # the bar goes on without; what matters is told by the wait itself
+        if waited_s >= _WITHOUT_BAR_S:
+            waited_s = 0.0
+            display.say_now()
+        await anyio.sleep(_LOOK_S)
+        waited_s += _LOOK_S
+
+
+async def tell_end(screen: Screen, operation: Operation, view: OperationView) -> None:
+    """How it ended; of a failed one the last failure with job, node, exit code and the tail of stderr."""
+    style = "green" if view.state is OperationState.COMPLETED else "red"
+    jobs = f"{view.completed_jobs} of {view.spec.job_count} jobs completed"
+    failed = f", {view.failed_jobs} runs failed" if view.failed_jobs else ""
+    screen.say(
+        f"{operation.id} {view.state.value}: {jobs}{failed}" + (f" ({view.reason})" if view.reason else ""), style=style
+    )
+    if view.state is OperationState.COMPLETED or not view.last_failures:
+        return
+    last = view.last_failures[-1]
+    for line in failure_lines(last, await _node_of(operation, last.index)):
+        screen.say(line)
+    screen.say(f"all of its output: headrace op logs {operation.id} --job {last.index} --stderr", whole=True)
+
+
+async def _node_of(operation: Operation, index: int) -> str:
+    """Where the job ran, as admission tells it; empty where it does not."""
+    try:
+        rows: list[JobRow] = [row for row in await operation.jobs() if row.slot.index == index]
+    except (ClientError, Refused):
+        return ""
+    return str(rows[0].node) if rows else ""

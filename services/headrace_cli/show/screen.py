@@ -1,0 +1,75 @@
+"""Where a command writes: answers to stdout, everything said about them to stderr.
+
+A terminal gets colours and tables fitted to its width; anything else gets plain text as wide as it must be, so that no
+name in a pipe is ever cut. NO_COLOR and TERM=dumb are honoured.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headrace_cli.show.plain_values import plain, print_json
+
+__all__ = ["Screen"]
+
+_WIDE = 10_000
+
+
+class Screen:
+    """The two streams of one command."""
+
+    def __init__(self, *, json: bool = False) -> None:
+        self.json = json
+        self.out = _console(stderr=False)
+        self.err = _console(stderr=True)
+
+    def show(self, answer: object, table: Table | Text) -> None:
+        """The answer: as JSON where that was asked for, else as the table."""
+        if self.json:
+            print_json(answer, sys.stdout)
+        else:
+            self.print(table)
+
+    @property
+    def width(self) -> int:
+        """Columns that an answer may take."""
+        return self.out.width
+
+    def print(self, *things: Table | Text | str) -> None:
+        """Prints to stdout; where that is no terminal, without the blanks that fill a table's lines."""
+        if self.out.is_terminal:
+            self.out.print(*things, sep="\n", markup=False)
+            return
+        with self.out.capture() as captured:
+            self.out.print(*things, sep="\n", markup=False)
+        sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+
+    def show_line(self, answer: msgspec.Struct, line: str) -> None:
+        """The answer as JSON, or one line about it."""
+        self.show(answer, Text(line))
+
+    def print_line(self, value: object) -> None:
+        """One JSON value on one line."""
+        sys.stdout.write(msgspec.json.encode(plain(value)).decode() + "\n")
+        sys.stdout.flush()
+
+    def print_raw(self, line: str) -> None:
+        """A line as it is: neither colours nor folding."""
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    def say(self, text: str, *, style: str = "", whole: bool = False) -> None:
+        """A line about the answer, on stderr; `whole` ones, which hold a command to be copied, are not broken into lines."""
+        self.err.print(Text(text, style=style), soft_wrap=whole)
+
+
+def _console(*, stderr: bool) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    if stream.isatty():
+        return Console(stderr=stderr, highlight=False)
+    return Console(stderr=stderr, highlight=False, width=_WIDE, color_system=None, force_terminal=False)

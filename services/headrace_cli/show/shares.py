@@ -1,0 +1,143 @@
+"""Everything that fair share says of one element, pool or operation, resource by resource with units. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
+from headrace.satisfaction import INFINITE_SATISFACTION
+from headrace.wire.pools import PoolView
+from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareItem
+from headrace_cli.show.branches import component, percent
+from headrace_cli.show.integral_guarantees import integral_facts, integral_tables
+
+__all__ = ["complaint_lines", "gibberish_free", "pool_facts", "share_facts", "share_table"]
+
+_SHORT: Final = {"user_slots": "slots"}
+_ROOM_FOR_SHARES: Final = 100
+
+
+def gibberish_free(text: str) -> str:
+    """The text without anything that a terminal would act on."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def complaint_lines(complaint: ShareComplaint) -> list[Text]:
+    """An error of the algorithm: in words, then the pools that it concerns."""
+    lines = [Text(f"! {complaint.text}", style="yellow")]
+    if complaint.pools:
+        lines.append(Text(f"  concerns: {', '.join(complaint.pools)}"))
+    return lines
+
+
+def _in_words(resource: str, share: float, total: int, *, shares: bool) -> str:
+    amount = format_amount(resource, round(share * total))
+    return f"{amount} ({percent(share)})" if shares else amount
+
+
+def share_table(share: ShareItem, total: Resources, configured: Resources | None, width: int) -> Table:
+    """One column a resource of which there is some; amounts, on a wide screen with their share of the cluster."""
+    there = [name for name in RESOURCE_NAMES if getattr(total, name)]
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    made.add_column("", style="bold", no_wrap=True)
+    for name in there:
+        made.add_column(_SHORT.get(name, name), justify="right", no_wrap=True)
+    shares = width >= _ROOM_FOR_SHARES
+    for label, figures in _rows(share):
+        cells = [
+            _in_words(name, component(figures, name), getattr(total, name), shares=shares)
+            if label != "limit" or component(figures, name) < 1.0
+            else "–"
+            for name in there
+        ]
+        made.add_row(label, *cells)
+        if label == "guarantee" and configured is not None:
+            made.add_row("  as configured", *(_configured(name, configured) for name in there))
+    return made
+
+
+def _configured(name: str, configured: Resources) -> str:
+    amount = getattr(configured, name)
+    return format_amount(name, amount) if amount else "–"
+
+
+def _rows(share: ShareItem) -> list[tuple[str, Share]]:
+    fair = share.fair_share
+    rows = [
+        ("usage", share.usage_share),
+        ("demand", share.demand_share),
+        ("limit", share.limits_share),
+        ("fair share", fair.total),
+        ("  strong part", fair.strong_guarantee),
+        ("  integral part", fair.integral_guarantee),
+        ("  by weight", fair.weight_proportional),
+        ("guarantee", share.strong_guarantee_share),
+        ("estimated guarantee", share.estimated_guarantee_share),
+    ]
+    if any(share.promised_fair_share):
+        rows.append(("promised fair share", share.promised_fair_share))
+    if any(share.proposed_integral_share):
+        rows.append(("proposed integral", share.proposed_integral_share))
+    return rows
+
+
+def share_facts(share: ShareItem, complaints: list[ShareComplaint]) -> Table:
+    """What is no amount: weight, the parts of the share in one line, satisfaction, statuses, places in a fifo pool."""
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(no_wrap=True, style="bold")
+    facts.add_column(overflow="fold")
+    name = share.dominant_resource
+    parts = share.fair_share
+    facts.add_row("dominant resource", name)
+    facts.add_row("fair share", f"{percent(component(parts.total, name))} of the cluster's {name}")
+    facts.add_row(
+        "usage, demand",
+        f"{percent(component(share.usage_share, name))}, {percent(component(share.demand_share, name))}",
+    )
+    if share.kind is not ElementKind.ROOT:
+        facts.add_row("weight", f"{share.weight:g}")
+    facts.add_row(
+        "satisfaction", f"{_ratio(share.satisfaction_ratio)} (its own {_ratio(share.local_satisfaction_ratio)})"
+    )
+    facts.add_row("status", _status(share))
+    if share.kind is ElementKind.OPERATION and not share.schedulable:
+        facts.add_row("schedulable", "no")
+    if share.fifo_index is not None:
+        facts.add_row("place in fifo pool", str(share.fifo_index) + _effective(share))
+    if share.total_resource_flow_ratio or share.total_burst_ratio:
+        flow, burst = percent(share.total_resource_flow_ratio), percent(share.total_burst_ratio)
+        facts.add_row("with pools below", f"flow {flow}, burst {burst} of the cluster")
+    for complaint in complaints:
+        if share.kind is ElementKind.ROOT or (share.kind is ElementKind.POOL and share.name in complaint.pools):
+            facts.add_row(Text("error", style="yellow"), Text(complaint.text, style="yellow"))
+    return facts
+
+
+def _effective(share: ShareItem) -> str:
+    return "" if share.effective_fifo_index is None else f", in force {share.effective_fifo_index}"
+
+
+def _ratio(ratio: float) -> str:
+    return "–" if ratio >= INFINITE_SATISFACTION else f"{ratio:.3g}"
+
+
+def _status(share: ShareItem) -> Text:
+    words = share.scheduling_status.value.replace("_", " ")
+    if share.starvation_status.value == "non_starving":
+        return Text(words)
+    return Text(f"{words}, {share.starvation_status.value.replace('_', ' ')}", style="red")
+
+
+def pool_facts(pool: PoolView, total: Resources, complaints: list[ShareComplaint], width: int) -> list[Table | Text]:
+    """All about one pool."""
+    title = Text(f"{pool.path}{' (ephemeral)' if pool.ephemeral else ''}", style="bold")
+    facts = share_facts(pool.share, complaints)
+    facts.add_row("operations", f"{pool.running_operation_count} running of {pool.operation_count}")
+    for label, words in integral_facts(pool):
+        facts.add_row(label, words)
+    configured = pool.settings.strong_guarantee_resources.whole if pool.share.kind is ElementKind.POOL else None
+    shares = share_table(pool.share, total, configured, width)
+    return [title, shares, Text(), *integral_tables(pool, total), facts]

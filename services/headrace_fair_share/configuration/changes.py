@@ -1,0 +1,331 @@
+"""Several changes of a tree, one after the other, and what is wrong with them; pure.
+
+A `Draft` takes changes and goes on after one that cannot be made, so that everything that is wrong is told at once. The tree that comes
+of it is used only where nothing was wrong and no rule is broken: all of the changes, or none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, assert_never
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.near import near, some
+from headrace.pools import (
+    POOL_ATTRIBUTES,
+    TREE_ATTRIBUTES,
+    Access,
+    Defects,
+    Person,
+    Pool,
+    PoolMode,
+    PoolSettings,
+    PoolTree,
+    Right,
+    Tree,
+    TreeOptions,
+    Who,
+)
+from headrace.pools.access import allowed
+from headrace.pools.model import TREE_FORMAT
+from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
+from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, Refusal, WrongState
+from headrace_fair_share.configuration.rules import Bounds, as_refusal, broken_options, broken_rules
+from headrace_fair_share.configuration.transfer import transferred
+from headrace_fair_share.configuration.written_attributes import kept_unknown, read_object, without_pool_attributes
+
+__all__ = ["Draft"]
+
+_LONGEST_NAME: Final = 100
+_HUB_SIGN: Final = "$"
+
+
+class Draft:
+    """A tree in the making."""
+
+    def __init__(
+        self, before: PoolTree, bounds: Bounds, person: Person, in_use: Mapping[PoolName, int] | None = None
+    ) -> None:
+        """`in_use` counts the operations that name a pool."""
+        self.before = before
+        self._bounds = bounds
+        self._person = person
+        self._in_use = in_use or {}
+        self._pools: dict[PoolName, Pool] = dict(before.pools)
+        self._options = before.options
+        self._index: PoolTree | None = before
+        self._touched: dict[PoolName, None] = {}
+        self._removed: dict[PoolName, None] = {}
+        self.problems: list[Refusal] = []
+        self.warnings: list[str] = []
+
+    # --- what is asked ----------------------------------------------------------------------------------------------
+
+    def make(self, change: PoolChange) -> None:
+        """Takes one change in; what is wrong with it goes to `problems`."""
+        match change:
+            case Create():
+                self._create(change)
+            case Set():
+                self._set(change)
+            case Remove():
+                self._remove(change)
+            case Move():
+                self._move(change)
+            case Transfer():
+                self._transfer(change)
+            case SetOptions():
+                self._set_options(change)
+            case _:
+                assert_never(change)
+
+    def check(self) -> None:
+        """Checks the rules that concern a tree as a whole; what is broken goes to `problems`. Once, after the last change."""
+        tree = self.tree
+        names: list[PoolName] | None = list(self._touched)
+        if tree.options != self.before.options:
+            self.problems.extend(broken_options(tree.options))
+            looked_at = ("main_resource", "pool_config_presets")
+            if any(getattr(tree.options, name) != getattr(self.before.options, name) for name in looked_at):
+                names = None
+        self.problems.extend(broken_rules(tree, self._bounds, names))
+        for name in self._touched:
+            self._check_use(name)
+
+    @property
+    def tree(self) -> PoolTree:
+        """The tree as it would be."""
+        if self._index is None:
+            pools = _parents_first(self._pools)
+            tree = Tree(tree=self.before.name, pools=pools, options=self._options, format=TREE_FORMAT)
+            self._index = PoolTree(tree)
+        return self._index
+
+    @property
+    def touched(self) -> list[PoolName]:
+        """Pools that were made or changed, in the order of the changes."""
+        return [name for name in self._touched if name in self._pools]
+
+    # --- one change each --------------------------------------------------------------------------------------------
+
+    def _create(self, change: Create) -> None:
+        parent = change.parent
+        if parent != ROOT_POOL and parent not in self._pools:
+            self._no_parent(parent)
+            return
+        self._need(Right.WRITE, parent, f"make pools in {parent}")
+        if not self._is_free_name(change.name, parent):
+            return
+        settings = self._with_attributes(PoolSettings(), change.attributes, parent, change.name)
+        self._put(Pool(change.name, parent, settings))
+
+    def _set(self, change: Set) -> None:
+        pool = self._pool(change.name)
+        if pool is None:
+            return
+        self._need(Right.WRITE, pool.name, f"change pool {pool.name}")
+        settings = self._with_attributes(pool.settings, change.attributes, pool.name, pool.name)
+        self._put(msgspec.structs.replace(pool, settings=settings))
+
+    def _remove(self, change: Remove) -> None:
+        pool = self._pool(change.name)
+        if pool is None:
+            return
+        self._need(Right.WRITE, pool.name, f"remove pool {pool.name}")
+        below = self.tree.subtree(pool.name)
+        if len(below) > 1 and not change.recursive:
+            state = f"the parent of {some(self.tree.children[pool.name])}"
+            self.problems.append(
+                WrongState("pool", pool.name, state, "a pool without child pools, or to remove all below it too")
+            )
+            return
+        for name in below:
+            count = self._in_use.get(name, 0)
+            if count and not change.in_use:
+                state = f"in use by {count} {'operation' if count == 1 else 'operations'}"
+                self.problems.append(WrongState("pool", name, state, "a pool without operations"))
+        for name in below:
+            self._drop(name)
+            self._warn_of_use(name)
+
+    def _move(self, change: Move) -> None:
+        pool = self._pool(change.name)
+        if pool is None:
+            return
+        parent = change.parent or pool.parent
+        new_name = change.new_name or pool.name
+        self._need(Right.WRITE, pool.name, f"move pool {pool.name}")
+        if parent != ROOT_POOL and parent not in self._pools:
+            self._no_parent(parent)
+            return
+        self._need(Right.WRITE, parent, f"make pools in {parent}")
+        if pool.name in self.tree.upwards(parent):
+            value = f"{self.tree.path(parent)}, which is {'the pool itself' if parent == pool.name else 'below it'}"
+            self.problems.append(BadRequest("parent", value, f"a pool that is not below {pool.name}", rule="cycle"))
+            return
+        if new_name != pool.name and not self._is_free_name(new_name, parent):
+            return
+        self._pools = {
+            (new_name if name == pool.name else name): msgspec.structs.replace(each, parent=new_name)
+            if each.parent == pool.name
+            else each
+            for name, each in self._pools.items()
+        }
+        self._put(Pool(new_name, parent, pool.settings))
+        if new_name != pool.name:
+            self._warn_of_use(pool.name)
+
+    def _transfer(self, change: Transfer) -> None:
+        for name in (change.source, change.destination):
+            if name != ROOT_POOL and name not in self._pools:
+                self.problems.append(self._not_found(name))
+                return
+        try:
+            changed = transferred(self.tree, change.source, change.destination, read_object(change.delta, "delta"))
+        except Defects as defects:
+            self.problems.extend(map(as_refusal, defects.problems))
+            return
+        for pool in changed:
+            self._need(Right.WRITE, pool.name, f"change pool {pool.name}")
+            self._put(pool)
+
+    def _set_options(self, change: SetOptions) -> None:
+        self._need(Right.ADMINISTER, ROOT_POOL, f"change options of tree {self.before.name}")
+        try:
+            plain = read_object(change.options, "options")
+            changed = TREE_ATTRIBUTES.changed(self._options, without_pool_attributes(plain), "options")
+        except Defects as defects:
+            self.problems.extend(map(as_refusal, defects.problems))
+            return
+        options: TreeOptions = changed.value
+        self._options, self._index = options, None
+        self.warnings.extend(kept_unknown(TREE_ATTRIBUTES, f"tree {self.before.name}", changed))
+
+    # --- parts ------------------------------------------------------------------------------------------------------
+
+    def _with_attributes(
+        self, before: PoolSettings, written: bytes, rights_at: PoolName, name: PoolName
+    ) -> PoolSettings:
+        """The settings with changes made as far as they can be; what the person may not set is put to the problems."""
+        place = f"pools.{name}"
+        try:
+            plain = read_object(written, place)
+        except Defects as defects:
+            self.problems.extend(map(as_refusal, defects.problems))
+            return before
+        # With what can be used of them, so that all rules that are broken come to light at once.
+        changed, problems = POOL_ATTRIBUTES.usable(before, plain, place)
+        self.problems.extend(map(as_refusal, problems))
+        administers = self._may(Right.ADMINISTER, rights_at)
+        if not administers:
+            for key in changed.unknown:
+                value = changed.value.unrecognized.get(key)
+                problem = POOL_ATTRIBUTES.refuse_unknown(key, value, f"{place}.{key}")
+                self.problems.append(as_refusal(problem, rule="permission"))
+            for attribute in POOL_ATTRIBUTES.attributes.values():
+                if attribute.name in changed.touched and attribute.who is Who.ADMINISTRATOR:
+                    what = f"set {attribute.name} on pool {name}, which is for those who administer it"
+                    self.problems.append(NotAllowed(self._person.name, what))
+        self.warnings.extend(kept_unknown(POOL_ATTRIBUTES, f"pool {name}", changed))
+        settings: PoolSettings = changed.value
+        return settings
+
+    def _is_free_name(self, name: PoolName, parent: PoolName) -> bool:
+        problem = self._problem_of_name(name, self._may(Right.ADMINISTER, parent))
+        if problem is None and name in self._pools:
+            problem = Exists(what="pool", name=name, where=self.tree.path(name))
+        if problem is not None:
+            self.problems.append(problem)
+        return problem is None
+
+    def _problem_of_name(self, name: str, administers: bool) -> Refusal | None:
+        if name == ROOT_POOL:
+            return BadRequest("name", name, "another name; this one is the root's", rule="reserved_name")
+        if len(name) > _LONGEST_NAME:
+            expected = f"1 to {_LONGEST_NAME} characters"
+            return BadRequest("name", f"{name[:20]}... ({len(name)} characters)", expected, rule="name_too_long")
+        bounds = self._bounds
+        pattern = bounds.pool_name_pattern_for_administrators if administers else bounds.pool_name_pattern_for_users
+        patterns = [bounds.pool_name_pattern_for_users, pattern]
+        if not any(re.fullmatch(each, name) for each in patterns) or _HUB_SIGN in name:
+            return BadRequest("name", name, f"1 to {_LONGEST_NAME} characters of {pattern}", rule="name_regex")
+        return None
+
+    def _warn_of_use(self, name: PoolName) -> None:
+        count = self._in_use.get(name, 0)
+        if count:
+            operations = "1 operation goes on" if count == 1 else f"{count} operations go on"
+            self.warnings.append(
+                f"{operations} in an ephemeral pool {name}: operations stay with the name of their pool"
+            )
+
+    def _check_use(self, name: PoolName) -> None:
+        """A pool does not become a fifo pool while pools that nobody made live in it."""
+        settings, old = self.tree.settings(name), self.before.settings(name)
+        if settings.mode is not PoolMode.FIFO or old.mode is PoolMode.FIFO or name not in self.before.pools:
+            return
+        guests = [guest for guest in self._in_use if guest not in self._pools and self.before.hub_of(guest) == name]
+        if guests:
+            state = f"the parent of ephemeral {some(guests)}"
+            self.problems.append(WrongState("pool", name, state, "a pool without child pools before its mode is fifo"))
+
+    def _pool(self, name: PoolName) -> Pool | None:
+        pool = self._pools.get(name)
+        if name == ROOT_POOL:
+            expected = "a configured pool; what holds for the whole tree are its options"
+            self.problems.append(WrongState("pool", name, "the root", expected))
+        elif pool is None:
+            self.problems.append(self._not_found(name))
+        return pool
+
+    def _no_parent(self, parent: PoolName) -> None:
+        if self._in_use.get(parent):
+            expected = "a configured pool as the parent; create it first"
+            self.problems.append(WrongState("pool", parent, "ephemeral", expected))
+        else:
+            self.problems.append(self._not_found(parent))
+
+    def _not_found(self, name: str) -> NotFound:
+        return NotFound(what="pool", name=name, near=near(name, self._pools))
+
+    def _need(self, right: Right, pool: PoolName, what: str) -> None:
+        if not self._may(right, pool):
+            problem = NotAllowed(self._person.name, f"{what}: no right `{right}` there")
+            if problem not in self.problems:
+                self.problems.append(problem)
+
+    def _may(self, right: Right, pool: PoolName) -> bool:
+        return self._person.administrator or allowed(self._access(pool), self._person, right)
+
+    def _access(self, pool: PoolName) -> Iterator[Access]:
+        """Lists of a pool and of all above it, without an index: that would be made anew for each of many changes."""
+        while pool in self._pools:
+            yield self._pools[pool].settings.access
+            pool = self._pools[pool].parent
+        yield self._options.access
+
+    def _put(self, pool: Pool) -> None:
+        self._pools[pool.name] = pool
+        self._touched[pool.name] = None
+        self._index = None
+
+    def _drop(self, name: PoolName) -> None:
+        del self._pools[name]
+        self._index = None
+
+
+def _parents_first(pools: Mapping[PoolName, Pool]) -> list[Pool]:
+    """In their order, but each behind its parent."""
+    placed: dict[PoolName, Pool] = {}
+    for pool in pools.values():
+        chain = []
+        while pool.name not in placed:
+            chain.append(pool)
+            if pool.parent == ROOT_POOL:
+                break
+            pool = pools[pool.parent]
+        placed.update((each.name, each) for each in reversed(chain))
+    return list(placed.values())

@@ -1,0 +1,201 @@
+"""The rules that a tree's configuration keeps as a whole; pure.
+
+`broken_rules` lists what breaks them: fifo pools have no child pools and are no hubs, a running limit is not above the total limit of
+the same pool, presets exist and say what presets may, depth and subtrees are bounded, and guarantees fit (`guarantee_rules`).
+A rule is checked for the pools it is asked for, with their parents and children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.near import near, some
+from headrace.pools import (
+    POOL_ATTRIBUTES,
+    TREE_ATTRIBUTES,
+    Defects,
+    PoolMode,
+    PoolTree,
+    TreeOptions,
+    preset_names,
+    preset_problems,
+)
+from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal
+from headrace_fair_share.configuration.guarantee_rules import broken_guarantees
+
+__all__ = ["Bounds", "as_refusal", "broken_options", "broken_rules", "invalid_values", "misplaced"]
+
+_LONGEST_SHOWN: Final = 100
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What is set for all trees."""
+
+    #: Names that anybody may give a pool.
+    pool_name_pattern_for_users: str = "[-_a-z0-9]+"
+    #: Names that administrators may give.
+    pool_name_pattern_for_administrators: str = "[-_a-z0-9:A-Z]+"
+    #: Levels of pools below the root.
+    most_levels: int = 30
+    #: Pools in the subtree of a pool, itself included.
+    largest_subtree: int = 1_000
+
+
+def broken_rules(tree: PoolTree, bounds: Bounds, names: Iterable[PoolName] | None = None) -> list[Refusal]:
+    """Every rule that pools break: those of `names` with their parents and children, or all."""
+    asked = tree.preorder if names is None else list(dict.fromkeys(name for name in names if name in tree.pools))
+    around = dict.fromkeys(asked)
+    for name in asked:
+        around[tree.pools[name].parent] = None
+        around.update(dict.fromkeys(tree.children[name]))
+    around.pop(ROOT_POOL, None)
+    found: list[Refusal] = []
+    for name in around:
+        found.extend(_broken_at(tree, name))
+        found.extend(broken_guarantees(tree, name))
+    found.extend(_sizes(tree, bounds, asked))
+    return found
+
+
+def broken_options(options: TreeOptions) -> list[Refusal]:
+    """Every rule that options of a tree break among themselves."""
+    found: list[Refusal] = []
+
+    def order(lower: str, least: float, upper: str, most: float) -> None:
+        if least > most:
+            found.append(BadRequest(lower, f"{least:g}", f"at most the {most:g} of {upper}", rule="order_of_options"))
+
+    order(
+        "aggressive_preemption_satisfaction_threshold",
+        options.aggressive_preemption_satisfaction_threshold,
+        "preemption_satisfaction_threshold",
+        options.preemption_satisfaction_threshold,
+    )
+    plain, aggressive = options.fair_share_starvation_timeout, options.fair_share_aggressive_starvation_timeout
+    if aggressive < plain:
+        found.append(
+            BadRequest(
+                "fair_share_aggressive_starvation_timeout",
+                f"{aggressive} ms",
+                f"at least the {plain} ms of fair_share_starvation_timeout",
+                rule="order_of_options",
+            )
+        )
+    least, most = options.min_job_resource_limits.named(), options.max_job_resource_limits.named()
+    for resource, amount in least.items():
+        if resource in most:
+            order(f"min_job_resource_limits.{resource}", amount, "max_job_resource_limits", most[resource])
+    if options.enable_infinite_resource_limits_overcommit and not options.use_precommit_for_preemption:
+        found.append(
+            BadRequest(
+                "enable_infinite_resource_limits_overcommit",
+                "true",
+                "use_precommit_for_preemption beside it",
+                rule="needs_another_option",
+            )
+        )
+    return found
+
+
+def misplaced(tree: PoolTree) -> list[Refusal]:
+    """Pools whose name stands twice, or whose parent does not stand before them: nothing else can be said of such a tree."""
+    if len(tree.pools) != len(tree.tree.pools):
+        twice = [pool.name for pool in tree.tree.pools]
+        return [Exists(what="pool", name=name) for name in tree.pools if twice.count(name) > 1]
+    seen: set[PoolName] = {ROOT_POOL}
+    found: list[Refusal] = []
+    for at, pool in enumerate(tree.tree.pools):
+        if not pool.name or pool.name == ROOT_POOL or not pool.name.isprintable():
+            found.append(BadRequest(f"pools[{at}].name", _shown(pool.name), "the name of a pool"))
+        if pool.parent not in seen:
+            found.append(NotFound(what="pool", name=pool.parent, near=near(pool.parent, tree.pools)))
+        seen.add(pool.name)
+    return found
+
+
+def invalid_values(tree: PoolTree, names: Iterable[PoolName]) -> list[Refusal]:
+    """Values that no request could have brought there: of the options, and of the pools of `names`."""
+    found: list[Refusal] = []
+    try:
+        TREE_ATTRIBUTES.changed(TreeOptions(), TREE_ATTRIBUTES.written(tree.options), "options")
+    except Defects as defects:
+        found.extend(map(as_refusal, defects.problems))
+    for name in names:
+        settings = tree.pools[name].settings
+        written = POOL_ATTRIBUTES.written(settings)
+        try:
+            if written:
+                POOL_ATTRIBUTES.changed(type(settings)(), written, f"pools.{name}")
+        except Defects as defects:
+            found.extend(map(as_refusal, defects.problems))
+    return found
+
+
+def as_refusal(problem: BadInput, rule: str = "") -> BadRequest:
+    """What was wrong with a value, as it crosses the wire."""
+    return BadRequest(problem.place, _shown(problem.value), problem.expected, rule=rule)
+
+
+def _broken_at(tree: PoolTree, name: PoolName) -> Iterator[Refusal]:
+    settings, path = tree.pools[name].settings, tree.path(name)
+    total, running = settings.max_operation_count, settings.max_running_operation_count
+    if total is not None and running is not None and running > total:
+        yield BadRequest(
+            "max_running_operation_count",
+            f"{running} on {path}",
+            f"at most its max_operation_count of {total}",
+            rule="running_exceeds_total",
+        )
+    if settings.mode is PoolMode.FIFO:
+        if tree.children[name]:
+            value = f"fifo on {path}, the parent of {some(tree.children[name])}"
+            yield BadRequest("mode", value, "fair_share, or no child pools", rule="fifo_with_children")
+        if settings.create_ephemeral_subpools:
+            value = f"true on {path}, which is a fifo pool"
+            yield BadRequest("create_ephemeral_subpools", value, "false, or mode fair_share", rule="fifo_hub")
+    if settings.metering_tags and settings.abc is None:
+        yield BadRequest("metering_tags", f"set on {path}", "abc beside them", rule="metering_without_abc")
+    if settings.config_preset is not None and settings.config_presets:
+        value = f"{settings.config_preset} beside config_presets {', '.join(settings.config_presets)} on {path}"
+        yield BadRequest("config_preset", value, "one of the two", rule="both_preset_forms")
+    if preset_names(settings):
+        for problem in preset_problems(settings, tree.options):
+            where = BadInput(problem.place, f"{problem.value} (preset of {path})", problem.expected)
+            yield as_refusal(where, rule="preset")
+
+
+def _sizes(tree: PoolTree, bounds: Bounds, names: Iterable[PoolName]) -> Iterator[Refusal]:
+    above = dict.fromkeys(each for name in names for each in tree.upwards(name) if each != ROOT_POOL)
+    levels = {name: len(list(tree.upwards(name))) - 1 for name in above}
+    for name in above:
+        if tree.pools[name].parent not in above or levels[name] == 1:
+            yield from _subtree(tree, bounds, name, levels[name])
+
+
+def _subtree(tree: PoolTree, bounds: Bounds, top: PoolName, level: int) -> Iterator[Refusal]:
+    """Sizes and levels of all pools from `top` on, which stands at `level`."""
+    order = tree.subtree(top)
+    sizes = dict.fromkeys(order, 1)
+    for name in reversed(order[1:]):
+        sizes[tree.pools[name].parent] += sizes[name]
+    for name, size in sizes.items():
+        if size > bounds.largest_subtree:
+            expected = f"at most {bounds.largest_subtree} pools in a subtree"
+            yield BadRequest("parent", f"{size} pools from {tree.path(name)} on", expected, rule="subtree_size")
+    levels = {top: level}
+    for name in order[1:]:
+        levels[name] = levels[tree.pools[name].parent] + 1
+    deepest = max(levels, key=lambda name: levels[name])
+    if levels[deepest] > bounds.most_levels:
+        expected = f"at most {bounds.most_levels} levels of pools"
+        yield BadRequest("parent", f"{deepest} on level {levels[deepest]}", expected, rule="depth")
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."

@@ -1,0 +1,141 @@
+"""Where pools survive: one key per tree, changed by compare-and-set, followed by a mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import anyio
+import msgspec
+
+from headrace.bus import (
+    BusError,
+    Entry,
+    KeyValue,
+    NoResponders,
+    NotConnected,
+    PermissionRefused,
+    TooLarge,
+    WrongRevision,
+)
+from headrace.ids import TreeName
+from headrace.obs.logging import logger
+from headrace.pools import Tree, TreeOptions, read_tree, write_tree
+from headrace.runtime.clock import Clock
+from headrace.wire.pool_changes import PoolPlan
+from headrace.wire.pools import PoolChanged
+from headrace.wire.refusals import BadRequest, NotReady, NotRecorded, Refusal, WrongState
+from headrace_fair_share.configuration.tree_book import Change
+
+__all__ = ["LARGEST_TREE_BYTES", "PoolStore", "StoredTree", "read_stored"]
+
+#: The largest value that is written; far above what the rules of a tree allow with ordinary names.
+LARGEST_TREE_BYTES = 500 * 1024
+#: How often a change is decided anew because somebody else wrote meanwhile.
+_MOST_TRIES = 5
+
+
+class StoredTree(msgspec.Struct, frozen=True):
+    """What the bucket holds for a tree: a tree, or why it is none."""
+
+    revision: int
+    tree: Tree | None
+    defect: str = ""
+
+
+def read_stored(entry: Entry) -> StoredTree:
+    """What a value of the bucket is."""
+    try:
+        return StoredTree(entry.revision, read_tree(entry.value))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return StoredTree(entry.revision, None, str(error))
+
+
+class PoolStore:
+    """The configuration of one tree. `on_stored` hears of every value, our own included; trees that exist stand in `trees`."""
+
+    def __init__(self, bucket: KeyValue, tree: TreeName, clock: Clock, on_stored: Callable[[StoredTree], None]) -> None:
+        self._bucket = bucket
+        self._tree = tree
+        self._clock = clock
+        self._on_stored = on_stored
+        self._turn = anyio.Lock()
+        self._revision = 0
+        #: All trees that have a configuration.
+        self.trees: frozenset[str] = frozenset()
+
+    def on_change(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
+        """For the mirror of the bucket."""
+        self.trees = frozenset(entries)
+        entry = entries.get(self._tree)
+        if entry is not None:
+            self._take(entry)
+
+    async def ensure(self, options: TreeOptions) -> None:
+        """Writes an empty tree with these options where there is none, so that everybody knows that it exists. Raises `BusError`."""
+        entry = await self._bucket.get(self._tree)
+        if entry is None:
+            value = write_tree(Tree(tree=self._tree, options=options))
+            try:
+                revision = await self._bucket.create(self._tree, value)
+            except WrongRevision:
+                entry = await self._bucket.get(self._tree)
+            else:
+                entry = Entry(key=self._tree, value=value, revision=revision)
+        if entry is not None:
+            self._take(entry)
+
+    async def change(
+        self,
+        decide: Callable[[], Change | PoolPlan | Refusal],
+        on_written: Callable[[Change, int], PoolChanged | PoolPlan],
+    ) -> PoolChanged | PoolPlan | Refusal:
+        """Decides, writes, and answers only what is durable. Decides anew when somebody else wrote in between."""
+        async with self._turn:
+            for _ in range(_MOST_TRIES):
+                decision = decide()
+                if not isinstance(decision, Change):
+                    return decision
+                value = write_tree(decision.tree)
+                if len(value) > LARGEST_TREE_BYTES:
+                    return BadRequest("tree", f"{len(value)} bytes", f"at most {LARGEST_TREE_BYTES} bytes of pools")
+                started = self._clock.steady_s()
+                try:
+                    revision = await self._write(value)
+                except WrongRevision:
+                    refusal = await self._reload()
+                    if refusal is not None:
+                        return refusal
+                    continue
+                except (NotConnected, NoResponders, PermissionRefused, TooLarge) as error:
+                    return NotReady(f"the configuration cannot be written: {error}")
+                except BusError as error:
+                    logger().warning("unknown whether pools were written", tree=self._tree, error=str(error))
+                    return NotRecorded(waited_ms=int((self._clock.steady_s() - started) * 1000))
+                self._revision = max(self._revision, revision)
+                return on_written(decision, revision)
+        return WrongState("tree", self._tree, "being changed by somebody else", "one change at a time; try again")
+
+    async def _reload(self) -> NotReady | None:
+        try:
+            entry = await self._bucket.get(self._tree)
+        except BusError as error:
+            return NotReady(f"somebody else changed the pools, and they cannot be read: {error}")
+        if entry is None:
+            # Somebody deleted the key: the next try makes it anew.
+            self._revision = 0
+            return None
+        logger().info("pools were changed by somebody else", tree=self._tree, revision=entry.revision)
+        self._take(entry)
+        # Lower than what we know: the bucket lost writes, and the next try brings them back.
+        self._revision = entry.revision
+        return None
+
+    async def _write(self, value: bytes) -> int:
+        if self._revision:
+            return await self._bucket.update(self._tree, value, self._revision)
+        return await self._bucket.create(self._tree, value)
+
+    def _take(self, entry: Entry) -> None:
+        if entry.revision > self._revision:
+            self._revision = entry.revision
+            self._on_stored(read_stored(entry))

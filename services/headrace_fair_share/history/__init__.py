@@ -1,0 +1,1 @@
+"""Samples of pools over time, kept and told."""

@@ -1,0 +1,192 @@
+"""The shell of the history: records samples beside the updates, and answers people who ask for it.
+
+Best effort: a sample that cannot be made or kept is counted and forgotten; neither updates nor heartbeats wait for anything here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from headrace.bus import Bus, BusError, Records
+from headrace.ids import TreeName
+from headrace.near import near
+from headrace.obs.logging import logger
+from headrace.resources import RESOURCE_NAMES
+from headrace.runtime.handlers import Border, Caller, CallerKind
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, decode
+from headrace.wire.history import GetHistory, HistorySample, PoolHistory
+from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal
+from headrace_fair_share.engine import FairShareEngine
+from headrace_fair_share.history.downsampling import Downsampler
+from headrace_fair_share.history.samples import HistoryOptions, Sampler, View
+
+__all__ = ["HistoryKeeper"]
+
+_ADD_TIMEOUT_S = 5.0
+#: How long to wait before the stream is asked for again where it cannot be opened.
+_OPEN_AGAIN_S = 60.0
+#: What one request reads at most; the asker goes on from there.
+_MESSAGES_PER_ANSWER = 2_000
+_BYTES_PER_ANSWER = 16 * 2**20
+#: Messages that are read in one go in the worker thread.
+_BATCH = 100
+#: The server's clock and ours may differ by this much.
+_CLOCKS_DIFFER_MS = 60_000
+#: So long after its figures a sample has reached the stream.
+_JUST_BEFORE_MS = 1_000
+#: Requests that are answered at a time: each holds what it reads.
+_READERS = 2
+
+
+class HistoryKeeper:
+    """Keeps the history of one tree."""
+
+    def __init__(self, bus: Bus, tree: TreeName, engine: FairShareEngine, options: HistoryOptions) -> None:
+        self._bus = bus
+        self._tree = tree
+        self._engine = engine
+        self._options = options
+        self._sampler = Sampler(tree, options)
+        self._updated = anyio.Event()
+        self._records: Records | None = None
+        self._unknown_tree: Callable[[str], NotFound | None] = _nothing_to_say
+        #: Samples that were not recorded, as far as is known.
+        self.lost = 0
+        #: Messages of the stream that are no samples.
+        self.unreadable = 0
+
+    def on_updated(self) -> None:
+        """The engine has new figures."""
+        self._updated.set()
+
+    def statistics(self) -> dict[str, int]:
+        return {**self._sampler.statistics(), "lost": self.lost, "unreadable": self.unreadable}
+
+    async def run(self) -> None:
+        """Records until cancelled."""
+        self._records = records = await self._open()
+        while True:
+            await self._updated.wait()
+            self._updated = anyio.Event()
+            book = self._engine.book
+            if not self._sampler.wants(self._engine.frame, book.pools, book.revision):
+                continue
+            if not await self._record(records, View.of(self._engine)):
+                # Somebody may have taken the stream away.
+                self._records = records = await self._open()
+
+    async def serve(self, border: Border, unknown_tree: Callable[[str], NotFound | None]) -> None:
+        """Answers `pool.history` from now on; `unknown_tree` says what of a tree that this process does not serve."""
+        self._unknown_tree = unknown_tree
+        subject = subjects.user("*", "pool.history")
+        await border.serve(
+            subject,
+            GetHistory,
+            CallerKind.USER,
+            self._on_request,
+            concurrency=_READERS,
+            pending=100,
+            statistics=self.statistics,
+        )
+
+    async def _open(self) -> Records:
+        while True:
+            try:
+                return await self._bus.records(
+                    subjects.history_stream(self._tree),
+                    subjects.history(self._tree),
+                    max_age_s=self._options.max_age_ms / 1000,
+                    max_bytes=self._options.max_bytes,
+                )
+            except BusError as error:
+                logger().warning("the history of pools is not recorded", tree=self._tree, error=str(error))
+            await anyio.sleep(_OPEN_AGAIN_S)
+
+    async def _record(self, records: Records, view: View) -> bool:
+        """One sample; false when it was lost."""
+        taken = await anyio.to_thread.run_sync(self._sampler.take, view)
+        self._sampler.on_taken(view, taken)
+        try:
+            for page in taken.pages:
+                await records.add(page, timeout_s=_ADD_TIMEOUT_S)
+        except BusError as error:
+            self.lost += 1
+            logger().debug("a sample of pools was lost", tree=self._tree, error=str(error))
+            return False
+        return True
+
+    async def _on_request(self, request: GetHistory, caller: Caller) -> PoolHistory | Refusal | None:
+        if request.tree != self._tree:
+            return self._unknown_tree(request.tree)
+        if request.resource not in RESOURCE_NAMES:
+            return BadRequest("resource", request.resource, "one of " + ", ".join(RESOURCE_NAMES))
+        if request.until_ms <= request.since_ms:
+            return BadRequest("until_ms", str(request.until_ms), f"later than since_ms, {request.since_ms}")
+        if self._records is None:
+            return NotReady("the history of pools is not open")
+        try:
+            return await self._read(self._records, request)
+        except BusError as error:
+            return NotReady(f"the history cannot be read: {error}")
+
+    async def _read(self, records: Records, request: GetHistory) -> PoolHistory:
+        oldest_ms = await records.oldest_ms()
+        if request.from_oldest and oldest_ms is not None:
+            begin_ms = min(max(request.since_ms, oldest_ms - _JUST_BEFORE_MS), request.until_ms - 1)
+            request = msgspec.structs.replace(request, since_ms=begin_ms)
+        gathered = Downsampler(request)
+        since_ms = max(0, request.since_ms - _CLOCKS_DIFFER_MS)
+        next_: int | None = None
+        messages = size = unreadable = 0
+        batch: list[bytes] = []
+        async with aclosing(records.read(after=request.first, since_ms=since_ms)) as entries:
+            async for entry in entries:
+                batch.append(entry.data)
+                messages += 1
+                size += len(entry.data)
+                if len(batch) == _BATCH or size > _BYTES_PER_ANSWER:
+                    unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
+                    batch = []
+                if gathered.past_end:
+                    break
+                if messages >= _MESSAGES_PER_ANSWER or size > _BYTES_PER_ANSWER:
+                    next_ = entry.sequence
+                    break
+        unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
+        self.unreadable += unreadable
+        there = {*self._engine.book.pools.pools, *self._engine.in_use(), *self._engine.figures}
+        known = gathered.named or request.pool in there
+        return PoolHistory(
+            pool=request.pool,
+            tree=self._tree,
+            resource=request.resource,
+            since_ms=request.since_ms,
+            until_ms=request.until_ms,
+            points=gathered.points,
+            next=next_,
+            known_until_ms=gathered.known_until_ms,
+            oldest_ms=oldest_ms,
+            known=known,
+            near=[] if known else near(request.pool, there),
+        )
+
+
+def _nothing_to_say(_: str) -> NotFound | None:
+    return None
+
+
+def _take(gathered: Downsampler, batch: list[bytes]) -> int:
+    """Adds what can be read; returns how many could not, which somebody else wrote into the stream."""
+    unreadable = 0
+    for data in batch:
+        try:
+            gathered.add(decode(data, HistorySample))
+        except BadMessage:
+            unreadable += 1
+    return unreadable

@@ -1,0 +1,199 @@
+"""What is recorded of a tree's pools, and when; pure.
+
+Recorded are usage, demand, fair share, strong guarantee and integral guarantee of every pool of which any of these is not zero: idle
+pools without a guarantee, of which a large tree has most, cost nothing, and nothing is lost by leaving them out. Where samples are so
+large that the room for them would be full before they are as old as they may become, they are taken less often instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from headrace.ids import PoolName, TreeName
+from headrace.pools import PoolTree
+from headrace.resources import Resources
+from headrace.wire.codec import MessageTooLarge, encode
+from headrace.wire.history import HistorySample, IntegralSample, PoolSample
+from headrace.wire.integral import PoolVolume
+from headrace.wire.pools import IntegralType
+from headrace.wire.snapshots import ShareFrame, ShareItem
+from headrace.wire.version import NEVER
+from headrace_fair_share.engine import FairShareEngine
+from headrace_fair_share.integral_fields import specified_ratio
+from headrace_fair_share.update.figures import PoolFigures
+from headrace_fair_share.update.input import pool_key
+
+__all__ = ["HistoryOptions", "Sampler", "Taken", "View"]
+
+#: Pools on one page before sizes are looked at.
+_POOLS_PER_PAGE = 2_000
+#: The stream's own share of a message.
+_MESSAGE_BYTES = 100
+#: Samples are taken at least this often, however large they are.
+_LONGEST_PERIOD_MS = 3_600_000
+_NOTHING = PoolSample()
+#: Strong guarantee, flow ratio, burst ratio.
+Guarantee = tuple[Resources, float, float]
+
+
+class HistoryOptions(msgspec.Struct, frozen=True):
+    """What is set for the history of a tree."""
+
+    period_ms: int = 10_000
+    max_age_ms: int = 7 * 86_400_000
+    max_bytes: int = 512 * 2**20
+
+
+class View(msgspec.Struct, frozen=True):
+    """What a sample is made from: the figures of one update."""
+
+    pools: PoolTree
+    frame: ShareFrame
+    items: Mapping[str, ShareItem]
+    figures: Mapping[PoolName, PoolFigures]
+    volumes: Mapping[PoolName, PoolVolume]
+    saturation_period_s: float
+
+    @staticmethod
+    def of(engine: FairShareEngine) -> View:
+        """The engine as it is now."""
+        # Copies: the next update changes the engine's own in place.
+        items, figures = dict(engine.items), dict(engine.figures)
+        return View(engine.book.pools, engine.frame, items, figures, engine.volumes, engine.saturation_period_s)
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A sample ready to be kept: its pages, and what was seen of guarantees."""
+
+    at_ms: int
+    pages: list[bytes]
+    guarantees: dict[PoolName, Guarantee]
+    complete: bool
+
+
+class Sampler:
+    """Decides when the next sample is due. `take` may run anywhere; `on_taken` makes it count."""
+
+    def __init__(self, tree: TreeName, options: HistoryOptions) -> None:
+        self._tree = tree
+        self._options = options
+        self._guarantees: dict[PoolName, Guarantee] = {}
+        self._pools: PoolTree | None = None
+        self._last_ms = 0
+        #: Of the last complete sample: when its figures were made, what it says of the next one, its size.
+        self._complete_ms = 0
+        self._next_due_ms = 0
+        self.sample_bytes = 0
+        #: What the next complete sample says of the one behind it.
+        self.period_ms = options.period_ms
+        self.samples = 0
+
+    def wants(self, frame: ShareFrame, pools: PoolTree, revision: int) -> bool:
+        """True when a sample is to be taken: the time has come, or pools were configured.
+
+        Not of an update without usage, nor of one that does not know the `pools` of this revision yet: the next one will.
+        """
+        if frame.usage_version == NEVER or frame.pools_revision != revision or frame.at_ms == self._last_ms:
+            return False
+        return self._complete_due(frame.at_ms) or pools is not self._pools
+
+    def take(self, view: View) -> Taken:
+        """A sample: when the time has come of all pools, before that of those whose guarantees have changed, if any."""
+        complete = self._complete_due(view.frame.at_ms)
+        pools = dict(_samples(view))
+        guarantees = {name: each for name, sample in pools.items() if (each := _guarantee(sample)) is not None}
+        if not complete:
+            names = {*guarantees, *self._guarantees}
+            changed = [name for name in names if guarantees.get(name) != self._guarantees.get(name)]
+            pools = {name: pools.get(name, _NOTHING) for name in sorted(changed)}
+        pages = self._pages(view, pools, complete=complete) if pools or complete else []
+        return Taken(view.frame.at_ms, pages, guarantees, complete)
+
+    def on_taken(self, view: View, taken: Taken) -> None:
+        """The sample was recorded, or lost: time goes on either way."""
+        self._guarantees = taken.guarantees
+        self._pools = view.pools
+        self._last_ms = taken.at_ms
+        self.samples += bool(taken.pages)
+        if taken.complete:
+            self._complete_ms, self._next_due_ms = taken.at_ms, self.period_ms
+            self.sample_bytes = sum(len(page) + _MESSAGE_BYTES for page in taken.pages)
+            fits_ms = self.sample_bytes * self._options.max_age_ms // self._options.max_bytes
+            self.period_ms = max(self._options.period_ms, min(fits_ms, _LONGEST_PERIOD_MS))
+
+    def statistics(self) -> dict[str, int]:
+        return {"samples": self.samples, "sample_bytes": self.sample_bytes, "period_ms": self.period_ms}
+
+    def _complete_due(self, at_ms: int) -> bool:
+        # A clock that was set back must not silence the history until it has caught up.
+        return not self._complete_ms <= at_ms < self._complete_ms + self._next_due_ms
+
+    def _pages(self, view: View, pools: dict[PoolName, PoolSample], *, complete: bool) -> list[bytes]:
+        names = list(pools)
+        size = _POOLS_PER_PAGE
+        next_due_ms = self.period_ms if complete else self._complete_ms + self._next_due_ms - view.frame.at_ms
+        while True:
+            chunks = [names[at : at + size] for at in range(0, len(names), size)] or [[]]
+            try:
+                return [
+                    encode(
+                        HistorySample(
+                            tree=self._tree,
+                            at_ms=view.frame.at_ms,
+                            next_due_ms=next_due_ms,
+                            total=view.frame.total,
+                            saturation_period_s=view.saturation_period_s,
+                            pools={name: pools[name] for name in chunk},
+                            complete=complete,
+                            page=number,
+                            pages=len(chunks),
+                        )
+                    )
+                    for number, chunk in enumerate(chunks)
+                ]
+            except MessageTooLarge:
+                if size == 1:
+                    raise
+                size = max(1, size // 4)
+
+
+def _guarantee(sample: PoolSample) -> Guarantee | None:
+    """What the pool is guaranteed; None for nothing."""
+    integral = sample.integral
+    flow, burst = (integral.flow_ratio, integral.burst_ratio) if integral is not None else (0.0, 0.0)
+    found = (sample.strong_guarantee, flow, burst)
+    return found if any(sample.strong_guarantee.as_tuple()) or integral is not None else None
+
+
+def _samples(view: View) -> Iterable[tuple[PoolName, PoolSample]]:
+    total = view.frame.total
+    for name, figures in view.figures.items():
+        item = view.items.get(pool_key(name))
+        if item is None:
+            continue
+        sample = PoolSample(
+            usage=figures.usage.within_wire(),
+            demand=figures.demand.within_wire(),
+            fair_share=total.part(item.fair_share.total),
+            strong_guarantee=total.part(item.strong_guarantee_share),
+            integral=_integral(view, name, total),
+        )
+        if sample != _NOTHING:
+            yield name, sample
+
+
+def _integral(view: View, name: PoolName, total: Resources) -> IntegralSample | None:
+    pool = view.pools.pools.get(name)
+    if pool is None:
+        return None
+    settings = pool.settings.integral_guarantees
+    if settings.guarantee_type is IntegralType.NONE:
+        return None
+    volume = view.volumes.get(name)
+    return IntegralSample(
+        flow_ratio=specified_ratio(settings.resource_flow.whole, total),
+        burst_ratio=specified_ratio(settings.burst_guarantee_resources.whole, total),
+        volume=volume.volume if volume is not None else None,
+    )
