@@ -8,15 +8,14 @@ from typing import Final
 import anyio
 import msgspec
 
-from headrace.bus import BusError, Deposed, Entry, KeyValue, Log, Mirror
+from headrace.bus import AppenderFenced, BusError, Entry, KeyValue, Log, Mirror
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName, user_name
 from headrace.obs.logging import logger
 from headrace.pools import read_tree
-from headrace.runtime.handlers import Caller, CallerKind
-from headrace.runtime.service import Deposed as ServiceDeposed
+from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.role import Deposed, take_term
 from headrace.runtime.service import Runtime
-from headrace.runtime.terms import take_term
 from headrace.wire import ledger as ledger_wire
 from headrace.wire import operations as wire
 from headrace.wire import subjects
@@ -115,7 +114,7 @@ class AdmissionService:
         self.engine.restore(restored.operations, restored.pools, sequence=covered)
         first, last = await log.bounds()
         if last < covered or first > covered + 1:
-            raise ServiceDeposed(
+            raise Deposed(
                 f"the log holds entries {first} to {last}, the checkpoint covers up to {covered}: entries are missing"
             )
         last = covered
@@ -123,7 +122,7 @@ class AdmissionService:
             async for entry in log.read(last):
                 batch = decode(entry.data, LogBatch)
                 if batch.term > self._term:
-                    raise ServiceDeposed(f"entry {entry.sequence} of the log is of term {batch.term}")
+                    raise Deposed(f"entry {entry.sequence} of the log is of term {batch.term}")
                 self.engine.take_entry(batch.events, entry.sequence)
                 last = entry.sequence
             # An empty entry of this term: whoever appended before is refused from here on.
@@ -133,7 +132,7 @@ class AdmissionService:
             except BusError as error:
                 self._log.info("term not announced yet", error=str(error))
                 await anyio.sleep(0.05)
-        raise ServiceDeposed("another process appends to the log faster than this one can read it")
+        raise Deposed("another process appends to the log faster than this one can read it")
 
     async def _serve(self) -> None:
         border = self._runtime.border
@@ -335,8 +334,8 @@ class AdmissionService:
     async def _append(self) -> None:
         try:
             await self._recorded.appender.run()
-        except Deposed as error:
-            raise ServiceDeposed(str(error)) from error
+        except AppenderFenced as error:
+            raise Deposed(str(error)) from error
 
     async def _tell_position(self) -> None:
         while True:

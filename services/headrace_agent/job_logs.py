@@ -9,7 +9,7 @@ from functools import partial
 import anyio.to_thread
 
 from headrace.errors import BadInput
-from headrace.runtime.handlers import Caller
+from headrace.runtime.border import Caller
 from headrace.wire.heartbeat import JobKey
 from headrace.wire.logs import LogChunk, ReadLog
 from headrace.wire.refusals import BadRequest, NotFound, NotReady

@@ -18,7 +18,7 @@ import anyio.to_thread
 from headrace.bus import BusError
 from headrace.ids import Incarnation, TreeName, tree_name
 from headrace.obs.logging import logger
-from headrace.runtime.handlers import Caller, CallerKind
+from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.service import Runtime
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode

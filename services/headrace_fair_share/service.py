@@ -12,10 +12,10 @@ import msgspec
 from headrace.bus import BusError
 from headrace.ids import TreeName, tree_name
 from headrace.obs.logging import logger
+from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
-from headrace.runtime.handlers import Caller, CallerKind
-from headrace.runtime.service import Deposed, Runtime
-from headrace.runtime.terms import take_term
+from headrace.runtime.role import Deposed, take_term
+from headrace.runtime.service import Runtime
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap
@@ -281,9 +281,7 @@ class _Shell:
     async def _serve_people(self) -> None:
         border = self._runtime.border
         await self._configuring.serve(border)
-        await border.serve(
-            subjects.user("*", "pool.list"), GetPools, CallerKind.USER, self._on_list, statistics=self.engine.statistics
-        )
+        await border.serve(subjects.user("*", "pool.list"), GetPools, CallerKind.USER, self._on_list)
         await self._history.serve(border, self._configuring.unknown_tree)
 
     async def _on_whole(self, request: WholeRequest, caller: Caller) -> bytes:

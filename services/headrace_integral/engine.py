@@ -1,14 +1,14 @@
-"""The volumes of one tree: which advance may be applied, and what it makes of them.
+"""The accumulated volumes of one tree: which advance may be applied, and the volumes that it leads to.
 
-An advance is applied once and in the order of its chain, whatever is lost, repeated or late on the way. The shell saves what
-`on_advance` decided and only then tells `on_saved`, so that memory never runs ahead of what a restart would find.
+The engine applies an advance once and in the order of its chain, however often messages are lost, repeated or late. `on_advance`
+decides, the shell saves the record, and `on_saved` makes it the state: memory never runs ahead of the bucket.
 
-Invariants (`volumes.keeps_bounds`), checked with every advance: no part of a volume is negative; none is above the capacity, unless it was
-above before and did not grow.
+Every advance keeps the bounds of volumes (`volumes.keeps_bounds`): no part is negative, and none above its capacity grows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -16,6 +16,7 @@ import numpy as np
 
 from headrace.ids import TreeName
 from headrace.resources import RESOURCE_NAMES, ZERO
+from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, Downtime, GetVolumes, PoolFlow, PoolVolume, Volume
 from headrace.wire.refusals import BadRequest, NotFound, StaleTerm
 from headrace.wire.version import NEVER, Counter, Term, Version
@@ -49,16 +50,13 @@ class VolumesRecord(msgspec.Struct, frozen=True):
         return Advanced(tree=self.tree, version=self.version, pools=self.pools, downtime=self.downtime)
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """Nothing to save; answer this."""
-
-    answer: Advanced | AdvanceGap | BadRequest | NotFound | StaleTerm
-
-
 class Save(msgspec.Struct, frozen=True):
-    """Save this, then call `on_saved` and answer it."""
+    """Save this, then call `on_saved` and answer what it answers."""
 
     record: VolumesRecord
+
+
+Answer = Advanced | AdvanceGap | BadRequest | NotFound | StaleTerm
 
 
 class IntegralEngine:
@@ -73,61 +71,83 @@ class IntegralEngine:
         self.applied = 0
         self.repeated = 0
         self.refused = 0
-        #: Broken invariants; never anything but 0.
-        self.broken = 0
-        self.on_restored(record)
+        #: Volumes that an advance left out of their bounds; never anything but 0.
+        self.out_of_bounds = 0
+        self._restore(record)
 
-    def on_restored(self, record: VolumesRecord | None) -> None:
-        """Takes what was found saved, in place of what is in memory."""
+    def on_restored(self, record: VolumesRecord | None, moment: Moment) -> Outcome[None, Save]:
+        """Replaces the volumes in memory by the saved ones; None: nothing is saved."""
+        self._restore(record)
+        return Outcome(None)
+
+    def on_advance(self, request: Advance, moment: Moment) -> Outcome[Answer | None, Save]:
+        """Decides on an advance: an answer, or a record to save. Nothing changes before `on_saved`."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            self.refused += 1
+            return Outcome(refusal)
+        self._term = max(self._term, request.version.term)
+        known = self._remembered.get(request.version)
+        if known is not None:
+            self.repeated += 1
+            return Outcome(known)
+        have = self.record.version
+        if request.version <= have or request.previous not in (NEVER, have):
+            self.refused += 1
+            return Outcome(AdvanceGap(tree=self._tree, have=have, previous=request.previous))
+        record = self._applied(request)
+        if record is None:
+            self.refused += 1
+            return Outcome(BadRequest("pools", "a volume of over 2^62", "flows, time and total that fit the wire"))
+        return Outcome(None, [Save(record)])
+
+    def on_saved(self, record: VolumesRecord, moment: Moment) -> Outcome[Advanced, Save]:
+        """The record is durable: it becomes the state and is confirmed."""
+        self.applied += 1
+        self._remember(record)
+        return Outcome(record.answer())
+
+    def on_get(self, request: GetVolumes, moment: Moment) -> Outcome[Advanced | NotFound, Save]:
+        """Answers the volumes as they are."""
+        if request.tree != self._tree:
+            return Outcome(NotFound(what="tree", name=request.tree, near=[self._tree]))
+        return Outcome(self.record.answer())
+
+    def checks(self) -> Iterator[Check]:
+        """One structure: the volumes."""
+        yield self._check_volumes
+
+    def check(self) -> list[str]:
+        """Broken invariants in words; empty if all hold."""
+        return run_checks(self.checks())
+
+    def figures(self) -> list[Figure]:
+        """Advances by what became of them, and the time that no volume was credited for."""
+        return [
+            gauge("integral_pools", "pools", len(self.record.pools)),
+            counter("advances_applied", "advances", self.applied),
+            counter("advances_repeated", "advances", self.repeated),
+            counter("advances_refused", "advances", self.refused),
+            counter("volumes_out_of_bounds", "volumes", self.out_of_bounds),
+            counter("downtime_gaps", "gaps", self.record.downtime.gaps),
+            counter("downtime", "ms", self.record.downtime.together_ms),
+        ]
+
+    def _check_volumes(self) -> list[str]:
+        volumes = _columns([pool.volume for pool in self.record.pools])
+        broken: list[bool] = np.any((volumes < 0.0) | (volumes > _LARGEST_VOLUME), axis=0).tolist()
+        return [
+            f"pool {pool.pool}: {pool.volume}"
+            for pool, is_broken in zip(self.record.pools, broken, strict=True)
+            if is_broken
+        ]
+
+    def _restore(self, record: VolumesRecord | None) -> None:
         if record is None:
             record = VolumesRecord(tree=self._tree)
         if record.version != self.record.version:
             self._remembered = {}
         self._remember(record)
-
-    def on_advance(self, request: Advance) -> Answer | Save:
-        """Decides on an advance. Nothing changes until what is to be saved is reported as saved."""
-        refusal = self._refusal(request)
-        if refusal is not None:
-            self.refused += 1
-            return Answer(refusal)
-        self._term = max(self._term, request.version.term)
-        known = self._remembered.get(request.version)
-        if known is not None:
-            self.repeated += 1
-            return Answer(known)
-        have = self.record.version
-        if request.version <= have or request.previous not in (NEVER, have):
-            self.refused += 1
-            return Answer(AdvanceGap(tree=self._tree, have=have, previous=request.previous))
-        record = self._applied(request)
-        if record is None:
-            self.refused += 1
-            return Answer(BadRequest("pools", "a volume of over 2^62", "flows, time and total that fit the wire"))
-        return Save(record)
-
-    def on_saved(self, record: VolumesRecord) -> Advanced:
-        """The record is safe: from now on it is the state."""
-        self.applied += 1
-        self._remember(record)
-        return record.answer()
-
-    def on_get(self, request: GetVolumes) -> Advanced | NotFound:
-        """The volumes as they are."""
-        if request.tree != self._tree:
-            return NotFound(what="tree", name=request.tree, near=[self._tree])
-        return self.record.answer()
-
-    def statistics(self) -> dict[str, int]:
-        return {
-            "pools": len(self.record.pools),
-            "applied": self.applied,
-            "repeated": self.repeated,
-            "refused": self.refused,
-            "broken": self.broken,
-            "downtime_gaps": self.record.downtime.gaps,
-            "downtime_ms": self.record.downtime.together_ms,
-        }
 
     def _remember(self, record: VolumesRecord) -> None:
         self.record = record
@@ -156,7 +176,7 @@ class IntegralEngine:
         return None
 
     def _applied(self, request: Advance) -> VolumesRecord | None:
-        """What the advance makes of the volumes; None where they would not fit the wire."""
+        """Returns the volumes after the advance; None if a part would pass 2^62."""
         flows, total = request.pools, request.total
         integral = np.array([flow.guarantee_type != "none" for flow in flows], np.bool_)
         saved = {pool.pool: pool.volume for pool in self.record.pools}
@@ -175,7 +195,7 @@ class IntegralEngine:
             after = _with_free_volume(passed, refill, flows)
             if (after > _LARGEST_VOLUME).any():
                 return None
-            self.broken += int(np.count_nonzero(~keeps_bounds(before, after, passed.capacity)))
+            self.out_of_bounds += int(np.count_nonzero(~keeps_bounds(before, after, passed.capacity)))
         ratios = ratio_volumes(after, total).tolist()
         pools = [
             PoolVolume(pool=flow.pool, volume=Volume(slots, int(cpu), gpu, memory, network), ratio_volume=ratio)
@@ -193,7 +213,7 @@ class IntegralEngine:
 
 
 def _downtime(before: VolumesRecord, request: Advance) -> Downtime:
-    """What there was, with the time since the advance before if that does not count and there were volumes to miss it."""
+    """Adds the time since the previous advance to the downtime if it credits no volume though pools had some."""
     known = before.downtime
     missed = before.pools and request.pools and not request.dt_us
     if not missed or not 0 < before.at_ms < request.at_ms:
@@ -208,7 +228,7 @@ def _downtime(before: VolumesRecord, request: Advance) -> Downtime:
 
 
 def _with_free_volume(passed: Refilled, refill: Refill, flows: list[PoolFlow]) -> Floats:
-    """The volumes, with what overflowed from some given to others where anybody hands it on."""
+    """Returns the volumes after pools that hand on their overflow have done so."""
     distributes = np.array([flow.distributes_free_volume for flow in flows], np.bool_)
     if not (distributes.any() and passed.overflow.any()):
         return passed.volume

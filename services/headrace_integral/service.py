@@ -1,4 +1,4 @@
-"""The shell of integral: takes its term, restores what was saved, applies advances one at a time, confirms what is saved."""
+"""The shell of integral: restores the saved volumes, applies one advance at a time, and confirms it when it is saved."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import msgspec
 from headrace.bus import BusError
 from headrace.ids import TreeName, tree_name
 from headrace.obs.logging import logger
-from headrace.runtime.handlers import Caller, CallerKind
-from headrace.runtime.service import Deposed, Runtime
-from headrace.runtime.terms import take_term
+from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.engine import Figure, counter
+from headrace.runtime.role import Deposed, Role, role_of
+from headrace.runtime.service import Runtime
+from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.integral import Advance, GetVolumes
 from headrace.wire.refusals import BadRequest, NotFound, NotReady
-from headrace.wire.version import Term
-from headrace_integral.engine import Answer, IntegralEngine
+from headrace_integral.engine import IntegralEngine, Save
 from headrace_integral.settings import IntegralSettings
 from headrace_integral.store import NotSaved, UnreadableVolumes, VolumeStore
 
@@ -23,91 +24,85 @@ __all__ = ["serve"]
 
 
 async def serve(runtime: Runtime[IntegralSettings]) -> None:
-    """Runs the service until it is asked to stop. Raises `Deposed` when another process has taken over."""
+    """Runs the service until it is asked to stop."""
     tree = tree_name(runtime.settings.tree)
-    term = await take_term(runtime.bus, f"integral.{tree}")
-    runtime.terms.see(f"integral.{tree}", term)
-    store = VolumeStore(await runtime.bus.key_value(subjects.VOLUMES_BUCKET), tree)
-    shell = _Shell(runtime, tree, term, store)
-    await shell.restore()
-    border = runtime.border
-    waiting = runtime.settings.waiting_advances
-    advances = await border.serve(
-        subjects.integral_advance(tree),
-        Advance,
-        CallerKind.SERVICE,
-        shell.advance,
-        concurrency=1,
-        pending=waiting,
-        statistics=shell.statistics,
-    )
-    volumes = await border.serve(subjects.integral_volumes(tree), GetVolumes, CallerKind.SERVICE, shell.get)
-    logger().info("integral serves", tree=tree, term=term, version=str(shell.engine.record.version))
-    async with anyio.create_task_group() as waits:
-        waits.start_soon(_first, runtime.stopping, waits.cancel_scope)
-        waits.start_soon(_first, shell.deposed, waits.cancel_scope)
-    await advances.close()
-    await volumes.close()
-    if shell.deposed.is_set():
-        raise Deposed
+
+    async def with_role(role: Role) -> None:
+        store = VolumeStore(await runtime.bus.key_value(subjects.VOLUMES_BUCKET), tree)
+        await IntegralService(runtime, tree, role, store).run()
+
+    await runtime.lead(role_of("integral", tree), with_role)
 
 
-async def _first(event: anyio.Event, scope: anyio.CancelScope) -> None:
-    await event.wait()
-    scope.cancel()
+class IntegralService:
+    """One term of one tree's integral."""
 
-
-class _Shell:
-    def __init__(self, runtime: Runtime[IntegralSettings], tree: TreeName, term: Term, store: VolumeStore) -> None:
+    def __init__(self, runtime: Runtime[IntegralSettings], tree: TreeName, role: Role, store: VolumeStore) -> None:
         self._runtime = runtime
         self._tree = tree
-        self._term = term
+        self._role = role
         self._store = store
         self._turn = anyio.Lock()
-        self.engine = IntegralEngine(tree, term)
-        self.deposed = anyio.Event()
-        self.not_saved = 0
+        self.engine = IntegralEngine(tree, role.term)
+        self._shell: Shell[Save] = Shell(
+            "integral", self.engine, runtime.clock, runtime.border, role=role, figures=self.figures
+        )
+        self._not_saved = 0
 
-    def statistics(self) -> dict[str, int]:
-        """Of the engine, and how often volumes could not be saved."""
-        return {**self.engine.statistics(), "not_saved": self.not_saved}
+    async def run(self) -> None:
+        """Restores the volumes, then answers until the process is asked to stop."""
+        await self._restore()
+        border, tree = self._runtime.border, self._tree
+        advances = await border.serve(
+            subjects.integral_advance(tree),
+            Advance,
+            CallerKind.SERVICE,
+            self._on_advance,
+            concurrency=1,
+            pending=self._runtime.settings.waiting_advances,
+        )
+        volumes = await border.serve(subjects.integral_volumes(tree), GetVolumes, CallerKind.SERVICE, self._on_get)
+        self._runtime.tasks.start_soon(self._shell.watch, self._runtime.bus)
+        logger().info("integral serves", tree=tree, term=self._role.term, version=str(self.engine.record.version))
+        await self._runtime.stopping.wait()
+        await advances.close()
+        await volumes.close()
 
-    async def restore(self) -> None:
-        """Puts what is stored in place of what is in memory."""
+    def figures(self) -> list[Figure]:
+        """The failures to save."""
+        return [counter("volumes_not_saved", "advances", self._not_saved)]
+
+    async def _restore(self) -> None:
         record = await self._store.load()
-        if record is not None and record.writer > self._term:
-            self.deposed.set()
-            raise Deposed
-        self.engine.on_restored(record)
+        if record is not None and record.writer > self._role.term:
+            raise Deposed(f"term {record.writer} saved the volumes, ours is {self._role.term}")
+        self._shell.take(self.engine.on_restored(record, self._shell.moment()))
 
-    async def advance(self, request: Advance, caller: Caller) -> msgspec.Struct:
-        """One advance: decided, saved, confirmed."""
+    async def _on_advance(self, request: Advance, _caller: Caller) -> msgspec.Struct:
         async with self._turn:
             if not self._store.certain:
                 try:
-                    await self.restore()
-                except (BusError, UnreadableVolumes, Deposed) as error:
+                    await self._restore()
+                except (BusError, UnreadableVolumes) as error:
                     return NotReady(f"the saved volumes cannot be read: {error}")
-            broken = self.engine.broken
-            decision = self.engine.on_advance(request)
-            if self.engine.broken > broken:
-                logger().error(
-                    "volumes out of bounds", tree=self._tree, version=str(request.version), broken=self.engine.broken
-                )
-            if not (isinstance(decision, Answer) and isinstance(decision.answer, BadRequest | NotFound)):
-                self._runtime.terms.see(f"fair_share.{self._tree}", request.version.term)
-            if isinstance(decision, Answer):
-                logger().debug("advance answered", version=str(request.version), answer=type(decision.answer).__name__)
-                return decision.answer
-            try:
-                await self._store.save(decision.record)
-            except NotSaved as error:
-                self.not_saved += 1
-                logger().warning("volumes not saved", tree=self._tree, version=str(request.version), error=str(error))
-                return NotReady(f"volumes are not saved: {error}")
-            logger().debug("advance applied", tree=self._tree, version=str(request.version), dt_us=request.dt_us)
-            return self.engine.on_saved(decision.record)
+            outcome = self.engine.on_advance(request, self._shell.moment())
+            if not isinstance(outcome.answer, BadRequest | NotFound):
+                self._runtime.terms.see(role_of("fair_share", self._tree), request.version.term)
+            if outcome.answer is not None:
+                logger().debug("advance answered", version=str(request.version), answer=type(outcome.answer).__name__)
+                return outcome.answer
+            (save,) = outcome.effects
+            return await self._save(save, request)
 
-    async def get(self, request: GetVolumes, caller: Caller) -> msgspec.Struct:
-        """The volumes as they are."""
-        return self.engine.on_get(request)
+    async def _save(self, save: Save, request: Advance) -> msgspec.Struct:
+        try:
+            await self._store.save(save.record)
+        except NotSaved as error:
+            self._not_saved += 1
+            logger().warning("volumes not saved", tree=self._tree, version=str(request.version), error=str(error))
+            return NotReady(f"volumes are not saved: {error}")
+        logger().debug("advance applied", tree=self._tree, version=str(request.version), dt_us=request.dt_us)
+        return self._shell.take(self.engine.on_saved(save.record, self._shell.moment()))
+
+    async def _on_get(self, request: GetVolumes, _caller: Caller) -> msgspec.Struct:
+        return self._shell.take(self.engine.on_get(request, self._shell.moment()))

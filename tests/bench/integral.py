@@ -7,9 +7,10 @@ import random
 from headrace.ids import PoolName, TreeName
 from headrace.wire.integral import Advance, PoolFlow
 from headrace.wire.version import NEVER, Version
-from headrace_integral.engine import IntegralEngine, Save
+from headrace_integral.engine import IntegralEngine
 from tests.bench.registry import REGISTRY, Figure, milliseconds
 from tests.bench.trees import TOTAL
+from tests.support.clocks import NOW
 
 TREE = TreeName("default")
 POOLS = 10_000
@@ -40,9 +41,11 @@ def advance_of_many() -> Figure:
         nonlocal version
         following = Version(1, version.epoch + 1)
         dt_us = 200_000 if version != NEVER else 0
-        decision = engine.on_advance(Advance(TREE, following, version, dt_us, TOTAL, flows, saturation_period_s=1.0))
-        assert isinstance(decision, Save)
-        engine.on_saved(decision.record)
+        outcome = engine.on_advance(
+            Advance(TREE, following, version, dt_us, TOTAL, flows, saturation_period_s=1.0), NOW
+        )
+        assert outcome.effects
+        engine.on_saved(outcome.effects[0].record, NOW)
         version = following
 
     return Figure.of(milliseconds(advance, 15), "ms")

@@ -21,7 +21,7 @@ from headrace_fair_share.hdrf.model import (
     UpdateResult,
 )
 from headrace_fair_share.update.advances import AdvanceChain
-from headrace_integral.engine import IntegralEngine, Save, VolumesRecord
+from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.conformance.engines import Engine
 from tests.conformance.integral_trees import (
     CPU,
@@ -36,6 +36,7 @@ from tests.conformance.integral_trees import (
 )
 from tests.conformance.reporting import Comparison, Problem, only_keys
 from tests.conformance.trees import amounts
+from tests.support.clocks import NOW
 from tests.support.savings import TREE
 
 __all__ = ["housekeeping", "series"]
@@ -158,9 +159,9 @@ def _restarted(volume: float, flow: float, kind: str, downtime_s: float) -> floa
         chain.add(round(downtime_s * 1e6), cpu_amount(_CORES), flows, _DAY_S)
         head = chain.head()
         assert head is not None
-        decision = integral.on_advance(head)
-        assert isinstance(decision, Save)
-        assert chain.on_confirmed(integral.on_saved(decision.record))
+        outcome = integral.on_advance(head, NOW)
+        assert outcome.effects
+        assert chain.on_confirmed(integral.on_saved(outcome.effects[0].record, NOW).answer)
         # Should it become one again later, it begins with nothing.
         flows = [PoolFlow(pool, flow, flow, 0.0, "burst")]
     (after,) = integral.record.pools

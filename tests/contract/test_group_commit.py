@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from headrace.bus import (
     MAX_GROUP_BYTES,
+    AppenderFenced,
     AppendRefused,
     AppendUnknown,
     BusError,
-    Deposed,
     GroupAppender,
     LogEntry,
     NoResponders,
@@ -165,13 +165,13 @@ async def play(log: TreacherousLog, calls: list[tuple[int, bool]]) -> Outcome:
     async def run() -> None:
         try:
             await appender.run()
-        except Deposed:
+        except AppenderFenced:
             outcome.ended = True
 
     async def append(call: int) -> None:
         try:
             outcome.sequences[call] = await appender.append_many(outcome.calls[call])
-        except Deposed:
+        except AppenderFenced:
             outcome.deposed.add(call)
 
     async with anyio.create_task_group() as tasks:
@@ -231,12 +231,12 @@ async def test_what_a_deposed_writer_had_in_the_log_already_is_acknowledged() ->
     async with anyio.create_task_group() as tasks:
 
         async def run() -> None:
-            with pytest.raises(Deposed):
+            with pytest.raises(AppenderFenced):
                 await appender.run()
 
         tasks.start_soon(run)
         assert await appender.append(b"a") == 1
-        with pytest.raises(Deposed, match=r"entry 2 .* term 2, ours is 1"):
+        with pytest.raises(AppenderFenced, match=r"entry 2 .* term 2, ours is 1"):
             await appender.append(b"b")
 
 
@@ -318,14 +318,14 @@ async def test_a_log_that_lost_what_it_acknowledged_ends_the_writer() -> None:
     async with anyio.create_task_group() as tasks:
 
         async def run() -> None:
-            with pytest.raises(Deposed, match="lost entries"):
+            with pytest.raises(AppenderFenced, match="lost entries"):
                 await appender.run()
 
         tasks.start_soon(run)
         await appender.append(b"a")
         await appender.append(b"b")
         log.entries.pop()
-        with pytest.raises(Deposed, match="lost entries"):
+        with pytest.raises(AppenderFenced, match="lost entries"):
             await appender.append(b"c")
 
 

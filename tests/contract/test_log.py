@@ -9,10 +9,10 @@ import nats
 import pytest
 
 from headrace.bus import (
+    AppenderFenced,
     AppendRefused,
     AppendUnknown,
     BusError,
-    Deposed,
     GroupAppender,
     Log,
     LogEntry,
@@ -212,7 +212,7 @@ async def test_a_writer_steps_down_when_a_higher_term_has_written(server: NatsSe
         async def run_first() -> None:
             try:
                 await first.run()
-            except Deposed as deposed:
+            except AppenderFenced as deposed:
                 failed.append(str(deposed))
 
         async with anyio.create_task_group() as tasks:
@@ -222,9 +222,9 @@ async def test_a_writer_steps_down_when_a_higher_term_has_written(server: NatsSe
             tasks.start_soon(second.run)
             assert await second.append(b"b") == 2
 
-            with pytest.raises(Deposed, match="term 2, ours is 1"):
+            with pytest.raises(AppenderFenced, match="term 2, ours is 1"):
                 await first.append(b"c")
-            with pytest.raises(Deposed):
+            with pytest.raises(AppenderFenced):
                 await first.append(b"d")
             assert len(failed) == 1
             assert await second.append(b"e") == 3

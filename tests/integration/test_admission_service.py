@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.bus import BusError
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
-from headrace.runtime.service import Deposed
+from headrace.runtime.role import Deposed
 from headrace.wire import ledger, subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult

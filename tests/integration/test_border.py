@@ -11,28 +11,17 @@ import pytest
 import structlog
 
 from headrace.bus import BusError
-from headrace.runtime.handlers import Border, Caller, CallerKind
+from headrace.runtime.border import Border, Caller, CallerKind
+from headrace.runtime.role import Deposition
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode, encode
 from headrace.wire.refusals import BadRequest, NotAllowed, Refusal
 from headrace.wire.version import WhoAnswer, WhoRequest
+from tests.support.clocks import HandClock
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus
 
 SUBJECT = subjects.user("*", "test.ask")
-
-
-class HandClock:
-    """A clock that moves when told."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def wall_ms(self) -> int:
-        return int(self.now_s * 1000)
-
-    def steady_s(self) -> float:
-        return self.now_s
 
 
 class Service:
@@ -60,7 +49,7 @@ def server() -> Iterator[NatsServer]:
 async def a_service(server: NatsServer) -> AsyncIterator[Service]:
     async with a_bus(server, "service", "tested") as bus:
         clock = HandClock()
-        service = Service(Border(bus, clock), clock)
+        service = Service(Border(bus, clock, Deposition()), clock)
         await service.border.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask)
         yield service
 

@@ -7,9 +7,10 @@ import msgspec
 
 from headrace.bus import Bus, Log
 from headrace.ids import OperationId, TreeName
+from headrace.runtime.border import Border
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.feeds import OperationsFeed
-from headrace.runtime.handlers import Border
+from headrace.runtime.role import Deposition
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.ledger import LiveOperation
@@ -68,7 +69,7 @@ async def hear(server: NatsServer, what: list[str], expected: int) -> Hearing:
         admission = SmallAdmission(bus)
         admission.operations = [live("operation-1", "p")]
         await admission.serve()
-        feed = OperationsFeed(reading, Border(reading, SystemClock()), TREE, hearing)
+        feed = OperationsFeed(reading, Border(reading, SystemClock(), Deposition()), TREE, hearing)
         async with anyio.create_task_group() as tasks:
             ready = anyio.Event()
             tasks.start_soon(feed.run, ready)
@@ -111,7 +112,7 @@ async def test_when_the_log_has_forgotten_what_was_missed_the_whole_is_asked_for
             log = await bus.log(subjects.STREAM, subjects.LOG)
             admission = SmallAdmission(bus)
             await admission.serve()
-            feed = OperationsFeed(reading, Border(reading, SystemClock()), TREE, hearing)
+            feed = OperationsFeed(reading, Border(reading, SystemClock(), Deposition()), TREE, hearing)
             async with anyio.create_task_group() as tasks:
                 ready = anyio.Event()
                 tasks.start_soon(feed.run, ready)

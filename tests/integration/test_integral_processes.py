@@ -23,9 +23,10 @@ from headrace.wire.refusals import NotReady
 from headrace.wire.version import NEVER
 from headrace_fair_share.service import serve as serve_fair_share
 from headrace_fair_share.settings import FairShareSettings
-from headrace_integral.engine import IntegralEngine, Save
+from headrace_integral.engine import IntegralEngine
 from headrace_integral.service import serve
 from headrace_integral.settings import IntegralSettings
+from tests.support.clocks import NOW
 from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.savers import a_saver, a_tree_of_savers, begin
@@ -124,9 +125,9 @@ class Heard:
         task_status.started()
         async for message in inbox:
             advance = decode(message.data, Advance)
-            decision = self.engine.on_advance(advance)
-            if isinstance(decision, Save):
-                self.engine.on_saved(decision.record)
+            outcome = self.engine.on_advance(advance, NOW)
+            if outcome.effects:
+                self.engine.on_saved(outcome.effects[0].record, NOW)
                 self.applied.append(advance)
                 self._more.set()
 

@@ -14,10 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.bus import Handler, Message, RequestTimeout
-from headrace.runtime.clock import SystemClock
-from headrace.runtime.handlers import Border
-from headrace.runtime.service import Runtime
-from headrace.runtime.terms import TermBook
+from headrace.runtime.service import runtime_on
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
@@ -51,19 +48,10 @@ class DeafBus:
 @asynccontextmanager
 async def an_agent(bus: DeafBus) -> AsyncIterator[Agent]:
     with tempfile.TemporaryDirectory() as folder:
-        clock = SystemClock()
         async with anyio.create_task_group() as tasks:
             anything: Any = bus
-            runtime = Runtime(
-                name="agent",
-                settings=AgentSettings(node=NODE, state_folder=folder),
-                bus=anything,
-                clock=clock,
-                border=Border(anything, clock),
-                terms=TermBook("agent"),
-                tasks=tasks,
-                stopping=anyio.Event(),
-            )
+            settings = AgentSettings(node=NODE, state_folder=folder)
+            runtime = runtime_on(anything, "agent", settings, tasks, anyio.Event())
             agent = Agent(runtime)
             await agent.listen()
             yield agent

@@ -11,8 +11,9 @@ from headrace.resources import Resources
 from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, PoolFlow, Volume
 from headrace_fair_share.update.advances import AdvanceChain
-from headrace_integral.engine import Answer, IntegralEngine, Save, VolumesRecord
+from headrace_integral.engine import IntegralEngine, VolumesRecord
 from headrace_integral.volumes import Refill, refilled
+from tests.support.clocks import NOW
 from tests.unit.integral.columns import columns, volumes_of
 
 TREE = TreeName("default")
@@ -47,19 +48,18 @@ class Integral:
 
     def advance(self, request: Advance, fate: str) -> object:
         """The answer; None where it is lost."""
-        decision = self.engine.on_advance(decode(encode(request), Advance))
-        if isinstance(decision, Save):
+        outcome = self.engine.on_advance(decode(encode(request), Advance), NOW)
+        if outcome.effects:
             if fate == "killed before it is saved":
                 self.start()
                 return None
-            self.stored = encode(decision.record)
+            self.stored = encode(outcome.effects[0].record)
             if fate == "killed before it is confirmed":
                 self.start()
                 return None
-            answer: object = self.engine.on_saved(decision.record)
+            answer: object = self.engine.on_saved(outcome.effects[0].record, NOW).answer
         else:
-            assert isinstance(decision, Answer)
-            answer = decision.answer
+            answer = outcome.answer
         return None if fate == "answer lost" else answer
 
 
@@ -111,7 +111,7 @@ def test_always_the_volumes_equal_those_of_a_single_process(
         tell(chain, integral.advance(head, ""))
 
     assert chain.given_up == 0
-    assert integral.engine.broken == 0
+    assert integral.engine.out_of_bounds == 0
     assert {pool.pool: pool.volume for pool in integral.engine.record.pools} == single_process(given_)
 
 

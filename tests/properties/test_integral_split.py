@@ -19,7 +19,8 @@ from headrace.wire.refusals import StaleTerm
 from headrace.wire.version import Version
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.update.input import Roster
-from headrace_integral.engine import IntegralEngine, Save, VolumesRecord
+from headrace_integral.engine import IntegralEngine, VolumesRecord
+from tests.support.clocks import NOW
 from tests.support.simulated_tree import TREE, SimulatedTree
 from tests.support.twin_savings import SingleProcess
 
@@ -95,21 +96,21 @@ class Split(SimulatedTree):
         return None if fate == "answer lost" else answer
 
     def _answered(self, advance: Advance, fate: str) -> Advanced | AdvanceGap | StaleTerm | None:
-        decision = self.integral.on_advance(decode(encode(advance), Advance))
-        if not isinstance(decision, Save):
-            assert isinstance(decision.answer, Advanced | AdvanceGap | StaleTerm), decision
-            return decision.answer
+        outcome = self.integral.on_advance(decode(encode(advance), Advance), NOW)
+        if not outcome.effects:
+            assert isinstance(outcome.answer, Advanced | AdvanceGap | StaleTerm), outcome
+            return outcome.answer
         if fate == "integral killed before it saves":
             self._kill_integral()
             return None
-        self._saved = encode(decision.record)
+        self._saved = encode(outcome.effects[0].record)
         if fate == "integral killed before it answers":
             self._kill_integral()
             return None
-        return decode(encode(self.integral.on_saved(decision.record)), Advanced)
+        return decode(encode(self.integral.on_saved(outcome.effects[0].record, NOW).answer), Advanced)
 
     def _kill_integral(self) -> None:
-        assert self.integral.broken == 0
+        assert self.integral.out_of_bounds == 0
         self._terms += 1
         saved = None if self._saved is None else decode(self._saved, VolumesRecord)
         self.integral = IntegralEngine(TREE, self._terms, saved)
@@ -208,7 +209,7 @@ def test_always_savings_and_grants_are_those_of_a_single_process(data: st.DataOb
             name: state.last_share_ratio for name, state in single.states.items() if state.last_share_ratio
         }
         last_ms, complete_before = begun_ms, split.complete
-    assert split.integral.broken == 0
+    assert split.integral.out_of_bounds == 0
     assert split.fair_share.chain.given_up == 0
 
 

@@ -8,11 +8,8 @@ from typing import Any, TypeVar
 
 import anyio
 
-from headrace.runtime.clock import SystemClock
-from headrace.runtime.handlers import Border
-from headrace.runtime.service import Runtime
+from headrace.runtime.service import Runtime, runtime_on
 from headrace.runtime.settings import CommonSettings
-from headrace.runtime.terms import TermBook
 from tests.support.nats_server import NatsServer
 from tests.support.tree_services import a_bus
 
@@ -29,19 +26,8 @@ async def killed(
     async with a_bus(server, "service", name) as bus:
         try:
             async with anyio.create_task_group() as tasks:
-                clock = SystemClock()
-                terms = TermBook(name)
-                await terms.serve(bus)
-                runtime = Runtime(
-                    name=name,
-                    settings=settings,
-                    bus=bus,
-                    clock=clock,
-                    border=Border(bus, clock),
-                    terms=terms,
-                    tasks=tasks,
-                    stopping=anyio.Event(),
-                )
+                runtime = runtime_on(bus, name, settings, tasks, anyio.Event())
+                await runtime.terms.serve(bus)
                 tasks.start_soon(serve, runtime)
                 yield runtime
                 tasks.cancel_scope.cancel()

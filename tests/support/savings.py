@@ -10,7 +10,8 @@ from headrace.wire.integral import Advance, Advanced, PoolVolume, Volume
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.hdrf.model import IntegralState, TreeInput
 from headrace_fair_share.update.flows_to_integral import flows_of, with_grants
-from headrace_integral.engine import IntegralEngine, Save, VolumesRecord
+from headrace_integral.engine import IntegralEngine, VolumesRecord
+from tests.support.clocks import NOW
 
 __all__ = ["after"]
 
@@ -39,10 +40,10 @@ def after(tree: TreeInput, dt_us: int | None) -> TreeInput:
         pools=with_grants(flows, charged),
         saturation_period_s=tree.options.saturation_period_s,
     )
-    decision = engine.on_advance(decode(encode(request), Advance))
-    assert isinstance(decision, Save), decision
-    advanced = decode(encode(engine.on_saved(decision.record)), Advanced)
-    assert engine.broken == 0
+    outcome = engine.on_advance(decode(encode(request), Advance), NOW)
+    assert outcome.effects, outcome
+    advanced = decode(encode(engine.on_saved(outcome.effects[0].record, NOW).answer), Advanced)
+    assert engine.out_of_bounds == 0
     return msgspec.structs.replace(tree, integral={pool.pool: _state(pool, charged) for pool in advanced.pools})
 
 

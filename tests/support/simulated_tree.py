@@ -20,7 +20,8 @@ from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
 from headrace_fair_share.starvation.time_that_counts import Moment
 from headrace_fair_share.update.run import Update
-from headrace_integral.engine import IntegralEngine, Save, VolumesRecord
+from headrace_integral.engine import IntegralEngine, VolumesRecord
+from tests.support.clocks import NOW
 from tests.support.tree_services import live
 
 __all__ = ["PoolPoint", "SimulatedTree"]
@@ -148,11 +149,11 @@ class SimulatedTree:
 
     def _advanced(self, advance: Advance) -> Advanced:
         """What integral answers, as it comes over the wire; its state is what was saved."""
-        decision = self.integral.on_advance(decode(encode(advance), Advance))
-        if not isinstance(decision, Save):
-            raise AssertionError(f"not applied: {decision}")
-        record = decode(encode(decision.record), VolumesRecord)
-        return decode(encode(self.integral.on_saved(record)), Advanced)
+        outcome = self.integral.on_advance(decode(encode(advance), Advance), NOW)
+        if not outcome.effects:
+            raise AssertionError(f"not applied: {outcome}")
+        record = decode(encode(outcome.effects[0].record), VolumesRecord)
+        return decode(encode(self.integral.on_saved(record, NOW).answer), Advanced)
 
 
 def _operation(pool: str) -> str:

@@ -12,11 +12,8 @@ import msgspec
 from headrace.bus import Bus, Message, connect
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.resources import ZERO, Resources
-from headrace.runtime.clock import SystemClock
-from headrace.runtime.handlers import Border
-from headrace.runtime.service import Runtime
+from headrace.runtime.service import Runtime, runtime_on
 from headrace.runtime.settings import CommonSettings
-from headrace.runtime.terms import TermBook
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
@@ -53,19 +50,9 @@ async def running(
 ) -> AsyncIterator[Runtime[S]]:
     """A service's real `serve` in this process; asked to stop at the end, and waited for."""
     async with a_bus(server, "service", name) as bus, anyio.create_task_group() as tasks:
-        clock = SystemClock()
-        terms = TermBook(name)
-        runtime = Runtime(
-            name=name,
-            settings=settings,
-            bus=bus,
-            clock=clock,
-            border=Border(bus, clock),
-            terms=terms,
-            tasks=tasks,
-            stopping=anyio.Event(),
-        )
-        await terms.serve(bus)
+        runtime = runtime_on(bus, name, settings, tasks, anyio.Event())
+        tasks.start_soon(runtime.deposition.watch)
+        await runtime.terms.serve(bus)
         ended = anyio.Event()
 
         async def run() -> None:

@@ -9,9 +9,10 @@ import anyio
 
 from headrace.bus import connect
 from headrace.ids import TreeName
+from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock
 from headrace.runtime.feeds import SnapshotFeed
-from headrace.runtime.handlers import Border
+from headrace.runtime.role import Deposition
 from headrace.runtime.service import read_credential
 from headrace.wire import subjects
 from headrace.wire.parts import Applied, SnapshotReader
@@ -44,7 +45,7 @@ async def watch_usage(
     ):
         feed = SnapshotFeed(
             bus,
-            Border(bus, clock),
+            Border(bus, clock, Deposition()),
             clock,
             subjects.usage(_TREE),
             subjects.usage_whole(_TREE),

@@ -13,7 +13,7 @@ from headrace.ids import ROOT_POOL, TreeName
 from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.pools import Person
-from headrace.runtime.handlers import Border, Caller, CallerKind
+from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.pool_changes import ChangePools, PoolPlan, Remove

@@ -17,7 +17,7 @@ from headrace.ids import TreeName
 from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.resources import RESOURCE_NAMES
-from headrace.runtime.handlers import Border, Caller, CallerKind
+from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode
 from headrace.wire.history import GetHistory, HistorySample, PoolHistory
@@ -92,7 +92,6 @@ class HistoryKeeper:
             self._on_request,
             concurrency=_READERS,
             pending=100,
-            statistics=self.statistics,
         )
 
     async def _open(self) -> Records:

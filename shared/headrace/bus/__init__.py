@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headrace.bus.connecting import Credential
 from headrace.bus.discovery import ServiceInfo
-from headrace.bus.group_commit import MAX_GROUP_BYTES, Deposed, GroupAppender
+from headrace.bus.group_commit import MAX_GROUP_BYTES, AppenderFenced, GroupAppender
 from headrace.bus.nats_bus import connect
 from headrace.bus.protocol import (
     MAX_MESSAGE_BYTES,
@@ -42,12 +42,12 @@ __all__ = [
     "MAX_MESSAGE_BYTES",
     "AppendRefused",
     "AppendUnknown",
+    "AppenderFenced",
     "Bus",
     "BusClosed",
     "BusError",
     "Credential",
     "CredentialRefused",
-    "Deposed",
     "Entry",
     "GroupAppender",
     "Handler",

@@ -86,7 +86,7 @@ class Discovery:
                     "last_error": serving.last_error,
                     "processing_time": serving.busy_ns,
                     "average_processing_time": serving.busy_ns // max(1, counts["received"]),
-                    "data": counts,
+                    "data": serving.described(),
                 }
             )
         started = self._started.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -26,7 +26,7 @@ from headrace.bus.protocol import (
 from headrace.bus.seldom import Seldom
 from headrace.obs.logging import logger
 
-__all__ = ["MAX_GROUP_BYTES", "Deposed", "GroupAppender"]
+__all__ = ["MAX_GROUP_BYTES", "AppenderFenced", "GroupAppender"]
 
 #: Events of one entry together.
 MAX_GROUP_BYTES = 256 * 1024
@@ -36,7 +36,7 @@ _FIRST_RETRY_S = 0.02
 _LONGEST_RETRY_S = 1.0
 
 
-class Deposed(BusError):
+class AppenderFenced(BusError):
     """Somebody else writes this log now; what waits here may be in it or not, and nothing more of ours goes in."""
 
 
@@ -123,7 +123,7 @@ class GroupAppender:
     async def append(self, event: bytes) -> int:
         """Adds an event, durable when it returns; the sequence of the entry that holds it.
 
-        Raises `TooLarge` at once for an event over `MAX_GROUP_BYTES`, `Deposed` when somebody else writes the log, `AppendUnknown`
+        Raises `TooLarge` at once for an event over `MAX_GROUP_BYTES`, `AppenderFenced` when somebody else writes the log, `AppendUnknown`
         when the appender was stopped meanwhile. Cancelling the wait does not take the event back.
         """
         return await self.append_many([event])
@@ -165,7 +165,7 @@ class GroupAppender:
             raise newest.error
 
     async def run(self) -> None:
-        """Appends until cancelled. Raises `Deposed`, or `BusClosed` when the bus is gone for good."""
+        """Appends until cancelled. Raises `AppenderFenced`, or `BusClosed` when the bus is gone for good."""
         end: BusError = AppendUnknown("the appender was stopped; what waited may be in the log or not")
         try:
             while True:
@@ -220,7 +220,7 @@ class GroupAppender:
                     if await self._is_in_log(entry):
                         return self._last + 1
                     break
-                except (BusClosed, Deposed, PermissionRefused):
+                except (BusClosed, AppenderFenced, PermissionRefused):
                     raise
                 except BusError as error:
                     self._report("log cannot be read", error)
@@ -231,12 +231,12 @@ class GroupAppender:
             self.resent += 1
 
     async def _is_in_log(self, entry: bytes) -> bool:
-        """Whether `entry` stands right after our last one; False when nothing does. Raises `Deposed` when something else does."""
+        """Whether `entry` stands right after our last one; False when nothing does. Raises `AppenderFenced` when something else does."""
         newest = await self._log.last()
         if newest is None or newest.sequence < self._last:
             _, last = await self._log.bounds()
             if last < self._last:
-                raise Deposed(f"the log ends at {last}, but {self._last} was acknowledged: it lost entries")
+                raise AppenderFenced(f"the log ends at {last}, but {self._last} was acknowledged: it lost entries")
             return await self._next_is(entry) if last > self._last else False
         if newest.sequence == self._last:
             return False
@@ -247,13 +247,13 @@ class GroupAppender:
     async def _next_is(self, entry: bytes) -> bool:
         async for found in self._log.read(self._last):
             return found.sequence == self._last + 1 and self._is_ours(found, entry)
-        raise Deposed(f"the log went on behind {self._last} and has forgotten how")
+        raise AppenderFenced(f"the log went on behind {self._last} and has forgotten how")
 
     def _is_ours(self, found: LogEntry, entry: bytes) -> bool:
         if found.data == entry:
             return True
         whose = f"of term {self._describe(found.data)}" + (f", ours is {self._term}" if self._term else "")
-        raise Deposed(f"entry {found.sequence} of the log is not what was sent here; it is {whose}")
+        raise AppenderFenced(f"entry {found.sequence} of the log is not what was sent here; it is {whose}")
 
     def _describe(self, data: bytes) -> str:
         try:

@@ -115,7 +115,7 @@ class NatsBus:
         queue: str = "",
         concurrency: int = 64,
         pending: int = 10_000,
-        statistics: Callable[[], Mapping[str, int]] | None = None,
+        statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> Serving:
         serving = self._new_serving(subject, handler, statistics, queue=queue, concurrency=concurrency, pending=pending)
         self._servings.append(serving)
@@ -215,7 +215,7 @@ class NatsBus:
         self,
         subject: str,
         handler: Handler,
-        statistics: Callable[[], Mapping[str, int]] | None,
+        statistics: Callable[[], Mapping[str, object]] | None,
         *,
         queue: str,
         concurrency: int,

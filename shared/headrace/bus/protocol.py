@@ -295,7 +295,7 @@ class Bus(Protocol):
         queue: str = "",
         concurrency: int = 64,
         pending: int = 10_000,
-        statistics: Callable[[], Mapping[str, int]] | None = None,
+        statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> Subscription:
         """Answers requests, up to `concurrency` at a time; what exceeds `pending` waiting ones is dropped and counted.
 

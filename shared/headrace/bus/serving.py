@@ -33,7 +33,7 @@ class Serving:
         *,
         concurrency: int,
         pending: int,
-        statistics: Callable[[], Mapping[str, int]] | None = None,
+        statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> None:
         self.subject = subject
         self.queue = queue
@@ -88,10 +88,8 @@ class Serving:
             await self._idle.wait()
 
     def statistics(self) -> dict[str, int]:
-        """Counts of the handlers, with those of whoever handles where they were given."""
-        more = self._more_statistics() if self._more_statistics is not None else {}
+        """Counts of the handlers."""
         return {
-            **more,
             "received": self.received,
             "dropped": self.dropped,
             "failed": self.failed,
@@ -99,6 +97,11 @@ class Serving:
             "running": self._running,
             "pending": len(self._waiting),
         }
+
+    def described(self) -> dict[str, object]:
+        """The statistics for service discovery: those that came with the handler, and the counts."""
+        more = self._more_statistics() if self._more_statistics is not None else {}
+        return {**more, **self.statistics()}
 
     def _start(self, message: Message) -> None:
         self._running += 1

@@ -5,26 +5,35 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+from headrace.runtime.engine import Moment
+
 __all__ = ["Clock", "SystemClock"]
 
 
 class Clock(Protocol):
     """Moments for a shell to hand to its engine."""
 
+    def moment(self) -> Moment:
+        """Both clocks, read now."""
+        ...
+
     def wall_ms(self) -> int:
         """Milliseconds of Unix time: for people and for records, never for measuring."""
         ...
 
     def steady_s(self) -> float:
-        """Seconds of a clock that never jumps and is the process's own: for deadlines and lengths of time."""
+        """Seconds of the steady clock: for deadlines and lengths of time."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clocks; the steady one is CLOCK_BOOTTIME, which leases need: it goes on while the machine sleeps."""
+
+    def moment(self) -> Moment:
+        return Moment(time.clock_gettime_ns(time.CLOCK_BOOTTIME), self.wall_ms())
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
     def steady_s(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) / 1_000_000_000

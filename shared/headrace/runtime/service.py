@@ -22,13 +22,13 @@ import msgspec
 from headrace.bus import Bus, BusClosed, BusError, Credential, ServiceInfo, connect
 from headrace.errors import BadInput, HeadraceError
 from headrace.obs.logging import configure, logger
+from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock, SystemClock
-from headrace.runtime.handlers import Border
+from headrace.runtime.role import Deposed, Deposition, Role, TermBook, lead
 from headrace.runtime.settings import CommonSettings, load
-from headrace.runtime.terms import TermBook
 from headrace.wire import subjects
 
-__all__ = ["Deposed", "Runtime", "read_credential", "run_service"]
+__all__ = ["Runtime", "read_credential", "run_service", "runtime_on"]
 
 S = TypeVar("S", bound=CommonSettings)
 
@@ -37,10 +37,6 @@ _SWITCH_INTERVAL_S = 0.0005
 #: The collector looks for cycles among all objects, and services hold very many that are in none: at 10,000 operations it kept the
 #: loop for 80 ms at a time (`fair_share_answer_p99_ms`). So it looks seldom, at the youngest objects first.
 _COLLECTOR_THRESHOLDS = (50_000, 50, 200)
-
-
-class Deposed(HeadraceError):
-    """Another process serves with a higher term; this one must not go on."""
 
 
 class Runtime(msgspec.Struct, Generic[S], frozen=True):
@@ -52,10 +48,34 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
     clock: Clock
     border: Border
     terms: TermBook
+    deposition: Deposition
     #: For tasks that live as long as the service.
     tasks: anyio.abc.TaskGroup
     #: Set when the process was asked to stop.
     stopping: anyio.Event
+
+    async def lead(self, role: str, serve: Callable[[Role], Awaitable[None]]) -> None:
+        """Runs `serve` with the lead of a role. Raises `BusError` if its term cannot be taken."""
+        await lead(self.bus, self.terms, self.deposition, role, serve)
+
+
+def runtime_on(
+    bus: Bus, name: str, settings: S, tasks: anyio.abc.TaskGroup, stopping: anyio.Event, clock: Clock | None = None
+) -> Runtime[S]:
+    """Makes what a service's shell gets; whoever calls it runs `deposition.watch` and serves the terms."""
+    clock = clock or SystemClock()
+    deposition = Deposition()
+    return Runtime(
+        name=name,
+        settings=settings,
+        bus=bus,
+        clock=clock,
+        border=Border(bus, clock, deposition),
+        terms=TermBook(name),
+        deposition=deposition,
+        tasks=tasks,
+        stopping=stopping,
+    )
 
 
 def read_credential(path: str) -> Credential | None:
@@ -108,7 +128,6 @@ async def _run(
     name: str, settings: S, credential: Credential | None, prefix: str, serve: Callable[[Runtime[S]], Awaitable[None]]
 ) -> int:
     stopping = anyio.Event()
-    clock = SystemClock()
     status = 0
     try:
         async with (
@@ -124,18 +143,9 @@ async def _run(
         ):
             tasks.start_soon(_watch_signals, stopping)
             tasks.start_soon(_watch_bus, bus)
-            terms = TermBook(name)
-            runtime = Runtime(
-                name=name,
-                settings=settings,
-                bus=bus,
-                clock=clock,
-                border=Border(bus, clock),
-                terms=terms,
-                tasks=tasks,
-                stopping=stopping,
-            )
-            await terms.serve(bus)
+            runtime = runtime_on(bus, name, settings, tasks, stopping)
+            tasks.start_soon(runtime.deposition.watch)
+            await runtime.terms.serve(bus)
             await serve(runtime)
             await bus.drain()
             tasks.cancel_scope.cancel()

@@ -13,6 +13,7 @@ __all__ = [
     "CLOCKS_BUCKET",
     "ENROL",
     "EVENTS",
+    "FIGURES",
     "LEDGER",
     "LOG",
     "NODES_BUCKET",
@@ -57,6 +58,8 @@ CLOCKS_BUCKET = "headrace_clocks"
 
 #: Scatter: everybody who has seen a term of the role answers.
 WHO = f"{_V1}.who"
+#: Scatter: every service answers its figures.
+FIGURES = f"{_V1}.figures"
 #: admission tells everybody what the log recorded.
 EVENTS = f"{_V1}.events"
 #: A reader asks admission for all live operations.

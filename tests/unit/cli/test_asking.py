@@ -14,6 +14,7 @@ from headrace.ids import PoolName, TreeName
 from headrace.wire.codec import encode
 from headrace.wire.pools import CreatePool, PoolChanged
 from headrace.wire.refusals import Busy, NotFound, NotReady, NotRecorded, Refusal
+from tests.support.clocks import HandClock
 
 ANSWER = PoolChanged(name=PoolName("research"), tree=TreeName("default"), revision=7)
 REQUEST = CreatePool(name=PoolName("research"), parent=PoolName("<Root>"))
@@ -38,22 +39,8 @@ class StubbornBus:
         return encode(trouble)
 
 
-class TickingClock:
-    """Moves a second with every look."""
-
-    def __init__(self) -> None:
-        self._now_s = 0.0
-
-    def wall_ms(self) -> int:
-        return 0
-
-    def steady_s(self) -> float:
-        self._now_s += 1.0
-        return self._now_s
-
-
 async def ask(bus: StubbornBus, *, repeatable: bool = True, timeout_s: float = 60.0) -> PoolChanged:
-    asker = Asker(cast("Bus", bus), TickingClock(), lambda verb: f"me.{verb}")
+    asker = Asker(cast("Bus", bus), HandClock(tick_s=1.0), lambda verb: f"me.{verb}")
     return await asker.ask("pool.create", REQUEST, PoolChanged, timeout_s=timeout_s, repeatable=repeatable)
 
 

@@ -19,6 +19,7 @@ from headrace_cli.commands.run import parse_environment
 from headrace_cli.pools.options import PoolOptions
 from headrace_cli.up.commands import scrubbed
 from headrace_cli.up.node_option import parse_node, parse_nodes
+from tests.support.clocks import HandClock
 
 
 def test_a_node_is_a_name_or_a_name_with_what_it_offers() -> None:
@@ -103,21 +104,8 @@ def test_an_address_wins_over_the_state_folder() -> None:
     assert (place.url, place.credential_file) == ("nats://far:1", "/c")
 
 
-class FrozenClock:
-    """Shows the moment it was made with."""
-
-    def __init__(self, wall_ms: int) -> None:
-        self._wall_ms = wall_ms
-
-    def wall_ms(self) -> int:
-        return self._wall_ms
-
-    def steady_s(self) -> float:
-        return 0.0
-
-
 def test_operation_ids_are_legal_and_sort_by_age() -> None:
-    older, newer = new_operation_id(FrozenClock(1_700_000_000_999)), new_operation_id(FrozenClock(1_700_000_001_000))
+    older, newer = new_operation_id(HandClock(1_700_000_000_999)), new_operation_id(HandClock(1_700_000_001_000))
 
     assert operation_id(older) == older
     assert older < newer

@@ -9,7 +9,8 @@ from headrace.wire.pools import GetPools, IntegralGuarantees, IntegralType, Pool
 from headrace.wire.version import NEVER
 from headrace_fair_share.integral_fields import estimated_burst_usage_duration_seconds
 from headrace_fair_share.view import pool_list
-from headrace_integral.engine import IntegralEngine, Save
+from headrace_integral.engine import IntegralEngine
+from tests.support.clocks import NOW
 from tests.support.tree_services import live
 from tests.unit.fair_share.test_engine import TREE, Desk, uses
 
@@ -148,9 +149,9 @@ def test_what_was_granted_is_charged_and_known_to_the_next_update() -> None:
 
 
 def advanced(engine: IntegralEngine, advance: Advance) -> Downtime:
-    decision = engine.on_advance(advance)
-    assert isinstance(decision, Save)
-    return engine.on_saved(decision.record).downtime
+    outcome = engine.on_advance(advance, NOW)
+    assert outcome.effects
+    return engine.on_saved(outcome.effects[0].record, NOW).answer.downtime
 
 
 def test_a_stretch_of_updates_without_time_is_one_gap() -> None:
@@ -172,5 +173,5 @@ def test_a_stretch_of_updates_without_time_is_one_gap() -> None:
             reckoned.append((downtime.gaps, downtime.together_ms))
 
     assert reckoned == [(0, 0), (0, 0), (0, 0), (1, 7_000), (1, 8_000), (1, 9_000), (1, 9_000)]
-    assert engine.statistics()["downtime_ms"] == 9_000
+    assert next(each.value for each in engine.figures() if each.name == "downtime") == 9_000
     assert engine.record.downtime.last_until_ms - engine.record.downtime.last_from_ms == 9_000

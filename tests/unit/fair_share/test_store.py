@@ -20,6 +20,7 @@ from headrace_fair_share.configuration.store import PoolStore, StoredTree
 from headrace_fair_share.configuration.tree_book import PoolBook
 from headrace_fair_share.starvation.clocks import Age
 from headrace_fair_share.starvation.saved_clocks import ClockStore
+from tests.support.clocks import HandClock
 
 TREE = TreeName("default")
 ANYBODY = Person("anybody", administrator=True)
@@ -76,21 +77,13 @@ class MoodyBucket:
         return self.sequence
 
 
-class StoppedClock:
-    def wall_ms(self) -> int:
-        return 0
-
-    def steady_s(self) -> float:
-        return 0.0
-
-
 class Office:
     """A book and its store."""
 
     def __init__(self) -> None:
         self.bucket = MoodyBucket()
         self.book = PoolBook(TREE)
-        self.store = PoolStore(self.bucket, TREE, StoppedClock(), self.on_stored)
+        self.store = PoolStore(self.bucket, TREE, HandClock(), self.on_stored)
 
     def on_stored(self, stored: StoredTree) -> None:
         if stored.tree is None:

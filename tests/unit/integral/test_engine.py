@@ -7,10 +7,12 @@ import pytest
 
 from headrace.ids import PoolName, TreeName
 from headrace.resources import ZERO, Resources
+from headrace.runtime.engine import Outcome
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes, PoolFlow, PoolVolume, Volume
 from headrace.wire.refusals import BadRequest, NotFound, StaleTerm
 from headrace.wire.version import NEVER, Version
-from headrace_integral.engine import Answer, IntegralEngine, Save, VolumesRecord
+from headrace_integral.engine import IntegralEngine, VolumesRecord
+from tests.support.clocks import NOW
 
 TREE = TreeName("default")
 TOTAL = Resources(user_slots=10, cpu=1_000)
@@ -42,17 +44,16 @@ def an_advance(
 
 
 def apply(engine: IntegralEngine, request: Advance) -> Advanced:
-    decision = engine.on_advance(request)
-    assert isinstance(decision, Save), decision
-    return engine.on_saved(decision.record)
+    outcome = engine.on_advance(request, NOW)
+    assert outcome.effects, outcome
+    return engine.on_saved(outcome.effects[0].record, NOW).answer
 
 
 def refused(engine: IntegralEngine, request: Advance) -> object:
     before = engine.record
-    decision = engine.on_advance(request)
-    assert isinstance(decision, Answer)
+    outcome = engine.on_advance(request, NOW)
     assert engine.record is before
-    return decision.answer
+    return outcome.answer
 
 
 def an_engine(updates: int = 0) -> IntegralEngine:
@@ -71,9 +72,9 @@ def test_each_advance_lets_its_time_pass() -> None:
 def test_nothing_changes_until_it_is_saved() -> None:
     engine = an_engine(1)
     before = engine.record
-    decision = engine.on_advance(an_advance(2))
+    outcome = engine.on_advance(an_advance(2), NOW)
 
-    assert isinstance(decision, Save)
+    assert outcome.effects
     assert engine.record is before
 
 
@@ -82,8 +83,8 @@ def test_an_advance_that_comes_again_is_answered_again_from_memory() -> None:
     third = apply(engine, an_advance(3))
     fourth = apply(engine, an_advance(4))
 
-    assert engine.on_advance(an_advance(4)) == Answer(fourth)
-    assert engine.on_advance(an_advance(3)) == Answer(third)
+    assert engine.on_advance(an_advance(4), NOW) == Outcome(fourth)
+    assert engine.on_advance(an_advance(3), NOW) == Outcome(third)
     assert engine.repeated == 2
 
 
@@ -156,16 +157,16 @@ def test_what_was_saved_is_what_the_next_life_has() -> None:
     first = an_engine(3)
     second = IntegralEngine(TREE, writer=2, record=first.record)
 
-    assert second.on_get(GetVolumes(TREE)) == first.on_get(GetVolumes(TREE))
-    assert second.on_advance(an_advance(3)) == Answer(first.record.answer())
+    assert second.on_get(GetVolumes(TREE), NOW) == first.on_get(GetVolumes(TREE), NOW)
+    assert second.on_advance(an_advance(3), NOW) == Outcome(first.record.answer())
     assert apply(second, an_advance(4)) == apply(first, an_advance(4))
 
 
 def test_the_volumes_of_another_tree_are_not_here() -> None:
-    answer = an_engine().on_get(GetVolumes(TreeName("other")))
+    answer = an_engine().on_get(GetVolumes(TreeName("other")), NOW).answer
 
     assert answer == NotFound("tree", "other", ["default"])
 
 
 def test_an_empty_record_is_no_error() -> None:
-    assert IntegralEngine(TREE, 1, VolumesRecord(tree=TREE)).statistics()["pools"] == 0
+    assert IntegralEngine(TREE, 1, VolumesRecord(tree=TREE)).record.pools == []

@@ -9,7 +9,8 @@ from headrace.ids import PoolName, TreeName
 from headrace.resources import Resources
 from headrace.wire.integral import Advance, PoolFlow, PoolVolume, Volume
 from headrace.wire.version import Version
-from headrace_integral.engine import IntegralEngine, Save, VolumesRecord
+from headrace_integral.engine import IntegralEngine, VolumesRecord
+from tests.support.clocks import NOW
 
 TREE = TreeName("default")
 #: 1000 cores: a hundredth of it is 10.
@@ -30,10 +31,10 @@ def core_seconds_after(flows: list[PoolFlow], before: dict[str, int], seconds: i
     saved = [PoolVolume(PoolName(name), Volume(cpu=volume * 100), 0.0) for name, volume in before.items()]
     engine = IntegralEngine(TREE, 1, VolumesRecord(tree=TREE, version=Version(1, 1), pools=saved))
     advance = Advance(TREE, Version(1, 2), Version(1, 1), seconds * 1_000_000, TOTAL, flows, SATURATION_S)
-    decision = engine.on_advance(advance)
-    assert isinstance(decision, Save)
-    assert engine.broken == 0
-    return {pool.pool: pool.volume.cpu / 100 for pool in decision.record.pools}
+    outcome = engine.on_advance(advance, NOW)
+    assert outcome.effects
+    assert engine.out_of_bounds == 0
+    return {pool.pool: pool.volume.cpu / 100 for pool in outcome.effects[0].record.pools}
 
 
 #: Of a flow of 0.1 a minute is 6000 core-seconds, the capacity 100,000.

@@ -7,7 +7,7 @@ answer is expected, and reaches no engine.
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +15,8 @@ import msgspec
 from headrace.bus import Bus, Message, Subscription
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
+from headrace.runtime.engine import Figure, counter
+from headrace.runtime.role import Deposed, Deposition
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
 from headrace.wire.refusals import BadRequest, NotAllowed
@@ -46,9 +48,10 @@ class Caller(msgspec.Struct, frozen=True):
 class Border:
     """Wraps handlers of one service."""
 
-    def __init__(self, bus: Bus, clock: Clock) -> None:
+    def __init__(self, bus: Bus, clock: Clock, deposition: Deposition) -> None:
         self._bus = bus
         self._clock = clock
+        self._deposition = deposition
         self._logged: dict[str, float] = {}
         self.malformed = 0
         self.forged = 0
@@ -64,12 +67,8 @@ class Border:
         name_at: int = 3,
         concurrency: int = 64,
         pending: int = 10_000,
-        statistics: Callable[[], Mapping[str, int]] | None = None,
     ) -> Subscription:
-        """Serves requests. `name_at` is the place of the caller's name in the subject (users and nodes).
-
-        `statistics` are told beside the subject's own in service discovery.
-        """
+        """Serves requests. `name_at` is the place of the caller's name in the subject (users and nodes)."""
 
         async def handle(message: Message) -> bytes | None:
             caller = self._caller(message, caller_kind, name_at)
@@ -82,12 +81,17 @@ class Border:
                 if not message.reply_to:
                     return None
                 return encode(BadRequest(place="message", value=_shorten(str(error)), expected=_kind_name(kind)))
-            answer = await handler(request, caller)
+            try:
+                answer = await handler(request, caller)
+            except Deposed as error:
+                # The bus keeps failures of handlers to themselves; this one is the end of the process.
+                self._deposition.depose(str(error))
+                return None
             if answer is None or not message.reply_to:
                 return None
             return answer if isinstance(answer, bytes) else self._encode(answer, message.subject)
 
-        return await self._bus.serve(subject, handle, concurrency=concurrency, pending=pending, statistics=statistics)
+        return await self._bus.serve(subject, handle, concurrency=concurrency, pending=pending)
 
     def decode(self, message: Message, kind: type[T]) -> T | None:
         """Reads a published message; None (counted, logged) where it is none of `kind`."""
@@ -109,12 +113,13 @@ class Border:
         if self._may_log(f"forged {sender}"):
             logger().warning("forged message", sender=sender, subject=subject, defect=_shorten(defect))
 
-    def statistics(self) -> dict[str, int]:
-        return {
-            "malformed": self.malformed,
-            "forged": self.forged,
-            "answered_too_large": self.answered_too_large,
-        }
+    def figures(self) -> list[Figure]:
+        """Messages that reached no engine."""
+        return [
+            counter("malformed_messages", "messages", self.malformed),
+            counter("forged_messages", "messages", self.forged),
+            counter("too_large_answers", "messages", self.answered_too_large),
+        ]
 
     def _caller(self, message: Message, kind: CallerKind, name_at: int) -> Caller | None:
         name = "" if kind is CallerKind.SERVICE else subjects.nth(message.subject, name_at)

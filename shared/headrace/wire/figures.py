@@ -1,0 +1,56 @@
+"""Figures that services tell about themselves, and the question that gets them."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from headrace.wire.version import Term
+
+__all__ = ["Figure", "FigureKind", "FiguresAnswer", "FiguresRequest", "Histogram"]
+
+
+class FigureKind(enum.StrEnum):
+    """How a figure behaves over time."""
+
+    #: Only grows within a life of the process.
+    COUNTER = "counter"
+    #: Goes up and down.
+    GAUGE = "gauge"
+    #: Counts values by size.
+    HISTOGRAM = "histogram"
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """Values counted by size: `counts[i]` are at most `bounds[i]` and above the bound before; the last count is the rest."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    #: Of all values.
+    sum: float
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One named number that a service tells about itself."""
+
+    #: Lower case with underscores, without the unit.
+    name: str
+    #: A unit such as `bytes` or `ms`; the noun that is counted, such as `nodes`, where the number is a count.
+    unit: str
+    kind: FigureKind
+    value: float | Histogram
+
+
+class FiguresRequest(msgspec.Struct, frozen=True):
+    """Asks every service for its figures."""
+
+
+class FiguresAnswer(msgspec.Struct, frozen=True):
+    """The figures of one process at the moment of the answer."""
+
+    service: str
+    figures: list[Figure]
+    #: The role that it leads, and its term; empty and 0 if it leads none.
+    role: str = ""
+    term: Term = 0

@@ -1,0 +1,72 @@
+"""The frame around every engine: effects in their order, figures, and one structure checked after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+
+from headrace.runtime.border import Border
+from headrace.runtime.engine import Check, Figure, Outcome, counter, run_checks
+from headrace.runtime.role import Deposed, Deposition, Role
+from headrace.runtime.shell import Shell
+from tests.support.clocks import HandClock
+
+
+class TwoBoxes:
+    """An engine of two structures."""
+
+    def __init__(self) -> None:
+        self.boxes = {"left": 0, "right": 0}
+
+    def checks(self) -> Iterator[Check]:
+        for name in list(self.boxes):
+            yield lambda name=name: [f"{name} is {self.boxes[name]}"] if self.boxes[name] < 0 else []  # type: ignore[misc]
+
+    def check(self) -> list[str]:
+        return run_checks(self.checks())
+
+    def figures(self) -> list[Figure]:
+        return [counter("boxes", "boxes", len(self.boxes))]
+
+
+def a_shell(engine: TwoBoxes, performed: list[str]) -> Shell[str]:
+    bus: Any = None
+    clock = HandClock()
+    return Shell("boxes", engine, clock, Border(bus, clock, Deposition()), perform=performed.append)
+
+
+def test_effects_are_performed_in_their_order_and_the_answer_is_returned() -> None:
+    performed: list[str] = []
+
+    answer = a_shell(TwoBoxes(), performed).take(Outcome(7, ["first", "second"]))
+
+    assert answer == 7
+    assert performed == ["first", "second"]
+
+
+def test_each_look_checks_one_structure_and_all_come_round() -> None:
+    engine = TwoBoxes()
+    shell = a_shell(engine, [])
+    engine.boxes["right"] = -1
+
+    found = [shell.check_next() for _ in range(7)]
+
+    assert found.count(["right is -1"]) == 2
+    assert shell.broken_invariants == 2
+    assert {each.name: each.value for each in shell.figures()}["broken_invariants"] == 2
+    assert {each.name: each.value for each in shell.figures()}["boxes"] == 2
+
+
+async def test_a_higher_term_of_the_own_role_ends_the_process_whoever_heard_of_it() -> None:
+    deposition = Deposition()
+    role = Role("allocator.default", 3, deposition)
+
+    role.on_term(3, "a peer")
+    assert not deposition.is_deposed
+
+    role.on_term(4, "a node")
+    with pytest.raises(Deposed, match=r"a node knows term 4 of allocator\.default, ours is 3"), anyio.fail_after(5):
+        await deposition.watch()
