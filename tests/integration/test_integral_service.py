@@ -15,6 +15,7 @@ from headrace.resources import Resources
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
+from headrace.wire.figures import FiguresAnswer, FiguresRequest
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes, PoolFlow, Volume
 from headrace.wire.pools import (
     CreatePool,
@@ -212,13 +213,18 @@ async def test_without_integral_shares_go_on_and_what_was_missed_is_sent_when_it
     assert caught_up.pools[0].ratio_volume > 0
 
 
-async def test_its_counts_are_told_in_service_discovery() -> None:
+async def test_its_figures_are_answered_and_told_in_service_discovery() -> None:
     with nats_server() as server:
         async with a_bus(server) as bus, running(server, SETTINGS, serve) as runtime:
             await runtime.bus.announce(ServiceInfo(name="headrace-integral", version="0.1.0"))  # type: ignore[attr-defined]
             await advance(bus, 1)
             await advance(bus, 2)
             told = json.loads(await bus.request("$SRV.STATS.headrace-integral", b"", timeout_s=5.0))
+            answer = await ask(bus, subjects.FIGURES, FiguresRequest(), FiguresAnswer)
 
-    data = next(each["data"] for each in told["endpoints"] if each["subject"] == ADVANCE)
-    assert (data["received"], data["applied"], data["broken"], data["not_saved"]) == (2, 2, 0, 0)
+    data = next(each["data"] for each in told["endpoints"] if each["subject"] == subjects.FIGURES)
+    figures = {figure.name: figure.value for figure in answer.figures}
+    for told_figures in (data, figures):
+        assert (told_figures["advances_applied"], told_figures["volumes_not_saved"]) == (2, 0)
+        assert told_figures["broken_invariants"] == 0
+    assert (answer.role, answer.term) == ("integral.default", 1)
