@@ -219,8 +219,8 @@ async def test_its_figures_are_answered_and_told_in_service_discovery() -> None:
             await runtime.bus.announce(ServiceInfo(name="headrace-integral", version="0.1.0"))  # type: ignore[attr-defined]
             await advance(bus, 1)
             await advance(bus, 2)
-            told = json.loads(await bus.request("$SRV.STATS.headrace-integral", b"", timeout_s=5.0))
             answer = await ask(bus, subjects.FIGURES, FiguresRequest(), FiguresAnswer)
+            told = json.loads(await bus.request("$SRV.STATS.headrace-integral", b"", timeout_s=5.0))
 
     data = next(each["data"] for each in told["endpoints"] if each["subject"] == subjects.FIGURES)
     figures = {figure.name: figure.value for figure in answer.figures}
