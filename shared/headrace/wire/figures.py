@@ -46,7 +46,7 @@ class FiguresRequest(msgspec.Struct, frozen=True):
     """Asks every service for its figures."""
 
 
-class FiguresAnswer(msgspec.Struct, frozen=True):
+class FiguresAnswer(msgspec.Struct, frozen=True, tag="figures"):
     """The figures of one process at the moment of the answer."""
 
     service: str
