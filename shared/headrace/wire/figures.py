@@ -46,7 +46,7 @@ class FiguresRequest(msgspec.Struct, frozen=True):
     """Asks every service for its figures."""
 
 
-class FiguresAnswer(msgspec.Struct, frozen=True, tag="figures"):
+class FiguresAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The figures of one process at the moment of the answer."""
 
     service: str
