@@ -10,7 +10,7 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.near import near
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
 from headrace.wire.integral import Volume
-from headrace.wire.pools import GetPools, IntegralType, PoolList, PoolSettings, PoolView, ResourceDistribution
+from headrace.wire.pools import GetPools, IntegralType, PoolConfig, PoolList, PoolView, ResourceDistribution
 from headrace.wire.refusals import NotFound
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace.wire.version import Version
@@ -94,7 +94,7 @@ def _operations(engine: FairShareEngine, pools: list[PoolName]) -> list[ShareIte
 def _view(engine: FairShareEngine, name: PoolName) -> PoolView:
     configured = engine.book.pools.pools.get(name) or engine.guest(name)
     parent = PoolName("") if name == ROOT_POOL else configured.parent if configured else ROOT_POOL
-    settings = configured.settings if configured is not None else PoolSettings()
+    settings = configured.settings if configured is not None else PoolConfig()
     kind = ElementKind.ROOT if name == ROOT_POOL else ElementKind.POOL
     ephemeral = name != ROOT_POOL and name not in engine.book.pools.pools
     item = engine.items.get(pool_key(name))

@@ -18,7 +18,7 @@ import msgspec
 
 from headrace.bus import Bus
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName
-from headrace.pools import Pool, PoolSettings, Tree, TreeOptions
+from headrace.pools import Pool, PoolConfig, Tree, TreeOptions
 from headrace.resources import Resources
 from headrace.wire import ledger, subjects
 from headrace.wire.codec import encode
@@ -50,8 +50,8 @@ def a_start(number: int, prefix: str = "operation", pool: str = "work") -> Start
 
 def a_tree(running: int = CAP) -> Tree:
     """A pool three levels down, as teams have them."""
-    limits = PoolSettings(max_operation_count=CAP, max_running_operation_count=CAP)
-    narrow = PoolSettings(max_operation_count=CAP, max_running_operation_count=running)
+    limits = PoolConfig(max_operation_count=CAP, max_running_operation_count=CAP)
+    narrow = PoolConfig(max_operation_count=CAP, max_running_operation_count=running)
     pools = [
         Pool(PoolName("company"), ROOT_POOL, limits),
         Pool(PoolName("team"), PoolName("company"), limits),

@@ -22,7 +22,7 @@ from headrace.resources import Resources
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.ledger import WholeOperations, WholeOperationsRequest
-from headrace.wire.pools import GetPools, Pool, PoolList, PoolSettings, Tree
+from headrace.wire.pools import GetPools, Pool, PoolConfig, PoolList, Tree
 from headrace.wire.refusals import decode_answer
 from headrace.wire.snapshots import SharePart, UsageItem
 from tests.bench.registry import REGISTRY, Figure
@@ -113,10 +113,10 @@ def _usage(name: str, random: Random) -> UsageItem:
 async def _configure(server: NatsServer) -> None:
     """A hundred pools of nine each."""
     root = PoolName("<Root>")
-    guarantee = PoolSettings(strong_guarantee_resources=PartialResources(cpu=50_000))
+    guarantee = PoolConfig(strong_guarantee_resources=PartialResources(cpu=50_000))
     pools = [Pool(PoolName(f"top-{number}"), root, guarantee) for number in range(POOLS // 10)]
     pools += [
-        Pool(PoolName(f"leaf-{number}"), PoolName(f"top-{number // 9}"), PoolSettings(weight=1.0 + number % 3))
+        Pool(PoolName(f"leaf-{number}"), PoolName(f"top-{number // 9}"), PoolConfig(weight=1.0 + number % 3))
         for number in range(POOLS - POOLS // 10)
     ]
     async with a_bus(server, "service", "configuring") as bus:

@@ -14,7 +14,7 @@ from headrace.pools import PartialResources, PoolTree
 from headrace.resources import Resources
 from headrace.wire.codec import decode
 from headrace.wire.history import GetHistory, HistorySample
-from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolSettings, Tree
+from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolConfig, Tree
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
 from headrace_fair_share.history.downsampling import Downsampler
@@ -31,12 +31,12 @@ TOTAL = Resources(user_slots=200_000, cpu=10_000_000, memory=2**46)
 @cache
 def a_view(pools: int = POOLS) -> View:
     """Every third pool has an integral guarantee; all are in use."""
-    integral = PoolSettings(
+    integral = PoolConfig(
         integral_guarantees=IntegralGuarantees(IntegralType.BURST, PartialResources(cpu=100), PartialResources(cpu=200))
     )
     names = [PoolName(f"team-{number // 10}-pool-{number}") for number in range(pools)]
     tree = PoolTree(
-        Tree(TREE, [Pool(name, ROOT_POOL, PoolSettings() if at % 3 else integral) for at, name in enumerate(names)])
+        Tree(TREE, [Pool(name, ROOT_POOL, PoolConfig() if at % 3 else integral) for at, name in enumerate(names)])
     )
     figures, items = {}, {}
     for at, name in enumerate(names):

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName, TreeName
-from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Pool, PoolSettings, Tree, TreeOptions
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Pool, PoolConfig, Tree, TreeOptions
 from headrace.resources import Resources
 from headrace.wire import ledger
 from headrace.wire import operations as wire
@@ -128,7 +128,7 @@ class Configuration:
 
 def _pool(name: str, given: dict[str, Any]) -> Pool:
     attributes = {key: value for key, value in given.items() if key != "parent"}
-    settings: PoolSettings = POOL_ATTRIBUTES.changed(PoolSettings(), attributes).value
+    settings: PoolConfig = POOL_ATTRIBUTES.changed(PoolConfig(), attributes).value
     return Pool(PoolName(name), PoolName(given.get("parent", ROOT_POOL)), settings)
 
 
@@ -322,7 +322,7 @@ def _request(case: dict[str, Any]) -> list[Comparison]:
 
 
 def _lay_limits(engine: AdmissionEngine, tree: TreeName, pools: set[str], limits: dict[str, Any]) -> None:
-    settings: PoolSettings = POOL_ATTRIBUTES.changed(PoolSettings(), limits).value
+    settings: PoolConfig = POOL_ATTRIBUTES.changed(PoolConfig(), limits).value
     configured = [Pool(PoolName(name), ROOT_POOL, settings) for name in sorted(pools)]
     engine.on_pools(tree, rules_of(Tree(tree, configured)), 0)
 
@@ -335,7 +335,7 @@ def multi_tree(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
     for name, given in trees.items():
         only_keys(given, {"full", "tentative"}, name)
         limits = {"max_operation_count": 0, "max_running_operation_count": 0} if given["full"] else {}
-        pool = Pool(PoolName("p"), ROOT_POOL, POOL_ATTRIBUTES.changed(PoolSettings(), limits).value)
+        pool = Pool(PoolName("p"), ROOT_POOL, POOL_ATTRIBUTES.changed(PoolConfig(), limits).value)
         engine.on_pools(TreeName(name), rules_of(Tree(TreeName(name), [pool])), 0)
     spec = OperationSpec(
         pool=PoolName("p"),

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import POOL_ATTRIBUTES, Person, Pool, PoolSettings, PoolTree, Tree, TreeOptions
-from headrace.pools.trees import judge_trees
+from headrace.pools import POOL_ATTRIBUTES, Person, Pool, PoolConfig, PoolTree, Tree, TreeOptions
+from headrace.pools.tree_conflicts import judge_trees
 from headrace.resources import Resources
 from headrace.wire.pool_changes import (
     ChangePools,
@@ -345,7 +345,7 @@ def _between(desk: _Desk, asked: ConfigCase, person: Person, case: dict[str, Any
     accepted = isinstance(answer, PoolPlan) and isinstance(gone, PoolPlan)
     found = [compared("verdict", case["expect"], "accept" if accepted else "reject")]
     found.append(compared("left behind", [], [str(name) for name in desk.book.pools.preorder]))
-    arrived = other.book.pools.pools.get(change.name, Pool(change.name, ROOT_POOL, PoolSettings(weight=7.0)))
+    arrived = other.book.pools.pools.get(change.name, Pool(change.name, ROOT_POOL, PoolConfig(weight=7.0)))
     return [*found, compared("settings", settings, arrived.settings)]
 
 
@@ -396,7 +396,7 @@ def _after(case: dict[str, Any], pools: PoolTree) -> list[Comparison]:
         found.append(compared("exists", case["after_exists"], action["create"] in pools.pools))
     if case["expect"] == "accept" and "attrs" in action:
         name = PoolName(action.get("create") or action["set"])
-        wanted = POOL_ATTRIBUTES.changed(PoolSettings(), action["attrs"]).value
+        wanted = POOL_ATTRIBUTES.changed(PoolConfig(), action["attrs"]).value
         written = POOL_ATTRIBUTES.written(pools.pools[name].settings)
         for key, value in POOL_ATTRIBUTES.written(wanted).items():
             found.append(compared(key, value, written.get(key)))
@@ -448,7 +448,7 @@ def _promised(pools: dict[str, dict[str, Any]], expect: dict[str, Any], engine: 
     return [compared("pools", expect["pools"], [pool for error in told for pool in error.pools])]
 
 
-def _figures(settings: PoolSettings) -> dict[str, Any]:
+def _figures(settings: PoolConfig) -> dict[str, Any]:
     def cores(amount: int | None) -> float | None:
         return None if amount is None else amount / 100
 

@@ -11,10 +11,10 @@ from random import Random
 from typing import Any, Final
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, Pool, PoolSettings, PoolTree, Tree
-from headrace.pools.model import read_tree, write_tree
-from headrace.pools.options import TreeIntegralOptions, TreeOptions
-from headrace.pools.settings import FifoSortParameter, PoolMode
+from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, Pool, PoolConfig, PoolTree, Tree
+from headrace.pools.pool_config import FifoSortParameter, PoolMode
+from headrace.pools.stored_tree import read_tree, write_tree
+from headrace.pools.tree_options import TreeIntegralOptions, TreeOptions
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advanced, PoolVolume, Volume
@@ -154,8 +154,8 @@ def _pools(pools: list[PoolInput]) -> list[Pool]:
     ]
 
 
-def _settings(pool: PoolInput) -> PoolSettings:
-    return PoolSettings(
+def _settings(pool: PoolInput) -> PoolConfig:
+    return PoolConfig(
         mode=PoolMode(pool.mode.value),
         weight=pool.weight,
         strong_guarantee_resources=PartialResources(*pool.strong_guarantee),

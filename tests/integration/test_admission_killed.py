@@ -12,7 +12,7 @@ import pytest
 
 from headrace.bus import Bus
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName
-from headrace.pools import EphemeralSubpoolConfig, Pool, PoolSettings, Tree, TreeOptions
+from headrace.pools import EphemeralSubpoolConfig, Pool, PoolConfig, Tree, TreeOptions
 from headrace.resources import Resources
 from headrace.wire import ledger, subjects
 from headrace.wire.codec import encode
@@ -59,7 +59,7 @@ async def configure(server: NatsServer, *pools: Pool, options: TreeOptions | Non
 
 
 def a_pool(name: str, parent: str = ROOT_POOL, **settings: Any) -> Pool:
-    return Pool(PoolName(name), PoolName(parent), PoolSettings(**settings))
+    return Pool(PoolName(name), PoolName(parent), PoolConfig(**settings))
 
 
 async def counted(server: NatsServer) -> list[Any]:

@@ -11,13 +11,13 @@ import pytest
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools.amounts import PartialResources
-from headrace.pools.settings import PoolMode
+from headrace.pools.pool_config import PoolMode
 from headrace.resources import Resources
 from headrace.wire import subjects
 from headrace.wire.codec import decode
 from headrace.wire.log import OperationStarted
 from headrace.wire.operations import OperationState
-from headrace.wire.pools import CreatePool, GetPools, PoolChanged, PoolList, PoolSettings, RemovePool, SetPool, Tree
+from headrace.wire.pools import CreatePool, GetPools, PoolChanged, PoolConfig, PoolList, RemovePool, SetPool, Tree
 from headrace.wire.refusals import BadRequest, Exists, NotFound, WrongState
 from headrace.wire.snapshots import SchedulingStatus, UsageItem
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
@@ -34,7 +34,7 @@ SETTINGS = FairShareSettings(administrators="*")
 
 
 def a_pool(name: str, parent: str = ROOT_POOL, **settings: Any) -> CreatePool:
-    return CreatePool(name=PoolName(name), parent=PoolName(parent), settings=PoolSettings(**settings))
+    return CreatePool(name=PoolName(name), parent=PoolName(parent), settings=PoolConfig(**settings))
 
 
 async def test_a_started_operation_gets_its_share_from_the_first_event_on() -> None:

@@ -23,8 +23,8 @@ from headrace.wire.pools import (
     IntegralGuarantees,
     IntegralType,
     PoolChanged,
+    PoolConfig,
     PoolList,
-    PoolSettings,
 )
 from headrace.wire.refusals import NotReady
 from headrace.wire.version import NEVER, Version
@@ -158,7 +158,7 @@ async def test_volumes_that_cannot_be_read_are_not_replaced_by_empty_ones() -> N
 
 # With fair_share.
 
-BURST = PoolSettings(
+BURST = PoolConfig(
     integral_guarantees=IntegralGuarantees(
         guarantee_type=IntegralType.BURST,
         resource_flow=PartialResources(cpu=100),

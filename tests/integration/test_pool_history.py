@@ -18,7 +18,7 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, PoolHistory
-from headrace.wire.pools import CreatePool, IntegralGuarantees, IntegralType, PoolChanged, PoolSettings
+from headrace.wire.pools import CreatePool, IntegralGuarantees, IntegralType, PoolChanged, PoolConfig
 from headrace.wire.refusals import BadRequest, NotFound, Refused
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.service import serve
@@ -30,7 +30,7 @@ from tests.support.tree_services import PATIENCE_S, TREE, SmallWorld, live, runn
 
 SETTINGS = FairShareSettings(administrators="*", history_period_ms=100)
 #: Of ten cores: one flows in, five may be drawn.
-BURST = PoolSettings(
+BURST = PoolConfig(
     integral_guarantees=IntegralGuarantees(IntegralType.BURST, PartialResources(cpu=100), PartialResources(cpu=500))
 )
 

@@ -16,7 +16,7 @@ from headrace.resources import Resources
 from headrace.wire.integral import PoolVolume, Volume
 from headrace.wire.log import OperationStateChanged, ParametersChanged, StateCause
 from headrace.wire.operations import OperationState
-from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolSettings, Tree
+from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolConfig, Tree
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
@@ -44,7 +44,7 @@ pools = st.sampled_from([*NAMES, *GUESTS])
 
 
 @st.composite
-def settings_of_pools(draw: st.DrawFn) -> PoolSettings:
+def settings_of_pools(draw: st.DrawFn) -> PoolConfig:
     kind = draw(st.sampled_from(list(IntegralType)))
     flow, burst = sorted((draw(st.integers(0, 30_000)), draw(st.integers(0, 30_000))))
     integral = IntegralGuarantees(
@@ -54,7 +54,7 @@ def settings_of_pools(draw: st.DrawFn) -> PoolSettings:
     )
     guarantee = PartialResources(cpu=draw(st.sampled_from([0, 10_000, 40_000])))
     weight = draw(st.sampled_from([None, 0.5, 3.0]))
-    return PoolSettings(weight=weight, strong_guarantee_resources=guarantee, integral_guarantees=integral)
+    return PoolConfig(weight=weight, strong_guarantee_resources=guarantee, integral_guarantees=integral)
 
 
 @st.composite
@@ -64,7 +64,7 @@ def configurations(draw: st.DrawFn) -> list[Pool]:
     for name in names:
         above = draw(st.sampled_from([ROOT_POOL, *(pool.name for pool in listed)]))
         plain = above != ROOT_POOL
-        own = PoolSettings() if plain else draw(settings_of_pools())
+        own = PoolConfig() if plain else draw(settings_of_pools())
         listed.append(Pool(name, above, own))
     return listed
 

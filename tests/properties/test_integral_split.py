@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, Pool, PoolSettings, TreeOptions
+from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, Pool, PoolConfig, TreeOptions
 from headrace.resources import Resources
 from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap
@@ -123,7 +123,7 @@ def a_saver(name: str, parent: str, kind: IntegralType, flow: int, burst: int, *
         burst_guarantee_resources=PartialResources(cpu=burst if kind is not IntegralType.RELAXED else None),
         can_accept_free_volume=accepts,
     )
-    return Pool(PoolName(name), PoolName(parent), PoolSettings(integral_guarantees=guarantees))
+    return Pool(PoolName(name), PoolName(parent), PoolConfig(integral_guarantees=guarantees))
 
 
 @st.composite
@@ -136,11 +136,11 @@ def configurations(draw: st.DrawFn) -> tuple[list[Pool], TreeOptions]:
         burst_guarantee_resources=PartialResources(cpu=8_000),
         should_distribute_free_volume_among_children=draw(st.sampled_from([True, True, None, False])),
     )
-    strong = PoolSettings(strong_guarantee_resources=PartialResources(cpu=draw(st.sampled_from([1_000, 4_000]))))
+    strong = PoolConfig(strong_guarantee_resources=PartialResources(cpu=draw(st.sampled_from([1_000, 4_000]))))
     pools = [
         a_saver("burst", ROOT_POOL, IntegralType.BURST, draw(flows), draw(st.sampled_from([50, 2_000, 6_000]))),
         a_saver("relaxed", ROOT_POOL, draw(kinds), draw(flows), 300),
-        Pool(PoolName("parent"), ROOT_POOL, PoolSettings(integral_guarantees=budget)),
+        Pool(PoolName("parent"), ROOT_POOL, PoolConfig(integral_guarantees=budget)),
         a_saver("first", "parent", draw(kinds), draw(flows), 1_000),
         a_saver("second", "parent", draw(kinds), draw(flows), 3_000, accepts=draw(st.booleans())),
         Pool(PoolName("strong"), ROOT_POOL, strong),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import POOL_ATTRIBUTES, Defects, PoolTree, TreeOptions
-from headrace.pools.tree_attributes import TREE_ATTRIBUTES
+from headrace.pools.attributes.tree_attributes import TREE_ATTRIBUTES
 from headrace.wire.pool_changes import SetOptions
 from headrace_cli.pools.files import ConfiguredPool, Described, changes_between, described, exported
 from tests.support.pool_attributes import changes_of

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, Pool, PoolSettings
+from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, Pool, PoolConfig
 from headrace.resources import Resources
 from tests.support.simulated_tree import PoolPoint, SimulatedTree
 
@@ -56,15 +56,15 @@ def integral_pools() -> list[Pool]:
     )
     relaxed = IntegralGuarantees(guarantee_type=IntegralType.RELAXED, resource_flow=PartialResources(cpu=100_000))
     return [
-        Pool(PRODUCTION, ROOT_POOL, PoolSettings(integral_guarantees=burst)),
-        Pool(RESEARCH, ROOT_POOL, PoolSettings(integral_guarantees=relaxed)),
+        Pool(PRODUCTION, ROOT_POOL, PoolConfig(integral_guarantees=burst)),
+        Pool(RESEARCH, ROOT_POOL, PoolConfig(integral_guarantees=relaxed)),
     ]
 
 
 def strong_pools() -> list[Pool]:
     """The same, promised at every moment."""
     return [
-        Pool(name, ROOT_POOL, PoolSettings(strong_guarantee_resources=PartialResources(cpu=cores * 100)))
+        Pool(name, ROOT_POOL, PoolConfig(strong_guarantee_resources=PartialResources(cpu=cores * 100)))
         for name, cores in ((PRODUCTION, 2_000), (RESEARCH, 1_000))
     ]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from headrace.pools import Record, Schema
-from headrace.pools.kinds import (
+from headrace.pools.attributes.kinds import (
     Choice,
     Choices,
     Data,
     Duration,
-    Figures,
     Flag,
     Formula,
     Kind,
     Number,
+    ResourceAmounts,
     TextMap,
     Whole,
     Word,
@@ -46,7 +46,7 @@ def values_of(kind: Kind) -> st.SearchStrategy[object]:
             return st.permutations([str(each) for each in kind.of.of]).flatmap(
                 lambda all_: st.integers(1, len(all_)).map(lambda n: list(all_)[:n])
             )
-        case Figures():
+        case ResourceAmounts():
             return st.dictionaries(
                 st.sampled_from(["cpu", "memory", "gpu", "user_slots", "network"]), st.integers(0, 2**40)
             )

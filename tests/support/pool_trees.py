@@ -13,7 +13,7 @@ from headrace.pools import (
     TREE_ATTRIBUTES,
     Person,
     Pool,
-    PoolSettings,
+    PoolConfig,
     PoolTree,
     Tree,
     TreeOptions,
@@ -27,9 +27,9 @@ __all__ = ["ANYBODY", "a_tree", "create", "drafted", "move", "remove", "set_", "
 ANYBODY = Person("anybody", administrator=True)
 
 
-def settings(**attributes: Any) -> PoolSettings:
+def settings(**attributes: Any) -> PoolConfig:
     """Settings of a pool, from what a person writes."""
-    read: PoolSettings = POOL_ATTRIBUTES.changed(PoolSettings(), attributes).value
+    read: PoolConfig = POOL_ATTRIBUTES.changed(PoolConfig(), attributes).value
     return read
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, Pool, PoolSettings, TreeOptions
+from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, Pool, PoolConfig, TreeOptions
 from headrace.resources import Resources
 from tests.support.simulated_tree import SimulatedTree
 
@@ -26,7 +26,7 @@ def a_saver(name: str, parent: str, kind: IntegralType, flow: int, burst: int, *
         burst_guarantee_resources=PartialResources(cpu=burst if kind is not IntegralType.RELAXED else None),
         can_accept_free_volume=accepts,
     )
-    return Pool(PoolName(name), PoolName(parent), PoolSettings(integral_guarantees=guarantees))
+    return Pool(PoolName(name), PoolName(parent), PoolConfig(integral_guarantees=guarantees))
 
 
 def a_tree_of_savers() -> SimulatedTree:
@@ -39,7 +39,7 @@ def a_tree_of_savers() -> SimulatedTree:
     pools = [
         a_saver("burst", ROOT_POOL, IntegralType.BURST, 3_333, 12_000),
         a_saver("relaxed", ROOT_POOL, IntegralType.RELAXED, 2_500, 0),
-        Pool(PoolName("parent"), ROOT_POOL, PoolSettings(integral_guarantees=budget)),
+        Pool(PoolName("parent"), ROOT_POOL, PoolConfig(integral_guarantees=budget)),
         a_saver("first", "parent", IntegralType.RELAXED, 1_111, 0),
         a_saver("second", "parent", IntegralType.BURST, 3_000, 7_000),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.ids import PoolName
-from headrace.pools import PoolMode, PoolSettings, PoolTree, Tree
+from headrace.pools import PoolConfig, PoolMode, PoolTree, Tree
 from headrace_admission.limits.rules import NON_TENTATIVE_TYPES, PoolRules, SubpoolRules, TreeRules
 
 __all__ = ["rules_of"]
@@ -35,7 +35,7 @@ def _default_pools(by_user: dict[str, str]) -> dict[str, PoolName]:
     return {user: PoolName(pool) for user, pool in by_user.items()}
 
 
-def _pool_rules(parent: PoolName, settings: PoolSettings) -> PoolRules:
+def _pool_rules(parent: PoolName, settings: PoolConfig) -> PoolRules:
     config = settings.ephemeral_subpool_config
     subpools = None
     if config is not None:

@@ -10,7 +10,7 @@ from rich.table import Table
 from headrace.client import Client
 from headrace.errors import BadInput
 from headrace.pools import TREE_ATTRIBUTES, TreeOptions
-from headrace.pools.trees import judge_trees
+from headrace.pools.tree_conflicts import judge_trees
 from headrace.wire.trees import TreeList, TreeView
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.key_values import assignments, checked

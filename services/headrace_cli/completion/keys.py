@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.pools import Attribute, Record, Schema
-from headrace.pools.attribute import split_key
-from headrace.pools.kinds import Choice, Figures, Flag, Kind
+from headrace.pools.attributes.kinds import Choice, Flag, Kind, ResourceAmounts
+from headrace.pools.attributes.schema import split_key
 from headrace.resources import RESOURCE_NAMES
 
 __all__ = ["assignments", "attributes"]
@@ -48,7 +48,7 @@ def _level(schema: Schema, key: str) -> Iterator[tuple[str, Kind, str]]:
     match _kind(schema, above):
         case Record() as record:
             yield from (_row(lead, attribute) for attribute in record.parts())
-        case Figures():
+        case ResourceAmounts():
             yield from ((lead + resource, Kind(), "") for resource in RESOURCE_NAMES)
         case _:
             pass
@@ -70,7 +70,7 @@ def _kind(schema: Schema, key: str) -> Kind | None:
 
 
 def _has_parts(kind: Kind) -> bool:
-    return isinstance(kind, Record | Figures)
+    return isinstance(kind, Record | ResourceAmounts)
 
 
 def _values(kind: Kind | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.near import hint
-from headrace.pools.attribute import split_key
+from headrace.pools.attributes.schema import split_key
 from headrace.wire.pools import PoolView
 from headrace_cli.show.plain_values import plain
 

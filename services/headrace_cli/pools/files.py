@@ -24,8 +24,8 @@ import yaml
 
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Defects, PoolSettings, TreeOptions
-from headrace.pools.kinds import refuse_too_deep
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Defects, PoolConfig, TreeOptions
+from headrace.pools.attributes.kinds import refuse_too_deep
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions
 
 __all__ = ["ConfiguredPool", "Described", "changes_between", "exported", "read_file"]
@@ -203,7 +203,7 @@ def _parents_first(pools: list[ConfiguredPool], problems: list[BadInput]) -> lis
 
 def _problems(pool: ConfiguredPool) -> list[BadInput]:
     try:
-        POOL_ATTRIBUTES.changed(PoolSettings(), pool.attributes, f"pools.{pool.name}")
+        POOL_ATTRIBUTES.changed(PoolConfig(), pool.attributes, f"pools.{pool.name}")
     except Defects as defects:
         return defects.problems
     return []

@@ -15,8 +15,8 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.pools import Record, Schema
-from headrace.pools.attribute import split_key
-from headrace.pools.kinds import Choices, Defects, Figures, Kind, Words
+from headrace.pools.attributes.kinds import Choices, Defects, Kind, ResourceAmounts, Words
+from headrace.pools.attributes.schema import split_key
 from headrace_cli.pools.options import parse_figures
 
 __all__ = ["assignments", "checked", "read_written"]
@@ -70,7 +70,7 @@ def read_written(text: str, kind: Kind | None, place: str) -> object:
             return msgspec.json.decode(stripped)
         except msgspec.DecodeError:
             return _Reader(stripped, place).whole()
-    if isinstance(kind, Figures):
+    if isinstance(kind, ResourceAmounts):
         return parse_figures(place, text)
     if isinstance(kind, Words | Choices):
         return [part.strip() for part in text.split(",") if part.strip()]

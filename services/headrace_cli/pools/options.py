@@ -9,7 +9,7 @@ from typing import Literal
 from cyclopts import Parameter
 
 from headrace.errors import BadInput
-from headrace.pools import POOL_ATTRIBUTES, PoolSettings
+from headrace.pools import POOL_ATTRIBUTES, PoolConfig
 from headrace.resources import RESOURCE_NAMES, parse_resources
 
 __all__ = ["PoolOptions", "parse_figures"]
@@ -46,9 +46,9 @@ class PoolOptions:
             changes["integral_guarantees/burst_guarantee_resources"] = parse_figures("--burst", self.burst)
         return changes
 
-    def settings(self) -> PoolSettings:
+    def settings(self) -> PoolConfig:
         """Of a new pool. Raises `BadInput`."""
-        settings: PoolSettings = POOL_ATTRIBUTES.changed(PoolSettings(), self.changes()).value
+        settings: PoolConfig = POOL_ATTRIBUTES.changed(PoolConfig(), self.changes()).value
         return settings
 
 

@@ -44,7 +44,7 @@ def _row(schema: Schema, attribute: Attribute, above: str) -> dict[str, str]:
         "kind": "a map, below" if isinstance(attribute.kind, Record) else attribute.kind.words,
         "default": attribute.default or _default(attribute, schema.default(attribute.name)),
         "who": str(attribute.who),
-        "effect": "a part at a time" if isinstance(attribute.kind, Record) else str(attribute.effect),
+        "effect": "a part at a time" if isinstance(attribute.kind, Record) else str(attribute.support),
         "help": attribute.help,
         "preset": "yes" if attribute.preset else "",
         "group": attribute.group,

@@ -21,16 +21,16 @@ from headrace.pools import (
     Defects,
     Person,
     Pool,
+    PoolConfig,
     PoolMode,
-    PoolSettings,
     PoolTree,
     Right,
     Tree,
     TreeOptions,
     Who,
 )
-from headrace.pools.access import allowed
-from headrace.pools.model import TREE_FORMAT
+from headrace.pools.rights import allowed
+from headrace.pools.stored_tree import TREE_FORMAT
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
 from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, Refusal, WrongState
 from headrace_fair_share.configuration.rules import Bounds, as_refusal, broken_options, broken_rules
@@ -119,7 +119,7 @@ class Draft:
         self._need(Right.WRITE, parent, f"make pools in {parent}")
         if not self._is_free_name(change.name, parent):
             return
-        settings = self._with_attributes(PoolSettings(), change.attributes, parent, change.name)
+        settings = self._with_attributes(PoolConfig(), change.attributes, parent, change.name)
         self._put(Pool(change.name, parent, settings))
 
     def _set(self, change: Set) -> None:
@@ -206,9 +206,7 @@ class Draft:
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
-    def _with_attributes(
-        self, before: PoolSettings, written: bytes, rights_at: PoolName, name: PoolName
-    ) -> PoolSettings:
+    def _with_attributes(self, before: PoolConfig, written: bytes, rights_at: PoolName, name: PoolName) -> PoolConfig:
         """The settings with changes made as far as they can be; what the person may not set is put to the problems."""
         place = f"pools.{name}"
         try:
@@ -230,7 +228,7 @@ class Draft:
                     what = f"set {attribute.name} on pool {name}, which is for those who administer it"
                     self.problems.append(NotAllowed(self._person.name, what))
         self.warnings.extend(kept_unknown(POOL_ATTRIBUTES, f"pool {name}", changed))
-        settings: PoolSettings = changed.value
+        settings: PoolConfig = changed.value
         return settings
 
     def _is_free_name(self, name: PoolName, parent: PoolName) -> bool:

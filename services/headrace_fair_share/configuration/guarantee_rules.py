@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools import NOTHING, IntegralType, PartialResources, PoolSettings, PoolTree
+from headrace.pools import NOTHING, IntegralType, PartialResources, PoolConfig, PoolTree
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace.wire.refusals import BadRequest
 from headrace_fair_share.integral_fields import specified_ratio
@@ -151,7 +151,7 @@ def _figures(amounts: PartialResources) -> str:
     return ", ".join(f"{resource} {format_amount(resource, amount)}" for resource, amount in amounts.named().items())
 
 
-def _guarantees(settings: PoolSettings) -> dict[str, PartialResources]:
+def _guarantees(settings: PoolConfig) -> dict[str, PartialResources]:
     integral = settings.integral_guarantees
     return {
         _STRONG: settings.strong_guarantee_resources,

@@ -9,8 +9,8 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import PoolName
-from headrace.pools import Attribute, Defects, PartialResources, Pool, PoolSettings, PoolTree, Schema
-from headrace.pools.kinds import Figures, Whole
+from headrace.pools import Attribute, Defects, PartialResources, Pool, PoolConfig, PoolTree, Schema
+from headrace.pools.attributes.kinds import ResourceAmounts, Whole
 from headrace.resources import LARGEST_AMOUNT, format_amount
 
 __all__ = ["Delta", "transferred"]
@@ -29,9 +29,9 @@ class Delta(msgspec.Struct, frozen=True):
 DELTA: Final = Schema(
     Delta,
     [
-        Attribute("strong_guarantee_resources", Figures(), "of the strong guarantee"),
-        Attribute("resource_flow", Figures(), "of the flow"),
-        Attribute("burst_guarantee_resources", Figures(), "of the burst guarantee"),
+        Attribute("strong_guarantee_resources", ResourceAmounts(), "of the strong guarantee"),
+        Attribute("resource_flow", ResourceAmounts(), "of the flow"),
+        Attribute("burst_guarantee_resources", ResourceAmounts(), "of the burst guarantee"),
         Attribute("max_operation_count", Whole(), "of the limit of operations"),
         Attribute("max_running_operation_count", Whole(), "of the limit of running operations"),
     ],
@@ -100,7 +100,7 @@ def _after(tree: PoolTree, name: PoolName, delta: Delta, step: _Step) -> Pool:
     def count(place: str, before: int | None, given: int | None) -> int | None:
         return before if given is None else step(place, before, given)
 
-    after: PoolSettings = msgspec.structs.replace(
+    after: PoolConfig = msgspec.structs.replace(
         settings,
         strong_guarantee_resources=amounts(
             "strong_guarantee_resources", settings.strong_guarantee_resources, delta.strong_guarantee_resources

@@ -12,8 +12,8 @@ from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import (
     POOL_ATTRIBUTES,
     Person,
+    PoolConfig,
     PoolMode,
-    PoolSettings,
     PoolTree,
     PreemptionPolicy,
     Tree,
@@ -219,7 +219,7 @@ def _changes(request: ChangeRequest) -> list[PoolChange]:
             assert_never(request)
 
 
-def _as_written(name: PoolName, settings: PoolSettings) -> bytes:
+def _as_written(name: PoolName, settings: PoolConfig) -> bytes:
     """The settings as a person writes them. Raises `BadInput` for data that no JSON can hold, which the wire can."""
     try:
         return msgspec.json.encode(POOL_ATTRIBUTES.written(settings))

@@ -10,7 +10,7 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.near import near
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Changed, Defects, Schema
-from headrace.pools.kinds import refuse_too_deep
+from headrace.pools.attributes.kinds import refuse_too_deep
 
 __all__ = ["kept_unknown", "read_object", "without_pool_attributes"]
 

@@ -243,7 +243,7 @@ def _warnings(tree: TreeInput) -> list[str]:
         wire.Pool(
             name=PoolName(pool.name),
             parent=PoolName(names[pool.parent] if pool.parent >= 0 else ROOT_POOL),
-            settings=wire.PoolSettings(
+            settings=wire.PoolConfig(
                 weight=pool.weight,
                 mode=PoolMode(pool.mode.value),
                 strong_guarantee_resources=PartialResources(*pool.strong_guarantee),

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.near import near
-from headrace.pools.settings import LARGEST_WEIGHT, SMALLEST_WEIGHT
+from headrace.pools.pool_config import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from headrace.resources import RESOURCE_NAMES, parse_amount
 from headrace.wire.plan import PlanProblem
 from headrace_fair_share.hdrf.model import NO_LIMIT, FifoKey, Limits

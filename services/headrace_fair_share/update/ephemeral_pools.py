@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools import Pool, PoolSettings, PoolTree
+from headrace.pools import Pool, PoolConfig, PoolTree
 from headrace.pools.amounts import PartialResources
-from headrace.pools.settings import PoolMode
+from headrace.pools.pool_config import PoolMode
 from headrace.wire.placements import EphemeralPool
 
 __all__ = ["guests_of", "settings_of_guest"]
@@ -29,9 +29,9 @@ def guests_of(used: Iterable[PoolName], told: Mapping[PoolName, EphemeralPool], 
     return list(guests.values())
 
 
-def settings_of_guest(told: EphemeralPool) -> PoolSettings:
+def settings_of_guest(told: EphemeralPool) -> PoolConfig:
     """What an ephemeral pool has of its own."""
-    return PoolSettings(
+    return PoolConfig(
         mode=PoolMode(told.mode),
         max_operation_count=told.max_operation_count,
         max_running_operation_count=told.max_running_operation_count,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.pools import Pool, PoolTree, TreeOptions
-from headrace.pools.settings import FifoSortParameter, PoolSettings
+from headrace.pools.pool_config import FifoSortParameter, PoolConfig
 from headrace.resources import RESOURCE_NAMES
 from headrace_fair_share.hdrf import model
 from headrace_fair_share.hdrf.model import FifoKey, IntegralKind, Mode, PoolInput
@@ -24,7 +24,7 @@ def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
 
     What a configured pool sets is taken with its presets; one that is not configured brings its settings along.
     """
-    settings: PoolSettings = tree.settings(pool.name) if pool.name in tree.pools else pool.settings
+    settings: PoolConfig = tree.settings(pool.name) if pool.name in tree.pools else pool.settings
     integral = settings.integral_guarantees
     return PoolInput(
         name=pool.name,

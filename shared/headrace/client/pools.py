@@ -14,8 +14,8 @@ from headrace.wire.pools import (
     CreatePool,
     GetPools,
     PoolChanged,
+    PoolConfig,
     PoolList,
-    PoolSettings,
     RemovePool,
     SetPool,
 )
@@ -94,12 +94,12 @@ class Pools:
             raise Refused(NotFound(what="pool", name=name, near=page.near))
         return msgspec.structs.replace(page, points=[joined[stretch] for stretch in sorted(joined)], known=known)
 
-    async def create(self, name: str, *, parent: str = ROOT_POOL, settings: PoolSettings | None = None) -> PoolChanged:
+    async def create(self, name: str, *, parent: str = ROOT_POOL, settings: PoolConfig | None = None) -> PoolChanged:
         """Makes a pool. Raises `Refused` (the name is taken, there is no such parent), `Unanswered`, `BadInput`."""
         request = CreatePool(
             name=pool_name(name),
             parent=ROOT_POOL if parent == ROOT_POOL else pool_name(parent),
-            settings=settings or PoolSettings(),
+            settings=settings or PoolConfig(),
             tree=self._tree,
         )
         return self._changed(
@@ -107,7 +107,7 @@ class Pools:
         )
 
     async def set(self, name: str, settings: Mapping[str, object]) -> PoolChanged:
-        """Changes the keys of `PoolSettings` that are given; None takes one back to its default."""
+        """Changes the keys of `PoolConfig` that are given; None takes one back to its default."""
         request = SetPool(name=pool_name(name), settings=msgspec.json.encode(settings), tree=self._tree)
         return self._changed(await self._asker.ask("pool.set", request, PoolChanged, timeout_s=self._timeout_s))
 

@@ -1,30 +1,30 @@
 """The configuration of pools and trees as data: what it is made of, what can be set, and an index of what is in force.
 
-`settings` and `options` hold the Structs that cross the wire and are stored, `pool_attributes` and `tree_attributes` say everything
-about each attribute, `tree` answers what is in force where. Which configurations are legal is decided by their owner, fair_share.
+`pool_config` and `tree_options` hold the Structs that cross the wire and are stored. `attributes` says everything about each value
+that can be set. `pool_tree` answers what is in force where. Fair_share, who owns the configuration, decides which one is legal.
 """
 
 from __future__ import annotations
 
-from headrace.pools.access import EVERYBODY, Person, Right, may, person_of
 from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.pools.attribute import Attribute, Changed, Effect, Record, Schema, Who
-from headrace.pools.kinds import Defects
-from headrace.pools.model import Pool, Tree, read_tree, write_tree
-from headrace.pools.options import PreemptionPolicy, ShareModel, TreeIntegralOptions, TreeOptions, YarnOptions
-from headrace.pools.pool_attributes import POOL_ATTRIBUTES, PRESET_ATTRIBUTES
-from headrace.pools.presets import preset_names, preset_problems, problems_of_preset
-from headrace.pools.settings import (
+from headrace.pools.attributes.kinds import Defects
+from headrace.pools.attributes.pool_attributes import POOL_ATTRIBUTES, PRESET_ATTRIBUTES
+from headrace.pools.attributes.schema import Attribute, Changed, Record, Schema, Support, Who
+from headrace.pools.attributes.tree_attributes import TREE_ATTRIBUTES
+from headrace.pools.pool_config import (
     Access,
     EphemeralSubpoolConfig,
     FifoSortParameter,
     IntegralGuarantees,
     IntegralType,
+    PoolConfig,
     PoolMode,
-    PoolSettings,
 )
-from headrace.pools.tree import PoolTree
-from headrace.pools.tree_attributes import TREE_ATTRIBUTES
+from headrace.pools.pool_tree import PoolTree
+from headrace.pools.presets import preset_names, preset_problems, problems_of_preset
+from headrace.pools.rights import EVERYBODY, Person, Right, may, person_of
+from headrace.pools.stored_tree import Pool, Tree, read_tree, write_tree
+from headrace.pools.tree_options import PreemptionPolicy, ShareModel, TreeIntegralOptions, TreeOptions, YarnOptions
 
 __all__ = [
     "EVERYBODY",
@@ -36,7 +36,6 @@ __all__ = [
     "Attribute",
     "Changed",
     "Defects",
-    "Effect",
     "EphemeralSubpoolConfig",
     "FifoSortParameter",
     "IntegralGuarantees",
@@ -44,14 +43,15 @@ __all__ = [
     "PartialResources",
     "Person",
     "Pool",
+    "PoolConfig",
     "PoolMode",
-    "PoolSettings",
     "PoolTree",
     "PreemptionPolicy",
     "Record",
     "Right",
     "Schema",
     "ShareModel",
+    "Support",
     "Tree",
     "TreeIntegralOptions",
     "TreeOptions",

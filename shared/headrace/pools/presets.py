@@ -11,20 +11,20 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.near import hint
-from headrace.pools.kinds import Defects
-from headrace.pools.options import TreeOptions
-from headrace.pools.pool_attributes import PRESET_ATTRIBUTES
-from headrace.pools.settings import PoolSettings
+from headrace.pools.attributes.kinds import Defects
+from headrace.pools.attributes.pool_attributes import PRESET_ATTRIBUTES
+from headrace.pools.pool_config import PoolConfig
+from headrace.pools.tree_options import TreeOptions
 
 __all__ = ["preset_names", "preset_problems", "problems_of_preset", "with_presets"]
 
 
-def preset_names(settings: PoolSettings) -> tuple[str, ...]:
+def preset_names(settings: PoolConfig) -> tuple[str, ...]:
     """The presets that a pool names, in order of precedence."""
     return settings.config_presets or ((settings.config_preset,) if settings.config_preset is not None else ())
 
 
-def with_presets(settings: PoolSettings, options: TreeOptions) -> PoolSettings:
+def with_presets(settings: PoolConfig, options: TreeOptions) -> PoolConfig:
     """The settings with what they do not set themselves from the presets that they name; one that cannot be used gives nothing."""
     for name in preset_names(settings):
         preset = options.pool_config_presets.get(name)
@@ -43,7 +43,7 @@ def with_presets(settings: PoolSettings, options: TreeOptions) -> PoolSettings:
     return settings
 
 
-def preset_problems(settings: PoolSettings, options: TreeOptions) -> list[BadInput]:
+def preset_problems(settings: PoolConfig, options: TreeOptions) -> list[BadInput]:
     """What is wrong with the presets that a pool names: one that is missing, an option that may not stand in one, a bad value."""
     problems: list[BadInput] = []
     for name in preset_names(settings):
@@ -58,7 +58,7 @@ def preset_problems(settings: PoolSettings, options: TreeOptions) -> list[BadInp
 def problems_of_preset(name: str, preset: Mapping[str, Any]) -> list[BadInput]:
     """What keeps a preset from being used."""
     try:
-        PRESET_ATTRIBUTES.changed(PoolSettings(), preset, f"pool_config_presets.{name}")
+        PRESET_ATTRIBUTES.changed(PoolConfig(), preset, f"pool_config_presets.{name}")
     except Defects as defects:
         return defects.problems
     return []
@@ -70,7 +70,7 @@ def _a_preset_of(name: str, options: TreeOptions) -> str:
 
 
 @lru_cache(maxsize=256)
-def _read(preset: bytes) -> PoolSettings:
+def _read(preset: bytes) -> PoolConfig:
     plain: dict[str, Any] = msgspec.json.decode(preset)
-    value: PoolSettings = PRESET_ATTRIBUTES.changed(PoolSettings(), plain).value
+    value: PoolConfig = PRESET_ATTRIBUTES.changed(PoolConfig(), plain).value
     return value

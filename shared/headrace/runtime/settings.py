@@ -15,7 +15,7 @@ import msgspec
 
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
-from headrace.pools.access import Person, person_of
+from headrace.pools.rights import Person, person_of
 
 __all__ = ["CommonSettings", "load"]
 

@@ -12,15 +12,11 @@ from headrace.wire.version import Counter
 
 __all__ = [
     "EphemeralPool",
-    "LimitName",
     "PoolHolder",
     "PoolLevel",
     "TreePlacement",
     "WaitingFor",
 ]
-
-#: `max_operation_count` and so on: the name of the setting, as a person writes it.
-LimitName = str
 
 
 class TreePlacement(msgspec.Struct, frozen=True):

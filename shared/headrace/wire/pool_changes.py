@@ -1,6 +1,6 @@
 """Changes of a tree's configuration, several as one: requests of people to fair_share, and the plan that answers them.
 
-Attributes travel as a JSON object with only the keys to change, figures as people write them (`headrace.pools.pool_attributes`).
+Attributes travel as a JSON object with only the keys to change, figures as people write them (`headrace.pools.attributes.pool_attributes`).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import PoolName, TreeName
-from headrace.pools.model import Pool, Tree
-from headrace.pools.settings import IntegralGuarantees, IntegralType, PoolMode, PoolSettings
+from headrace.pools.pool_config import IntegralGuarantees, IntegralType, PoolConfig, PoolMode
+from headrace.pools.stored_tree import Pool, Tree
 from headrace.resources import ZERO, Resources
 from headrace.wire.integral import Downtime
 from headrace.wire.snapshots import ShareFrame, ShareItem
@@ -21,9 +21,9 @@ __all__ = [
     "IntegralType",
     "Pool",
     "PoolChanged",
+    "PoolConfig",
     "PoolList",
     "PoolMode",
-    "PoolSettings",
     "PoolView",
     "RemovePool",
     "ResourceDistribution",
@@ -37,7 +37,7 @@ class CreatePool(msgspec.Struct, frozen=True):
 
     name: PoolName
     parent: PoolName
-    settings: PoolSettings = PoolSettings()
+    settings: PoolConfig = PoolConfig()
     tree: TreeName = TreeName("default")
 
 
@@ -100,7 +100,7 @@ class PoolView(msgspec.Struct, frozen=True):
     parent: PoolName
     path: str
     ephemeral: bool
-    settings: PoolSettings
+    settings: PoolConfig
     share: ShareItem
     #: Amounts to the shares.
     fair_resources: Resources

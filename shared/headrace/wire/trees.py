@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.ids import PoolName, TreeName
-from headrace.pools.options import TreeOptions
+from headrace.pools.tree_options import TreeOptions
 from headrace.wire.version import Counter
 
 __all__ = ["CreateTree", "ListTrees", "MovePoolToTree", "RemoveTree", "TreeList", "TreeView"]

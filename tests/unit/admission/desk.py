@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName, TreeName
-from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Pool, PoolSettings, Tree, TreeOptions
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Pool, PoolConfig, Tree, TreeOptions
 from headrace.resources import Resources
 from headrace.wire import ledger
 from headrace.wire import operations as wire
@@ -49,7 +49,7 @@ class Desk:
                     PoolName(name),
                     PoolName(given.get("parent", ROOT_POOL)),
                     POOL_ATTRIBUTES.changed(
-                        PoolSettings(), {key: value for key, value in given.items() if key != "parent"}
+                        PoolConfig(), {key: value for key, value in given.items() if key != "parent"}
                     ).value,
                 )
                 for name, given in pools.items()

@@ -14,7 +14,7 @@ from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.wire.integral import Downtime
 from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement, Scaled
-from headrace.wire.pools import IntegralGuarantees, IntegralType, PoolList, PoolSettings, PoolView
+from headrace.wire.pools import IntegralGuarantees, IntegralType, PoolConfig, PoolList, PoolView
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareComplaint, ShareFrame, ShareItem, StarvationStatus
 from headrace.wire.version import Version
 from headrace_cli.show.branches import bar, branches, compact, percent
@@ -141,7 +141,7 @@ def pool_view(item: ShareItem) -> PoolView:
         parent=item.parent,
         path=f"/{item.name}",
         ephemeral=False,
-        settings=PoolSettings(
+        settings=PoolConfig(
             strong_guarantee_resources=PartialResources(cpu=3000),
             integral_guarantees=IntegralGuarantees(
                 IntegralType.BURST, PartialResources(cpu=1000), PartialResources(cpu=4000)

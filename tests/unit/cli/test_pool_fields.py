@@ -11,7 +11,7 @@ from rich.console import Console
 
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, PoolSettings
+from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, PoolConfig
 from headrace.resources import Resources
 from headrace.wire.pools import PoolView, ResourceDistribution
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
@@ -40,7 +40,7 @@ def a_pool(kind: IntegralType = IntegralType.NONE, **changes: Any) -> PoolView:
         parent=ROOT_POOL,
         path="/nightly",
         ephemeral=False,
-        settings=PoolSettings(integral_guarantees=IntegralGuarantees(kind, PartialResources(cpu=1_000))),
+        settings=PoolConfig(integral_guarantees=IntegralGuarantees(kind, PartialResources(cpu=1_000))),
         share=item,
         fair_resources=Resources(cpu=5_000),
         usage=Resources(cpu=2_550, memory=2**30),

@@ -13,7 +13,7 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.nodes import NodeView, OperationPlaces
 from headrace.wire.operations import OperationSpec, OperationState, OperationView
-from headrace.wire.pools import PoolList, PoolSettings, PoolView
+from headrace.wire.pools import PoolConfig, PoolList, PoolView
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
 from headrace_cli.show.plain_values import plain
@@ -59,7 +59,7 @@ def a_pool(name: str, parent: str, *, ephemeral: bool = False) -> PoolView:
         parent=PoolName(parent),
         path=f"/{name}",
         ephemeral=ephemeral,
-        settings=PoolSettings(),
+        settings=PoolConfig(),
         share=ShareItem(kind=ElementKind.POOL, name=name, parent=PoolName(parent)),
         fair_resources=Resources(cpu=150),
         usage=nothing,

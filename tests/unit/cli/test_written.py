@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput
-from headrace.pools import POOL_ATTRIBUTES, Defects, PoolSettings
+from headrace.pools import POOL_ATTRIBUTES, Defects, PoolConfig
 from headrace_cli.pools.key_values import assignments, checked, read_written
 
 
-def settings(*given: str, unset: tuple[str, ...] = ()) -> PoolSettings:
+def settings(*given: str, unset: tuple[str, ...] = ()) -> PoolConfig:
     changes = assignments(given, POOL_ATTRIBUTES, unset)
-    read: PoolSettings = POOL_ATTRIBUTES.changed(PoolSettings(), changes).value
+    read: PoolConfig = POOL_ATTRIBUTES.changed(PoolConfig(), changes).value
     return read
 
 
@@ -44,7 +44,7 @@ def test_an_attribute_is_taken_back_by_nothing_behind_the_sign_or_by_unset() -> 
     changes = assignments(["weight="], POOL_ATTRIBUTES, ["max_operation_count"])
 
     assert changes == {"weight": None, "max_operation_count": None}
-    assert POOL_ATTRIBUTES.changed(before, changes).value == PoolSettings()
+    assert POOL_ATTRIBUTES.changed(before, changes).value == PoolConfig()
 
 
 @pytest.mark.parametrize("given", [["weight"], ["=2"], ["weight=1", "weight=2"], ["abc={a=1"], ["abc={a}"], ["abc=[1"]])

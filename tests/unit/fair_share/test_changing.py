@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import PartialResources, Person, Pool, PoolSettings, PoolTree, Tree, read_tree
+from headrace.pools import PartialResources, Person, Pool, PoolConfig, PoolTree, Tree, read_tree
 from headrace.resources import ZERO, Resources
 from headrace.wire.codec import decode, encode
 from headrace.wire.pool_changes import PoolChange, Set
@@ -504,7 +504,7 @@ def test_a_preset_that_nobody_can_use_is_warned_of_before_anybody_does() -> None
 def test_data_that_the_wire_can_hold_and_json_cannot_is_refused(value: Any) -> None:
     book = PoolBook(TreeName("default"))
     book.on_tree(Tree(TreeName("default")), 1)
-    request = CreatePool(PoolName("a"), ROOT_POOL, PoolSettings(abc={"a": value}))
+    request = CreatePool(PoolName("a"), ROOT_POOL, PoolConfig(abc={"a": value}))
 
     answer = book.decide(decode(encode(request), CreatePool), {}, ANYBODY, ZERO)
 

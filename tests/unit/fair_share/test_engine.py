@@ -27,8 +27,8 @@ from headrace.wire.pools import (
     IntegralGuarantees,
     IntegralType,
     Pool,
+    PoolConfig,
     PoolList,
-    PoolSettings,
     RemovePool,
     SetPool,
     Tree,
@@ -58,7 +58,7 @@ JOB = Resources(user_slots=1, cpu=100)
 class Desk:
     """An engine, and time that moves when told; usage is complete and fresh unless told otherwise."""
 
-    def __init__(self, *pools: tuple[str, str] | tuple[str, str, PoolSettings], term: int = 3) -> None:
+    def __init__(self, *pools: tuple[str, str] | tuple[str, str, PoolConfig], term: int = 3) -> None:
         self.engine = FairShareEngine(TREE, term, EngineOptions())
         self.now_ms = 1_000_000
         self.epoch = 0
@@ -71,7 +71,7 @@ class Desk:
     def now(self) -> Moment:
         return Moment(wall_ms=1_700_000_000_000 + self.now_ms, steady_us=self.now_ms * 1_000)
 
-    def configure(self, *pools: tuple[str, str] | tuple[str, str, PoolSettings]) -> None:
+    def configure(self, *pools: tuple[str, str] | tuple[str, str, PoolConfig]) -> None:
         listed = [Pool(PoolName(each[0]), PoolName(each[1]), *each[2:]) for each in pools]
         self.revision += 1
         self.engine.book.on_tree(Tree(tree=TREE, pools=listed), self.revision)
@@ -216,7 +216,7 @@ def test_a_pool_that_is_configured_under_its_name_adopts_it() -> None:
     desk = Desk(("a", ROOT_POOL))
     desk.operations(live("operation-1", "guest", ephemeral_pool=True))
     desk.update()
-    request = CreatePool(PoolName("guest"), PoolName("a"), PoolSettings(weight=5.0))
+    request = CreatePool(PoolName("guest"), PoolName("a"), PoolConfig(weight=5.0))
     change = desk.engine.book.decide(request, desk.engine.in_use(), ANYBODY, TOTAL)
     assert isinstance(change, Change)
     desk.engine.book.on_written(change, 9)
@@ -363,7 +363,7 @@ def test_who_is_owed_all_it_wants_cannot_be_preempted() -> None:
 
 # Volumes.
 
-BURST = PoolSettings(
+BURST = PoolConfig(
     integral_guarantees=IntegralGuarantees(
         guarantee_type=IntegralType.BURST,
         resource_flow=PartialResources(cpu=100),
@@ -453,7 +453,7 @@ def test_pools_are_listed_with_their_figures() -> None:
 def test_a_pool_that_was_made_a_moment_ago_is_listed_before_its_first_update() -> None:
     desk = Desk()
     desk.update()
-    desk.configure(("a", ROOT_POOL, PoolSettings(weight=4.0)))
+    desk.configure(("a", ROOT_POOL, PoolConfig(weight=4.0)))
 
     assert listed(desk, name="a").pools[0].share.weight == 4.0
 
@@ -527,8 +527,8 @@ def test_the_tree_of_another_name_is_not_taken() -> None:
 
 
 def test_guarantees_over_the_cluster_are_warned_of_when_made_and_reported_by_the_update() -> None:
-    desk = Desk(("a", ROOT_POOL, PoolSettings(strong_guarantee_resources=PartialResources(cpu=900))))
-    request = CreatePool(PoolName("b"), ROOT_POOL, PoolSettings(strong_guarantee_resources=PartialResources(cpu=600)))
+    desk = Desk(("a", ROOT_POOL, PoolConfig(strong_guarantee_resources=PartialResources(cpu=900))))
+    request = CreatePool(PoolName("b"), ROOT_POOL, PoolConfig(strong_guarantee_resources=PartialResources(cpu=600)))
     change = desk.engine.book.decide(request, {}, ANYBODY, TOTAL)
     assert isinstance(change, Change)
     answer = desk.engine.book.on_written(change, 9)
@@ -550,7 +550,7 @@ def test_a_burst_pool_without_a_burst_is_warned_of() -> None:
     desk = Desk()
     figures = IntegralGuarantees(guarantee_type=IntegralType.BURST, resource_flow=PartialResources(cpu=100))
     change = desk.engine.book.decide(
-        CreatePool(PoolName("a"), ROOT_POOL, PoolSettings(None, integral_guarantees=figures)), {}, ANYBODY, TOTAL
+        CreatePool(PoolName("a"), ROOT_POOL, PoolConfig(None, integral_guarantees=figures)), {}, ANYBODY, TOTAL
     )
     assert isinstance(change, Change)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import Pool, PoolSettings, PoolTree, Tree
-from headrace.pools.settings import PoolMode
+from headrace.pools import Pool, PoolConfig, PoolTree, Tree
+from headrace.pools.pool_config import PoolMode
 from headrace.resources import Resources
 from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
 from headrace.wire.placements import EphemeralPool
@@ -27,8 +27,8 @@ def a_tree() -> Tree:
     return Tree(
         tree=TREE,
         pools=[
-            Pool(HUB, ROOT_POOL, PoolSettings(create_ephemeral_subpools=True)),
-            Pool(LINE, ROOT_POOL, PoolSettings(mode=PoolMode.FIFO)),
+            Pool(HUB, ROOT_POOL, PoolConfig(create_ephemeral_subpools=True)),
+            Pool(LINE, ROOT_POOL, PoolConfig(mode=PoolMode.FIFO)),
         ],
     )
 

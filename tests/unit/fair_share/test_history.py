@@ -12,7 +12,7 @@ from headrace.resources import Resources
 from headrace.wire.codec import decode
 from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, IntegralSample, PoolSample, Spread
 from headrace.wire.integral import PoolVolume, Volume
-from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolSettings, Tree
+from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolConfig, Tree
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.history.downsampling import Downsampler
@@ -50,7 +50,7 @@ def a_view(at_ms: int, tree: PoolTree, busy: dict[str, int] | None = None, volum
     return View(tree, frame, items, figures, volumes, 86_400.0)
 
 
-def a_tree(**pools: PoolSettings) -> PoolTree:
+def a_tree(**pools: PoolConfig) -> PoolTree:
     return PoolTree(Tree(TREE, [Pool(PoolName(name), ROOT_POOL, settings) for name, settings in pools.items()]))
 
 
@@ -65,7 +65,7 @@ def wants(sampler: Sampler, view: View, revision: int = 0) -> bool:
 
 
 def test_a_pool_without_a_guarantee_is_recorded_while_it_has_or_wants_something() -> None:
-    tree = a_tree(idle=PoolSettings(), busy=PoolSettings())
+    tree = a_tree(idle=PoolConfig(), busy=PoolConfig())
 
     (sample,) = taken(Sampler(TREE, OPTIONS), a_view(START_MS, tree, {"busy": 3}))
 
@@ -77,9 +77,9 @@ def test_a_pool_without_a_guarantee_is_recorded_while_it_has_or_wants_something(
 
 def test_a_pool_with_a_guarantee_is_recorded_always() -> None:
     tree = a_tree(
-        burst=PoolSettings(integral_guarantees=BURST),
-        strong=PoolSettings(strong_guarantee_resources=PartialResources(cpu=700)),
-        idle=PoolSettings(),
+        burst=PoolConfig(integral_guarantees=BURST),
+        strong=PoolConfig(strong_guarantee_resources=PartialResources(cpu=700)),
+        idle=PoolConfig(),
     )
 
     (sample,) = taken(Sampler(TREE, OPTIONS), a_view(START_MS, tree, volume=Volume(cpu=5)))
@@ -91,7 +91,7 @@ def test_a_pool_with_a_guarantee_is_recorded_always() -> None:
 
 
 def test_savings_that_nobody_has_told_yet_are_none_and_not_zero() -> None:
-    tree = a_tree(burst=PoolSettings(integral_guarantees=BURST))
+    tree = a_tree(burst=PoolConfig(integral_guarantees=BURST))
 
     (sample,) = taken(Sampler(TREE, OPTIONS), a_view(START_MS, tree))
 
@@ -126,9 +126,9 @@ def test_a_clock_that_was_set_back_does_not_end_the_history() -> None:
 
 def test_between_two_samples_only_pools_whose_guarantee_changed_are_recorded() -> None:
     sampler = Sampler(TREE, OPTIONS)
-    strong = PoolSettings(strong_guarantee_resources=PartialResources(cpu=700))
+    strong = PoolConfig(strong_guarantee_resources=PartialResources(cpu=700))
     taken(sampler, a_view(START_MS, a_tree(a=strong, b=strong, c=strong)))
-    after = a_view(START_MS + 3_000, a_tree(a=strong, b=PoolSettings(), d=strong), {"a": 2})
+    after = a_view(START_MS + 3_000, a_tree(a=strong, b=PoolConfig(), d=strong), {"a": 2})
     assert wants(sampler, after)
 
     (sample,) = taken(sampler, after)
@@ -143,8 +143,8 @@ def test_between_two_samples_only_pools_whose_guarantee_changed_are_recorded() -
 
 def test_a_change_that_concerns_no_guarantee_records_nothing() -> None:
     sampler = Sampler(TREE, OPTIONS)
-    taken(sampler, a_view(START_MS, a_tree(a=PoolSettings(weight=1.0))))
-    after = a_view(START_MS + 3_000, a_tree(a=PoolSettings(weight=2.0)))
+    taken(sampler, a_view(START_MS, a_tree(a=PoolConfig(weight=1.0))))
+    after = a_view(START_MS + 3_000, a_tree(a=PoolConfig(weight=2.0)))
     assert wants(sampler, after)
 
     assert taken(sampler, after) == []
@@ -153,7 +153,7 @@ def test_a_change_that_concerns_no_guarantee_records_nothing() -> None:
 
 
 def test_ten_thousand_pools_take_several_pages_and_are_recorded_less_often() -> None:
-    tree = a_tree(**{f"pool-{number}": PoolSettings() for number in range(10_000)})
+    tree = a_tree(**{f"pool-{number}": PoolConfig() for number in range(10_000)})
     busy = dict.fromkeys(map(str, tree.pools), 1)
     sampler = Sampler(TREE, HistoryOptions(period_ms=10_000, max_age_ms=86_400_000, max_bytes=100 * 2**20))
 

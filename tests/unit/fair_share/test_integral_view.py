@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import PartialResources
 from headrace.wire.integral import Advance, Advanced, Downtime, PoolVolume, Volume
-from headrace.wire.pools import GetPools, IntegralGuarantees, IntegralType, PoolList, PoolSettings, PoolView, Tree
+from headrace.wire.pools import GetPools, IntegralGuarantees, IntegralType, PoolConfig, PoolList, PoolView, Tree
 from headrace.wire.version import NEVER
 from headrace_fair_share.integral_fields import estimated_burst_usage_duration_seconds
 from headrace_fair_share.view import pool_list
@@ -17,9 +17,9 @@ from tests.unit.fair_share.test_engine import TREE, Desk, uses
 DAY_S = 86_400.0
 
 
-def guaranteed(kind: IntegralType, flow: int, burst: int | None = None) -> PoolSettings:
+def guaranteed(kind: IntegralType, flow: int, burst: int | None = None) -> PoolConfig:
     """Of so many hundredths of a core."""
-    return PoolSettings(
+    return PoolConfig(
         integral_guarantees=IntegralGuarantees(
             guarantee_type=kind,
             resource_flow=PartialResources(cpu=flow),
@@ -90,7 +90,7 @@ def test_a_pool_without_an_integral_guarantee_has_none_of_these_fields_but_the_t
 
 
 def test_the_root_tells_how_much_is_promised() -> None:
-    strong = PoolSettings(strong_guarantee_resources=PartialResources(cpu=500))
+    strong = PoolConfig(strong_guarantee_resources=PartialResources(cpu=500))
     desk = Desk(("strong", ROOT_POOL, strong), ("saver", ROOT_POOL, BURST), ("other", ROOT_POOL, RELAXED))
     desk.update()
     info = seen(desk, ROOT_POOL).resource_distribution_info

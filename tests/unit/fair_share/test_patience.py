@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import Pool, PoolSettings, PoolTree, Tree, TreeOptions
+from headrace.pools import Pool, PoolConfig, PoolTree, Tree, TreeOptions
 from headrace.resources import Resources
 from headrace.wire.snapshots import SchedulingStatus, StarvationStatus, UsageFrame, UsageItem
 from headrace.wire.version import Version
@@ -23,7 +23,7 @@ TOTAL = Resources(user_slots=1_000, cpu=1_000, memory=2**30)
 def a_tree(options: TreeOptions, **pools: tuple[str, dict[str, Any]]) -> Tree:
     """Pools by name, each with its parent and settings."""
     listed = [
-        Pool(PoolName(name), PoolName(parent), PoolSettings(**settings)) for name, (parent, settings) in pools.items()
+        Pool(PoolName(name), PoolName(parent), PoolConfig(**settings)) for name, (parent, settings) in pools.items()
     ]
     return Tree(tree=TREE, pools=listed, options=options)
 

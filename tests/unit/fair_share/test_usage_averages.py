@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import Pool, PoolSettings, Tree
+from headrace.pools import Pool, PoolConfig, Tree
 from headrace.resources import Resources
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace.wire.version import Version
@@ -22,11 +22,11 @@ class Course:
     """Pools a and b below a pool that looks at what they used; each has an operation that wants everything."""
 
     def __init__(self, **options: int) -> None:
-        above = PoolSettings(infer_children_weights_from_historic_usage=True, **options)  # type: ignore[arg-type]
+        above = PoolConfig(infer_children_weights_from_historic_usage=True, **options)  # type: ignore[arg-type]
         pools = [
             Pool(PoolName("above"), ROOT_POOL, above),
             Pool(PoolName("a"), PoolName("above")),
-            Pool(PoolName("b"), PoolName("above"), PoolSettings(weight=2.0)),
+            Pool(PoolName("b"), PoolName("above"), PoolConfig(weight=2.0)),
         ]
         self.engine = FairShareEngine(TREE, 1, EngineOptions())
         self.engine.book.on_tree(Tree(tree=TREE, pools=pools), 1)

@@ -17,12 +17,12 @@ from headrace.pools import (
     TREE_ATTRIBUTES,
     Defects,
     PartialResources,
-    PoolSettings,
+    PoolConfig,
     Record,
     Schema,
     TreeOptions,
 )
-from headrace.pools.kinds import Choice
+from headrace.pools.attributes.kinds import Choice
 from tests.support.pool_attributes import changes_of
 
 #: Names of fields that hold no attribute of their own.
@@ -82,17 +82,17 @@ def test_never_does_anything_written_raise_but_defects(schema: Schema, data: st.
 
 
 def test_null_takes_an_attribute_back_to_its_default() -> None:
-    before = PoolSettings(weight=2.0, max_operation_count=5, resource_limits=PartialResources(cpu=100))
+    before = PoolConfig(weight=2.0, max_operation_count=5, resource_limits=PartialResources(cpu=100))
     nothing = {"weight": None, "max_operation_count": None, "resource_limits": None}
 
-    assert POOL_ATTRIBUTES.changed(before, nothing).value == PoolSettings()
+    assert POOL_ATTRIBUTES.changed(before, nothing).value == PoolConfig()
 
 
 def test_an_explicit_zero_is_not_the_same_as_nothing_said() -> None:
     zero = changed({"strong_guarantee_resources": {"cpu": 0}})
 
     assert zero.strong_guarantee_resources == PartialResources(cpu=0)
-    assert zero != PoolSettings()
+    assert zero != PoolConfig()
     assert POOL_ATTRIBUTES.written(zero) == {"strong_guarantee_resources": {"cpu": 0}}
 
 
@@ -142,7 +142,7 @@ def test_two_spellings_of_one_option_are_refused_together_and_one_after_the_othe
     assert "fair_share_starvation_timeout" in refused({"fair_share_preemption_timeout": 1}, once)
     assert "fair_share_preemption_timeout" in refused({"fair_share_starvation_timeout": 1}, again)
     assert changed({"fair_share_preemption_timeout": 9}, again).fair_share_starvation_timeout == 9
-    assert changed({"fair_share_starvation_timeout": None}, again) == PoolSettings()
+    assert changed({"fair_share_starvation_timeout": None}, again) == PoolConfig()
 
 
 def test_an_old_name_replaces_what_stands_under_the_new_one() -> None:
@@ -181,7 +181,7 @@ def test_all_that_cannot_be_used_is_told_at_once() -> None:
     bad = {"weight": 0, "integral_guarantees": {"guarantee_type": "x", "resource_flow": {"cpus": 1, "gpus": 1}}}
 
     with pytest.raises(Defects) as caught:
-        POOL_ATTRIBUTES.changed(PoolSettings(), bad, "settings")
+        POOL_ATTRIBUTES.changed(PoolConfig(), bad, "settings")
     assert [problem.place for problem in caught.value.problems] == [
         "settings.weight",
         "settings.integral_guarantees.guarantee_type",
@@ -191,11 +191,11 @@ def test_all_that_cannot_be_used_is_told_at_once() -> None:
 
 
 def test_what_nobody_knows_is_kept_and_told() -> None:
-    kept = POOL_ATTRIBUTES.changed(PoolSettings(), {"some_unknown_attribute": 10, "other/deep": "x"})
+    kept = POOL_ATTRIBUTES.changed(PoolConfig(), {"some_unknown_attribute": 10, "other/deep": "x"})
 
     assert kept.unknown == ("some_unknown_attribute", "other")
     assert kept.value.unrecognized == {"some_unknown_attribute": 10, "other": {"deep": "x"}}
-    assert POOL_ATTRIBUTES.changed(kept.value, {"some_unknown_attribute": None, "other": None}).value == PoolSettings()
+    assert POOL_ATTRIBUTES.changed(kept.value, {"some_unknown_attribute": None, "other": None}).value == PoolConfig()
 
 
 def test_what_may_stand_in_a_preset_can_be_told_from_what_is_not_set() -> None:
@@ -211,15 +211,15 @@ def test_all_words_of_a_choice_are_words_of_the_wire() -> None:
                 assert default is None or isinstance(default, enum.StrEnum)
 
 
-def changed(changes: dict[str, Any], before: PoolSettings | None = None) -> PoolSettings:
-    after = POOL_ATTRIBUTES.changed(before or PoolSettings(), changes).value
-    assert isinstance(after, PoolSettings)
+def changed(changes: dict[str, Any], before: PoolConfig | None = None) -> PoolConfig:
+    after = POOL_ATTRIBUTES.changed(before or PoolConfig(), changes).value
+    assert isinstance(after, PoolConfig)
     return after
 
 
-def refused(changes: dict[str, Any], before: PoolSettings | None = None) -> str:
+def refused(changes: dict[str, Any], before: PoolConfig | None = None) -> str:
     with pytest.raises(Defects) as caught:
-        POOL_ATTRIBUTES.changed(before or PoolSettings(), changes)
+        POOL_ATTRIBUTES.changed(before or PoolConfig(), changes)
     return str(caught.value)
 
 

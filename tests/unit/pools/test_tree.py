@@ -12,7 +12,7 @@ from headrace.pools import (
     TREE_ATTRIBUTES,
     PartialResources,
     Pool,
-    PoolSettings,
+    PoolConfig,
     PoolTree,
     Tree,
     preset_problems,
@@ -27,7 +27,7 @@ def a_tree(options: dict[str, object] | None = None, /, **pools: dict[str, objec
     made = []
     for name, attributes in pools.items():
         parent = PoolName(str(attributes.pop("parent", ROOT_POOL)))
-        settings = POOL_ATTRIBUTES.changed(PoolSettings(), attributes).value
+        settings = POOL_ATTRIBUTES.changed(PoolConfig(), attributes).value
         made.append(Pool(PoolName(name), parent, settings))
     read = TREE_ATTRIBUTES.changed(TREE_ATTRIBUTES.of(), options or {}).value
     return PoolTree(Tree(TreeName("default"), made, read))
@@ -129,7 +129,7 @@ def test_a_pool_without_settings_takes_little_room() -> None:
 
 
 def test_a_tree_of_ten_thousand_pools_is_stored_in_less_than_a_message_carries() -> None:
-    strong = PoolSettings(weight=2.0, strong_guarantee_resources=PartialResources(cpu=100))
+    strong = PoolConfig(weight=2.0, strong_guarantee_resources=PartialResources(cpu=100))
     tree = Tree(TreeName("default"), [Pool(PoolName(f"pool-{number}"), ROOT_POOL, strong) for number in range(10_000)])
 
     stored = write_tree(tree)

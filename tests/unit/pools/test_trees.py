@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import BadInput
 from headrace.pools import TreeOptions
 from headrace.pools.node_filter import matches
-from headrace.pools.trees import TreeTrouble, judge_trees
+from headrace.pools.tree_conflicts import TreeTrouble, judge_trees
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.near import hint, is_misspelt
-from headrace.pools.kinds import Data, Defects, Kind
+from headrace.pools.attributes.kinds import Data, Defects, Kind
 
-__all__ = ["Attribute", "Changed", "Effect", "Record", "Schema", "Who", "split_key"]
+__all__ = ["Attribute", "Changed", "Record", "Schema", "Support", "Who", "split_key"]
 
 #: So many attributes are named where none is similar to what was written.
 _MOST_LISTED = 12
@@ -34,7 +34,7 @@ class Who(enum.StrEnum):
     ADMINISTRATOR = "administrator"
 
 
-class Effect(enum.StrEnum):
+class Support(enum.StrEnum):
     """Whether anything follows from an attribute."""
 
     IN_FORCE = "in force"
@@ -51,7 +51,7 @@ class Attribute:
     #: The default in words, where it does not stand in the Struct.
     default: str = ""
     who: Who = Who.USER
-    effect: Effect = Effect.IN_FORCE
+    support: Support = Support.IN_FORCE
     #: Names that mean the same; two names in use at once are refused.
     aliases: tuple[str, ...] = ()
     #: Names of old, each read as if it were the name itself.

@@ -25,11 +25,11 @@ __all__ = [
     "Data",
     "Defects",
     "Duration",
-    "Figures",
     "Flag",
     "Formula",
     "Kind",
     "Number",
+    "ResourceAmounts",
     "TextMap",
     "Whole",
     "Word",
@@ -257,7 +257,7 @@ class Words(Kind):
         return list(value)
 
 
-class Figures(Kind):
+class ResourceAmounts(Kind):
     """Amounts by resource; one that is left out is not said."""
 
     words = "amounts by resource such as {cpu: 10, memory: 4G}, of " + ", ".join(RESOURCE_NAMES)

@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL
 from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.pools.settings import Access, FifoPoolSchedulingOrder
+from headrace.pools.pool_config import Access, FifoPoolSchedulingOrder
 
 __all__ = [
     "BatchScheduling",

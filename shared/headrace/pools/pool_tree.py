@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools.model import Pool, Tree
+from headrace.pools.pool_config import PoolConfig, PoolMode
 from headrace.pools.presets import with_presets
-from headrace.pools.settings import PoolMode, PoolSettings
+from headrace.pools.stored_tree import Pool, Tree
 
 __all__ = ["HUB_SIGN", "PoolTree"]
 
@@ -30,7 +30,7 @@ class PoolTree:
         self.options = tree.options
         self.pools: dict[PoolName, Pool] = {pool.name: pool for pool in tree.pools}
         self.children: dict[PoolName, list[PoolName]] = {ROOT_POOL: []}
-        self._in_force: dict[PoolName, PoolSettings] = {}
+        self._in_force: dict[PoolName, PoolConfig] = {}
         for pool in tree.pools:
             self.children.setdefault(pool.name, [])
             self.children.setdefault(pool.parent, []).append(pool.name)
@@ -69,12 +69,12 @@ class PoolTree:
 
     # --- figures in force -------------------------------------------------------------------------------------------
 
-    def settings(self, name: PoolName) -> PoolSettings:
+    def settings(self, name: PoolName) -> PoolConfig:
         """A pool's settings with its presets; those of nobody for the root and for a pool that is not configured."""
         found = self._in_force.get(name)
         if found is None:
             pool = self.pools.get(name)
-            found = with_presets(pool.settings, self.options) if pool is not None else PoolSettings()
+            found = with_presets(pool.settings, self.options) if pool is not None else PoolConfig()
             self._in_force[name] = found
         return found
 
@@ -91,12 +91,12 @@ class PoolTree:
             return self.options.max_running_operation_count
         return self.running_operation_limit(self.settings(name))
 
-    def operation_limit(self, settings: PoolSettings) -> int:
+    def operation_limit(self, settings: PoolConfig) -> int:
         """The most operations in a pool of these settings, such as an ephemeral one."""
         explicit = settings.max_operation_count
         return explicit if explicit is not None else self.options.max_operation_count_per_pool
 
-    def running_operation_limit(self, settings: PoolSettings) -> int:
+    def running_operation_limit(self, settings: PoolConfig) -> int:
         """The most running operations in a pool of these settings."""
         explicit = settings.max_running_operation_count
         return explicit if explicit is not None else self.options.max_running_operation_count_per_pool

@@ -23,8 +23,8 @@ __all__ = [
     "FifoSortParameter",
     "IntegralGuarantees",
     "IntegralType",
+    "PoolConfig",
     "PoolMode",
-    "PoolSettings",
 ]
 
 SMALLEST_WEIGHT: Final = 2.0**-26
@@ -99,7 +99,7 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     administer: tuple[str, ...] = ()
 
 
-class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a person sets on a pool."""
 
     #: Its part among its siblings; None: inferred from guarantees, or 1.

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools.settings import Access
-from headrace.pools.tree import PoolTree
+from headrace.pools.pool_config import Access
+from headrace.pools.pool_tree import PoolTree
 
 __all__ = ["EVERYBODY", "Person", "Right", "allowed", "may", "person_of"]
 

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.pools.attribute import Attribute, Effect, Record, Schema, Who
-from headrace.pools.kinds import Choice, Choices, Data, Duration, Figures, Flag, Formula, Number, Whole, Word, Words
-from headrace.pools.settings import (
+from headrace.pools.attributes.kinds import (
+    Choice,
+    Choices,
+    Data,
+    Duration,
+    Flag,
+    Formula,
+    Number,
+    ResourceAmounts,
+    Whole,
+    Word,
+    Words,
+)
+from headrace.pools.attributes.schema import Attribute, Record, Schema, Support, Who
+from headrace.pools.pool_config import (
     LARGEST_WEIGHT,
     SMALLEST_WEIGHT,
     Access,
@@ -15,14 +27,14 @@ from headrace.pools.settings import (
     FifoSortParameter,
     IntegralGuarantees,
     IntegralType,
+    PoolConfig,
     PoolMode,
-    PoolSettings,
 )
 
 __all__ = ["ACCESS", "POOL_ATTRIBUTES", "PRESET_ATTRIBUTES"]
 
 _ADMIN: Final = Who.ADMINISTRATOR
-_KEPT: Final = Effect.KEPT
+_KEPT: Final = Support.KEPT
 _TREE: Final = "that of the tree"
 _PARENT: Final = "that of the parent"
 _MOST_PROFILING_TAGS: Final = 200
@@ -35,9 +47,11 @@ _INTEGRAL: Final = Schema(
             Choice(IntegralType),
             "burst pools may draw much at once, relaxed pools what is left; none has no savings",
         ),
-        Attribute("resource_flow", Figures(), "what accrues, per second of time"),
+        Attribute("resource_flow", ResourceAmounts(), "what accrues, per second of time"),
         Attribute(
-            "burst_guarantee_resources", Figures(), "the most that a burst pool may draw from its savings at once"
+            "burst_guarantee_resources",
+            ResourceAmounts(),
+            "the most that a burst pool may draw from its savings at once",
         ),
         Attribute(
             "relaxed_share_multiplier_limit",
@@ -60,7 +74,7 @@ _SUBPOOL: Final = Schema(
         Attribute("mode", Choice(PoolMode), "how operations share in such a pool"),
         Attribute("max_operation_count", Whole(), "operations in such a pool", _TREE),
         Attribute("max_running_operation_count", Whole(), "running operations in such a pool", _TREE),
-        Attribute("resource_limits", Figures(), "the most that such a pool may use", "no limit"),
+        Attribute("resource_limits", ResourceAmounts(), "the most that such a pool may use", "no limit"),
     ],
 )
 ACCESS: Final = Schema(
@@ -92,18 +106,18 @@ _GENERAL: Final = [
     ),
     Attribute(
         "strong_guarantee_resources",
-        Figures(),
+        ResourceAmounts(),
         "what it is owed at any time; one that is left out follows from the main resource",
         renamed=("min_share_resources",),
     ),
-    Attribute("resource_limits", Figures(), "the most that it may use", "no limit"),
+    Attribute("resource_limits", ResourceAmounts(), "the most that it may use", "no limit"),
     Attribute(
         "max_share_ratio",
         Number(0, 1),
         "the largest share of the cluster that it may use",
         "no limit",
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "integral_guarantees",
@@ -145,7 +159,7 @@ _GENERAL: Final = [
     ),
     Attribute("always_allow_gang_operations", Flag(), "gang operations run here whatever the mode", who=_ADMIN),
     Attribute("access", Record(ACCESS), "users by right, for it and all that is below; * is everybody", who=_ADMIN),
-    Attribute("abc", Data("a map such as {id: 1, slug: team}"), "the owner", "none", effect=_KEPT),
+    Attribute("abc", Data("a map such as {id: 1, slug: team}"), "the owner", "none", support=_KEPT),
     Attribute(
         "config_presets",
         Words(what="presets of the tree"),
@@ -193,7 +207,7 @@ _FORMULA: Final = [
         "an older name of the gang step",
         _TREE,
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "infer_children_weights_from_historic_usage",
@@ -214,7 +228,7 @@ _FORMULA: Final = [
         "operations of a fifo pool beyond so many that are owed nothing do not run",
         _TREE,
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
     ),
 ]
 _PREEMPTION: Final = [
@@ -241,7 +255,7 @@ _PREEMPTION: Final = [
         "how long below its strong guarantee until it starves",
         _PARENT,
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
         aliases=("min_share_starvation_timeout",),
         preset=True,
     ),
@@ -259,7 +273,7 @@ _PREEMPTION: Final = [
         "its allocations may be taken for those that starve aggressively",
         "that of the parent; true at the root",
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
         aliases=("allow_aggressive_starvation_preemption",),
         preset=True,
     ),
@@ -269,16 +283,16 @@ _PREEMPTION: Final = [
         "its operations, starving, may take allocations of others",
         "true",
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
         preset=True,
     ),
     Attribute(
         "non_preemptible_resource_usage_threshold",
-        Figures(),
+        ResourceAmounts(),
         "use up to which nothing is taken from an operation; replaces the parent's as a whole",
         _PARENT,
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
         preset=True,
     ),
     Attribute(
@@ -287,7 +301,7 @@ _PREEMPTION: Final = [
         "how long an allocation may wait on its node for room",
         _PARENT,
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
         aliases=("waiting_job_timeout",),
         preset=True,
     ),
@@ -297,7 +311,7 @@ _PREEMPTION: Final = [
         "under a YARN policy: containers may be taken from here",
         "true",
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
         preset=True,
     ),
 ]
@@ -308,7 +322,7 @@ _PLACING: Final = [
         "the order in which a fifo pool's operations are offered resources",
         _TREE,
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "use_pool_satisfaction_for_scheduling",
@@ -316,7 +330,7 @@ _PLACING: Final = [
         "children are offered resources by their satisfaction as pools",
         _TREE,
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "resource_limits_overcommit_tolerance",
@@ -324,7 +338,7 @@ _PLACING: Final = [
         "the part by which preemptive stages may pass its limits",
         "0",
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "scheduling_tag_filter",
@@ -332,7 +346,7 @@ _PLACING: Final = [
         "nodes on which its operations run",
         "all nodes",
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
         aliases=("scheduling_tag",),
     ),
     Attribute(
@@ -341,7 +355,7 @@ _PLACING: Final = [
         "ordinary allocations may use nodes with SSD",
         "true",
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
         preset=True,
     ),
     Attribute(
@@ -350,7 +364,7 @@ _PLACING: Final = [
         "comes first when segments are dealt out",
         "false",
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
     ),
 ]
 _DATA: Final = [
@@ -360,27 +374,27 @@ _DATA: Final = [
         "other clusters",
         "none",
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
     ),
-    Attribute("enable_by_user_profiling", Flag(), "figures by user", "false", who=_ADMIN, effect=_KEPT),
+    Attribute("enable_by_user_profiling", Flag(), "figures by user", "false", who=_ADMIN, support=_KEPT),
     Attribute(
         "allowed_profiling_tags",
         Words(_MOST_PROFILING_TAGS, "tags"),
         "tags that operations may give their figures",
         "none",
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
     ),
-    Attribute("metering_tags", Data(), "labels of bills; needs abc", "none", who=_ADMIN, effect=_KEPT),
-    Attribute("enable_detailed_logs", Flag(), "a log line for each decision", who=_ADMIN, effect=_KEPT),
-    Attribute("allow_idle_cpu_policy", Data(), "who may use idle cores", "none", who=_ADMIN, effect=_KEPT),
+    Attribute("metering_tags", Data(), "labels of bills; needs abc", "none", who=_ADMIN, support=_KEPT),
+    Attribute("enable_detailed_logs", Flag(), "a log line for each decision", who=_ADMIN, support=_KEPT),
+    Attribute("allow_idle_cpu_policy", Data(), "who may use idle cores", "none", who=_ADMIN, support=_KEPT),
     Attribute(
         "redirect_to_cluster",
         Word("the name of a cluster"),
         "where operations go instead",
         "none",
         who=_ADMIN,
-        effect=_KEPT,
+        support=_KEPT,
     ),
 ]
 
@@ -390,7 +404,7 @@ def _grouped(group: str, attributes: list[Attribute]) -> list[Attribute]:
 
 
 POOL_ATTRIBUTES: Final = Schema(
-    PoolSettings,
+    PoolConfig,
     [
         *_grouped("Sharing, limits and access", _GENERAL),
         *_grouped("The formula", _FORMULA),
@@ -407,5 +421,5 @@ POOL_ATTRIBUTES: Final = Schema(
 )
 #: What may stand in a preset of a tree.
 PRESET_ATTRIBUTES: Final = Schema(
-    PoolSettings, [attribute for attribute in POOL_ATTRIBUTES.attributes.values() if attribute.preset]
+    PoolConfig, [attribute for attribute in POOL_ATTRIBUTES.attributes.values() if attribute.preset]
 )

@@ -9,8 +9,8 @@ import msgspec
 
 from headrace.ids import PoolName, TreeName
 from headrace.pools.amounts import PartialResources
-from headrace.pools.options import TreeOptions
-from headrace.pools.settings import PoolSettings
+from headrace.pools.pool_config import PoolConfig
+from headrace.pools.tree_options import TreeOptions
 
 __all__ = ["TREE_FORMAT", "Pool", "Tree", "read_tree", "write_tree"]
 
@@ -27,7 +27,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     name: PoolName
     parent: PoolName
-    settings: PoolSettings = PoolSettings()
+    settings: PoolConfig = PoolConfig()
 
 
 class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

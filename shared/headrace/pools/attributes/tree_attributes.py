@@ -7,23 +7,25 @@ from typing import Any, Final
 
 from headrace.errors import BadInput
 from headrace.near import hint
-from headrace.pools.attribute import Attribute, Effect, Record, Schema, Who
-from headrace.pools.kinds import (
+from headrace.pools.attributes.kinds import (
     Choice,
     Data,
     Defects,
     Duration,
-    Figures,
     Flag,
     Formula,
     Kind,
     Number,
+    ResourceAmounts,
     TextMap,
     Whole,
     Word,
     Words,
 )
-from headrace.pools.options import (
+from headrace.pools.attributes.pool_attributes import ACCESS
+from headrace.pools.attributes.schema import Attribute, Record, Schema, Support, Who
+from headrace.pools.pool_config import FifoPoolSchedulingOrder
+from headrace.pools.tree_options import (
     BatchScheduling,
     MinShareSpread,
     PreemptionPolicy,
@@ -34,13 +36,11 @@ from headrace.pools.options import (
     VictimRules,
     YarnOptions,
 )
-from headrace.pools.pool_attributes import ACCESS
-from headrace.pools.settings import FifoPoolSchedulingOrder
 from headrace.resources import RESOURCE_NAMES
 
 __all__ = ["TREE_ATTRIBUTES"]
 
-_KEPT: Final = Effect.KEPT
+_KEPT: Final = Support.KEPT
 
 
 class _Resource(Kind):
@@ -93,37 +93,37 @@ _INTEGRAL: Final = Schema(
 _BATCH: Final = Schema(
     BatchScheduling,
     [
-        Attribute("batch_size", Whole(1), "operations looked at in one go", effect=_KEPT),
+        Attribute("batch_size", Whole(1), "operations looked at in one go", support=_KEPT),
         Attribute(
             "fallback_min_spare_allocation_resources",
-            Figures(),
+            ResourceAmounts(),
             "room on a node below which the rest is left out",
-            effect=_KEPT,
+            support=_KEPT,
         ),
     ],
 )
 _YARN: Final = Schema(
     YarnOptions,
     [
-        Attribute("enabled", Flag(), "preemption is on", effect=_KEPT),
-        Attribute("share", Choice(ShareModel), "shares by YARN's formula, or by the tree's own", effect=_KEPT),
+        Attribute("enabled", Flag(), "preemption is on", support=_KEPT),
+        Attribute("share", Choice(ShareModel), "shares by YARN's formula, or by the tree's own", support=_KEPT),
         Attribute(
             "cluster_utilization_threshold",
             Number(0, 1),
             "preemption begins above this use of the cluster",
-            effect=_KEPT,
+            support=_KEPT,
         ),
-        Attribute("wait_before_kill", Duration(), "from the warning of a container to its end", effect=_KEPT),
-        Attribute("heartbeat_allowance", Duration(), "added to the pause after preemption", effect=_KEPT),
-        Attribute("wait_before_next_check", Duration(), "added to the pause after preemption", effect=_KEPT),
-        Attribute("legacy_interval", Duration(), "between two checks of the older engine", effect=_KEPT),
+        Attribute("wait_before_kill", Duration(), "from the warning of a container to its end", support=_KEPT),
+        Attribute("heartbeat_allowance", Duration(), "added to the pause after preemption", support=_KEPT),
+        Attribute("wait_before_next_check", Duration(), "added to the pause after preemption", support=_KEPT),
+        Attribute("legacy_interval", Duration(), "between two checks of the older engine", support=_KEPT),
         Attribute(
             "min_share_spread",
             Choice(MinShareSpread),
             "what the last application is charged with when a shortage is spread",
-            effect=_KEPT,
+            support=_KEPT,
         ),
-        Attribute("drf_needy_quirk", Flag(), "compares as YARN does where a queue lacks its minimum", effect=_KEPT),
+        Attribute("drf_needy_quirk", Flag(), "compares as YARN does where a queue lacks its minimum", support=_KEPT),
     ],
 )
 
@@ -143,7 +143,7 @@ _GENERAL: Final = [
     ),
     Attribute("default_parent_pool", Word("the name of a pool"), "where pools come into being that nobody made"),
     Attribute(
-        "forbid_immediate_operations_in_root", Flag(), "shown only: no operation can name the root", effect=_KEPT
+        "forbid_immediate_operations_in_root", Flag(), "shown only: no operation can name the root", support=_KEPT
     ),
     Attribute("max_ephemeral_pools_per_user", Whole(1), "pools of one user in the default parent that nobody made"),
     Attribute("use_user_default_parent_pool_map", Flag(), "user_to_default_pool goes before default_parent_pool"),
@@ -162,13 +162,13 @@ _GENERAL: Final = [
         "sort, map_reduce, remote_copy",
     ),
     Attribute("allow_gang_operations_only_in_fifo_pools", Flag(), "gang operations are refused elsewhere"),
-    Attribute("min_job_resource_limits", Figures(), "the least that a job may ask for", "none", effect=_KEPT),
-    Attribute("max_job_resource_limits", Figures(), "the most that a job may ask for", "none", effect=_KEPT),
+    Attribute("min_job_resource_limits", ResourceAmounts(), "the least that a job may ask for", "none", support=_KEPT),
+    Attribute("max_job_resource_limits", ResourceAmounts(), "the most that a job may ask for", "none", support=_KEPT),
     Attribute(
         "enable_limiting_ancestor_check",
         Flag(),
         "an operation whose jobs can never fit a pool's limits fails",
-        effect=_KEPT,
+        support=_KEPT,
     ),
 ]
 _FORMULA: Final = [
@@ -208,21 +208,21 @@ _FORMULA: Final = [
         "best_allocation_share_update_period",
         Duration(1),
         "how old the best share of an operation may be",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "fair_share_update_period",
         Duration(10, 60_000),
         "the longest time between two updates",
         "200ms below 1,000 operations, 1s from there on",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "max_schedulable_element_count_in_fifo_pool",
         Whole(1),
         "operations of a fifo pool beyond so many that are owed nothing do not run",
         "no limit",
-        effect=_KEPT,
+        support=_KEPT,
     ),
 ]
 _STARVATION: Final = [
@@ -247,7 +247,7 @@ _STARVATION: Final = [
         Duration(),
         "how long below its strong guarantee until a pool starves",
         "never",
-        effect=_KEPT,
+        support=_KEPT,
         aliases=("min_share_starvation_timeout",),
     ),
     Attribute("enable_aggressive_starvation", Flag(), "elements may starve aggressively"),
@@ -256,99 +256,103 @@ _STARVATION: Final = [
         "allocation_count_preemption_timeout_coefficient",
         Number(1, 1e6),
         "shortens the timeouts of operations with fewer jobs than this",
-        effect=_KEPT,
+        support=_KEPT,
         aliases=("job_count_preemption_timeout_coefficient",),
     ),
     Attribute(
-        "enable_absolute_fair_share_starvation_tolerance", Flag(), "nobody starves for less than one job", effect=_KEPT
+        "enable_absolute_fair_share_starvation_tolerance", Flag(), "nobody starves for less than one job", support=_KEPT
     ),
     Attribute(
         "scheduling_preemption_priority_scope",
         Choice(PriorityScope),
         "whose starvation gives an operation its place in preemptive stages",
-        effect=_KEPT,
+        support=_KEPT,
     ),
 ]
 _PREEMPTION: Final = [
-    Attribute("preemption_policy", Choice(PreemptionPolicy), "by whose rules allocations are taken back", effect=_KEPT),
-    Attribute("yarn", Record(_YARN), "what the YARN policies need beside", effect=_KEPT),
+    Attribute(
+        "preemption_policy", Choice(PreemptionPolicy), "by whose rules allocations are taken back", support=_KEPT
+    ),
+    Attribute("yarn", Record(_YARN), "what the YARN policies need beside", support=_KEPT),
     Attribute(
         "preemption_satisfaction_threshold",
         Number(0, 1e6, above=True),
         "an operation is cut down to this part of its fair share",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "aggressive_preemption_satisfaction_threshold",
         Number(0, 1e6),
         "and to this one for those that starve aggressively; not above preemption_satisfaction_threshold",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "non_preemptible_resource_usage_threshold",
-        Figures(),
+        ResourceAmounts(),
         "use up to which nothing is taken from an operation",
         "none",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "max_unpreemptible_running_allocation_count",
         Whole(),
         "the same in user_slots, under its old name",
         "none",
-        effect=_KEPT,
+        support=_KEPT,
         aliases=("max_unpreemptible_running_job_count", "max_unpreemptable_running_job_count"),
     ),
     Attribute(
         "consider_allocation_on_fair_share_bound_preemptible",
         Flag(),
         "the allocation that crosses the border may be taken",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "allow_aggressive_preemption_for_gang_operations",
         Flag(),
         "gangs may be cut for those that starve aggressively",
-        effect=_KEPT,
+        support=_KEPT,
     ),
-    Attribute("preemptive_scheduling_backoff", Duration(), "between two preemptive attempts on one node", effect=_KEPT),
+    Attribute(
+        "preemptive_scheduling_backoff", Duration(), "between two preemptive attempts on one node", support=_KEPT
+    ),
     Attribute(
         "allocation_preemption_timeout",
         Duration(),
         "from the interruption of a job to its end",
-        effect=_KEPT,
+        support=_KEPT,
         aliases=("job_interrupt_timeout",),
     ),
     Attribute(
         "allocation_graceful_preemption_timeout",
         Duration(),
         "the same for operations that ask for a graceful end",
-        effect=_KEPT,
+        support=_KEPT,
         aliases=("job_graceful_interrupt_timeout",),
     ),
-    Attribute("allow_preemption_from_starving_operations", Flag(), "those that starve may be cut too", effect=_KEPT),
-    Attribute("victim_rules", Choice(VictimRules), "which version's rules choose victims", effect=_KEPT),
+    Attribute("allow_preemption_from_starving_operations", Flag(), "those that starve may be cut too", support=_KEPT),
+    Attribute("victim_rules", Choice(VictimRules), "which version's rules choose victims", support=_KEPT),
     Attribute(
-        "drop_needless_victims", Flag(), "spares each chosen victim without which the node has room", effect=_KEPT
+        "drop_needless_victims", Flag(), "spares each chosen victim without which the node has room", support=_KEPT
     ),
-    Attribute("enable_guarantee_priority_scheduling", Flag(), "those below their guarantee come first", effect=_KEPT),
+    Attribute("enable_guarantee_priority_scheduling", Flag(), "those below their guarantee come first", support=_KEPT),
     Attribute(
         "enable_conditional_preemption",
         Flag(),
         "with victim_rules legacy: some allocations go to starving pools only",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "preemption_check_starvation",
         Flag(),
         "with victim_rules legacy: nothing is taken from below a starving pool",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "preemption_check_satisfaction",
         Flag(),
         "with victim_rules legacy: nor from below one that has too little",
-        effect=_KEPT,
+        support=_KEPT,
     ),
 ]
 _ORDER: Final = [
@@ -357,85 +361,88 @@ _ORDER: Final = [
         Record(_BATCH),
         "operations that are looked at in one go before the rest",
         "off",
-        effect=_KEPT,
+        support=_KEPT,
         aliases=("prioritized_regular_scheduling",),
     ),
-    Attribute("min_child_heap_size", Whole(1), "children above which a pool keeps them in a heap", effect=_KEPT),
+    Attribute("min_child_heap_size", Whole(1), "children above which a pool keeps them in a heap", support=_KEPT),
     Attribute(
         "use_pool_satisfaction_for_scheduling",
         Flag(),
         "children are offered resources by their satisfaction as pools",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "fifo_pool_scheduling_order",
         Choice(FifoPoolSchedulingOrder),
         "the order in which a fifo pool's operations are offered resources",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "consider_disk_quota_in_preemptive_scheduling_discount",
         Flag(),
         "the disk of victims counts as room",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "waiting_for_resources_on_node_timeout",
         Duration(),
         "how long an allocation may wait on its node for room",
         "no limit",
-        effect=_KEPT,
+        support=_KEPT,
         aliases=("waiting_job_timeout",),
     ),
-    Attribute("ssd_priority_preemption", Data(), "preemption on nodes with SSD", "off", effect=_KEPT),
-    Attribute("scheduling_segments", Data(), "nodes set apart for large operations", "off", effect=_KEPT),
-    Attribute("packing", Data(), "how nodes are filled", "off", effect=_KEPT),
+    Attribute("ssd_priority_preemption", Data(), "preemption on nodes with SSD", "off", support=_KEPT),
+    Attribute("scheduling_segments", Data(), "nodes set apart for large operations", "off", support=_KEPT),
+    Attribute("packing", Data(), "how nodes are filled", "off", support=_KEPT),
 ]
 _LIMITS: Final = [
     Attribute(
         "enable_infinite_resource_limits_overcommit",
         Flag(),
         "preemptive stages may pass limits by any amount; needs use_precommit_for_preemption",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "use_precommit_for_preemption",
         Flag(),
         "what is on its way counts as used when limits are restored",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "enable_preliminary_resource_limits_check",
         Flag(),
         "looks at limits before jobs are asked for; changes no result",
-        effect=_KEPT,
+        support=_KEPT,
     ),
-    Attribute("allowed_resource_usage_staleness", Duration(), "how old usage may be in a decision", effect=_KEPT),
-    Attribute("enable_resource_usage_snapshot", Flag(), "decisions take usage from a snapshot", effect=_KEPT),
-    Attribute("use_resource_usage_with_precommit", Flag(), "and count what is on its way", effect=_KEPT),
+    Attribute("allowed_resource_usage_staleness", Duration(), "how old usage may be in a decision", support=_KEPT),
+    Attribute("enable_resource_usage_snapshot", Flag(), "decisions take usage from a snapshot", support=_KEPT),
+    Attribute("use_resource_usage_with_precommit", Flag(), "and count what is on its way", support=_KEPT),
     Attribute(
-        "min_spare_allocation_resources_on_node", Figures(), "room on a node below which nothing is tried", effect=_KEPT
+        "min_spare_allocation_resources_on_node",
+        ResourceAmounts(),
+        "room on a node below which nothing is tried",
+        support=_KEPT,
     ),
     Attribute(
         "tentative_tree_saturation_deactivation_period",
         Duration(),
         "how long a saturated tree is left alone",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
         "cached_allocation_preemption_statuses_update_period",
         Duration(),
         "how old kept statuses of allocations may be",
-        effect=_KEPT,
+        support=_KEPT,
     ),
     Attribute(
-        "check_operation_for_liveness_in_preschedule", Flag(), "looks first whether an operation lives", effect=_KEPT
+        "check_operation_for_liveness_in_preschedule", Flag(), "looks first whether an operation lives", support=_KEPT
     ),
 ]
 _DATA: Final = [
-    Attribute("node_reconnection_timeout", Duration(), "how long a node may be away", effect=_KEPT),
-    Attribute("accumulated_resource_usage_update_period", Duration(1), "how often use is summed up", effect=_KEPT),
-    Attribute("metering_tags", Data(), "labels of bills", "none", effect=_KEPT),
+    Attribute("node_reconnection_timeout", Duration(), "how long a node may be away", support=_KEPT),
+    Attribute("accumulated_resource_usage_update_period", Duration(1), "how often use is summed up", support=_KEPT),
+    Attribute("metering_tags", Data(), "labels of bills", "none", support=_KEPT),
 ]
 
 

@@ -10,7 +10,7 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.near import near, some
 from headrace.pools.node_filter import matches
-from headrace.pools.options import TreeOptions
+from headrace.pools.tree_options import TreeOptions
 
 __all__ = ["TreeTrouble", "TreesJudgement", "judge_trees"]
 
