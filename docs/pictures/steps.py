@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from headrace.resources import EPS, RESOURCE_NAMES, Resources, parse_amount
-from headrace_fair_share.hdrf.functions import operation_curves
+from headrace_fair_share.hdrf.function_builder import operation_by_fit_factor
 from headrace_fair_share.hdrf.model import (
     ElementShares,
     IntegralKind,
@@ -48,7 +48,7 @@ from headrace_fair_share.hdrf.plots import (
     trim_left,
 )
 from headrace_fair_share.hdrf.search import largest
-from headrace_fair_share.hdrf.update import HdrfEngine, update
+from headrace_fair_share.hdrf.tree_update import TreeUpdater, update
 from tests.support.savings import after
 
 __all__ = ["PAGE", "ROOT", "Built", "Steps", "by_resource", "over_time", "plan", "plans", "sum_at", "with_options"]
@@ -244,7 +244,7 @@ class Steps:
         if children is None:
             figures = self.figures[name]
             usage, demand = np.array([figures.usage_share]).T, np.array([figures.demand_share]).T
-            curves = operation_curves(usage, demand, np.array([name in self.gangs]))
+            curves = operation_by_fit_factor(usage, demand, np.array([name in self.gangs]))
             return tuple(plot_of(zip(curves.x.tolist(), row, strict=True)) for row in curves.y.tolist())
         if not children:
             return (plot_of([(0.0, 0.0), (1.0, 0.0)]),) * len(RESOURCE_NAMES)
@@ -312,7 +312,7 @@ def with_options(tree: TreeInput, **options: bool) -> TreeInput:
 
 def over_time(tree: TreeInput, seconds: Iterable[float]) -> list[UpdateResult]:
     """One update after another, each so many seconds after the one before, with the savings that it left; first the plan's own."""
-    engine = HdrfEngine()
+    engine = TreeUpdater()
     results = [engine.update(tree).result()]
     for each in seconds:
         tree = after(msgspec.structs.replace(tree, integral=results[-1].integral), round(each * 1e6))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.update import HdrfEngine
+from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from tests.bench.registry import REGISTRY, Figure, milliseconds
 from tests.bench.trees import a_large_tree, with_one_changed
 
@@ -16,7 +16,7 @@ LARGE_SHAPE = (8, 11, 11, 10)
 
 def afresh(tree: TreeInput, runs: int) -> list[float]:
     """Updates over resident arrays in which every function is built anew."""
-    engine = HdrfEngine()
+    engine = TreeUpdater()
     engine.update(tree)
     return milliseconds(lambda: engine.update(tree, afresh=True), runs)
 
@@ -38,13 +38,13 @@ def full_large() -> Figure:
 
 @REGISTRY.add("fair_share_unchanged_ms", "an update after which all is as before, 10,000 operations", 10)
 def unchanged() -> Figure:
-    tree, engine = a_large_tree(10_000), HdrfEngine()
+    tree, engine = a_large_tree(10_000), TreeUpdater()
     return Figure.of(milliseconds(lambda: engine.update(tree), 25), "ms")
 
 
 @REGISTRY.add("fair_share_one_changed_ms", "an update after one operation's demand changed, 10,000 operations", 45)
 def one_changed() -> Figure:
-    tree, engine = a_large_tree(10_000), HdrfEngine()
+    tree, engine = a_large_tree(10_000), TreeUpdater()
     engine.update(tree)
     changed = itertools.count(1)
     inputs = (with_one_changed(tree, number * 37 % 10_000, number * 1_000) for number in changed)

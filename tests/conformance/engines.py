@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace_fair_share.hdrf import plots as library
-from headrace_fair_share.hdrf import update as production
+from headrace_fair_share.hdrf import tree_update as production
 from headrace_fair_share.hdrf.arrays import Floats
 from headrace_fair_share.hdrf.curves import FunctionStore
 from headrace_fair_share.hdrf.layout import laid_out

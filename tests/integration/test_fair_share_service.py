@@ -22,8 +22,8 @@ from headrace.wire.refusals import BadRequest, Exists, NotFound, WrongState
 from headrace.wire.snapshots import SchedulingStatus, UsageItem
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.outcome import Outcome
-from headrace_fair_share.hdrf.update import HdrfEngine
+from headrace_fair_share.hdrf.tree_shares import TreeShares
+from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.starvation.clocks import Ages
@@ -259,14 +259,14 @@ async def the_first_file(folder: Path, pattern: str) -> Path:
 async def test_an_update_that_breaks_leaves_the_shares_as_they_were_says_so_and_leaves_a_tree_to_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    healthy = HdrfEngine.update
+    healthy = TreeUpdater.update
 
-    def sick(engine: HdrfEngine, tree: TreeInput, *, afresh: bool = False) -> Outcome:
+    def sick(engine: TreeUpdater, tree: TreeInput, *, afresh: bool = False) -> TreeShares:
         if any(each.name == "operation-2" for each in tree.operations):
             raise BrokenInvariant("one and one are three")
         return healthy(engine, tree, afresh=afresh)
 
-    monkeypatch.setattr(HdrfEngine, "update", sick)
+    monkeypatch.setattr(TreeUpdater, "update", sick)
     settings = msgspec.structs.replace(SETTINGS, broken_trees_folder=str(tmp_path / "broken"))
     with nats_server() as server:
         async with small_world(server) as world:

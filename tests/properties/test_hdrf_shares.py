@@ -22,7 +22,7 @@ from headrace_fair_share.hdrf.model import (
     TreeOptions,
     UpdateResult,
 )
-from headrace_fair_share.hdrf.update import update
+from headrace_fair_share.hdrf.tree_update import update
 from tests.conformance.engines import Production
 from tests.reference.comparing import elements_of
 from tests.support.trees import standard_and_improved, trees

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.update import update
+from headrace_fair_share.hdrf.tree_update import update
 from tests.reference import update as twin
 from tests.reference.comparing import largest_difference
 from tests.reference.ties import is_tie

@@ -11,8 +11,8 @@ import pytest
 
 from headrace.resources import ZERO, Resources
 from headrace_fair_share.hdrf.arrays import column
+from headrace_fair_share.hdrf.integral import ratio_by_volume
 from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, PoolInput, TreeInput, TreeOptions
-from headrace_fair_share.hdrf.volumes import ratio_by_volume
 from tests.reference import volumes as twin
 from tests.reference.elements import grow
 from tests.support.savings import after

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, TreeInput, Volume
-from headrace_fair_share.hdrf.update import HdrfEngine
+from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from tests.reference.elements import grow
 from tests.reference.values import as_share
 from tests.reference.volumes import advance, hand_out_free_volume
@@ -29,12 +29,12 @@ class SingleProcess:
 
     def __init__(self) -> None:
         self.states: dict[str, IntegralState] = {}
-        self._engine = HdrfEngine()
+        self._engine = TreeUpdater()
 
     def begin(self) -> None:
         """A life begins: savings were kept, what was granted is forgotten."""
         self.states = {name: IntegralState(state.volume) for name, state in self.states.items()}
-        self._engine = HdrfEngine()
+        self._engine = TreeUpdater()
 
     def pass_time(self, tree: TreeInput, dt_us: int) -> None:
         """Time passes on a tree, of which only the savings are not taken."""

@@ -18,7 +18,7 @@ from headrace.wire.plan import Plan
 from headrace.wire.pools import PoolView
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
 from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
-from headrace_fair_share.hdrf.update import HdrfEngine, update
+from headrace_fair_share.hdrf.tree_update import TreeUpdater, update
 from headrace_fair_share.plan.__main__ import plan_of
 
 TEXT = PAGE.read_text()
@@ -185,7 +185,7 @@ def test_satisfaction_is_what_all_services_take_it_for(table: Table) -> None:
 @pytest.mark.parametrize("improved", [False, True])
 def test_the_curves_that_are_drawn_are_those_that_the_service_computes_with(name: str, improved: bool) -> None:
     tree = with_options(plans()[name], improved=improved)
-    way, engine = Steps(tree), HdrfEngine()
+    way, engine = Steps(tree), TreeUpdater()
     outcome = engine.update(tree)
     functions, layout = engine._functions, outcome.layout
     assert functions is not None

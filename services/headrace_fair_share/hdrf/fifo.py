@@ -8,9 +8,9 @@ import numpy as np
 
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, fits_into
+from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import FifoKey, PoolInput
-from headrace_fair_share.hdrf.settings import OperationArrays, PoolArrays
 
 __all__ = ["fifo_ranks", "reordered_ranks"]
 

@@ -1,4 +1,4 @@
-"""Integral guarantees: how much of its savings each pool is granted beside its strong guarantee.
+"""IntegralPools guarantees: how much of its savings each pool is granted beside its strong guarantee.
 
 Burst pools are served one after another, each as far as the limits above it leave room. What the guaranteed demand of the top pools
 leaves of the cluster is then lent to the relaxed pools together. Grants raise the proposed integral share of the pool and of all that
@@ -17,14 +17,23 @@ from typing import Final
 import numpy as np
 
 from headrace.resources import EPS
-from headrace_fair_share.hdrf.arrays import RESOURCES, BrokenInvariant, Floats, Ints
+from headrace_fair_share.hdrf.arrays import RESOURCES, BrokenInvariant, Floats, Ints, shares_of
+from headrace_fair_share.hdrf.incremental_functions import IncrementalFunctions
 from headrace_fair_share.hdrf.layout import Layout
-from headrace_fair_share.hdrf.living import LivingFunctions
 from headrace_fair_share.hdrf.search import largest
 
-__all__ = ["Grants", "clipped"]
+__all__ = ["Grants", "clipped", "ratio_by_volume"]
 
 _MOST_STEPS: Final = 32
+
+
+def ratio_by_volume(volume: Floats, total: Ints, smooth_period_s: float) -> Floats:
+    """The share of the cluster that could be drawn if the volume were to last for the smooth period."""
+    there = (total > 0)[:, 0]
+    if not there.any():
+        return np.zeros(volume.shape[1])
+    ratios: Floats = shares_of(volume, total)[there].min(axis=0) / smooth_period_s
+    return ratios
 
 
 @dataclass(slots=True)
@@ -32,7 +41,7 @@ class Grants:
     """Grants in the making. `proposed` and `drawn` (by element) are filled in."""
 
     layout: Layout
-    functions: LivingFunctions
+    functions: IncrementalFunctions
     #: Of each pool that may get something, itself and all above it below the root.
     paths: dict[int, Ints]
     #: After fitting.

@@ -8,8 +8,8 @@ import numpy as np
 
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import Family, Floats, Ints
+from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays
 from headrace_fair_share.hdrf.layout import Layout
-from headrace_fair_share.hdrf.settings import OperationArrays, PoolArrays
 
 __all__ = ["Offers", "offers_of", "weights_in_force"]
 

@@ -27,7 +27,7 @@ from headrace_fair_share.hdrf.model import (
     TreeInput,
     UpdateResult,
 )
-from headrace_fair_share.hdrf.update import update
+from headrace_fair_share.hdrf.tree_update import update
 from headrace_fair_share.plan.binding import Bindings
 from headrace_fair_share.plan.check import Description, whole
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.update import update
+from headrace_fair_share.hdrf.tree_update import update
 from headrace_fair_share.plan.reduction import reduced
 from headrace_fair_share.plan.writing import written
 

@@ -11,8 +11,8 @@ from headrace.ids import PoolName
 from headrace.wire.snapshots import ShareComplaint, ShareFrame, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.outcome import Outcome
-from headrace_fair_share.hdrf.update import HdrfEngine
+from headrace_fair_share.hdrf.tree_shares import TreeShares
+from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.starvation.clocks import Clock, step
 from headrace_fair_share.starvation.satisfaction import (
     below_fair_share,
@@ -60,7 +60,7 @@ class Updater:
 
     def __init__(self) -> None:
         self._roster = Roster()
-        self._engine = HdrfEngine()
+        self._engine = TreeUpdater()
         self._told: _Told | None = None
         #: What the update that was begun last worked on; to look into when it failed.
         self.tree: TreeInput | None = None
@@ -71,7 +71,7 @@ class Updater:
         Raises `BrokenInvariant`; then the outcome of the update before still holds.
         """
         if afresh:
-            self._roster, self._engine = Roster(), HdrfEngine()
+            self._roster, self._engine = Roster(), TreeUpdater()
         self.tree = None
         roll = self._roster.take(cut)
         self.tree = roll.tree
@@ -110,9 +110,9 @@ class Updater:
         return np.union1d(places, np.array(moved, np.int64)), [key for key in there if key not in elements.places]
 
 
-def _judged(cut: Cut, roll: Roll, outcome: Outcome) -> tuple[Figures, dict[str, Clock]]:
+def _judged(cut: Cut, roll: Roll, outcome: TreeShares) -> tuple[Figures, dict[str, Clock]]:
     """Figures of all elements in the order of the roster, and the clocks of those that are below their fair share."""
-    elements, standing, details = roll.elements, outcome.standing, outcome.details
+    elements, standing, details = roll.elements, outcome.fixed, outcome.details
     order = np.concatenate(([0], outcome.layout.of_pool, outcome.layout.of_operation))
     fair, usage, demand = (each[:, order] for each in (outcome.fair_share, outcome.usage_share, outcome.demand_share))
     local = local_satisfaction_ratios(usage, fair, demand)
@@ -217,8 +217,8 @@ def _counted(elements: Elements, which: Bools) -> Ints:
     return counts
 
 
-def _frame(cut: Cut, outcome: Outcome) -> ShareFrame:
-    errors = outcome.standing.errors
+def _frame(cut: Cut, outcome: TreeShares) -> ShareFrame:
+    errors = outcome.fixed.errors
     return ShareFrame(
         usage_version=cut.usage_version,
         pools_revision=cut.pools_revision,

@@ -11,7 +11,7 @@ from headrace.resources import Resources
 from headrace.wire.plan import Plan
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import Mode, OperationInput, PoolInput, TreeInput
-from headrace_fair_share.hdrf.update import HdrfEngine
+from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.plan.__main__ import plan_of
 from headrace_fair_share.plan.reduction import reduced
 from headrace_fair_share.update import broken_trees
@@ -35,7 +35,7 @@ def a_large_tree() -> TreeInput:
 
 def fault_of(tree: TreeInput) -> BrokenInvariant:
     with pytest.raises(BrokenInvariant) as caught:
-        HdrfEngine().update(tree)
+        TreeUpdater().update(tree)
     return caught.value
 
 

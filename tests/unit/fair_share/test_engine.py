@@ -40,8 +40,8 @@ from headrace_fair_share.configuration.tree_book import Change
 from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.outcome import Outcome
-from headrace_fair_share.hdrf.update import HdrfEngine
+from headrace_fair_share.hdrf.tree_shares import TreeShares
+from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.starvation.clocks import Ages
 from headrace_fair_share.starvation.time_that_counts import Moment
 from headrace_fair_share.update.run import Update
@@ -570,13 +570,13 @@ def test_a_figure_that_is_no_number_never_leaves_an_update(monkeypatch: pytest.M
     desk.update()
     before = dict(desk.engine.items)
 
-    def sick(engine: HdrfEngine, tree: TreeInput, *, afresh: bool = False) -> Outcome:
+    def sick(engine: TreeUpdater, tree: TreeInput, *, afresh: bool = False) -> TreeShares:
         outcome = healthy(engine, tree, afresh=afresh)
         outcome.promised[2, -1] = float("nan")
         return outcome
 
-    healthy = HdrfEngine.update
-    monkeypatch.setattr(HdrfEngine, "update", sick)
+    healthy = TreeUpdater.update
+    monkeypatch.setattr(TreeUpdater, "update", sick)
 
     with pytest.raises(BrokenInvariant, match="promised_fair_share of operation-1 is"):
         desk.update()

@@ -7,10 +7,10 @@ import pytest
 
 from headrace_fair_share.hdrf import plots
 from headrace_fair_share.hdrf.arrays import RESOURCES, starts_of
+from headrace_fair_share.hdrf.by_fit_factor import cut_at_one, sum_of_children, sum_one_move_at_a_time
+from headrace_fair_share.hdrf.by_suggestion import functions_by_suggestion
 from headrace_fair_share.hdrf.curves import Curves, FunctionStore
 from headrace_fair_share.hdrf.plots import Plot
-from headrace_fair_share.hdrf.summing import cut_at_one, paired_sum, plain_sum
-from headrace_fair_share.hdrf.walk import functions_of
 
 Point = tuple[float, float]
 
@@ -48,7 +48,7 @@ def test_always_the_sum_is_that_of_single_plots() -> None:
         flat = [points for family in families for points in family]
         owner = np.repeat(np.arange(len(families)), [len(family) for family in families])
 
-        sums = plain_sum(as_curves(flat), np.ones(len(flat)), owner, len(families))
+        sums = sum_of_children(as_curves(flat), np.ones(len(flat)), owner, len(families))
 
         for which, family in enumerate(families):
             expected = plots.sum_of([plots.plot_of(points) for points in family])
@@ -65,7 +65,7 @@ def test_a_child_of_any_weight_leaves_the_others_as_they_are() -> None:
     curves = as_curves([plain, [(0.0, 0.0), (1.0, 1.0)], plain])
     curves.x /= np.repeat(ratio, [3, 2, 3])
 
-    sums = as_plot(plain_sum(curves, ratio, np.zeros(3, np.int64), 1), 0)
+    sums = as_plot(sum_of_children(curves, ratio, np.zeros(3, np.int64), 1), 0)
 
     assert pytest.approx([0.0, 0.5, 1.0, 1.2, 3.0], abs=1e-14) == [
         sums.value(x) for x in (0.0, 0.5**53, 0.5**52, 0.3, 1.0)
@@ -75,7 +75,7 @@ def test_a_child_of_any_weight_leaves_the_others_as_they_are() -> None:
 def test_children_that_jump_at_one_place_jump_one_after_another_when_paired() -> None:
     gang = [(0.0, 0.0), (0.6, 0.0), (0.6, 0.6), (1.0, 0.6)]
 
-    sums, pairs = paired_sum(as_curves([gang, gang]), np.ones(2), np.array([0, 0]), 1)
+    sums, pairs = sum_one_move_at_a_time(as_curves([gang, gang]), np.ones(2), np.array([0, 0]), 1)
 
     assert pairs.child.tolist() == [0, 1, 0, 1, 0, 1]
     assert as_plot(sums, 0).points == [(0.0, 0.0), (2.0, 0.0), (2.0, 0.6), (3.0, 0.6), (3.0, 1.2), (5.0, 1.2)]
@@ -117,7 +117,7 @@ def test_always_the_walk_gives_what_the_definition_gives() -> None:
         ]
         expected = plots.lowest_of([plots.plot_of([(0.0, 2.0), (1.0, 2.0)]), *inverses])
         store = FunctionStore(1)
-        store.put(np.zeros(1, np.int64), functions_of(curves, guarantees, limits))
+        store.put(np.zeros(1, np.int64), functions_by_suggestion(curves, guarantees, limits))
         for s in [0.0, 1.0, *(draw.random() / 2 for _ in range(20))]:
             fit, shares = store.fit_at(np.zeros(1, np.int64), np.array([s]))
             assert expected.value(s) == pytest.approx(fit[0], abs=1e-7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.resources import Resources
 from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, OperationInput, PoolInput, TreeInput
-from headrace_fair_share.hdrf.update import update
+from headrace_fair_share.hdrf.tree_update import update
 
 TOTAL = Resources(user_slots=10**6, cpu=10**6, memory=10**9)
 FLOWS = (40990, 46005, 688, 4530, 10**6, 10**6)

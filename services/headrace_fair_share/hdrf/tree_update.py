@@ -1,6 +1,6 @@
 """One update of the fair share of a tree, step by step; and a resident form of it that keeps what did not change.
 
-1. What stands: guarantees, ratios, limits, weights, orders (`intake`, `standing`).
+1. What stands: guarantees, ratios, limits, weights, orders (`intake`, `fixed`).
 2. Amounts, summed up; shares of the cluster; orders of fifo pools that put their guarantees to use.
 3. Savings, as they are told, and what they are worth (`volumes`).
 4. Functions, from the operations up (`living`, `functions`), with integral grants tried out and made on the way (`integral`).
@@ -16,18 +16,17 @@ import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, BrokenInvariant, Floats, Ints, shares_of
 from headrace_fair_share.hdrf.fifo import reordered_ranks
-from headrace_fair_share.hdrf.handing import Handout, detailed_shares, fit_of_root
-from headrace_fair_share.hdrf.intake import Intake
-from headrace_fair_share.hdrf.integral import Grants
+from headrace_fair_share.hdrf.fixed_attributes import limits_of
+from headrace_fair_share.hdrf.incremental_functions import FunctionInputs, IncrementalFunctions
+from headrace_fair_share.hdrf.incremental_input import IncrementalInput
+from headrace_fair_share.hdrf.integral import Grants, ratio_by_volume
 from headrace_fair_share.hdrf.layout import Layout
-from headrace_fair_share.hdrf.living import Figures, LivingFunctions
 from headrace_fair_share.hdrf.model import TreeInput, UpdateResult
-from headrace_fair_share.hdrf.outcome import Outcome
-from headrace_fair_share.hdrf.standing import limits_of
-from headrace_fair_share.hdrf.volumes import ratio_by_volume
+from headrace_fair_share.hdrf.share_distribution import Distribution, detailed_shares, root_fit_factor
+from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.weights import offers_of
 
-__all__ = ["HdrfEngine", "update"]
+__all__ = ["TreeUpdater", "update"]
 
 #: Larger amounts than that, nearly, are not what is in the arrays.
 _LARGEST: Final = 2**63 - 2**53
@@ -35,48 +34,48 @@ _LARGEST: Final = 2**63 - 2**53
 
 def update(tree: TreeInput) -> UpdateResult:
     """One update of a tree by itself, with objects for all elements. Raises `BrokenInvariant`."""
-    return HdrfEngine().update(tree).result()
+    return TreeUpdater().update(tree).result()
 
 
-class HdrfEngine:
+class TreeUpdater:
     """Updates of one tree, one after another. What did not change since the update before is not worked out again."""
 
     def __init__(self) -> None:
-        self._intake = Intake()
-        self._functions: LivingFunctions | None = None
-        self._last: Outcome | None = None
+        self._input = IncrementalInput()
+        self._functions: IncrementalFunctions | None = None
+        self._last: TreeShares | None = None
 
-    def update(self, tree: TreeInput, *, afresh: bool = False) -> Outcome:
+    def update(self, tree: TreeInput, *, afresh: bool = False) -> TreeShares:
         """Works out the figures of all elements; `afresh`: with all functions built anew.
 
         Raises `BrokenInvariant`; then the next update is made afresh.
         """
         functions, self._functions = self._functions, None
-        if self._intake.take(tree) or afresh or (functions is not None and functions.wasteful):
+        if self._input.take(tree) or afresh or (functions is not None and functions.wasteful):
             functions = None
-        standing = self._intake.standing
+        fixed = self._input.fixed
         outcome, figures = self._figures(tree)
-        if functions is None or standing.integral.nested:
-            layout, fifo, improved = self._intake.layout, self._intake.pools.fifo, tree.options.improved
-            functions = LivingFunctions(layout, standing, fifo, figures, improved=improved)
+        if functions is None or fixed.integral.nested:
+            layout, fifo, improved = self._input.layout, self._input.pools.fifo, tree.options.improved
+            functions = IncrementalFunctions(layout, fixed, fifo, figures, improved=improved)
             self._last = None
         functions.follow(figures)
         outcome = replace(outcome, volume=self._volumes(tree))
         outcome = self._granted(outcome, functions)
-        outcome = self._handed_out(outcome, functions, self._last)
+        outcome = self._distributed(outcome, functions, self._last)
         self._functions, self._last = functions, outcome
         return outcome
 
-    def _figures(self, tree: TreeInput) -> tuple[Outcome, Figures]:
+    def _figures(self, tree: TreeInput) -> tuple[TreeShares, FunctionInputs]:
         """Amounts and shares, and all that functions are built from; an outcome of nothing but that."""
-        layout, pools, standing = self._intake.layout, self._intake.pools, self._intake.standing
-        operations = self._intake.operations
+        layout, pools, fixed = self._input.layout, self._input.pools, self._input.fixed
+        operations = self._input.operations
         usage, demand = summed_up(layout, operations.usage), summed_up(layout, operations.demand)
-        usage_share, demand_share = shares_of(usage, standing.total), shares_of(demand, standing.total)
+        usage_share, demand_share = shares_of(usage, fixed.total), shares_of(demand, fixed.total)
         if (usage_share > demand_share).any():
             raise BrokenInvariant("an operation uses more than it demands")
-        limits = standing.limits.copy()
-        own = limits_of(operations.limits, standing.total)
+        limits = fixed.limits.copy()
+        own = limits_of(operations.limits, fixed.total)
         limits[:, layout.of_operation] = np.minimum(own, np.clip(operations.best_share, 0.0, 1.0))
         wants_all = np.zeros(layout.size, np.bool_)
         wants_all[layout.of_operation] = operations.gang & tree.options.gang_step_function
@@ -84,17 +83,17 @@ class HdrfEngine:
         effective = np.full(layout.size, -1, np.int64)
         if tree.options.gang_step_function and tree.options.fifo_reordering:
             effective = reordered_ranks(
-                layout, pools, standing.fifo_rank, standing.strong, limits, demand_share, usage_share, wants_all
+                layout, pools, fixed.fifo_rank, fixed.strong, limits, demand_share, usage_share, wants_all
             )
-        offers = standing.offers
+        offers = fixed.offers
         if (effective >= 0).any():
-            offers = offers_of(layout, pools, standing.weight, np.where(effective >= 0, effective, standing.fifo_rank))
-        figures = Figures(usage_share, demand_share, limits, gang, offers)
+            offers = offers_of(layout, pools, fixed.weight, np.where(effective >= 0, effective, fixed.fifo_rank))
+        figures = FunctionInputs(usage_share, demand_share, limits, gang, offers)
         nothing = np.zeros((RESOURCES, layout.size))
-        outcome = Outcome(
+        outcome = TreeShares(
             tree=tree,
             layout=layout,
-            standing=standing,
+            fixed=fixed,
             usage=usage,
             demand=demand,
             usage_share=usage_share,
@@ -112,53 +111,53 @@ class HdrfEngine:
 
     def _volumes(self, tree: TreeInput) -> Floats:
         """Savings of the integral pools."""
-        integral = self._intake.standing.integral.all
-        states = [tree.integral.get(name) for name in self._intake.names(tree, integral)]
+        integral = self._input.fixed.integral.all
+        states = [tree.integral.get(name) for name in self._input.names(tree, integral)]
         return np.array([state.volume if state else (0.0,) * RESOURCES for state in states]).reshape(-1, RESOURCES).T
 
-    def _granted(self, outcome: Outcome, functions: LivingFunctions) -> Outcome:
+    def _granted(self, outcome: TreeShares, functions: IncrementalFunctions) -> TreeShares:
         """Grants to integral pools; with them, the functions of all pools below the root."""
-        layout, standing, options = outcome.layout, outcome.standing, outcome.tree.options
-        integral = standing.integral
-        states = map(outcome.tree.integral.get, self._intake.names(outcome.tree, integral.all))
+        layout, fixed, options = outcome.layout, outcome.fixed, outcome.tree.options
+        integral = fixed.integral
+        states = map(outcome.tree.integral.get, self._input.names(outcome.tree, integral.all))
         drawn, ratio = np.zeros(layout.size), np.zeros(layout.size)
         drawn[integral.all] = [state.last_share_ratio if state else 0.0 for state in states]
-        ratio[integral.all] = ratio_by_volume(outcome.volume, standing.total, options.smooth_period_s)
-        proposed = np.zeros_like(standing.strong)
-        grants = Grants(layout, functions, integral.paths, standing.strong, outcome.limits, proposed, drawn)
+        ratio[integral.all] = ratio_by_volume(outcome.volume, fixed.total, options.smooth_period_s)
+        proposed = np.zeros_like(fixed.strong)
+        grants = Grants(layout, functions, integral.paths, fixed.strong, outcome.limits, proposed, drawn)
         burst, relaxed = integral.burst, integral.relaxed
-        grants.to_burst_pools(burst, np.minimum(standing.burst[burst], ratio[burst]))
+        grants.to_burst_pools(burst, np.minimum(fixed.burst[burst], ratio[burst]))
         if not options.charge_skipped_relaxed_pools:
             drawn[relaxed] = 0.0
         relaxed = relaxed[ratio[relaxed] > 0.0]
-        most = self._intake.pools.share_multiplier[relaxed] * standing.ratios.flow[relaxed]
+        most = self._input.pools.share_multiplier[relaxed] * fixed.ratios.flow[relaxed]
         grants.to_relaxed_pools(relaxed, ratio[relaxed], most, outcome.demand_share)
         functions.settle(proposed)
         return replace(outcome, proposed=proposed, drawn=drawn[integral.all])
 
-    def _handed_out(self, outcome: Outcome, functions: LivingFunctions, last: Outcome | None) -> Outcome:
+    def _distributed(self, outcome: TreeShares, functions: IncrementalFunctions, last: TreeShares | None) -> TreeShares:
         """Everybody's shares; those of the update before where no function has changed since."""
-        layout, standing = outcome.layout, outcome.standing
+        layout, fixed = outcome.layout, outcome.fixed
         if last is not None and functions.idle and (last.proposed == outcome.proposed).all():
             return replace(outcome, fair_share=last.fair_share, promised=last.promised, details=last.details)
         options, builder = outcome.tree.options, functions.builder
-        handout = Handout(
-            layout, functions.store, functions.pairs, builder.fifo, builder.offers, options.distribution_gap
+        distribution = Distribution(
+            layout, functions.store, functions.breakpoints, builder.fifo, builder.offers, options.distribution_gap
         )
         root = np.zeros(1, np.int64)
-        guarantee = standing.strong[:, :1] + outcome.proposed[:, :1]
+        guarantee = fixed.strong[:, :1] + outcome.proposed[:, :1]
         if options.improved:
-            builder.level(root, root, guarantee, standing.limits[:, :1])
-            fair_share = handout.from_pools(root, 1.0)
+            builder.level(root, root, guarantee, fixed.limits[:, :1])
+            fair_share = distribution.from_pools(root, 1.0)
             top = layout.children_of(root)
             fair_share[:, :1] = top.sum(fair_share[:, top.children]) if len(top.parents) else 0.0
         else:
-            fair_share = handout.from_root(fit_of_root(handout, guarantee, standing.limits[:, :1]))
+            fair_share = distribution.from_root(root_fit_factor(distribution, guarantee, fixed.limits[:, :1]))
         return replace(
             outcome,
             fair_share=fair_share,
-            promised=handout.from_pools(standing.promised, 0.0),
-            details=detailed_shares(layout, fair_share, standing.strong, outcome.proposed),
+            promised=distribution.from_pools(fixed.promised, 0.0),
+            details=detailed_shares(layout, fair_share, fixed.strong, outcome.proposed),
         )
 
 

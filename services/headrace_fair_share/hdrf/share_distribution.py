@@ -13,16 +13,16 @@ import numpy as np
 
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, BrokenInvariant, Family, Floats, Ints, between, fits_into
+from headrace_fair_share.hdrf.breakpoints import BreakpointStore
+from headrace_fair_share.hdrf.by_suggestion import within_limits
 from headrace_fair_share.hdrf.curves import FunctionStore
 from headrace_fair_share.hdrf.layout import Layout
-from headrace_fair_share.hdrf.pairs import PairStore
 from headrace_fair_share.hdrf.search import largest_each
-from headrace_fair_share.hdrf.walk import within_limits
 from headrace_fair_share.hdrf.weights import Offers
 
-__all__ = ["DetailedShares", "Handout", "detailed_shares", "fit_of_root"]
+__all__ = ["DetailedShares", "Distribution", "detailed_shares", "root_fit_factor"]
 
-#: Sums over pairs end in other last bits than sums over children. Without such room a child could lose a jump to an ulp.
+#: Sums over breakpoints end in other last bits than sums over children. Without such room a child could lose a jump to an ulp.
 _ROUNDING: Final = 1e-14
 
 
@@ -36,12 +36,12 @@ class DetailedShares:
 
 
 @dataclass(slots=True)
-class Handout:
-    """Hands out by the functions of all elements; `pairs` in the improved mode."""
+class Distribution:
+    """Hands out by the functions of all elements; `breakpoints` in the improved mode."""
 
     layout: Layout
     store: FunctionStore
-    pairs: PairStore | None
+    breakpoints: BreakpointStore | None
     fifo: Bools
     offers: Offers
     distribution_gap: bool
@@ -81,7 +81,7 @@ class Handout:
             if not len(family.parents):
                 continue
             given[family.children] = True
-            if self.pairs is None:
+            if self.breakpoints is None:
                 self._pass_on_suggestions(family, suggestions, shares)
             else:
                 self._pass_on_shares(family, shares)
@@ -137,23 +137,23 @@ class Handout:
 
     def _one_move_at_a_time(self, family: Family, room: Floats) -> Floats:
         """Children of fair-share pools: past the last move that fits, and then as far towards the next one as there is room."""
-        pairs = self.pairs
-        assert pairs is not None
+        breakpoints = self.breakpoints
+        assert breakpoints is not None
         pools = family.parents
-        here = pairs.last_that_fits(pools, room)
-        past = fits_into(np.take(pairs.sums[RESOURCES:], here, axis=1), room)
-        past &= here < pairs.first[pools] + pairs.count[pools] - 1
+        here = breakpoints.last_that_fits(pools, room)
+        past = fits_into(np.take(breakpoints.sums[RESOURCES:], here, axis=1), room)
+        past &= here < breakpoints.first[pools] + breakpoints.count[pools] - 1
         following = np.where(past, here + 1, here)
-        mover = family.spread(pairs.child[here])
+        mover = family.spread(breakpoints.child[here])
         moved = (family.children < mover) | (family.spread(past) & (family.children == mover))
-        low = self._at(family, pairs.x[here], moved)
-        moving = family.children < family.spread(pairs.child[following])
-        high = self._at(family, pairs.x[following], moving)
+        low = self._at(family, breakpoints.x[here], moved)
+        moving = family.children < family.spread(breakpoints.child[following])
+        high = self._at(family, breakpoints.x[following], moving)
         start, end = family.sum(low), family.sum(high)
         over = past & (end > room)
         t = np.where(over, (room - start) / np.where(over, end - start, 1.0), 1.0).min(axis=0)
         t = np.where(past, np.clip(t, 0.0, 1.0), 0.0)
-        t = np.where((here == pairs.first[pools]) & (t < EPS), 0.0, t)
+        t = np.where((here == breakpoints.first[pools]) & (t < EPS), 0.0, t)
         return between(low, high, family.spread(t))
 
     def _at(self, family: Family, x: Floats, right: Bools) -> Floats:
@@ -161,16 +161,16 @@ class Handout:
         return self.store.limits_at(family.children, self.offers.ratio[family.children], family.spread(x), right)
 
 
-def fit_of_root(handout: Handout, guarantee: Floats, limits: Floats) -> float:
+def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Floats) -> float:
     """The fit factor that the suggestion 1 allows the root, found without building the root's functions.
 
     It is the first one at which some resource is 1 above its guarantee, or the last one at which those with a limit keep it.
     """
-    family = handout.layout.children_of(np.zeros(1, np.int64))
+    family = distribution.layout.children_of(np.zeros(1, np.int64))
     if not len(family.parents):
         return 0.0
-    high = np.array([float(len(family.children))]) if handout.fifo[0] else np.ones(1)
-    store, offers = handout.store, handout.offers
+    high = np.array([float(len(family.children))]) if distribution.fifo[0] else np.ones(1)
+    store, offers = distribution.store, distribution.offers
 
     def together(fit: Floats) -> Floats:
         return family.sum(store.shares_at(family.children, offers.at(family, fit)))

@@ -9,22 +9,22 @@ import numpy as np
 
 from headrace_fair_share.hdrf.arrays import Ints
 from headrace_fair_share.hdrf.fifo import fifo_ranks
+from headrace_fair_share.hdrf.fixed_attributes import FixedAttributes, fixed_attributes_of
+from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays, operations_as_arrays, pools_as_arrays
 from headrace_fair_share.hdrf.layout import Layout, laid_out
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.settings import OperationArrays, PoolArrays, operations_as_arrays, pools_as_arrays
-from headrace_fair_share.hdrf.standing import Standing, stand
 from headrace_fair_share.hdrf.weights import offers_of
 
-__all__ = ["Intake"]
+__all__ = ["IncrementalInput"]
 
 
-class Intake:
+class IncrementalInput:
     """Arrays of one tree. An operation that is the same object as at the last update costs nothing."""
 
     layout: Layout
     pools: PoolArrays
     operations: OperationArrays
-    standing: Standing
+    fixed: FixedAttributes
 
     def __init__(self) -> None:
         self._last: TreeInput | None = None
@@ -37,7 +37,7 @@ class Intake:
             self.layout = laid_out(tree.pools, tree.operations)
             self.pools = pools_as_arrays(self.layout, tree.pools, tree.options)
             self.operations = operations_as_arrays(tree.operations)
-            self.standing = stand(tree, self.layout, self.pools, self.operations)
+            self.fixed = fixed_attributes_of(tree, self.layout, self.pools, self.operations)
             stands = False
         else:
             stands = self._take_operations(tree, changed, same_cluster=tree.total == last.total)
@@ -72,12 +72,12 @@ class Intake:
             for field in fields(OperationArrays):
                 getattr(before, field.name)[..., changed] = getattr(now, field.name)
         if not (weighted and same_cluster):
-            self.standing = stand(tree, self.layout, self.pools, self.operations)
+            self.fixed = fixed_attributes_of(tree, self.layout, self.pools, self.operations)
             return False
         if not ordered:
             ranks = fifo_ranks(self.layout, self.pools, tree.pools, self.operations)
-            offers = offers_of(self.layout, self.pools, self.standing.weight, ranks)
-            self.standing = replace(self.standing, fifo_rank=ranks, offers=offers)
+            offers = offers_of(self.layout, self.pools, self.fixed.weight, ranks)
+            self.fixed = replace(self.fixed, fifo_rank=ranks, offers=offers)
         return True
 
 

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace_fair_share.hdrf.arrays import CPU, Floats, Ints, as_share, shares_of
-from headrace_fair_share.hdrf.handing import DetailedShares
+from headrace_fair_share.hdrf.fixed_attributes import FixedAttributes
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import ElementShares, IntegralState, TreeInput, UpdateResult
-from headrace_fair_share.hdrf.standing import Standing
+from headrace_fair_share.hdrf.share_distribution import DetailedShares
 
-__all__ = ["Outcome"]
+__all__ = ["TreeShares"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Figures of one update, by element."""
+class TreeShares:
+    """FunctionInputs of one update, by element."""
 
     tree: TreeInput
     layout: Layout
-    standing: Standing
+    fixed: FixedAttributes
     #: With all that is below, in amounts.
     usage: Ints
     demand: Ints
@@ -31,17 +31,17 @@ class Outcome:
     fair_share: Floats
     details: DetailedShares
     promised: Floats
-    #: Integral shares that were granted, and what pools above grants have of them.
+    #: IntegralPools shares that were granted, and what pools above grants have of them.
     proposed: Floats
     #: -1 where the order of operations stayed what it was.
     effective_rank: Ints
-    #: Of the pools in `standing.integral.all`.
+    #: Of the pools in `fixed.integral.all`.
     volume: Floats
     drawn: Floats
 
     def dominant_resources(self) -> Ints:
         """Of each element the resource with the largest share of usage, or of demand where nothing is used; the earlier one of equals."""
-        total = self.standing.total
+        total = self.fixed.total
         used = self.usage.any(axis=0)
         shares = np.where(used, shares_of(self.usage, total), shares_of(self.demand, total))
         return np.where(shares.max(axis=0) > 0.0, shares.argmax(axis=0), CPU)
@@ -51,7 +51,7 @@ class Outcome:
         states = dict(self.tree.integral)
         place = np.full(self.layout.size, -1, np.int64)
         place[self.layout.of_pool] = np.arange(len(self.layout.of_pool))
-        members = place[self.standing.integral.all].tolist()
+        members = place[self.fixed.integral.all].tolist()
         for pool, volume, drawn in zip(members, self.volume.T, self.drawn.tolist(), strict=True):
             states[self.tree.pools[pool].name] = IntegralState(as_share(volume), drawn)
         return states
@@ -66,13 +66,13 @@ class Outcome:
             pools={pool.name: self.element(at, int(dominant[at])) for pool, at in pools},
             operations={each.name: self.element(at, int(dominant[at])) for each, at in operations},
             integral=self.integral_states(),
-            errors=self.standing.errors,
+            errors=self.fixed.errors,
         )
 
     def element(self, at: int, dominant: int | None = None) -> ElementShares:
         """The figures of one element."""
-        standing, ratios = self.standing, self.standing.ratios
-        rank, effective = int(standing.fifo_rank[at]), int(self.effective_rank[at])
+        fixed, ratios = self.fixed, self.fixed.ratios
+        rank, effective = int(fixed.fifo_rank[at]), int(self.effective_rank[at])
         return ElementShares(
             fair_share=as_share(self.fair_share[:, at]),
             strong_part=as_share(self.details.strong[:, at]),
@@ -82,15 +82,15 @@ class Outcome:
             demand_share=as_share(self.demand_share[:, at]),
             usage_share=as_share(self.usage_share[:, at]),
             limits_share=as_share(self.limits[:, at]),
-            strong_guarantee_share=as_share(standing.strong[:, at]),
+            strong_guarantee_share=as_share(fixed.strong[:, at]),
             integral_guarantee_share=as_share(self.proposed[:, at]),
-            estimated_guarantee_share=as_share(standing.estimated[:, at]),
-            weight=float(standing.weight[at]),
+            estimated_guarantee_share=as_share(fixed.estimated[:, at]),
+            weight=float(fixed.weight[at]),
             dominant_resource=int(self.dominant_resources()[at]) if dominant is None else dominant,
             fifo_index=None if rank < 0 else rank,
             effective_fifo_index=None if effective < 0 else effective,
             flow_ratio=float(ratios.flow[at]),
-            burst_ratio=float(standing.burst[at]),
+            burst_ratio=float(fixed.burst[at]),
             total_flow_ratio=float(ratios.total_flow[at]),
             total_burst_ratio=float(ratios.total_burst[at]),
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Floats, Ints, fits_into
-from headrace_fair_share.hdrf.summing import Pairs
+from headrace_fair_share.hdrf.by_fit_factor import Breakpoints
 
-__all__ = ["PairStore"]
+__all__ = ["BreakpointStore"]
 
 
-class PairStore:
-    """Pairs of pools, each pool's in a row: place, child that moves there, sums to the left and to the right of the move."""
+class BreakpointStore:
+    """Breakpoints of pools, each pool's in a row: place, child that moves there, sums to the left and to the right of the move."""
 
     def __init__(self, elements: int) -> None:
         self.x = np.empty(0)
@@ -22,21 +22,21 @@ class PairStore:
         self.used = 0
 
     def clear(self) -> None:
-        """Forgets all pairs, but keeps the room."""
+        """Forgets all breakpoints, but keeps the room."""
         self.used = 0
         self.count[:] = 0
 
-    def put(self, pools: Ints, pairs: Pairs) -> None:
-        """Adds the pairs of some pools."""
-        begin, end = self.used, self.used + len(pairs.x)
+    def put(self, pools: Ints, breakpoints: Breakpoints) -> None:
+        """Adds the breakpoints of some pools."""
+        begin, end = self.used, self.used + len(breakpoints.x)
         if end > len(self.x):
             self._grow(end)
-        self.x[begin:end] = pairs.x
-        self.child[begin:end] = pairs.child
-        self.sums[:RESOURCES, begin:end] = pairs.left
-        self.sums[RESOURCES:, begin:end] = pairs.right
-        self.first[pools] = begin + pairs.start[:-1]
-        self.count[pools] = np.diff(pairs.start)
+        self.x[begin:end] = breakpoints.x
+        self.child[begin:end] = breakpoints.child
+        self.sums[:RESOURCES, begin:end] = breakpoints.left
+        self.sums[RESOURCES:, begin:end] = breakpoints.right
+        self.first[pools] = begin + breakpoints.start[:-1]
+        self.count[pools] = np.diff(breakpoints.start)
         self.used = end
 
     def last_that_fits(self, pools: Ints, room: Floats) -> Ints:

@@ -11,27 +11,27 @@ import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, column, fits_into, shares_of
 from headrace_fair_share.hdrf.fifo import fifo_ranks
-from headrace_fair_share.hdrf.guarantees import (
-    Fitted,
-    Ratios,
-    estimated_guarantees,
-    fitted_guarantees,
-    flow_and_burst,
-    inferred_guarantees,
-    kept_by_cluster,
-    shortage_in_words,
-    with_donor,
-)
+from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import ErrorKind, GuaranteeError, TreeInput
-from headrace_fair_share.hdrf.settings import OperationArrays, PoolArrays
+from headrace_fair_share.hdrf.strong_guarantees import (
+    FittedGuarantees,
+    Ratios,
+    estimated_guarantees,
+    fitted_into_cluster,
+    fitted_into_parents,
+    flow_and_burst,
+    has_donor_above,
+    inferred_guarantees,
+    shortage_in_words,
+)
 from headrace_fair_share.hdrf.weights import Offers, offers_of, weights_in_force
 
-__all__ = ["Integral", "Standing", "limits_of", "stand"]
+__all__ = ["FixedAttributes", "IntegralPools", "fixed_attributes_of", "limits_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Integral:
+class IntegralPools:
     """Pools with integral guarantees."""
 
     #: In the order in which they are served.
@@ -52,8 +52,8 @@ class Integral:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Figures by element that no update changes."""
+class FixedAttributes:
+    """FunctionInputs by element that no update changes."""
 
     #: The cluster, one column.
     total: Ints
@@ -70,28 +70,30 @@ class Standing:
     fifo_rank: Ints
     #: In that order.
     offers: Offers
-    integral: Integral
+    integral: IntegralPools
     #: Pools that hand out a second time within their guarantees.
     promised: Ints
     errors: list[GuaranteeError]
 
 
-def stand(tree: TreeInput, layout: Layout, pools: PoolArrays, operations: OperationArrays) -> Standing:
+def fixed_attributes_of(
+    tree: TreeInput, layout: Layout, pools: PoolArrays, operations: OperationArrays
+) -> FixedAttributes:
     """Works out everything that stands."""
     total = column(tree.total)
     limits = limits_of(pools.limits, total)
     limits[:, layout.of_operation] = 1.0
     inferred = inferred_guarantees(layout, pools, tree)
     ratios = flow_and_burst(layout, pools, tree)
-    donated = with_donor(layout, pools)
-    fitted = kept_by_cluster(layout, pools, tree, inferred, ratios)
-    strong = fitted_guarantees(layout, pools, fitted.strong, limits, donated)
+    donated = has_donor_above(layout, pools)
+    fitted = fitted_into_cluster(layout, pools, tree, inferred, ratios)
+    strong = fitted_into_parents(layout, pools, fitted.strong, limits, donated)
     weight = weights_in_force(
         layout, pools, operations, strong, ratios.total_flow, tree.options.infer_weight_multiplier
     )
     ranks = fifo_ranks(layout, pools, tree.pools, operations)
     opted = _with_above(layout, pools.promised)
-    return Standing(
+    return FixedAttributes(
         total=total,
         strong=strong,
         estimated=estimated_guarantees(layout, strong, weight),
@@ -120,7 +122,7 @@ def _with_above(layout: Layout, marked: Bools) -> Bools:
     return below
 
 
-def _integral(layout: Layout, pools: PoolArrays) -> Integral:
+def _integral(layout: Layout, pools: PoolArrays) -> IntegralPools:
     own = pools.burst | pools.relaxed
     touched = own.copy()
     for family in reversed(layout.pool_families):
@@ -128,7 +130,7 @@ def _integral(layout: Layout, pools: PoolArrays) -> Integral:
     touched[0] = False
     order = layout.preorder
     others = np.flatnonzero(layout.is_pool & ~touched)
-    return Integral(
+    return IntegralPools(
         burst=order[pools.burst[order]],
         relaxed=order[pools.relaxed[order]],
         touched=np.flatnonzero(touched),
@@ -139,7 +141,7 @@ def _integral(layout: Layout, pools: PoolArrays) -> Integral:
 
 
 def _errors(
-    tree: TreeInput, layout: Layout, fitted: Fitted, ratios: Ratios, nested: Bools, orphaned: Bools
+    tree: TreeInput, layout: Layout, fitted: FittedGuarantees, ratios: Ratios, nested: Bools, orphaned: Bools
 ) -> list[GuaranteeError]:
     """Complaints, in the order in which they are found."""
     errors: list[GuaranteeError] = []

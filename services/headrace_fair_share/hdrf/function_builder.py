@@ -14,14 +14,14 @@ import numpy as np
 
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, BrokenInvariant, Family, Floats, Ints, starts_of
+from headrace_fair_share.hdrf.breakpoints import BreakpointStore
+from headrace_fair_share.hdrf.by_fit_factor import cut_at_one, sum_of_children, sum_one_move_at_a_time
+from headrace_fair_share.hdrf.by_suggestion import functions_by_suggestion
 from headrace_fair_share.hdrf.curves import Curves, Functions, FunctionStore
 from headrace_fair_share.hdrf.layout import Layout
-from headrace_fair_share.hdrf.pairs import PairStore
-from headrace_fair_share.hdrf.summing import cut_at_one, paired_sum, plain_sum
-from headrace_fair_share.hdrf.walk import functions_of
 from headrace_fair_share.hdrf.weights import Offers
 
-__all__ = ["Builder", "operation_curves"]
+__all__ = ["FunctionBuilder", "operation_by_fit_factor"]
 
 #: Points of a batch: what is needed meanwhile stays in the processor's cache.
 _BATCH_POINTS: Final = 30_000
@@ -29,12 +29,12 @@ _BATCH_OPERATIONS: Final = 4_000
 
 
 @dataclass(slots=True)
-class Builder:
-    """Builds functions into a store. `pairs` is there in the improved mode only."""
+class FunctionBuilder:
+    """Builds functions into a store. `breakpoints` is there in the improved mode only."""
 
     layout: Layout
     store: FunctionStore
-    pairs: PairStore | None
+    breakpoints: BreakpointStore | None
     fifo: Bools
     offers: Offers
     limits: Floats
@@ -43,9 +43,9 @@ class Builder:
         """Functions of operations."""
         for begin in range(0, len(elements), _BATCH_OPERATIONS):
             batch = elements[begin : begin + _BATCH_OPERATIONS]
-            curves = operation_curves(usage[:, batch], demand[:, batch], gang[batch])
+            curves = operation_by_fit_factor(usage[:, batch], demand[:, batch], gang[batch])
             nothing = np.zeros((RESOURCES, len(batch)))
-            self.store.put(batch, functions_of(curves, nothing, self.limits[:, batch]))
+            self.store.put(batch, functions_by_suggestion(curves, nothing, self.limits[:, batch]))
 
     def pools(self, wanted: Bools, guarantees: Floats) -> None:
         """Functions of all pools that are wanted, from the lowest up, with guarantees by element."""
@@ -70,28 +70,30 @@ class Builder:
             self._batch(elements[part], rows[part], guarantees[:, part], limits[:, part])
 
     def _batch(self, elements: Ints, rows: Ints, guarantees: Floats, limits: Floats) -> None:
-        if self.pairs is None:
+        if self.breakpoints is None:
             curves = self._sum(elements)
             _below_limits(curves, limits)
-            self.store.put(rows, functions_of(curves, guarantees, limits))
+            self.store.put(rows, functions_by_suggestion(curves, guarantees, limits))
             return
         fifo = self.fifo[elements]
         for some, paired in ((np.flatnonzero(fifo), False), (np.flatnonzero(~fifo), True)):
             if len(some):
                 curves = self._paired_sum(elements[some]) if paired else self._sum(elements[some])
                 _below_limits(curves, limits[:, some])
-                self.store.put(rows[some], functions_of(curves, guarantees[:, some], limits[:, some]))
+                self.store.put(rows[some], functions_by_suggestion(curves, guarantees[:, some], limits[:, some]))
 
     def _sum(self, elements: Ints) -> Curves:
         family, curves = self._scaled_children(elements)
-        return plain_sum(curves, self.offers.ratio[family.children], family.owner, len(elements))
+        return sum_of_children(curves, self.offers.ratio[family.children], family.owner, len(elements))
 
     def _paired_sum(self, elements: Ints) -> Curves:
         family, curves = self._scaled_children(elements)
-        summed, pairs = paired_sum(curves, self.offers.ratio[family.children], family.owner, len(elements))
-        pairs.child = family.children[pairs.child]
-        assert self.pairs is not None
-        self.pairs.put(elements, pairs)
+        summed, breakpoints = sum_one_move_at_a_time(
+            curves, self.offers.ratio[family.children], family.owner, len(elements)
+        )
+        breakpoints.child = family.children[breakpoints.child]
+        assert self.breakpoints is not None
+        self.breakpoints.put(elements, breakpoints)
         return summed
 
     def _scaled_children(self, elements: Ints) -> tuple[Family, Curves]:
@@ -109,7 +111,7 @@ class Builder:
         return family, curves
 
 
-def operation_curves(usage: Floats, demand: Floats, gang: Bools) -> Curves:
+def operation_by_fit_factor(usage: Floats, demand: Floats, gang: Bools) -> Curves:
     """What operations want at fit factors from 0 to 2.
 
     Every curve is chosen from a grid of nine points: the origin; one for each of the five components of the usage, smallest first;

@@ -1,7 +1,7 @@
 """The functions of a tree, kept from update to update; only what has to change is built again.
 
 The function of an operation changes with what it uses and demands, that of a pool with any function below it, with its guarantee and
-with the offers to its children. Integral pools have a second function each, which is built for trial: with the grant that a burst pool
+with the offers to its children. IntegralPools pools have a second function each, which is built for trial: with the grant that a burst pool
 may get, or with the temporary limits of a relaxed one. It stays good as long as nothing below changes and it is tried with the same.
 """
 
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints
+from headrace_fair_share.hdrf.breakpoints import BreakpointStore
 from headrace_fair_share.hdrf.curves import FunctionStore
-from headrace_fair_share.hdrf.functions import Builder
+from headrace_fair_share.hdrf.fixed_attributes import FixedAttributes
+from headrace_fair_share.hdrf.function_builder import FunctionBuilder
 from headrace_fair_share.hdrf.layout import Layout
-from headrace_fair_share.hdrf.pairs import PairStore
-from headrace_fair_share.hdrf.standing import Standing
 from headrace_fair_share.hdrf.weights import Offers
 
-__all__ = ["Figures", "LivingFunctions"]
+__all__ = ["FunctionInputs", "IncrementalFunctions"]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class FunctionInputs:
     """What functions are built from, by element."""
 
     usage_share: Floats
@@ -33,17 +33,19 @@ class Figures:
     offers: Offers
 
 
-class LivingFunctions:
+class IncrementalFunctions:
     """Functions of all elements below the root."""
 
-    def __init__(self, layout: Layout, standing: Standing, fifo: Bools, figures: Figures, *, improved: bool) -> None:
+    def __init__(
+        self, layout: Layout, fixed: FixedAttributes, fifo: Bools, inputs: FunctionInputs, *, improved: bool
+    ) -> None:
         self._layout = layout
-        self._standing = standing
-        self._figures = figures
-        integral = standing.integral.all
+        self._fixed = fixed
+        self._inputs = inputs
+        integral = fixed.integral.all
         self.store = FunctionStore(layout.size + len(integral))
-        self.pairs = PairStore(layout.size) if improved else None
-        self.builder = Builder(layout, self.store, self.pairs, fifo, figures.offers, figures.limits)
+        self.breakpoints = BreakpointStore(layout.size) if improved else None
+        self.builder = FunctionBuilder(layout, self.store, self.breakpoints, fifo, inputs.offers, inputs.limits)
         #: The row of the store for trials of each integral pool.
         self.trial_rows = np.zeros(layout.size, np.int64)
         self.trial_rows[integral] = layout.size + np.arange(len(integral))
@@ -64,26 +66,26 @@ class LivingFunctions:
         """True when most of what is stored is no longer used."""
         return self.store.used > 2 * self.store.live
 
-    def follow(self, figures: Figures) -> None:
-        """Brings in new figures; builds the functions that no grant touches."""
-        before, self._figures = self._figures, figures
-        self.builder.offers, self.builder.limits = figures.offers, figures.limits
+    def follow(self, inputs: FunctionInputs) -> None:
+        """Brings in new inputs; builds the functions that no grant touches."""
+        before, self._inputs = self._inputs, inputs
+        self.builder.offers, self.builder.limits = inputs.offers, inputs.limits
         stale = self._stale
         for now, then in (
-            (figures.usage_share, before.usage_share),
-            (figures.demand_share, before.demand_share),
-            (figures.limits, before.limits),
+            (inputs.usage_share, before.usage_share),
+            (inputs.demand_share, before.demand_share),
+            (inputs.limits, before.limits),
         ):
             stale |= (now != then).any(axis=0) & ~self._layout.is_pool
-        stale |= figures.gang != before.gang
-        moved = (figures.offers.ratio != before.offers.ratio) | (figures.offers.rank != before.offers.rank)
+        stale |= inputs.gang != before.gang
+        moved = (inputs.offers.ratio != before.offers.ratio) | (inputs.offers.rank != before.offers.rank)
         stale[self._layout.parent[np.flatnonzero(moved)]] = True
         self.idle = not stale.any()
         self._mark_upwards()
         operations = np.flatnonzero(stale & ~self._layout.is_pool)
-        self.builder.operations(operations, figures.usage_share, figures.demand_share, figures.gang)
+        self.builder.operations(operations, inputs.usage_share, inputs.demand_share, inputs.gang)
         stale[operations] = False
-        self._build(self._standing.integral.untouched, self._standing.strong)
+        self._build(self._fixed.integral.untouched, self._fixed.strong)
 
     def try_out(self, pools: Ints, guarantees: Floats, limits: Floats, granted: Floats) -> None:
         """Makes sure of the trial functions of integral pools, with these guarantees and limits.
@@ -91,7 +93,7 @@ class LivingFunctions:
         Below one there could be others; their functions are built with what is `granted` so far. Such a pool's trial is what has been
         built then, whatever it is to be tried with.
         """
-        if self._standing.integral.nested:
+        if self._fixed.integral.nested:
             self._build_below(pools, granted)
             early = pools[self._early[pools]]
             rows = self.trial_rows[early]
@@ -112,11 +114,11 @@ class LivingFunctions:
 
     def settle(self, granted: Floats) -> None:
         """Builds the functions of the pools that grants touch."""
-        touched = self._standing.integral.touched
-        guarantees = self._standing.strong + granted
+        touched = self._fixed.integral.touched
+        guarantees = self._fixed.strong + granted
         differs = (guarantees[:, touched] != self._guarantees[:, touched]).any(axis=0)
         self._stale[touched[differs & ~self._early[touched]]] = True
-        if not self._standing.integral.nested:
+        if not self._fixed.integral.nested:
             self._mark_upwards()
         self._build(touched, guarantees)
         self._early[:] = False
@@ -136,9 +138,9 @@ class LivingFunctions:
         marked[pools] = True
         for family in self._layout.pool_families:
             below[family.children] = family.spread((below | marked)[family.parents])
-        touched = self._standing.integral.touched
+        touched = self._fixed.integral.touched
         early = touched[below[touched] & self._stale[touched]]
-        self._build(early, self._standing.strong + granted)
+        self._build(early, self._fixed.strong + granted)
         self._early[early] = True
 
     def _mark_upwards(self) -> None:

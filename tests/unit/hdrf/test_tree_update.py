@@ -19,7 +19,7 @@ from headrace_fair_share.hdrf.model import (
     TreeOptions,
     UpdateResult,
 )
-from headrace_fair_share.hdrf.update import HdrfEngine, update
+from headrace_fair_share.hdrf.tree_update import TreeUpdater, update
 from tests.unit.hdrf.trees import a_tree, next_input
 
 TOTAL = Resources(100, 10_000, 0, 1000, 0)
@@ -182,7 +182,7 @@ def test_usage_beyond_demand_is_refused() -> None:
 
 
 def test_an_engine_works_on_after_an_input_that_it_refused() -> None:
-    engine = HdrfEngine()
+    engine = TreeUpdater()
     good = a_tree_of([a_pool("a")], an_operation("x", 0, TOTAL))
     engine.update(good)
     with pytest.raises(BrokenInvariant):
@@ -207,7 +207,7 @@ def largest_difference(one: UpdateResult, other: UpdateResult) -> float:
 @pytest.mark.parametrize("improved", [False, True])
 def test_always_an_update_upon_another_gives_what_one_by_itself_gives(improved: bool) -> None:
     for seed in range(40):
-        draw, engine = random.Random(seed), HdrfEngine()
+        draw, engine = random.Random(seed), TreeUpdater()
         tree = a_tree(seed, improved=improved, nested=seed % 4 == 0)
         outcome = engine.update(tree)
         for _ in range(4):
@@ -219,7 +219,7 @@ def test_always_an_update_upon_another_gives_what_one_by_itself_gives(improved: 
 
 
 def test_where_nothing_changes_nothing_is_handed_out_again() -> None:
-    engine = HdrfEngine()
+    engine = TreeUpdater()
     tree = a_tree_of([a_pool("a")], an_operation("x", 0, TOTAL))
 
     first, second, afresh = engine.update(tree), engine.update(tree), engine.update(tree, afresh=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.resources import Resources
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.update import HdrfEngine, update
+from headrace_fair_share.hdrf.tree_update import TreeUpdater, update
 from tests.reference.comparing import largest_difference
 from tests.reference.ties import is_tie
 from tests.support.savings import after
@@ -57,7 +57,7 @@ def changed(draw: st.DrawFn, tree: TreeInput) -> TreeInput:
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(trees(), st.data())
 def test_always_an_update_upon_others_gives_what_one_by_itself_gives(tree: TreeInput, data: st.DataObject) -> None:
-    engine = HdrfEngine()
+    engine = TreeUpdater()
     for _ in range(5):
         alive, alone = engine.update(tree).result(), update(tree)
         difference = largest_difference(alone, alive)

@@ -27,27 +27,27 @@ from headrace_fair_share.hdrf.arrays import (
     rounded,
     shares_of,
 )
+from headrace_fair_share.hdrf.input_arrays import PoolArrays
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.search import largest_each
-from headrace_fair_share.hdrf.settings import PoolArrays
 
 __all__ = [
-    "Fitted",
+    "FittedGuarantees",
     "Ratios",
     "estimated_guarantees",
-    "fitted_guarantees",
+    "fitted_into_cluster",
+    "fitted_into_parents",
     "flow_and_burst",
+    "has_donor_above",
     "inferred_guarantees",
-    "kept_by_cluster",
     "shortage_in_words",
-    "with_donor",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Integral guarantees as one number a pool: the largest share of any resource; 0 for pools without them."""
+    """IntegralPools guarantees as one number a pool: the largest share of any resource; 0 for pools without them."""
 
     flow: Floats
     burst: Floats
@@ -57,7 +57,7 @@ class Ratios:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedGuarantees:
     """What the guarantees came to."""
 
     strong: Floats
@@ -92,7 +92,7 @@ def inferred_guarantees(layout: Layout, pools: PoolArrays, tree: TreeInput) -> I
 
 
 def flow_and_burst(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ratios:
-    """Integral guarantees as ratios, own and summed up."""
+    """IntegralPools guarantees as ratios, own and summed up."""
     total = column(tree.total)
     integral = pools.burst | pools.relaxed
     flow = np.where(integral, shares_of(pools.flow, total).max(axis=0), 0.0)
@@ -103,7 +103,7 @@ def flow_and_burst(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ratios
     return Ratios(flow, burst, sums[0], sums[1])
 
 
-def with_donor(layout: Layout, pools: PoolArrays) -> Bools:
+def has_donor_above(layout: Layout, pools: PoolArrays) -> Bools:
     """Which pools stand below a donor with no priority pool in between."""
     below = np.zeros(layout.size, np.bool_)
     for family in layout.pool_families:
@@ -113,7 +113,9 @@ def with_donor(layout: Layout, pools: PoolArrays) -> Bools:
     return below
 
 
-def kept_by_cluster(layout: Layout, pools: PoolArrays, tree: TreeInput, inferred: Ints, ratios: Ratios) -> Fitted:
+def fitted_into_cluster(
+    layout: Layout, pools: PoolArrays, tree: TreeInput, inferred: Ints, ratios: Ratios
+) -> FittedGuarantees:
     """Shares of the strong guarantees, and bursts, scaled where the cluster cannot keep both together.
 
     The cluster is checked in amounts, the factor is found in shares. It falls on the root and on the bursts; the pools' own strong
@@ -140,10 +142,10 @@ def kept_by_cluster(layout: Layout, pools: PoolArrays, tree: TreeInput, inferred
         scaled_by = float(largest_each(np.ones(1), lambda f: np.array([(together(f[0]) <= 1.0).all()]))[0])
         strong[:, 0] *= scaled_by
         burst = np.where(pools.burst, burst * scaled_by, burst)
-    return Fitted(strong, burst, scaled_by, short[0], short[1])
+    return FittedGuarantees(strong, burst, scaled_by, short[0], short[1])
 
 
-def fitted_guarantees(layout: Layout, pools: PoolArrays, strong: Floats, limits: Floats, donated: Bools) -> Floats:
+def fitted_into_parents(layout: Layout, pools: PoolArrays, strong: Floats, limits: Floats, donated: Bools) -> Floats:
     """Strong guarantees that fit into the limits and into those of the pools above."""
     strong = strong.copy()
     priority, regular = _tiers(layout, pools, strong, donated)

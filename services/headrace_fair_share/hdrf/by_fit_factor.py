@@ -18,7 +18,7 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, starts_of, sums_by
 from headrace_fair_share.hdrf.curves import Curves
 
-__all__ = ["STEEP", "Pairs", "cut_at_one", "paired_sum", "plain_sum"]
+__all__ = ["STEEP", "Breakpoints", "cut_at_one", "sum_of_children", "sum_one_move_at_a_time"]
 
 #: Stretches over less of a suggestion are jumps.
 STEEP: Final = 1e-16
@@ -33,7 +33,7 @@ _SMALL: Final = 2**15 - 1
 
 
 @dataclass(slots=True)
-class Pairs:
+class Breakpoints:
     """Places where a child's function bends or jumps, each a fit factor of its own: sums of all children to the left and right of it."""
 
     x: Floats
@@ -56,21 +56,21 @@ class _Events:
     start: Ints
 
 
-def plain_sum(children: Curves, ratio: Floats, pool: Ints, pools: int) -> Curves:
+def sum_of_children(children: Curves, ratio: Floats, pool: Ints, pools: int) -> Curves:
     """Sums of the curves of each pool's children (`pool` of each child, ascending), whose argument is divided by `ratio`."""
     events = _events(children, ratio, pool, pools, apart=False)
     return _as_curves(events.x, events)
 
 
-def paired_sum(children: Curves, ratio: Floats, pool: Ints, pools: int) -> tuple[Curves, Pairs]:
+def sum_one_move_at_a_time(children: Curves, ratio: Floats, pool: Ints, pools: int) -> tuple[Curves, Breakpoints]:
     """Sums in which children never move at once: every place where one of them bends or jumps is the next whole fit factor.
 
     At a fit factor k children before the one that moves have already moved at this place, those after it have not.
     """
     events = _events(children, ratio, pool, pools, apart=True)
     number = np.arange(len(events.x)) - np.repeat(events.start[:-1], np.diff(events.start))
-    pairs = Pairs(events.x, events.child, events.left, events.left + events.jump, events.start)
-    return _as_curves(number.astype(np.float64), events), pairs
+    breakpoints = Breakpoints(events.x, events.child, events.left, events.left + events.jump, events.start)
+    return _as_curves(number.astype(np.float64), events), breakpoints
 
 
 def cut_at_one(curves: Curves) -> Curves:

@@ -18,7 +18,7 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, ranges, starts_of
 from headrace_fair_share.hdrf.curves import Curves, Functions
 
-__all__ = ["functions_of", "within_limits"]
+__all__ = ["functions_by_suggestion", "within_limits"]
 
 #: What exceeds a guarantee by less than this part of it does not exceed it: a remainder of rounding.
 _ROUNDING: Final = 1e-13
@@ -34,7 +34,7 @@ class _Points:
     owner: Ints
 
 
-def functions_of(curves: Curves, guarantees: Floats, limits: Floats) -> Functions:
+def functions_by_suggestion(curves: Curves, guarantees: Floats, limits: Floats) -> Functions:
     """Functions of the suggestion of elements, from curves over the fit factor, guarantees and limits (5, elements)."""
     floor, ceiling = within_limits(
         curves.y[:, curves.start[:-1]], curves.y[:, curves.start[1:] - 1], guarantees, limits
