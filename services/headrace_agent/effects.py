@@ -12,7 +12,7 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import Heartbeat
 from headrace_agent.runner.protocol import ToRunner
 
-__all__ = ["Beat", "Effect", "Enrol", "Identity", "Leave", "Note", "Reconnect", "Tell", "Trouble"]
+__all__ = ["AgentEffect", "Beat", "Enrol", "Identity", "Leave", "LogLine", "Reconnect", "Tell", "Trouble"]
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class Leave(msgspec.Struct, frozen=True):
     with_runner: bool
 
 
-class Note(msgspec.Struct, frozen=True):
+class LogLine(msgspec.Struct, frozen=True):
     """A line for the log."""
 
     level: Literal["debug", "info", "warning"]
@@ -76,4 +76,4 @@ class Note(msgspec.Struct, frozen=True):
     fields: dict[str, str | int]
 
 
-Effect = Beat | Tell | Enrol | Reconnect | Leave | Note
+AgentEffect = Beat | Tell | Enrol | Reconnect | Leave | LogLine

@@ -36,12 +36,12 @@ from headrace.wire.heartbeat import (
 )
 from headrace.wire.nodes import StopMode
 from headrace.wire.version import Term
-from headrace_agent.books import NS_PER_MS, Allocation, Books, Moment
-from headrace_agent.effects import Beat, Effect, Enrol, Identity, Leave, Note, Tell, Trouble
-from headrace_agent.jobs import Jobs
-from headrace_agent.orders import defect_of_figures, is_legal
+from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Tell, Trouble
+from headrace_agent.node_allocations import NS_PER_MS, Allocation, Moment, NodeAllocations
 from headrace_agent.pulse import Pulse
 from headrace_agent.runner.protocol import Acknowledge, EndAll, Ended, Lease, Picture, Started, ToAgent
+from headrace_agent.starts_and_ends import Jobs
+from headrace_agent.void_orders import defect_of_figures, is_legal
 
 __all__ = ["MOST_UNRECORDED_ENDS", "AgentEngine"]
 
@@ -69,7 +69,7 @@ class AgentEngine:
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
-        self.books = Books(identity.total)
+        self.books = NodeAllocations(identity.total)
         self.pulse = Pulse()
         #: The highest term obeyed.
         self.term: Term = 0
@@ -86,7 +86,7 @@ class AgentEngine:
         self._deadline_ns: int | None = None
         self._left = False
 
-    def start(self, now: Moment) -> list[Effect]:
+    def start(self, now: Moment) -> list[AgentEffect]:
         """The first call."""
         self.pulse.started(now.boottime_ns)
         return self._enrol(now)
@@ -96,20 +96,20 @@ class AgentEngine:
         due = [moment for moment in (self.pulse.next_ns(), self._deadline_ns) if moment is not None]
         return min(due, default=None) if not self._left else None
 
-    def on_tick(self, now: Moment) -> list[Effect]:
+    def on_tick(self, now: Moment) -> list[AgentEffect]:
         """Does what is due; earlier does no harm."""
         return self._pump(now)
 
-    def on_orders(self, orders: Orders, now: Moment) -> list[Effect]:
+    def on_orders(self, orders: Orders, now: Moment) -> list[AgentEffect]:
         """The answer to a heartbeat. One that is void has no effect but to be counted: its heartbeat is as good as lost."""
         defect = self._defect(orders)
         if defect:
             self.void += 1
-            return [Note("warning", "void orders", {"why": defect, "seq": orders.seq, "term": orders.term})]
+            return [LogLine("warning", "void orders", {"why": defect, "seq": orders.seq, "term": orders.term})]
         next_ms = min(orders.next_heartbeat_ms, max(orders.lease_ms // 4, 1))
         sent_ns = self.pulse.answered(next_ms, now.boottime_ns)
         self.term = orders.term
-        effects: list[Effect] = []
+        effects: list[AgentEffect] = []
         if orders.enrolled:
             margin_ms = min(_LEASE_MARGIN_MS, orders.lease_ms // 2)
             until_ns = sent_ns + (orders.lease_ms - margin_ms) * NS_PER_MS
@@ -127,33 +127,33 @@ class AgentEngine:
         effects += self._forget(orders.forget, keep={extend.allocation for extend in orders.extend})
         return effects + self._pump(now)
 
-    def on_heartbeat_lost(self, seq: int, unit: float, now: Moment) -> list[Effect]:
+    def on_heartbeat_lost(self, seq: int, unit: float, now: Moment) -> list[AgentEffect]:
         """The heartbeat `seq` was not answered, or not with orders to obey; `unit` in [0, 1) spreads the pause."""
         if seq != self.pulse.seq or not self.pulse.in_flight:
             return []
         self.pulse.lost(unit, now.boottime_ns, stopping=self._stop is not None)
         return self._pump(now)
 
-    def on_nudge(self, nudge: Nudge, now: Moment) -> list[Effect]:
+    def on_nudge(self, nudge: Nudge, now: Moment) -> list[AgentEffect]:
         """A heartbeat now, if the nudge is for us and of nobody who is over."""
         if nudge.node != self._identity.node or nudge.term < self.term:
             self.void += 1
-            return [Note("warning", "void nudge", {"for": nudge.node, "term": nudge.term, "known": self.term})]
+            return [LogLine("warning", "void nudge", {"for": nudge.node, "term": nudge.term, "known": self.term})]
         self.pulse.want(HeartbeatReason.NUDGED)
         self.pulse.end_pause(now.boottime_ns)
         return self._pump(now)
 
-    def on_enrolled(self, now: Moment) -> list[Effect]:
+    def on_enrolled(self, now: Moment) -> list[AgentEffect]:
         self._enrolling = False
         self._enrolled_ns = now.boottime_ns
         self.pulse.want(HeartbeatReason.STARTED)
         self.pulse.end_pause(now.boottime_ns)
         return self._pump(now)
 
-    def on_runner(self, message: ToAgent, now: Moment) -> list[Effect]:
+    def on_runner(self, message: ToAgent, now: Moment) -> list[AgentEffect]:
         """What the runner says."""
         self._jobs.hold = self._hold()
-        effects: list[Effect]
+        effects: list[AgentEffect]
         match message:
             case Started():
                 effects = self._jobs.on_started(message)
@@ -168,7 +168,7 @@ class AgentEngine:
                 assert_never(message)
         return effects + self._pump(now)
 
-    def on_trouble(self, kind: Trouble, words: str, now: Moment) -> list[Effect]:
+    def on_trouble(self, kind: Trouble, words: str, now: Moment) -> list[AgentEffect]:
         """Something is wrong, or (with no words) right again. `RUNNER_AWAY` and `NO_RUNNER` end with the runner's picture."""
         if kind is Trouble.NO_RUNNER and words:
             # Nothing can run without a runner, so there is a picture that is whole: ours.
@@ -184,12 +184,12 @@ class AgentEngine:
             return self._pump(now)
         self.pulse.want(HeartbeatReason.PERIOD)
         self._jobs.hold = self._hold()
-        note = Note(
+        note = LogLine(
             "warning" if words else "info", "trouble" if words else "trouble over", {"kind": kind, "why": words}
         )
         return [note, *self._jobs.start_waiting(), *self._pump(now)]
 
-    def on_stop(self, mode: StopMode, now: Moment) -> list[Effect]:
+    def on_stop(self, mode: StopMode, now: Moment) -> list[AgentEffect]:
         """Asked to stop; a later wish counts only if it is more urgent."""
         if self._stop is not None and _SEVERITY[mode] <= _SEVERITY[self._stop]:
             return []
@@ -202,7 +202,7 @@ class AgentEngine:
         if mode in (StopMode.INTERRUPT, StopMode.KILL):
             timeout_ms = self._identity.stop_timeout_ms if mode is StopMode.INTERRUPT else 0
             self._deadline_ns = now.boottime_ns + (timeout_ms + _LAST_ENDS_MS) * NS_PER_MS
-        effects: list[Effect] = [Note("info", "stopping", {"mode": mode.value, "jobs": len(self.books.by_job)})]
+        effects: list[AgentEffect] = [LogLine("info", "stopping", {"mode": mode.value, "jobs": len(self.books.by_job)})]
         self._jobs.hold = self._hold()
         effects += self._jobs.start_waiting()
         for allocation in list(self.books.by_job.values()):
@@ -240,7 +240,7 @@ class AgentEngine:
             return f"term {orders.term} is over, term {self.term} is known"
         return defect_of_figures(orders, self.books)
 
-    def _enrol(self, now: Moment) -> list[Effect]:
+    def _enrol(self, now: Moment) -> list[AgentEffect]:
         if self._enrolling:
             return []
         self._enrolling = True
@@ -249,10 +249,10 @@ class AgentEngine:
             pause_ms = max(0, _ENROL_AGAIN_MS - (now.boottime_ns - self._enrolled_ns) // NS_PER_MS)
         return [Enrol(pause_ms)]
 
-    def _start(self, order: Start) -> list[Effect]:
+    def _start(self, order: Start) -> list[AgentEffect]:
         fields: dict[str, str | int] = {"operation": order.operation, "allocation": order.allocation}
         if order.allocation in self.books.allocations:
-            return [Note("info", "known allocation started again", fields)]
+            return [LogLine("info", "known allocation started again", fields)]
         if order.spec is not None and order.spec.operation == order.operation:
             self.books.specs.setdefault(order.operation, order.spec)
         slots = self.books.fresh(order.operation, order.slots)
@@ -268,25 +268,25 @@ class AgentEngine:
         state = AllocationState.ENDED if why else AllocationState.WAITING
         self.books.add(Allocation(order.allocation, order.operation, order.resources, state, slots))
         if why:
-            return [Note("info", "given back", {**fields, "why": why, "unstarted": len(slots)})]
-        return [Note("debug", "allocation given", {**fields, "unstarted": len(slots)})]
+            return [LogLine("info", "given back", {**fields, "why": why, "unstarted": len(slots)})]
+        return [LogLine("debug", "allocation given", {**fields, "unstarted": len(slots)})]
 
-    def _extend(self, order: Extend) -> list[Effect]:
+    def _extend(self, order: Extend) -> list[AgentEffect]:
         allocation = self.books.allocations.get(order.allocation)
         if allocation is None:
             # It is not in the picture either, by which the allocator sees that these never arrived.
-            return [Note("info", "unknown allocation extended", {"allocation": order.allocation})]
+            return [LogLine("info", "unknown allocation extended", {"allocation": order.allocation})]
         self.books.extend(allocation, self.books.fresh(allocation.operation, order.slots))
         return []
 
-    def _take_back(self, order: TakeBack) -> list[Effect]:
+    def _take_back(self, order: TakeBack) -> list[AgentEffect]:
         allocation = self.books.allocations.get(order.allocation)
         if allocation is None or allocation.state is AllocationState.ENDED:
             return []
         reason = f"{order.reason.value.replace('_', ' ')}: {order.detail}" if order.detail else order.reason.value
         return self._jobs.close(allocation, order.timeout_ms, reason)
 
-    def _forget(self, order: Forget, keep: set[AllocationId]) -> list[Effect]:
+    def _forget(self, order: Forget, keep: set[AllocationId]) -> list[AgentEffect]:
         """What was extended a moment ago is kept: it has slots to give back that no heartbeat has told of."""
         recorded = [key for key in order.ends if self.books.strike_end(key)]
         for allocation_id in order.allocations:
@@ -295,7 +295,7 @@ class AgentEngine:
         self.books.drop_specs()
         return [Tell(Acknowledge(recorded))] if recorded else []
 
-    def _on_picture(self, picture: Picture, now: Moment) -> list[Effect]:
+    def _on_picture(self, picture: Picture, now: Moment) -> list[AgentEffect]:
         self.pulse.open()
         self._isolation = picture.isolation
         self._trouble.pop(Trouble.RUNNER_AWAY, None)
@@ -303,7 +303,7 @@ class AgentEngine:
         self._jobs.hold = self._hold()
         effects = self._jobs.on_picture(picture, now)
         if picture.trouble:
-            effects.append(Note("warning", "trouble of the runner", {"why": picture.trouble}))
+            effects.append(LogLine("warning", "trouble of the runner", {"why": picture.trouble}))
         self.pulse.want(HeartbeatReason.JOB_ENDED if picture.ended else HeartbeatReason.PERIOD)
         if self._stop is not None:
             timeout_ms = self._identity.stop_timeout_ms if self._stop is StopMode.INTERRUPT else None
@@ -311,7 +311,7 @@ class AgentEngine:
                 effects += self._close_to_stop(allocation, timeout_ms)
         return effects
 
-    def _close_to_stop(self, allocation: Allocation, timeout_ms: int | None) -> list[Effect]:
+    def _close_to_stop(self, allocation: Allocation, timeout_ms: int | None) -> list[AgentEffect]:
         spec = self.books.specs.get(allocation.operation)
         if timeout_ms is not None and spec is not None:
             timeout_ms = min(timeout_ms, spec.interruption_timeout_ms)
@@ -331,14 +331,14 @@ class AgentEngine:
             words.append(f"{len(self.books.allocations)} allocations are as many as one heartbeat can tell of")
         return "; ".join(words)[:_TROUBLE_CHARACTERS]
 
-    def _pump(self, now: Moment) -> list[Effect]:
+    def _pump(self, now: Moment) -> list[AgentEffect]:
         """Whatever is due: the end of the agent, or a heartbeat."""
         if self._left:
             return []
         if self._may_leave(now):
             self._left = True
             with_runner = self._stop is not StopMode.LEAVE
-            effects: list[Effect] = [Tell(EndAll(0, _STOP_REASON))] if with_runner else []
+            effects: list[AgentEffect] = [Tell(EndAll(0, _STOP_REASON))] if with_runner else []
             return [*effects, Leave(with_runner)]
         reason = self.pulse.take(now.boottime_ns)
         return [Beat(self._heartbeat(reason, now))] if reason is not None else []

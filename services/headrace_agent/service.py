@@ -27,14 +27,14 @@ from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import Enrol as EnrolRequest
 from headrace.wire.nodes import Enrolled, StopMode, StopNode, StoppedNode
 from headrace.wire.refusals import NotAllowed, Refusal
-from headrace_agent import host
-from headrace_agent.books import Moment
-from headrace_agent.effects import Beat, Effect, Enrol, Identity, Leave, Note, Reconnect, Tell, Trouble
+from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
-from headrace_agent.job_logs import JobLogs
+from headrace_agent.host import facts
+from headrace_agent.job_logs.requests import JobLogs
+from headrace_agent.node_allocations import Moment
 from headrace_agent.runner.protocol import ToAgent
-from headrace_agent.runner_link import RunnerLink
 from headrace_agent.settings import AgentSettings
+from headrace_agent.to_runner.link import RunnerLink
 
 __all__ = ["Agent", "serve"]
 
@@ -76,7 +76,7 @@ class Agent:
             tree=_tree(settings),
             incarnation=incarnation,
             total=settings.total(),
-            environment=host.jobs_environment(settings.path),
+            environment=facts.jobs_environment(settings.path),
             stop_timeout_ms=settings.stop_timeout_ms,
         )
         self.engine = AgentEngine(identity)
@@ -92,7 +92,7 @@ class Agent:
 
     async def run(self) -> None:
         """Until the agent has stopped. Raises `StateInUse`."""
-        lock = host.claim(self._settings.state())
+        lock = facts.claim(self._settings.state())
         try:
             await self._run()
         finally:
@@ -115,9 +115,9 @@ class Agent:
         self._log.info("agent stopped", with_runner=self._with_runner, runner_gone=gone, **self.engine.statistics())
 
     def _now(self) -> Moment:
-        return host.moment(self._runtime.clock)
+        return facts.moment(self._runtime.clock)
 
-    def _do(self, effects: list[Effect]) -> None:
+    def _do(self, effects: list[AgentEffect]) -> None:
         for effect in effects:
             match effect:
                 case Beat(heartbeat):
@@ -133,13 +133,13 @@ class Agent:
                 case Leave(with_runner):
                     self._with_runner = with_runner
                     self._leave.set()
-                case Note():
+                case LogLine():
                     self._write(effect)
                 case _:
                     assert_never(effect)
         self._changed.set()
 
-    def _write(self, note: Note) -> None:
+    def _write(self, note: LogLine) -> None:
         match note.level:
             case "debug":
                 self._log.debug(note.event, **note.fields)
@@ -199,7 +199,7 @@ class Agent:
 
     async def _look_at_folders(self) -> None:
         while True:
-            defect = await anyio.to_thread.run_sync(host.defect_of_folder, self._settings.logs())
+            defect = await anyio.to_thread.run_sync(facts.defect_of_folder, self._settings.logs())
             self._on_trouble(Trouble.LOGS, defect)
             await anyio.sleep(_LOOK_AT_FOLDERS_S)
 

@@ -10,7 +10,7 @@ from headrace.ids import NodeName, node_name, node_name_from_host
 from headrace.resources import Resources, parse_amount
 from headrace.runtime.settings import CommonSettings
 from headrace.wire.nodes import StopMode
-from headrace_agent import host
+from headrace_agent.host import facts
 
 __all__ = ["AgentSettings"]
 
@@ -61,7 +61,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
     def node_name(self) -> NodeName:
         """Raises `BadInput` when the setting is no legal name, or nothing usable is left of the host's."""
-        return node_name(self.node) if self.node else node_name_from_host(host.host_name())
+        return node_name(self.node) if self.node else node_name_from_host(facts.host_name())
 
     def tag_list(self) -> list[str]:
         tags = self.tags.split(",") if isinstance(self.tags, str) else self.tags
@@ -71,16 +71,16 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         """What the node offers. Raises `BadInput`."""
         return Resources(
             user_slots=self.user_slots,
-            cpu=parse_amount("cpu", self.cpu) if self.cpu != "" else host.cpu_centi(),
+            cpu=parse_amount("cpu", self.cpu) if self.cpu != "" else facts.cpu_centi(),
             gpu=self.gpu,
-            memory=parse_amount("memory", self.memory) if self.memory != "" else host.memory_bytes(),
+            memory=parse_amount("memory", self.memory) if self.memory != "" else facts.memory_bytes(),
             network=self.network,
         )
 
     def state(self) -> str:
         """Absolute path of the state folder."""
-        return host.absolute(self.state_folder or host.default_state_folder(self.node_name()))
+        return facts.absolute(self.state_folder or facts.default_state_folder(self.node_name()))
 
     def logs(self) -> str:
         """Absolute path of the logs folder."""
-        return host.absolute(self.logs_folder) if self.logs_folder else f"{self.state()}/logs"
+        return facts.absolute(self.logs_folder) if self.logs_folder else f"{self.state()}/logs"

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from headrace.wire.heartbeat import JobResult
-from headrace_agent.logs import read_log
+from headrace_agent.job_logs.reader import read_log
 from headrace_agent.runner.protocol import EndAll, Interrupt
 from tests.unit.runner.builders import OPERATION, a_job, a_run
 from tests.unit.runner.harness import ARunner, Signpost, gone, runner, signpost

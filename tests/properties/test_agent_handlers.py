@@ -144,13 +144,13 @@ def test_always_what_any_orders_lead_to_can_be_sent_and_read(told: list[Orders],
 
 def test_the_state_of_an_agent_is_not_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept from jobs: nothing but a few named variables passes."""
-    from headrace_agent import host
+    from headrace_agent.host import facts
 
     monkeypatch.setenv("HEADRACE_CREDENTIAL_FILE", "/secret")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("PATH", "/bin")
 
-    environment = host.jobs_environment("")
+    environment = facts.jobs_environment("")
 
     assert environment.keys() <= {"PATH", "HOME", "LANG", "LC_ALL", "LOGNAME", "TMPDIR", "TZ", "USER"}
     assert environment["PATH"].startswith("/bin:/"), "the folder of the interpreter stands at the end"

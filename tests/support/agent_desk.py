@@ -23,9 +23,9 @@ from headrace.wire.heartbeat import (
     TakeBack,
     TakeBackReason,
 )
-from headrace_agent.books import NS_PER_MS, Moment
-from headrace_agent.effects import Beat, Effect, Enrol, Identity, Leave, Note, Tell
+from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Tell
 from headrace_agent.engine import AgentEngine
+from headrace_agent.node_allocations import NS_PER_MS, Moment
 from headrace_agent.runner.protocol import (
     Acknowledge,
     EndAll,
@@ -125,7 +125,7 @@ class Desk:
         )
         self.engine = AgentEngine(self.identity)
         self.now_ns = _MINUTE_NS + now_ms * NS_PER_MS
-        self.effects: list[Effect] = []
+        self.effects: list[AgentEffect] = []
         self.term = 1
         self._do(self.engine.start(self.now()))
         if picture:
@@ -175,7 +175,7 @@ class Desk:
         next_ms: int = 1_000,
         lease_ms: int = 600_000,
         enrolled: bool = True,
-    ) -> list[Effect]:
+    ) -> list[AgentEffect]:
         """Answers the newest heartbeat; returns what was done by that."""
         told = Orders(
             node=NodeName(node),
@@ -212,7 +212,7 @@ class Desk:
         """The heartbeat in flight is not answered."""
         self._do(self.engine.on_heartbeat_lost(self.beat.seq, unit, self.now()))
 
-    def do(self, effects: list[Effect]) -> list[Effect]:
+    def do(self, effects: list[AgentEffect]) -> list[AgentEffect]:
         """Keeps the effects of a call that has no method here."""
         return self._do(effects)
 
@@ -249,13 +249,13 @@ class Desk:
 
     @property
     def notes(self) -> list[str]:
-        return [note.event for note in self.all(Note)]
+        return [note.event for note in self.all(LogLine)]
 
     def report(self, allocation: str = "a") -> AllocationReport | None:
         """The allocation in the newest heartbeat."""
         return next((found for found in self.beat.allocations if found.id == allocation), None)
 
-    def _do(self, effects: list[Effect]) -> list[Effect]:
+    def _do(self, effects: list[AgentEffect]) -> list[AgentEffect]:
         self.engine.check()
         self.effects += effects
         return effects

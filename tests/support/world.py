@@ -38,9 +38,9 @@ from headrace.wire.operations import (
 )
 from headrace_admission.engine import AdmissionEngine, Decision
 from headrace_admission.limits.rules import TreeRules
-from headrace_agent.books import Moment
 from headrace_agent.effects import Beat, Enrol, Identity, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
+from headrace_agent.node_allocations import Moment
 from headrace_agent.runner.protocol import Acknowledge, Ended, Hello, Interrupt, KeptJob, Picture, Run, Started
 from headrace_allocator.effects import Answer, Draw, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine

@@ -15,19 +15,19 @@ import msgspec
 
 from headrace.ids import AllocationId
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
+from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, KeptJob, Lease, Picture, Run, Started, ToAgent
-from headrace_agent.runner.states import Event, State, next_state
 
 __all__ = [
     "About",
     "Drop",
-    "Effect",
     "Engine",
     "Exit",
     "JobExit",
     "Keep",
     "Launch",
     "Moment",
+    "RunnerEffect",
     "Signal",
     "Tell",
 ]
@@ -82,7 +82,7 @@ class Exit(NamedTuple):
     """Nothing runs and nothing will: the runner may go."""
 
 
-Effect = Launch | Signal | Keep | Drop | Tell | Exit
+RunnerEffect = Launch | Signal | Keep | Drop | Tell | Exit
 
 
 class JobExit(msgspec.Struct, frozen=True):
@@ -121,7 +121,7 @@ class _Job:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.state = State.STARTING
+        self.state = JobState.STARTING
         self.started: Started | None = None
         self.stop: _Stop | None = None
         #: CLOCK_BOOTTIME of the SIGTERM.
@@ -144,12 +144,12 @@ class Engine:
         self._end_all: _Stop | None = None
         self._leave_ns: int | None = None
 
-    def on_recovered(self, ends: list[JobEnd]) -> list[Effect]:
+    def on_recovered(self, ends: list[JobEnd]) -> list[RunnerEffect]:
         """Ends that a former runner kept, and jobs that were lost with it. Once, before anything else."""
         self._ended.update((end.key, end) for end in ends)
         return [Tell(Ended(end)) for end in ends]
 
-    def on_hello(self, about: About) -> list[Effect]:
+    def on_hello(self, about: About) -> list[RunnerEffect]:
         """An agent is there: it gets the whole picture."""
         running = [KeptJob(job.run, job.started) for job in self._live.values() if job.started is not None]
         picture = Picture(
@@ -162,7 +162,7 @@ class Engine:
         )
         return [Tell(picture)]
 
-    def on_run(self, run: Run, now: Moment) -> list[Effect]:
+    def on_run(self, run: Run, now: Moment) -> list[RunnerEffect]:
         """Starts a job that is not known; of a known one the state is told again."""
         ended = self._ended.get(run.job)
         if ended is not None:
@@ -179,21 +179,21 @@ class Engine:
         self._live[run.job] = _Job(run)
         return [Launch(run)]
 
-    def on_started(self, key: JobKey, pid: int, now: Moment) -> list[Effect]:
+    def on_started(self, key: JobKey, pid: int, now: Moment) -> list[RunnerEffect]:
         job = self._live[key]
-        job.state = next_state(job.state, Event.STARTED)
+        job.state = next_state(job.state, JobEvent.STARTED)
         job.started = Started(key, pid, now.unix_ms, now.boottime_ns)
-        effects: list[Effect] = [Tell(job.started)]
+        effects: list[RunnerEffect] = [Tell(job.started)]
         if job.stop is not None:
             effects += self._stop(key, job, job.stop, now)
         return effects
 
-    def on_not_started(self, key: JobKey, reason: str, exit_code: int | None, now: Moment) -> list[Effect]:
+    def on_not_started(self, key: JobKey, reason: str, exit_code: int | None, now: Moment) -> list[RunnerEffect]:
         """The job could not be started: it failed, with what a shell would return, if a shell would say anything."""
         job = self._live.pop(key)
         return self._end(job.run, None, JobResult.FAILED, JobExit(exit_code=exit_code), reason, now) + self._leave()
 
-    def on_exited(self, key: JobKey, exit: JobExit, now: Moment) -> list[Effect]:
+    def on_exited(self, key: JobKey, exit: JobExit, now: Moment) -> list[RunnerEffect]:
         """The job's main process ended and nothing of the job is left.
 
         After a signal of ours it counts as we meant it, whatever it returned: from outside, work done and mere obedience look alike.
@@ -212,19 +212,19 @@ class Engine:
             result, reason = JobResult.FAILED, f"ended by {name}, which the runner did not send" if name else ""
         return self._end(job.run, job.started, result, exit, reason, now) + self._leave()
 
-    def on_failure(self, key: JobKey, reason: str, now: Moment) -> list[Effect]:
+    def on_failure(self, key: JobKey, reason: str, now: Moment) -> list[RunnerEffect]:
         """Something without which the job cannot go on failed it: it is ended and has failed with this reason."""
         job = self._live.get(key)
         return self._stop(key, job, _Stop(JobResult.FAILED, reason, OWN_TIMEOUT_MS), now) if job is not None else []
 
-    def on_interrupt(self, order: Interrupt, now: Moment) -> list[Effect]:
+    def on_interrupt(self, order: Interrupt, now: Moment) -> list[RunnerEffect]:
         """SIGTERM, and SIGKILL when the timeout has passed; ignored for a job that is not live."""
         job = self._live.get(order.job)
         if job is None:
             return []
         return self._stop(order.job, job, _Stop(JobResult.ABORTED, order.reason, order.timeout_ms), now)
 
-    def on_end_all(self, order: EndAll, now: Moment) -> list[Effect]:
+    def on_end_all(self, order: EndAll, now: Moment) -> list[RunnerEffect]:
         """Interrupts all jobs; from now on none starts, and the runner exits after the last."""
         stop = _Stop(JobResult.ABORTED, order.reason, order.timeout_ms)
         if self._end_all is None:
@@ -234,19 +234,19 @@ class Engine:
         effects = [effect for key, job in list(self._live.items()) for effect in self._stop(key, job, stop, now)]
         return effects + self._leave()
 
-    def on_lease(self, lease: Lease, now: Moment) -> list[Effect]:
+    def on_lease(self, lease: Lease, now: Moment) -> list[RunnerEffect]:
         """Jobs may run until then; a lease that ends earlier than one before it changes nothing."""
         if self._lease_ns is None or lease.until_boottime_ns > self._lease_ns:
             self._lease_ns = lease.until_boottime_ns
             self._lease_enforced = False
         return self.on_time(now)
 
-    def on_acknowledge(self, jobs: list[JobKey]) -> list[Effect]:
+    def on_acknowledge(self, jobs: list[JobKey]) -> list[RunnerEffect]:
         return [Drop(key) for key in jobs if self._ended.pop(key, None) is not None]
 
-    def on_time(self, now: Moment) -> list[Effect]:
+    def on_time(self, now: Moment) -> list[RunnerEffect]:
         """Does what is due. To be called not later than `next_wake_ns`; earlier does no harm."""
-        effects: list[Effect] = []
+        effects: list[RunnerEffect] = []
         if self._lease_ns is not None and not self._lease_enforced and now.boottime_ns >= self._lease_ns:
             self._lease_enforced = True
             stop = _Stop(
@@ -279,11 +279,11 @@ class Engine:
             due.append(self._leave_ns)
         return min(due, default=None)
 
-    def state(self, key: JobKey) -> State:
+    def state(self, key: JobKey) -> JobState:
         if key in self._ended:
-            return State.ENDED
+            return JobState.ENDED
         job = self._live.get(key)
-        return job.state if job is not None else State.ABSENT
+        return job.state if job is not None else JobState.ABSENT
 
     def statistics(self) -> dict[str, int]:
         return {"live": len(self._live), "ended": len(self._ended), "deadlines": len(self._deadlines)}
@@ -293,9 +293,11 @@ class Engine:
         assert not self._live.keys() & self._ended.keys(), "a job is live and ended"
         for key, job in self._live.items():
             assert job.run.job == key, f"{key} holds {job.run.job}"
-            assert job.state not in (State.ABSENT, State.ENDED), f"{key} is live and {job.state}"
-            assert (job.started is None) == (job.state is State.STARTING), f"{key}: {job.state}, started {job.started}"
-            dying = job.state in (State.INTERRUPTED, State.KILLED)
+            assert job.state not in (JobState.ABSENT, JobState.ENDED), f"{key} is live and {job.state}"
+            assert (job.started is None) == (job.state is JobState.STARTING), (
+                f"{key}: {job.state}, started {job.started}"
+            )
+            dying = job.state in (JobState.INTERRUPTED, JobState.KILLED)
             assert dying == (job.deadline_ns is not None), f"{key}: {job.state}, deadline {job.deadline_ns}"
             assert not dying or (job.deadline_ns, key) in self._deadlines, f"{key}: its deadline is not awaited"
             assert self._end_all is None or job.stop is not None, f"{key} goes on though everything ends"
@@ -307,28 +309,28 @@ class Engine:
             return "not started: the lease has passed"
         return None
 
-    def _stop(self, key: JobKey, job: _Job, stop: _Stop, now: Moment) -> list[Effect]:
+    def _stop(self, key: JobKey, job: _Job, stop: _Stop, now: Moment) -> list[RunnerEffect]:
         """The first reason stays; of several deadlines the earliest holds."""
         job.stop = job.stop or stop
         due_ns = now.boottime_ns + stop.timeout_ms * NS_PER_MS
-        effects: list[Effect] = []
-        if job.state is State.STARTING:
+        effects: list[RunnerEffect] = []
+        if job.state is JobState.STARTING:
             if stop.timeout_ms < job.stop.timeout_ms:
                 job.stop = job.stop._replace(timeout_ms=stop.timeout_ms)
             return effects
-        if job.state is State.RUNNING:
-            job.state = next_state(job.state, Event.INTERRUPT)
+        if job.state is JobState.RUNNING:
+            job.state = next_state(job.state, JobEvent.INTERRUPT)
             job.stopped_ns = now.boottime_ns
             self._await(key, job, due_ns)
             effects.append(Signal(key, signal.SIGTERM))
-        elif job.state is State.INTERRUPTED and job.deadline_ns is not None and due_ns < job.deadline_ns:
+        elif job.state is JobState.INTERRUPTED and job.deadline_ns is not None and due_ns < job.deadline_ns:
             self._await(key, job, due_ns)
-        if job.state is State.INTERRUPTED and job.deadline_ns is not None and job.deadline_ns <= now.boottime_ns:
+        if job.state is JobState.INTERRUPTED and job.deadline_ns is not None and job.deadline_ns <= now.boottime_ns:
             effects += self._kill(key, job, now)
         return effects
 
-    def _kill(self, key: JobKey, job: _Job, now: Moment) -> list[Effect]:
-        job.state = next_state(job.state, Event.DEADLINE)
+    def _kill(self, key: JobKey, job: _Job, now: Moment) -> list[RunnerEffect]:
+        job.state = next_state(job.state, JobEvent.DEADLINE)
         self._await(key, job, now.boottime_ns + KILL_PATIENCE_MS * NS_PER_MS)
         return [Signal(key, signal.SIGKILL)]
 
@@ -338,7 +340,7 @@ class Engine:
 
     def _end(
         self, run: Run, started: Started | None, result: JobResult, exit: JobExit, reason: str, now: Moment
-    ) -> list[Effect]:
+    ) -> list[RunnerEffect]:
         # The wall clock may have been set while the job ran; how long it ran is told by the other one.
         started_at_ms = started.started_at_ms if started is not None else now.unix_ms
         ended_ns = exit.main_ended_ns or now.boottime_ns
@@ -361,7 +363,7 @@ class Engine:
         self._ended[run.job] = end
         return [Keep(end), Tell(Ended(end))]
 
-    def _leave(self) -> list[Effect]:
+    def _leave(self) -> list[RunnerEffect]:
         return [Exit()] if self._end_all is not None and not self._live else []
 
 

@@ -20,24 +20,24 @@ from headrace_agent.runner.engine import (
     NS_PER_MS,
     About,
     Drop,
-    Effect,
     Engine,
     Exit,
     Keep,
     Launch,
     Moment,
+    RunnerEffect,
     Signal,
     Tell,
 )
+from headrace_agent.runner.files.kept_jobs import KeptJobs
+from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.host import Host
-from headrace_agent.runner.isolation import choose_isolation
+from headrace_agent.runner.jobs.isolation import choose_isolation
+from headrace_agent.runner.jobs.launch import Launcher, NotStarted
+from headrace_agent.runner.jobs.leftovers import end_leftovers, lost
+from headrace_agent.runner.jobs.processes import ProcessTable
 from headrace_agent.runner.json_log import JsonLog, job_fields
-from headrace_agent.runner.kept import KeptJobs
-from headrace_agent.runner.launch import Launcher, NotStarted
-from headrace_agent.runner.leftovers import end_leftovers, lost
-from headrace_agent.runner.processes import ProcessTable
 from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, Lease, Run, ToRunner
-from headrace_agent.runner.removal import Removal
 from headrace_agent.runner.settings import Settings
 
 __all__ = ["Runner"]
@@ -220,7 +220,7 @@ class Runner:
     def _trouble(self) -> str:
         return "; ".join(note for note in [*self._notes, self._kept.trouble] if note)
 
-    def _perform(self, effects: list[Effect]) -> None:
+    def _perform(self, effects: list[RunnerEffect]) -> None:
         todo = deque(effects)
         while todo:
             effect = todo.popleft()
@@ -245,7 +245,7 @@ class Runner:
                 case _:
                     assert_never(effect)
 
-    def _launch(self, run: Run) -> list[Effect]:
+    def _launch(self, run: Run) -> list[RunnerEffect]:
         try:
             launched = self._jobs.launch(run)
         except NotStarted as refusal:

@@ -9,8 +9,8 @@ import msgspec
 from headrace.ids import AllocationId
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationState, Forget, JobKey, JobResult
-from headrace_agent.books import TRANSITIONS, Event, next_state
-from headrace_agent.effects import Note, Reconnect, Trouble
+from headrace_agent.effects import LogLine, Reconnect, Trouble
+from headrace_agent.node_allocations import TRANSITIONS, AllocationEvent, next_state
 from headrace_agent.runner.protocol import Interrupt, KeptJob, Run, Started
 from tests.support.agent_desk import OPERATION, Desk, end_of, job, kept, spec, start, take_back
 
@@ -21,14 +21,14 @@ def run_of(desk: Desk, key: JobKey) -> Run:
 
 def test_the_table_of_an_allocation_leads_only_forwards() -> None:
     order = [AllocationState.WAITING, AllocationState.RUNNING, AllocationState.CLOSING, AllocationState.ENDED]
-    for state, event in product(AllocationState, Event):
+    for state, event in product(AllocationState, AllocationEvent):
         after = next_state(state, event)
 
         assert TRANSITIONS.get((state, event)) == after
         assert after is None or order.index(after) >= order.index(state)
         if state is AllocationState.ENDED:
             assert after in (None, AllocationState.ENDED)
-        if event is Event.CLOSE:
+        if event is AllocationEvent.CLOSE:
             assert after is not None, "whatever the state, it can be taken back"
             assert after is not AllocationState.RUNNING
 
@@ -248,7 +248,7 @@ def test_the_log_follows_an_operation_by_its_id() -> None:
     desk.started(job(0))
     desk.ended(end_of(job(0)))
 
-    notes = [note for note in desk.all(Note) if note.fields.get("operation") == OPERATION]
+    notes = [note for note in desk.all(LogLine) if note.fields.get("operation") == OPERATION]
     assert [note.event for note in notes] == [
         "allocation given",
         "starting job",

@@ -9,8 +9,8 @@ import pytest
 from headrace.errors import BadInput
 from headrace.resources import Resources
 from headrace.runtime.settings import load
-from headrace_agent import host
-from headrace_agent.environment import host_environment, path_with_interpreter
+from headrace_agent.host import facts
+from headrace_agent.host.environment import host_environment, path_with_interpreter
 from headrace_agent.settings import AgentSettings
 
 
@@ -66,28 +66,28 @@ def test_a_container_offers_what_its_cgroup_leaves_it(tmp_path: Path) -> None:
     (tmp_path / "cpu.max").write_text("50000 100000\n")
     (tmp_path / "memory.max").write_text("1048576\n")
 
-    assert host.cpu_centi(tmp_path) == 50
-    assert host.memory_bytes(tmp_path) == 1_048_576
+    assert facts.cpu_centi(tmp_path) == 50
+    assert facts.memory_bytes(tmp_path) == 1_048_576
 
 
 def test_a_cgroup_without_limits_leaves_the_host_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "cpu.max").write_text("max 100000\n")
     (tmp_path / "memory.max").write_text("max\n")
 
-    assert host.cpu_centi(tmp_path) == host.cpu_centi(tmp_path / "nothing")
-    assert host.memory_bytes(tmp_path) == host.memory_bytes(tmp_path / "nothing")
+    assert facts.cpu_centi(tmp_path) == facts.cpu_centi(tmp_path / "nothing")
+    assert facts.memory_bytes(tmp_path) == facts.memory_bytes(tmp_path / "nothing")
 
 
 def test_a_folder_that_can_be_written_has_no_defect_and_keeps_no_trace(tmp_path: Path) -> None:
-    assert host.defect_of_folder(str(tmp_path)) == ""
+    assert facts.defect_of_folder(str(tmp_path)) == ""
     assert list(tmp_path.iterdir()) == []
-    assert host.defect_of_folder(str(tmp_path / "not there yet")) == ""
+    assert facts.defect_of_folder(str(tmp_path / "not there yet")) == ""
 
 
 def test_a_folder_that_cannot_be_written_is_named_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    assert host.defect_of_folder(f"{tmp_path}/file") == f"{tmp_path}/file cannot be written: Not a directory"
+    assert facts.defect_of_folder(f"{tmp_path}/file") == f"{tmp_path}/file cannot be written: Not a directory"
 
 
 def test_the_folder_of_the_interpreter_comes_last_and_once() -> None:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from headrace.wire.heartbeat import JobEnd, JobKey
-from headrace_agent.logs import Stream, read_log
+from headrace_agent.job_logs.reader import Stream, read_log
 from headrace_agent.runner.frames import FrameReader, connect, pack
 from headrace_agent.runner.protocol import (
     LARGEST_ANSWER_BYTES,

@@ -10,17 +10,17 @@ from headrace_agent.runner.engine import (
     OWN_TIMEOUT_MS,
     About,
     Drop,
-    Effect,
     Engine,
     Exit,
     JobExit,
     Keep,
     Launch,
+    RunnerEffect,
     Signal,
     Tell,
 )
+from headrace_agent.runner.job_states import JobState
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, Lease, Picture, Started
-from headrace_agent.runner.states import State
 from tests.unit.runner.builders import a_job, a_run, at
 
 
@@ -33,7 +33,7 @@ def running(*indexes: int, engine: Engine | None = None) -> Engine:
     return engine
 
 
-def the_end(effects: list[Effect]) -> tuple[JobResult, str]:
+def the_end(effects: list[RunnerEffect]) -> tuple[JobResult, str]:
     """What was kept, having checked that it was told after it was kept, and the same."""
     assert [type(effect) for effect in effects[:2]] == [Keep, Tell]
     assert isinstance(effects[0], Keep)
@@ -92,7 +92,7 @@ def test_a_job_that_does_not_obey_is_killed_when_its_time_is_over_and_not_before
     assert engine.next_wake_ns() == at(1000).boottime_ns
     assert engine.on_time(at(999)) == []
     assert engine.on_time(at(1000)) == [Signal(a_job(), signal.SIGKILL)]
-    assert engine.state(a_job()) is State.KILLED
+    assert engine.state(a_job()) is JobState.KILLED
 
 
 def test_a_kill_that_does_nothing_is_repeated() -> None:
@@ -157,8 +157,8 @@ def test_an_end_is_in_every_picture_until_it_is_acknowledged() -> None:
     assert [end.key for end in picture.message.ended] == [a_job(1)]
 
     assert engine.on_acknowledge([a_job(1), a_job(0), a_job(5)]) == [Drop(a_job(1))]
-    assert engine.state(a_job(1)) is State.ABSENT
-    assert engine.state(a_job(0)) is State.RUNNING
+    assert engine.state(a_job(1)) is JobState.ABSENT
+    assert engine.state(a_job(0)) is JobState.RUNNING
 
 
 def test_a_job_that_cannot_be_started_has_failed() -> None:

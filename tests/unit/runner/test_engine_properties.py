@@ -9,12 +9,12 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.engine import (
     NS_PER_MS,
     About,
-    Effect,
     Engine,
     JobExit,
     Keep,
     Launch,
     Moment,
+    RunnerEffect,
     Signal,
     Tell,
 )
@@ -44,7 +44,7 @@ class RunnerMachine(RuleBasedStateMachine):
     def now(self) -> Moment:
         return at(self.passed_ms)
 
-    def perform(self, effects: list[Effect]) -> None:
+    def perform(self, effects: list[RunnerEffect]) -> None:
         for effect in effects:
             match effect:
                 case Launch(run):

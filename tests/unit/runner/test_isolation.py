@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace_agent.runner.host import LinuxHost
-from headrace_agent.runner.isolation import Cgroup2, RlimitIsolation, choose_isolation
+from headrace_agent.runner.jobs.isolation import Cgroup2, RlimitIsolation, choose_isolation
 from headrace_agent.runner.settings import IsolationChoice
 from tests.unit.runner.builders import OPERATION, a_job, a_run
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from headrace.errors import BadInput
 from headrace.wire.heartbeat import JobKey
-from headrace_agent import logs
-from headrace_agent.logs import LogChunk, newest_attempt, read_log
+from headrace_agent.job_logs import reader
+from headrace_agent.job_logs.reader import LogPiece, newest_attempt, read_log
+from headrace_agent.runner.files.job_log import SMALLEST_CAP_BYTES, LogStream, LogUnwritable
 from headrace_agent.runner.host import LinuxHost
-from headrace_agent.runner.job_log import SMALLEST_CAP_BYTES, LogStream, LogUnwritable
 from tests.unit.runner.builders import OPERATION, a_job
 from tests.unit.runner.hosts import MortalHost, PowerCut, ShortWritingHost, WatchedHost
 
@@ -37,7 +37,7 @@ def a_stream(folder: Path, host: LinuxHost | None = None) -> LogStream:
     return LogStream(host or HOST, f"{folder}/{OPERATION}/0.1.stdout", CAP, with_tail=True)
 
 
-def read(folder: Path, offset: int = 0, limit: int = 10**6) -> LogChunk:
+def read(folder: Path, offset: int = 0, limit: int = 10**6) -> LogPiece:
     return read_log(str(folder), a_job(), "stdout", offset, limit)
 
 
@@ -49,20 +49,20 @@ def test_nothing_is_made_before_the_first_byte(folder: Path) -> None:
     a_stream(folder)
 
     assert list((folder / OPERATION).iterdir()) == []
-    assert read(folder) == LogChunk(b"", 0, 0, 0, exists=False)
+    assert read(folder) == LogPiece(b"", 0, 0, 0, exists=False)
 
 
 def test_what_was_written_is_read(folder: Path) -> None:
     stream = a_stream(folder)
     stream.write(memoryview(b"hello "))
-    assert read(folder) == LogChunk(b"hello ", 6, 6, 0)
+    assert read(folder) == LogPiece(b"hello ", 6, 6, 0)
     stream.write(memoryview(b"world"))
 
-    assert read(folder, 6) == LogChunk(b"world", 11, 11, 0)
-    assert read(folder, 3, 4) == LogChunk(b"lo w", 7, 11, 0)
-    assert read(folder, -3) == LogChunk(b"rld", 11, 11, 0)
-    assert read(folder, 11) == LogChunk(b"", 11, 11, 0)
-    assert read(folder, 99) == LogChunk(b"", 99, 11, 0)
+    assert read(folder, 6) == LogPiece(b"world", 11, 11, 0)
+    assert read(folder, 3, 4) == LogPiece(b"lo w", 7, 11, 0)
+    assert read(folder, -3) == LogPiece(b"rld", 11, 11, 0)
+    assert read(folder, 11) == LogPiece(b"", 11, 11, 0)
+    assert read(folder, 99) == LogPiece(b"", 99, 11, 0)
 
 
 @given(st.lists(st.integers(1, 70_000), max_size=8), st.integers(3_000, 20_000))
@@ -115,7 +115,7 @@ def test_a_rotation_while_the_reader_opens_the_files_is_noticed(folder: Path, mo
     stream = a_stream(folder)
     stream.write(memoryview(TEXT[:CAP]))
     written = CAP
-    place = logs._place
+    place = reader._place
 
     def rotate_first(*arguments: Any) -> tuple[int, int]:
         nonlocal written
@@ -124,7 +124,7 @@ def test_a_rotation_while_the_reader_opens_the_files_is_noticed(folder: Path, mo
             written += HALF
         return place(*arguments)
 
-    monkeypatch.setattr(logs, "_place", rotate_first)
+    monkeypatch.setattr(reader, "_place", rotate_first)
     chunk = read(folder)
     stream.close()
 
@@ -205,7 +205,7 @@ def test_a_job_that_ran_before_under_the_same_name_leaves_nothing_in_the_new_log
     second.write(memoryview(b"new"))
     second.close()
 
-    assert read(folder) == LogChunk(b"new", 3, 3, 0)
+    assert read(folder) == LogPiece(b"new", 3, 3, 0)
 
 
 def test_what_cannot_be_written_names_path_and_error(tmp_path: Path) -> None:

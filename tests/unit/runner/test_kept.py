@@ -9,8 +9,8 @@ import pytest
 
 from headrace.ids import AllocationId
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
+from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, Leftover, ProcessRecord
 from headrace_agent.runner.host import LinuxHost
-from headrace_agent.runner.kept import JobRecord, KeptJobs, Leftover, ProcessRecord
 from tests.unit.runner.builders import OPERATION, a_job
 from tests.unit.runner.hosts import MortalHost, PowerCut
 

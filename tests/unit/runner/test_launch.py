@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace_agent.runner.files.kept_jobs import KeptJobs
 from headrace_agent.runner.host import LinuxHost, Spawn
-from headrace_agent.runner.isolation import NoIsolation
-from headrace_agent.runner.kept import KeptJobs
-from headrace_agent.runner.launch import Launcher, NotStarted
+from headrace_agent.runner.jobs.isolation import NoIsolation
+from headrace_agent.runner.jobs.launch import Launcher, NotStarted
 from headrace_agent.runner.settings import parse
 from tests.unit.runner.builders import a_run
 

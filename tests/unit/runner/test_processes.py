@@ -6,13 +6,13 @@ import select
 import signal
 from pathlib import Path
 
-from headrace_agent.logs import read_log
+from headrace_agent.job_logs.reader import read_log
+from headrace_agent.runner.files.kept_jobs import KeptJobs
+from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.host import LinuxHost
-from headrace_agent.runner.isolation import NoIsolation
-from headrace_agent.runner.kept import KeptJobs
-from headrace_agent.runner.launch import Launcher
-from headrace_agent.runner.processes import ProcessTable
-from headrace_agent.runner.removal import Removal
+from headrace_agent.runner.jobs.isolation import NoIsolation
+from headrace_agent.runner.jobs.launch import Launcher
+from headrace_agent.runner.jobs.processes import ProcessTable
 from headrace_agent.runner.settings import parse
 from tests.unit.runner.builders import a_job, a_run
 from tests.unit.runner.harness import gone

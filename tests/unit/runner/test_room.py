@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput
+from headrace_agent.runner.files.log_retention import Retention
+from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.host import LinuxHost
-from headrace_agent.runner.removal import Removal
-from headrace_agent.runner.retention import Retention
 from headrace_agent.runner.settings import Settings, parse
 
 

@@ -4,9 +4,16 @@ import itertools
 
 import pytest
 
-from headrace_agent.runner.states import TRANSITIONS, Event, State, next_state
+from headrace_agent.runner.job_states import TRANSITIONS, JobEvent, JobState, next_state
 
-A, S, R, I, K, E = State.ABSENT, State.STARTING, State.RUNNING, State.INTERRUPTED, State.KILLED, State.ENDED  # noqa: E741
+A, S, R, I, K, E = (
+    JobState.ABSENT,
+    JobState.STARTING,
+    JobState.RUNNING,
+    JobState.INTERRUPTED,
+    JobState.KILLED,
+    JobState.ENDED,
+)  # noqa: E741
 #: One row per state, one column per event, in the order of their definition.
 GRID = {
     #    run started not_started interrupt deadline exited acknowledge
@@ -19,11 +26,11 @@ GRID = {
 }
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
-def test_every_pair_leads_where_the_grid_says(state: State, event: Event) -> None:
-    assert next_state(state, event) is GRID[state][list(Event).index(event)]
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(JobState, JobEvent)))
+def test_every_pair_leads_where_the_grid_says(state: JobState, event: JobEvent) -> None:
+    assert next_state(state, event) is GRID[state][list(JobEvent).index(event)]
 
 
 def test_every_state_can_be_reached_and_left() -> None:
-    assert set(TRANSITIONS.values()) == set(State)
-    assert {before for before, _ in TRANSITIONS} == set(State)
+    assert set(TRANSITIONS.values()) == set(JobState)
+    assert {before for before, _ in TRANSITIONS} == set(JobState)

@@ -1,7 +1,7 @@
 """Reads the logs of jobs back, over rotation, by logical offsets: byte 0 is the first that the job ever wrote.
 
 It never leaves the logs folder: names are made of checked ids only, and no symbolic link is followed. What the runner writes and how
-is told in `runner.job_log`; a reader may come at any moment of a rotation, and after a runner that was killed in the middle of one.
+is told in `runner.files.job_log`; a reader may come at any moment of a rotation, and after a runner that was killed in the middle of one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.ids import operation_id
 from headrace.wire.heartbeat import JobKey
-from headrace_agent.runner.job_log import Stream, log_name
+from headrace_agent.runner.files.job_log import Stream, log_name
 
-__all__ = ["LARGEST_CHUNK_BYTES", "LogChunk", "Stream", "newest_attempt", "read_log"]
+__all__ = ["LARGEST_CHUNK_BYTES", "LogPiece", "Stream", "newest_attempt", "read_log"]
 
 LARGEST_CHUNK_BYTES = 1024 * 1024
 #: Rotations that may come between our looks at the files before we give up.
 _ATTEMPTS = 100
 
 
-class LogChunk(msgspec.Struct, frozen=True):
+class LogPiece(msgspec.Struct, frozen=True):
     """A piece of a stream. `next_offset - len(data)` is where it begins: later than asked for if what was there is gone."""
 
     data: bytes
@@ -46,7 +46,7 @@ class _Part(NamedTuple):
     size: int
 
 
-def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: int = 64 * 1024) -> LogChunk:
+def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: int = 64 * 1024) -> LogPiece:
     """Reads at most `limit` bytes (and `LARGEST_CHUNK_BYTES`) from `offset`; a negative one counts from the end.
 
     An offset past the end gives no data and is handed back. Raises `BadInput` for what is no id or no stream, OSError where files
@@ -56,7 +56,7 @@ def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: i
     limit = max(0, min(limit, LARGEST_CHUNK_BYTES))
     logs = _open_folder(folder, job.operation)
     if logs is None:
-        return LogChunk(b"", max(0, offset), 0, 0, exists=False)
+        return LogPiece(b"", max(0, offset), 0, 0, exists=False)
     try:
         for _ in range(_ATTEMPTS):
             fds: list[int] = []
@@ -102,9 +102,9 @@ def _check(job: JobKey, stream: str) -> None:
             raise BadInput(name, number, f"a whole number, {least} or more")
 
 
-def _read(parts: list[_Part], offset: int, limit: int) -> LogChunk:
+def _read(parts: list[_Part], offset: int, limit: int) -> LogPiece:
     if not parts:
-        return LogChunk(b"", max(0, offset), 0, 0, exists=False)
+        return LogPiece(b"", max(0, offset), 0, 0, exists=False)
     size = parts[-1].start + parts[-1].size
     rotated = parts[0].start
     if offset < 0:
@@ -115,7 +115,7 @@ def _read(parts: list[_Part], offset: int, limit: int) -> LogChunk:
         at = offset + len(data) - part.start
         if 0 <= at < part.size and len(data) < limit:
             data += os.pread(part.fd, min(limit - len(data), part.size - at), at)
-    return LogChunk(data, offset + len(data), size, rotated)
+    return LogPiece(data, offset + len(data), size, rotated)
 
 
 def _parts(logs: int, name: str, fds: list[int]) -> list[_Part] | None:

@@ -10,7 +10,7 @@ from typing import Final
 from headrace.errors import BadInput
 from headrace.ids import AllocationId, operation_id
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, Orders
-from headrace_agent.books import Books
+from headrace_agent.node_allocations import NodeAllocations
 
 __all__ = ["defect_of_figures", "is_legal"]
 
@@ -18,7 +18,7 @@ __all__ = ["defect_of_figures", "is_legal"]
 _LONGEST_ID: Final = 200
 
 
-def defect_of_figures(orders: Orders, books: Books) -> str:
+def defect_of_figures(orders: Orders, books: NodeAllocations) -> str:
     """Why these orders cannot be obeyed; empty: they can."""
     for start in orders.start:
         if max(len(start.allocation), len(start.operation)) > _LONGEST_ID:

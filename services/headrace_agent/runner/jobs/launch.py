@@ -11,10 +11,10 @@ import signal
 import msgspec
 
 from headrace_agent.runner.engine import Moment
+from headrace_agent.runner.files.job_log import LogUnwritable, job_name, open_folder
+from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRecord
 from headrace_agent.runner.host import MARKER, Host, Spawn
-from headrace_agent.runner.isolation import Isolation
-from headrace_agent.runner.job_log import LogUnwritable, job_name, open_folder
-from headrace_agent.runner.kept import JobRecord, KeptJobs, ProcessRecord
+from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import Settings
 

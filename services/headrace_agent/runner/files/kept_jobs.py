@@ -16,8 +16,8 @@ import zlib
 import msgspec
 
 from headrace.wire.heartbeat import JobEnd, JobKey
+from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.host import Files, write_file
-from headrace_agent.runner.job_log import job_name
 
 __all__ = ["JobRecord", "Kept", "KeptJobs", "Leftover", "ProcessRecord"]
 

@@ -13,13 +13,13 @@ from collections.abc import Iterable
 
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.engine import NS_PER_MS, JobExit, Moment
+from headrace_agent.runner.files.job_log import LogStream, LogUnwritable, job_name, log_name
+from headrace_agent.runner.files.log_retention import Retention
+from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.host import Host, Reaped
-from headrace_agent.runner.isolation import Isolation
-from headrace_agent.runner.job_log import LogStream, LogUnwritable, job_name, log_name
-from headrace_agent.runner.launch import Launched, Launcher
+from headrace_agent.runner.jobs.isolation import Isolation
+from headrace_agent.runner.jobs.launch import Launched, Launcher
 from headrace_agent.runner.protocol import Run
-from headrace_agent.runner.removal import Removal
-from headrace_agent.runner.retention import Retention
 from headrace_agent.runner.settings import Settings
 
 __all__ = ["ProcessTable"]

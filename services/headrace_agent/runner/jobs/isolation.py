@@ -20,8 +20,8 @@ from typing import NamedTuple, Protocol
 
 from headrace.resources import format_amount
 from headrace.wire.heartbeat import JobKey
+from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.host import Files, Host, write_file
-from headrace_agent.runner.job_log import job_name
 from headrace_agent.runner.protocol import Run
 
 __all__ = ["Account", "CannotIsolate", "Cgroup2", "Isolation", "NoIsolation", "RlimitIsolation", "choose_isolation"]

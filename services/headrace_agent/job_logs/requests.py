@@ -13,7 +13,7 @@ from headrace.runtime.border import Caller
 from headrace.wire.heartbeat import JobKey
 from headrace.wire.logs import LogChunk, ReadLog
 from headrace.wire.refusals import BadRequest, NotFound, NotReady
-from headrace_agent.logs import newest_attempt, read_log
+from headrace_agent.job_logs.reader import newest_attempt, read_log
 
 __all__ = ["JobLogs"]
 

@@ -27,7 +27,16 @@ from headrace.wire.heartbeat import (
 )
 from headrace_agent.runner.protocol import Interrupt, Started
 
-__all__ = ["NS_PER_MS", "TRANSITIONS", "Allocation", "Books", "Event", "Job", "Moment", "next_state"]
+__all__ = [
+    "NS_PER_MS",
+    "TRANSITIONS",
+    "Allocation",
+    "AllocationEvent",
+    "Job",
+    "Moment",
+    "NodeAllocations",
+    "next_state",
+]
 
 NS_PER_MS = 1_000_000
 #: What a report of an allocation without slots, and a slot, take at most in a message; for judging the picture's size cheaply.
@@ -42,7 +51,7 @@ class Moment(NamedTuple):
     wall_ms: int
 
 
-class Event(enum.StrEnum):
+class AllocationEvent(enum.StrEnum):
     """What can happen to an allocation."""
 
     #: Its room is free: its first job goes to the runner.
@@ -56,20 +65,20 @@ class Event(enum.StrEnum):
 
 
 _S = AllocationState
-TRANSITIONS: dict[tuple[AllocationState, Event], AllocationState] = {
-    (_S.WAITING, Event.ROOM): _S.RUNNING,
-    (_S.WAITING, Event.CLOSE): _S.ENDED,
-    (_S.RUNNING, Event.NEXT): _S.RUNNING,
-    (_S.RUNNING, Event.CLOSE): _S.CLOSING,
-    (_S.RUNNING, Event.FINISH): _S.ENDED,
-    (_S.CLOSING, Event.CLOSE): _S.CLOSING,
-    (_S.CLOSING, Event.FINISH): _S.ENDED,
-    (_S.ENDED, Event.CLOSE): _S.ENDED,
+TRANSITIONS: dict[tuple[AllocationState, AllocationEvent], AllocationState] = {
+    (_S.WAITING, AllocationEvent.ROOM): _S.RUNNING,
+    (_S.WAITING, AllocationEvent.CLOSE): _S.ENDED,
+    (_S.RUNNING, AllocationEvent.NEXT): _S.RUNNING,
+    (_S.RUNNING, AllocationEvent.CLOSE): _S.CLOSING,
+    (_S.RUNNING, AllocationEvent.FINISH): _S.ENDED,
+    (_S.CLOSING, AllocationEvent.CLOSE): _S.CLOSING,
+    (_S.CLOSING, AllocationEvent.FINISH): _S.ENDED,
+    (_S.ENDED, AllocationEvent.CLOSE): _S.ENDED,
 }
 _HOLDS_ROOM = frozenset({_S.RUNNING, _S.CLOSING})
 
 
-def next_state(state: AllocationState, event: Event) -> AllocationState | None:
+def next_state(state: AllocationState, event: AllocationEvent) -> AllocationState | None:
     """Where the event leads; None for a pair that cannot happen."""
     return TRANSITIONS.get((state, event))
 
@@ -126,7 +135,7 @@ class _KeptEnd(NamedTuple):
 _encoder = msgspec.msgpack.Encoder()
 
 
-class Books:
+class NodeAllocations:
     """`total` is what the host offers."""
 
     def __init__(self, total: Resources) -> None:
@@ -159,7 +168,7 @@ class Books:
         elif allocation.state is _S.WAITING:
             self._waiting[allocation.id] = allocation
 
-    def move(self, allocation: Allocation, event: Event) -> None:
+    def move(self, allocation: Allocation, event: AllocationEvent) -> None:
         """Takes an allocation along the table; a pair that is not in it is a mistake of the caller's."""
         before, after = allocation.state, next_state(allocation.state, event)
         assert after is not None, f"{allocation.id}: {event} while {before}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["TRANSITIONS", "Event", "State", "next_state"]
+__all__ = ["TRANSITIONS", "JobEvent", "JobState", "next_state"]
 
 
-class State(enum.Enum):
+class JobState(enum.Enum):
     """Where a job stands."""
 
     ABSENT = "absent"
@@ -21,7 +21,7 @@ class State(enum.Enum):
     ENDED = "ended"
 
 
-class Event(enum.Enum):
+class JobEvent(enum.Enum):
     """What can happen to a job."""
 
     RUN = "run"
@@ -35,19 +35,19 @@ class Event(enum.Enum):
 
 
 #: A pair that is missing leaves the state as it is.
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.ABSENT, Event.RUN): State.STARTING,
-    (State.STARTING, Event.STARTED): State.RUNNING,
-    (State.STARTING, Event.NOT_STARTED): State.ENDED,
-    (State.RUNNING, Event.INTERRUPT): State.INTERRUPTED,
-    (State.RUNNING, Event.EXITED): State.ENDED,
-    (State.INTERRUPTED, Event.DEADLINE): State.KILLED,
-    (State.INTERRUPTED, Event.EXITED): State.ENDED,
-    (State.KILLED, Event.EXITED): State.ENDED,
-    (State.ENDED, Event.ACKNOWLEDGE): State.ABSENT,
+TRANSITIONS: dict[tuple[JobState, JobEvent], JobState] = {
+    (JobState.ABSENT, JobEvent.RUN): JobState.STARTING,
+    (JobState.STARTING, JobEvent.STARTED): JobState.RUNNING,
+    (JobState.STARTING, JobEvent.NOT_STARTED): JobState.ENDED,
+    (JobState.RUNNING, JobEvent.INTERRUPT): JobState.INTERRUPTED,
+    (JobState.RUNNING, JobEvent.EXITED): JobState.ENDED,
+    (JobState.INTERRUPTED, JobEvent.DEADLINE): JobState.KILLED,
+    (JobState.INTERRUPTED, JobEvent.EXITED): JobState.ENDED,
+    (JobState.KILLED, JobEvent.EXITED): JobState.ENDED,
+    (JobState.ENDED, JobEvent.ACKNOWLEDGE): JobState.ABSENT,
 }
 
 
-def next_state(state: State, event: Event) -> State:
+def next_state(state: JobState, event: JobEvent) -> JobState:
     """Where a job stands after the event."""
     return TRANSITIONS.get((state, event), state)

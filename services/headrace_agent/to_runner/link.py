@@ -18,8 +18,8 @@ from headrace.obs.logging import logger
 from headrace_agent.effects import Trouble
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
 from headrace_agent.runner.protocol import LARGEST_ANSWER_BYTES, Hello, Picture, ToAgent, ToRunner
-from headrace_agent.runner_process import IN_USE, NotStarted, RunnerProcess, start_runner
 from headrace_agent.settings import AgentSettings
+from headrace_agent.to_runner.process import IN_USE, NotStarted, RunnerProcess, start_runner
 
 __all__ = ["RunnerLink"]
 

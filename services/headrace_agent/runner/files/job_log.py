@@ -2,7 +2,8 @@
 
 When a file holds half the cap it is renamed to `….1`, in place of an older one, and a new one is begun. Offsets into a stream are
 logical: they count every byte that the job ever wrote. From the first rotation on a third file, `….at`, says with which offset
-which file (by inode) begins; whatever moment the runner is killed at, a reader can tell the offsets from it (`headrace_agent.logs`).
+which file (by inode) begins; whatever moment the runner is killed at, a reader can tell the offsets from it
+(`headrace_agent.job_logs.reader`).
 """
 
 from __future__ import annotations

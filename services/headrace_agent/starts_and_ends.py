@@ -11,15 +11,15 @@ import msgspec
 from headrace.ids import AllocationId
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationState, JobEnd, JobKey, JobResult, JobSpec
-from headrace_agent.books import Allocation, Books, Event, Job, Moment
-from headrace_agent.effects import Effect, Identity, Note, Reconnect, Tell
-from headrace_agent.environment import job_environment
+from headrace_agent.effects import AgentEffect, Identity, LogLine, Reconnect, Tell
+from headrace_agent.host.environment import job_environment
+from headrace_agent.node_allocations import Allocation, AllocationEvent, Job, Moment, NodeAllocations
 from headrace_agent.runner.protocol import Interrupt, KeptJob, Picture, Run, Started
 
-__all__ = ["Jobs", "RunNote"]
+__all__ = ["AdoptionNote", "Jobs"]
 
 
-class RunNote(msgspec.Struct, frozen=True):
+class AdoptionNote(msgspec.Struct, frozen=True):
     """What the agent gives the runner along with a job, so that a later life of the agent can adopt it."""
 
     resources: Resources
@@ -30,35 +30,35 @@ class RunNote(msgspec.Struct, frozen=True):
 _LARGEST_LOG_CAP = 2**60
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(RunNote)
+_decoder = msgspec.msgpack.Decoder(AdoptionNote)
 
 
 class Jobs:
     """`hold` says why nothing starts at the moment; what would start is given back."""
 
-    def __init__(self, identity: Identity, books: Books) -> None:
+    def __init__(self, identity: Identity, books: NodeAllocations) -> None:
         self._identity = identity
         self._books = books
         self._runner_pid = 0
         self.hold = ""
 
-    def start_waiting(self) -> list[Effect]:
+    def start_waiting(self) -> list[AgentEffect]:
         """Starts waiting allocations in their order as far as there is room; gives all back while there is a reason not to start."""
-        effects: list[Effect] = []
+        effects: list[AgentEffect] = []
         for allocation in self._books.waiting():
             if self.hold:
-                self._books.move(allocation, Event.CLOSE)
+                self._books.move(allocation, AllocationEvent.CLOSE)
                 effects.append(_note("info", "given back", allocation, why=self.hold))
             elif self._books.free().dominates(allocation.resources):
-                self._books.move(allocation, Event.ROOM)
+                self._books.move(allocation, AllocationEvent.ROOM)
                 effects += self._run_next(allocation)
             else:
                 break
         return effects
 
-    def close(self, allocation: Allocation, timeout_ms: int | None, reason: str) -> list[Effect]:
+    def close(self, allocation: Allocation, timeout_ms: int | None, reason: str) -> list[AgentEffect]:
         """No next job; the one there is interrupted, unless `timeout_ms` is None."""
-        self._books.move(allocation, Event.CLOSE)
+        self._books.move(allocation, AllocationEvent.CLOSE)
         if allocation.job is None or timeout_ms is None:
             return [_note("debug", "closing", allocation, why=reason)]
         before = allocation.interrupt
@@ -67,7 +67,7 @@ class Jobs:
         allocation.interrupt = Interrupt(allocation.job.key, timeout_ms, reason)
         return [_note("debug", "interrupting", allocation, why=reason), Tell(allocation.interrupt)]
 
-    def on_started(self, started: Started) -> list[Effect]:
+    def on_started(self, started: Started) -> list[AgentEffect]:
         allocation = self._books.by_job.get(started.job)
         if allocation is None or allocation.job is None:
             known = self._books.has_end(started.job)
@@ -75,29 +75,29 @@ class Jobs:
         allocation.job.started = started
         return [_note("debug", "job started", allocation, pid=started.pid)]
 
-    def on_ended(self, end: JobEnd, now: Moment) -> list[Effect]:
+    def on_ended(self, end: JobEnd, now: Moment) -> list[AgentEffect]:
         """An end, perhaps told before. The next job of its allocation starts at once."""
         if self._books.has_end(end.key):
             return []
         self._books.keep_end(end)
-        effects: list[Effect] = [_note_end(end)]
+        effects: list[AgentEffect] = [_note_end(end)]
         allocation = self._books.by_job.get(end.key)
         if allocation is None:
             return effects
         self._books.job_over(allocation, now)
         if allocation.state is AllocationState.RUNNING and allocation.unstarted and not self.hold:
-            self._books.move(allocation, Event.NEXT)
+            self._books.move(allocation, AllocationEvent.NEXT)
             return effects + self._run_next(allocation)
-        self._books.move(allocation, Event.FINISH)
+        self._books.move(allocation, AllocationEvent.FINISH)
         effects.append(_note("debug", "allocation ended", allocation, unstarted=len(allocation.unstarted)))
         return effects + self.start_waiting()
 
-    def on_picture(self, picture: Picture, now: Moment) -> list[Effect]:
+    def on_picture(self, picture: Picture, now: Moment) -> list[AgentEffect]:
         """Brings books and runner together: what it has is believed, what it has not is told again or lost."""
         told = {kept.run.job for kept in picture.running} | {end.key for end in picture.ended}
         missing = [allocation for key, allocation in self._books.by_job.items() if key not in told]
         same_runner, self._runner_pid = picture.pid == self._runner_pid, picture.pid
-        effects: list[Effect] = []
+        effects: list[AgentEffect] = []
         for kept in picture.running:
             effects += self._keep(kept)
         for end in picture.ended:
@@ -106,7 +106,7 @@ class Jobs:
             effects += self._missing(allocation, same_runner, now)
         return effects + self.start_waiting()
 
-    def _run_next(self, allocation: Allocation) -> list[Effect]:
+    def _run_next(self, allocation: Allocation) -> list[AgentEffect]:
         key = self._books.hand_out(allocation, self._runner_pid)
         return [_note("debug", "starting job", allocation), Tell(self._run(allocation, key))]
 
@@ -121,10 +121,10 @@ class Jobs:
             cpu=allocation.resources.cpu,
             memory_bytes=allocation.resources.memory,
             log_cap_bytes=min(spec.log_cap_bytes, _LARGEST_LOG_CAP),
-            note=_encoder.encode(RunNote(allocation.resources, spec)),
+            note=_encoder.encode(AdoptionNote(allocation.resources, spec)),
         )
 
-    def _keep(self, kept: KeptJob) -> list[Effect]:
+    def _keep(self, kept: KeptJob) -> list[AgentEffect]:
         allocation = self._books.by_job.get(kept.run.job)
         if allocation is not None and allocation.job is not None:
             allocation.job.started = kept.started
@@ -134,7 +134,7 @@ class Jobs:
             return [Tell(Interrupt(kept.run.job, 0, "its allocation is over"))]
         return self._adopt(kept)
 
-    def _adopt(self, kept: KeptJob) -> list[Effect]:
+    def _adopt(self, kept: KeptJob) -> list[AgentEffect]:
         """A job of a former life of the agent. What else its allocation might have run is not known any more."""
         key = kept.run.job
         try:
@@ -155,11 +155,11 @@ class Jobs:
         self._books.add(allocation)
         return [_note("info", "adopted", allocation, pid=kept.started.pid)]
 
-    def _missing(self, allocation: Allocation, same_runner: bool, now: Moment) -> list[Effect]:
+    def _missing(self, allocation: Allocation, same_runner: bool, now: Moment) -> list[AgentEffect]:
         job = allocation.job
         assert job is not None, allocation.id
         if same_runner and job.started is None:
-            again: list[Effect] = [Tell(self._run(allocation, job.key))]
+            again: list[AgentEffect] = [Tell(self._run(allocation, job.key))]
             return again + ([Tell(allocation.interrupt)] if allocation.interrupt is not None else [])
         end = JobEnd(
             operation=job.key.operation,
@@ -174,15 +174,15 @@ class Jobs:
         return self.on_ended(end, now)
 
 
-def _note(level: str, event: str, allocation: Allocation, **more: str | int) -> Note:
+def _note(level: str, event: str, allocation: Allocation, **more: str | int) -> LogLine:
     fields: dict[str, str | int] = {"operation": allocation.operation, "allocation": allocation.id}
     if allocation.job is not None:
         fields["index"] = allocation.job.key.index
         fields["attempt"] = allocation.job.key.attempt
-    return Note("info" if level == "info" else "debug", event, {**fields, **more})
+    return LogLine("info" if level == "info" else "debug", event, {**fields, **more})
 
 
-def _note_end(end: JobEnd) -> Note:
+def _note_end(end: JobEnd) -> LogLine:
     fields: dict[str, str | int] = {
         "operation": end.operation,
         "allocation": end.allocation,
@@ -193,4 +193,4 @@ def _note_end(end: JobEnd) -> Note:
     }
     if end.exit_code is not None:
         fields["exit_code"] = end.exit_code
-    return Note("debug", "job ended", fields)
+    return LogLine("debug", "job ended", fields)

@@ -10,9 +10,9 @@ import signal
 
 from headrace.ids import AllocationId
 from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace_agent.runner.files.job_log import job_name
+from headrace_agent.runner.files.kept_jobs import Leftover
 from headrace_agent.runner.host import Host
-from headrace_agent.runner.job_log import job_name
-from headrace_agent.runner.kept import Leftover
 
 __all__ = ["end_leftovers", "lost"]
 

@@ -15,8 +15,8 @@ import psutil
 
 from headrace.errors import HeadraceError
 from headrace.runtime.clock import Clock
-from headrace_agent.books import Moment
-from headrace_agent.environment import host_environment, path_with_interpreter
+from headrace_agent.host.environment import host_environment, path_with_interpreter
+from headrace_agent.node_allocations import Moment
 
 __all__ = [
     "StateInUse",

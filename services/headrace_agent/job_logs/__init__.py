@@ -1,0 +1,1 @@
+"""Logs of jobs of this host, read back for people."""
