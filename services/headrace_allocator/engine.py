@@ -25,14 +25,14 @@ from headrace.wire.log import (
 )
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import ElementKind, ShareItem, UsageFrame, UsageItem
-from headrace_allocator.books import Books, Node, NodeStatus, OperationBook, Sent
+from headrace_allocator.decision.placing import Scheduler
 from headrace_allocator.effects import Answer, Effect, NudgeNode, Release, Report, StepDown
-from headrace_allocator.limits import amounts_of_limits
-from headrace_allocator.operations import OperationsDesk
-from headrace_allocator.orders import OrdersDesk, Timing
-from headrace_allocator.reconcile import Findings, lost_end, reconcile
-from headrace_allocator.recovery import Recovery
-from headrace_allocator.scheduling import Scheduler
+from headrace_allocator.facts.facts import Books, Node, NodeStatus, OperationBook, Sent
+from headrace_allocator.facts.ledger import OperationsDesk
+from headrace_allocator.facts.limits import amounts_of_limits
+from headrace_allocator.facts.reconcile import Findings, lost_end, reconcile
+from headrace_allocator.facts.recovery import Recovery
+from headrace_allocator.heartbeat_answer import OrdersDesk, Timing
 
 __all__ = ["AllocatorEngine"]
 

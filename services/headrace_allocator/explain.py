@@ -5,9 +5,9 @@ from __future__ import annotations
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace.wire.nodes import JobPlace, NodeList, NodeView, OperationPlaces
 from headrace.wire.snapshots import Recovering
-from headrace_allocator.books import Books, Node, NodeStatus, OperationBook
 from headrace_allocator.engine import AllocatorEngine
-from headrace_allocator.limits import limit_in_words
+from headrace_allocator.facts.facts import Books, Node, NodeStatus, OperationBook
+from headrace_allocator.facts.limits import limit_in_words
 
 __all__ = ["list_nodes", "operation_places", "waiting_reasons"]
 

@@ -31,7 +31,7 @@ from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame
 from headrace_allocator.effects import Answer, Draw, Effect, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain import list_nodes, operation_places
-from headrace_allocator.orders import Timing
+from headrace_allocator.heartbeat_answer import Timing
 from headrace_allocator.settings import AllocatorSettings
 
 __all__ = ["AllocatorService", "serve"]

@@ -15,7 +15,7 @@ from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
 from headrace_allocator.effects import Answer, Effect
 from headrace_allocator.engine import AllocatorEngine
-from headrace_allocator.orders import Timing
+from headrace_allocator.heartbeat_answer import Timing
 
 __all__ = ["TREE", "Desk", "a_share", "an_operation", "cores"]
 

@@ -44,7 +44,7 @@ from headrace_agent.node_allocations import Moment
 from headrace_agent.runner.protocol import Acknowledge, Ended, Hello, Interrupt, KeptJob, Picture, Run, Started
 from headrace_allocator.effects import Answer, Draw, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine
-from headrace_allocator.orders import Timing
+from headrace_allocator.heartbeat_answer import Timing
 
 __all__ = ["World"]
 

@@ -13,8 +13,8 @@ from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, J
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import ParametersChanged
 from headrace.wire.snapshots import ElementKind, ShareItem
-from headrace_allocator.books import Allocation
 from headrace_allocator.explain import waiting_reasons
+from headrace_allocator.facts.facts import Allocation
 from tests.support.allocating import Desk, a_share, an_operation, cores
 
 NODE = cores(10, slots=100)

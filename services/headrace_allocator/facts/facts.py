@@ -16,8 +16,8 @@ from headrace.wire.heartbeat import AllocationState, JobKey, JobSlot, NodeState,
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
-from headrace_allocator.limits import Limits
-from headrace_allocator.slots import JobSlots
+from headrace_allocator.facts.limits import Limits
+from headrace_allocator.facts.slots import JobSlots
 
 __all__ = ["Allocation", "Books", "Node", "NodeStatus", "OperationBook", "Sent"]
 

@@ -28,10 +28,10 @@ from headrace.wire.log import (
     ParametersChanged,
 )
 from headrace.wire.operations import FINAL_STATES
-from headrace_allocator.books import Books, OperationBook
+from headrace_allocator.decision.placing import Scheduler
 from headrace_allocator.effects import Draw, Effect, NudgeNode, Release
-from headrace_allocator.recovery import Recovery
-from headrace_allocator.scheduling import Scheduler
+from headrace_allocator.facts.facts import Books, OperationBook
+from headrace_allocator.facts.recovery import Recovery
 
 __all__ = ["OperationsDesk"]
 

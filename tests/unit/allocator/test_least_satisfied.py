@@ -9,7 +9,7 @@ import pytest
 from headrace.ids import OperationId
 from headrace.resources import Resources
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
-from headrace_allocator.order import SchedulingOrder
+from headrace_allocator.decision.least_satisfied import SchedulingOrder
 
 SMALL = Resources(user_slots=1, cpu=100)
 LARGE = Resources(user_slots=1, cpu=400)

@@ -17,7 +17,7 @@ from headrace.wire.heartbeat import (
     JobSlot,
     TakeBackReason,
 )
-from headrace_allocator.books import Allocation, Books, Node
+from headrace_allocator.facts.facts import Allocation, Books, Node
 
 __all__ = ["Findings", "lost_end", "reconcile"]
 

@@ -11,10 +11,10 @@ import msgspec
 
 from headrace.ids import AllocationId, OperationId
 from headrace.wire.heartbeat import AllocationState, Extend, Forget, Heartbeat, Orders, Start, TakeBack, TakeBackReason
-from headrace_allocator.books import Allocation, Books, Node
-from headrace_allocator.reconcile import Findings
-from headrace_allocator.recovery import Recovery
-from headrace_allocator.scheduling import Scheduler
+from headrace_allocator.decision.placing import Scheduler
+from headrace_allocator.facts.facts import Allocation, Books, Node
+from headrace_allocator.facts.reconcile import Findings
+from headrace_allocator.facts.recovery import Recovery
 
 __all__ = ["OrdersDesk", "Timing"]
 

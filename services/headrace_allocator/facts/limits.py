@@ -17,7 +17,7 @@ from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace.wire.snapshots import ElementKind, ShareItem
 
 if TYPE_CHECKING:
-    from headrace_allocator.books import OperationBook
+    from headrace_allocator.facts.facts import OperationBook
 
 __all__ = ["Level", "Limits", "amounts_of_limits", "limit_in_words", "limit_of"]
 

@@ -13,9 +13,9 @@ from headrace.ids import OperationId
 from headrace.resources import EPS, ZERO, Resources
 from headrace.satisfaction import local_satisfaction
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, AllocationState, JobSlot, TakeBackReason
-from headrace_allocator.books import Allocation, Books, Node, OperationBook
-from headrace_allocator.limits import Limits
-from headrace_allocator.order import SchedulingOrder
+from headrace_allocator.decision.least_satisfied import SchedulingOrder
+from headrace_allocator.facts.facts import Allocation, Books, Node, OperationBook
+from headrace_allocator.facts.limits import Limits
 
 __all__ = ["Scheduler"]
 

@@ -1,0 +1,1 @@
+"""Decisions of one heartbeat: pure functions over the facts."""
