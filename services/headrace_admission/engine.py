@@ -24,13 +24,13 @@ from headrace.wire.refusals import (
     Refusal,
     WrongState,
 )
-from headrace_admission.deciding import Decision
-from headrace_admission.limits import promotion
-from headrace_admission.limits.rules import TreeRules
+from headrace_admission.decisions import promotion
+from headrace_admission.decisions.starts import LARGEST_SPEC_BYTES, Caps
+from headrace_admission.decisions.transaction import Decision
+from headrace_admission.decisions.updates import UpdateEngine
 from headrace_admission.queries import Queues, counted_pools, levels_of, list_operations
-from headrace_admission.starting import LARGEST_SPEC_BYTES, Caps
-from headrace_admission.states import is_final
-from headrace_admission.updating import UpdateEngine
+from headrace_admission.state.life import is_final
+from headrace_admission.state.rules import TreeRules
 
 __all__ = ["LARGEST_SPEC_BYTES", "AdmissionEngine", "Caps", "Decision"]
 

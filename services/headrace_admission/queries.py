@@ -20,10 +20,10 @@ from headrace.wire.operations import (
 )
 from headrace.wire.placements import PoolHolder, PoolLevel, WaitingFor
 from headrace.wire.refusals import BadRequest
-from headrace_admission.limits.book import TreeBook
-from headrace_admission.operation import Operation
-from headrace_admission.state import AdmissionState
-from headrace_admission.states import is_final
+from headrace_admission.state.life import is_final
+from headrace_admission.state.operation import Operation
+from headrace_admission.state.state import AdmissionState
+from headrace_admission.state.tree_book import TreeBook
 
 __all__ = ["Queues", "counted_pools", "levels_of", "list_operations", "page_of_live"]
 

@@ -23,13 +23,13 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.log import Event, LogBatch, concerned
 from headrace.wire.nodes import Enrol
 from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded, Refusal
-from headrace_admission import checkpoint
 from headrace_admission.engine import AdmissionEngine, Caps, Decision
 from headrace_admission.enrolment import enrol
-from headrace_admission.limits.configuration import rules_of
-from headrace_admission.limits.rules import TreeRules
-from headrace_admission.recorder import Recorder, encode_batch
+from headrace_admission.log import checkpoint
+from headrace_admission.log.recorder import Recorder, encode_batch
 from headrace_admission.settings import AdmissionSettings
+from headrace_admission.state.rules import TreeRules
+from headrace_admission.state.rules_of_tree import rules_of
 
 __all__ = ["AdmissionService", "serve"]
 

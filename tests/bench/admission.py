@@ -25,9 +25,9 @@ from headrace.wire.codec import encode
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import OperationSpec, OperationState, StartAnswer, StartOperation
 from headrace.wire.refusals import decode_answer
-from headrace_admission.deciding import Decision
+from headrace_admission.decisions.transaction import Decision
 from headrace_admission.engine import AdmissionEngine, Caps
-from headrace_admission.limits.configuration import rules_of
+from headrace_admission.state.rules_of_tree import rules_of
 from tests.bench.registry import REGISTRY, Figure
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import TREE, a_bus, ask

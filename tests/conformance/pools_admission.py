@@ -16,8 +16,8 @@ from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.refusals import OverLimit, WrongState
 from headrace_admission.engine import AdmissionEngine, Caps
-from headrace_admission.limits.configuration import rules_of
-from headrace_admission.states import may_change_parameters
+from headrace_admission.state.life import may_change_parameters
+from headrace_admission.state.rules_of_tree import rules_of
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Problem, only_keys
 

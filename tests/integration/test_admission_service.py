@@ -355,7 +355,7 @@ async def test_no_damaged_message_stops_admission_or_breaks_its_books(
 
 def test_a_spec_that_is_too_large_for_the_log_is_refused_before_anything_is_done() -> None:
     from headrace_admission.engine import LARGEST_SPEC_BYTES, AdmissionEngine
-    from headrace_admission.limits.rules import TreeRules
+    from headrace_admission.state.rules import TreeRules
 
     engine = AdmissionEngine()
     engine.on_pools(TREE, TreeRules(), 0)

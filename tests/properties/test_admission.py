@@ -14,11 +14,11 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.wire import operations as wire
 from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace.wire.refusals import OverLimit
-from headrace_admission import checkpoint
 from headrace_admission.engine import AdmissionEngine
-from headrace_admission.limits.configuration import rules_of
-from headrace_admission.operation import OperationRecord
-from headrace_admission.state import TreePools
+from headrace_admission.log import checkpoint
+from headrace_admission.state.operation import OperationRecord
+from headrace_admission.state.rules_of_tree import rules_of
+from headrace_admission.state.state import TreePools
 from tests.reference.admission import ROOT, Model, ModelPool
 from tests.unit.admission.desk import TREE, Desk, oid
 

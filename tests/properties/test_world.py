@@ -10,7 +10,7 @@ from headrace.ids import PoolName
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import OperationState
-from headrace_admission.limits.rules import PoolRules, TreeRules
+from headrace_admission.state.rules import PoolRules, TreeRules
 from tests.support.world import World
 
 NODES = {"small": Resources(user_slots=10, cpu=200), "large": Resources(user_slots=10, cpu=400)}

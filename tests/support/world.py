@@ -37,7 +37,7 @@ from headrace.wire.operations import (
     SuspendOperation,
 )
 from headrace_admission.engine import AdmissionEngine, Decision
-from headrace_admission.limits.rules import TreeRules
+from headrace_admission.state.rules import TreeRules
 from headrace_agent.effects import Beat, Enrol, Identity, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
 from headrace_agent.node_allocations import Moment

@@ -15,9 +15,9 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import Event, LogBatch, concerned
 from headrace.wire.operations import OperationSpec, OperationState
-from headrace_admission.deciding import Decision
+from headrace_admission.decisions.transaction import Decision
 from headrace_admission.engine import AdmissionEngine, Caps
-from headrace_admission.limits.configuration import rules_of
+from headrace_admission.state.rules_of_tree import rules_of
 
 __all__ = ["TREE", "Desk", "oid"]
 

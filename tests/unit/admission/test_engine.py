@@ -20,8 +20,8 @@ from headrace.wire.operations import (
 )
 from headrace.wire.refusals import NotFound, WrongState
 from headrace_admission.engine import AdmissionEngine
-from headrace_admission.limits.rules import PoolRules, TreeRules
-from headrace_admission.operation import Operation
+from headrace_admission.state.operation import Operation
+from headrace_admission.state.rules import PoolRules, TreeRules
 
 TREE = TreeName("default")
 

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.ids import AllocationId, OperationId
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
-from headrace_admission.ledger import KEPT_FAILURES, Ledger, Verdict
+from headrace_admission.state.ledger import KEPT_FAILURES, Ledger, Verdict
 
 
 def an_end(index: int, attempt: int = 1, result: JobResult = JobResult.COMPLETED, exit_code: int | None = 0) -> JobEnd:

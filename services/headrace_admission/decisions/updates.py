@@ -21,15 +21,15 @@ from headrace.wire.refusals import (
     Refusal,
     WrongState,
 )
-from headrace_admission.deciding import Decision
-from headrace_admission.limits.checks import Asked, unfit_pool
-from headrace_admission.limits.ephemeral import Target, target_pool
-from headrace_admission.limits.moves import limit_on_move
-from headrace_admission.limits.rights import holds, kept_out
-from headrace_admission.operation import Operation
+from headrace_admission.decisions.limits import Asked, unfit_pool
+from headrace_admission.decisions.moves import limit_on_move
+from headrace_admission.decisions.rights import holds, kept_out
+from headrace_admission.decisions.starts import StartEngine
+from headrace_admission.decisions.target_pool import Target, target_pool
+from headrace_admission.decisions.transaction import Decision
 from headrace_admission.queries import Queues
-from headrace_admission.starting import StartEngine
-from headrace_admission.states import is_ending, is_final, may_change_parameters
+from headrace_admission.state.life import is_ending, is_final, may_change_parameters
+from headrace_admission.state.operation import Operation
 
 __all__ = ["UpdateEngine"]
 

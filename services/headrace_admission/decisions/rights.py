@@ -5,8 +5,8 @@ from __future__ import annotations
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import Person, Right, may
 from headrace.wire.refusals import NotAllowed
-from headrace_admission.limits.book import TreeBook
-from headrace_admission.limits.ephemeral import Target
+from headrace_admission.decisions.target_pool import Target
+from headrace_admission.state.tree_book import TreeBook
 
 __all__ = ["holds", "kept_out"]
 

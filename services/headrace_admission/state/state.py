@@ -32,11 +32,11 @@ from headrace.wire.log import (
 )
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import EphemeralPool, TreePlacement
-from headrace_admission.ledger import Verdict
-from headrace_admission.limits.book import TreeBook
-from headrace_admission.limits.rules import TreeRules
-from headrace_admission.operation import Operation, OperationRecord
-from headrace_admission.states import is_final
+from headrace_admission.state.ledger import Verdict
+from headrace_admission.state.life import is_final
+from headrace_admission.state.operation import Operation, OperationRecord
+from headrace_admission.state.rules import TreeRules
+from headrace_admission.state.tree_book import TreeBook
 
 __all__ = ["AdmissionState", "TreePools"]
 

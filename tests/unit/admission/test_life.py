@@ -6,7 +6,7 @@ from itertools import product
 
 from headrace.wire.log import StateCause
 from headrace.wire.operations import FINAL_STATES, OperationState
-from headrace_admission.states import TRANSITIONS, after, is_ending, is_final
+from headrace_admission.state.life import TRANSITIONS, after, is_ending, is_final
 
 
 def test_nothing_follows_a_final_state() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from headrace.ids import PoolName, TreeName
 from headrace.wire.refusals import LimitBroken
-from headrace_admission.limits.book import Member, TreeBook
-from headrace_admission.limits.checks import broken_limit, too_many_pools
-from headrace_admission.limits.ephemeral import Target
+from headrace_admission.decisions.limits import broken_limit, too_many_pools
+from headrace_admission.decisions.target_pool import Target
+from headrace_admission.state.tree_book import Member, TreeBook
 
 __all__ = ["limit_on_move"]
 

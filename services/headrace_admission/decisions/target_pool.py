@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.wire.placements import EphemeralPool
-from headrace_admission.limits.book import TreeBook
+from headrace_admission.state.tree_book import TreeBook
 
 __all__ = ["NAME_RULE", "Target", "default_parent", "is_name_for_users", "laid_on", "target_pool"]
 

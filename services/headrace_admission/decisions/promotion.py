@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.wire.log import OperationPlaced
 from headrace.wire.placements import TreePlacement
-from headrace_admission.limits.book import Member, TreeBook
+from headrace_admission.state.tree_book import Member, TreeBook
 
 __all__ = ["Place", "check_settled", "offer_slots", "release_lightweight", "scan", "settle"]
 

@@ -16,8 +16,8 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.wire.placements import EphemeralPool, TreePlacement
-from headrace_admission.limits.counts import Counts, PoolCounts
-from headrace_admission.limits.rules import PoolRules, TreeRules
+from headrace_admission.state.counts import Counts, PoolCounts
+from headrace_admission.state.rules import PoolRules, TreeRules
 
 __all__ = ["Member", "TreeBook"]
 

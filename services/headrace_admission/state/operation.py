@@ -9,8 +9,8 @@ from headrace.wire.heartbeat import JobResult
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operations import OperationSpec, OperationState, OperationView
 from headrace.wire.placements import TreePlacement, WaitingFor
-from headrace_admission.ledger import Ledger, LedgerRecord
-from headrace_admission.limits.rules import VANILLA
+from headrace_admission.state.ledger import Ledger, LedgerRecord
+from headrace_admission.state.rules import VANILLA
 
 __all__ = ["Operation", "OperationRecord"]
 

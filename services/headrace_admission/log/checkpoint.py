@@ -13,8 +13,8 @@ import msgspec
 
 from headrace.bus import KeyValue
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
-from headrace_admission.operation import Operation, OperationRecord
-from headrace_admission.state import TreePools
+from headrace_admission.state.operation import Operation, OperationRecord
+from headrace_admission.state.state import TreePools
 
 __all__ = ["Checkpoint", "Page", "Restored", "cut", "load", "read_page", "save"]
 

@@ -11,11 +11,11 @@ from headrace.near import hint, near
 from headrace.pools import Person
 from headrace.wire.operations import OperationSpec, PerTree
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, OverLimit, Refusal
-from headrace_admission.limits.book import TreeBook
-from headrace_admission.limits.checks import Asked, broken_limit, too_many_pools, unfit_pool
-from headrace_admission.limits.ephemeral import Target, target_pool
-from headrace_admission.limits.rights import kept_out
-from headrace_admission.limits.rules import OPERATION_TYPES
+from headrace_admission.decisions.limits import Asked, broken_limit, too_many_pools, unfit_pool
+from headrace_admission.decisions.rights import kept_out
+from headrace_admission.decisions.target_pool import Target, target_pool
+from headrace_admission.state.rules import OPERATION_TYPES
+from headrace_admission.state.tree_book import TreeBook
 
 __all__ = ["StartPlan", "plan_start"]
 

@@ -7,8 +7,8 @@ import msgspec
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.near import near
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, Refusal, WrongState
-from headrace_admission.limits.book import TreeBook
-from headrace_admission.limits.ephemeral import NAME_RULE, Target, is_name_for_users
+from headrace_admission.decisions.target_pool import NAME_RULE, Target, is_name_for_users
+from headrace_admission.state.tree_book import TreeBook
 
 __all__ = ["Asked", "broken_limit", "too_many_pools", "unfit_pool"]
 

@@ -17,12 +17,12 @@ from headrace.wire.log import (
     StateCause,
 )
 from headrace.wire.operations import OperationState
-from headrace_admission.limits import promotion
-from headrace_admission.limits.reconfigure import fifo_above_ephemeral, reconfigure
-from headrace_admission.limits.rules import TreeRules
-from headrace_admission.operation import Operation
-from headrace_admission.state import AdmissionState
-from headrace_admission.states import after, is_final
+from headrace_admission.decisions import promotion
+from headrace_admission.decisions.configuration import fifo_above_ephemeral, reconfigure
+from headrace_admission.state.life import after, is_final
+from headrace_admission.state.operation import Operation
+from headrace_admission.state.rules import TreeRules
+from headrace_admission.state.state import AdmissionState
 
 __all__ = ["Deciding", "Decision"]
 

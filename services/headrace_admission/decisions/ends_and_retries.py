@@ -10,11 +10,11 @@ from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.log import BlockDrawn, JobsEnded, LoggedEnd, StateCause
 from headrace.wire.operations import OperationState
 from headrace.wire.refusals import NotFound, StaleTerm, WrongState
-from headrace_admission.deciding import Deciding, Decision
-from headrace_admission.ledger import Verdict
-from headrace_admission.operation import Operation
+from headrace_admission.decisions.transaction import Deciding, Decision
 from headrace_admission.queries import page_of_live
-from headrace_admission.states import is_ending, is_final
+from headrace_admission.state.ledger import Verdict
+from headrace_admission.state.life import is_ending, is_final
+from headrace_admission.state.operation import Operation
 
 __all__ = ["LedgerEngine"]
 

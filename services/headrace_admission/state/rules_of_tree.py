@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.ids import PoolName
 from headrace.pools import PoolConfig, PoolMode, PoolTree, Tree
-from headrace_admission.limits.rules import NON_TENTATIVE_TYPES, PoolRules, SubpoolRules, TreeRules
+from headrace_admission.state.rules import NON_TENTATIVE_TYPES, PoolRules, SubpoolRules, TreeRules
 
 __all__ = ["rules_of"]
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from headrace.ids import PoolName, TreeName
 from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet, OperationPlaced
 from headrace.wire.placements import EphemeralPool, TreePlacement
-from headrace_admission.limits.book import TreeBook
-from headrace_admission.limits.ephemeral import default_parent, laid_on
-from headrace_admission.limits.promotion import release_lightweight, settle
-from headrace_admission.limits.rules import TreeRules
+from headrace_admission.decisions.promotion import release_lightweight, settle
+from headrace_admission.decisions.target_pool import default_parent, laid_on
+from headrace_admission.state.rules import TreeRules
+from headrace_admission.state.tree_book import TreeBook
 
 __all__ = ["TreeEvent", "fifo_above_ephemeral", "reconfigure"]
 

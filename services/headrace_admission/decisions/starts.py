@@ -26,12 +26,12 @@ from headrace.wire.refusals import (
     OverLimit,
     Refusal,
 )
-from headrace_admission.deciding import Decision
-from headrace_admission.ledger_engine import LedgerEngine
-from headrace_admission.limits.ephemeral import Target
-from headrace_admission.limits.starts import StartPlan, plan_start
-from headrace_admission.operation import Operation
+from headrace_admission.decisions.ends_and_retries import LedgerEngine
+from headrace_admission.decisions.start_plan import StartPlan, plan_start
+from headrace_admission.decisions.target_pool import Target
+from headrace_admission.decisions.transaction import Decision
 from headrace_admission.queries import Queues
+from headrace_admission.state.operation import Operation
 
 __all__ = ["LARGEST_SPEC_BYTES", "Caps", "StartEngine"]
 

@@ -1,0 +1,1 @@
+"""What admission knows: operations, the ledgers of their jobs, and the books of the trees; pure."""
