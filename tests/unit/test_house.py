@@ -1,0 +1,286 @@
+"""The house keeps its order: sizes, circles, the contract of engines, and the words of docstrings.
+
+`tests/house/known/<package>.txt` lists the names that break a rule today, a line each. The lists only shrink: a line that is no
+longer needed fails the test as well. After a mending or a move `python -m tests.unit.test_house` writes them anew, and prints what
+breaks a rule more often than before.
+A folder, module or function that may stay as it is stands in `ALLOWED` with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+KNOWN = ROOT / "tests" / "house" / "known"
+
+LONGEST_MODULE = 400
+LONGEST_FUNCTION = 60
+MOST_PUBLIC_METHODS = 20
+MOST_MODULES_IN_A_FOLDER = 14
+LONGEST_FIRST_SENTENCE = 20
+
+#: Breaks a rule for good, and why.
+ALLOWED: dict[str, dict[str, str]] = {
+    "folders": {
+        "headrace.wire": "one module for the messages of each subject, flat so that an import says the subject",
+    },
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Rule = Callable[[], Iterator[str]]
+RULES: dict[str, Rule] = {}
+
+
+def rule(function: Rule) -> Rule:
+    """Adds a function that yields the names which break the rule that it is called after."""
+    RULES[function.__name__] = function
+    return function
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """All production modules by name; a package stands for its `__init__.py`."""
+    found = {}
+    for base in (ROOT / "shared", ROOT / "services"):
+        for path in sorted(base.rglob("*.py")):
+            parts = path.relative_to(base).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()}
+
+
+def imported(module: str, tree: ast.AST) -> Iterator[str]:
+    """Production modules that a module imports anywhere: at its top, in a function, for types only."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports by a relative name"
+            names = [
+                whole if (whole := f"{node.module}.{alias.name}") in modules() else str(node.module)
+                for alias in node.names
+            ]
+        yield from (name for name in names if name in modules() and name != module)
+
+
+@rule
+def circles() -> Iterator[str]:
+    """Modules that reach themselves by imports."""
+    graph = {name: set(imported(name, tree)) for name, tree in trees().items()}
+    for start in graph:
+        seen: set[str] = set()
+        waiting = list(graph[start])
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                waiting += graph[name]
+        if start in seen:
+            yield start
+
+
+@rule
+def long_modules() -> Iterator[str]:
+    for name, path in modules().items():
+        if len(path.read_text(encoding="utf-8").splitlines()) > LONGEST_MODULE:
+            yield name
+
+
+@rule
+def long_functions() -> Iterator[str]:
+    for module, tree in trees().items():
+        for name, node in definitions(tree):
+            if isinstance(node, Function) and (node.end_lineno or 0) - node.lineno + 1 > LONGEST_FUNCTION:
+                yield f"{module}:{name}"
+
+
+@rule
+def big_classes() -> Iterator[str]:
+    for name in classes():
+        if sum(not method.startswith("_") for method in methods(name)) > MOST_PUBLIC_METHODS:
+            yield name
+
+
+@rule
+def folders() -> Iterator[str]:
+    inside: dict[str, int] = defaultdict(int)
+    for name, path in modules().items():
+        if path.name != "__init__.py":
+            inside[name.rpartition(".")[0]] += 1
+    for folder, count in inside.items():
+        if count > MOST_MODULES_IN_A_FOLDER:
+            yield folder
+
+
+@rule
+def engines() -> Iterator[str]:
+    """Engines which do not keep the contract of `headrace.runtime.engine`."""
+    for name in classes():
+        module, _, class_name = name.partition(":")
+        if not module.endswith(".engine") or not class_name.endswith("Engine") or module == "headrace.runtime.engine":
+            continue
+        own = methods(name)
+        yield from (f"{name}.{needed}" for needed in ("checks", "check", "figures") if needed not in own)
+        for method, node in own.items():
+            if not method.startswith("on_"):
+                continue
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            last = arguments[-1]
+            moment = last.arg == "moment" and last.annotation is not None and ast.unparse(last.annotation) == "Moment"
+            outcome = node.returns is not None and ast.unparse(node.returns).startswith("Outcome[")
+            if not (moment and outcome):
+                yield f"{name}.{method}"
+
+
+@rule
+def first_words() -> Iterator[str]:
+    for name, text in docstrings():
+        if text.startswith(("What ", "Who ", "Of ", "Where ", "Whose ")):
+            yield name
+
+
+@rule
+def semicolons() -> Iterator[str]:
+    for name, text in docstrings():
+        if ";" in text.splitlines()[0] or ";" in first_sentence(text):
+            yield name
+
+
+@rule
+def long_sentences() -> Iterator[str]:
+    for name, text in docstrings():
+        if len(first_sentence(text).split()) > LONGEST_FIRST_SENTENCE:
+            yield name
+
+
+def first_sentence(text: str) -> str:
+    """The text to its first full stop, which abbreviations are not, or to the end of its paragraph."""
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    return re.split(r"(?<!e\.g)(?<!i\.e)(?<=[.!?])[`)»]* (?=[^a-z])", paragraph, maxsplit=1)[0]
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Docstrings of modules and of public classes, functions and methods."""
+    for module, tree in trees().items():
+        nodes: list[tuple[str, ast.Module | ast.ClassDef | Function]] = [(module, tree)]
+        nodes += [
+            (f"{module}:{name}", node)
+            for name, node in definitions(tree)
+            if not any(part.startswith("_") for part in name.split("."))
+        ]
+        for name, node in nodes:
+            text = ast.get_docstring(node)
+            if text:
+                yield name, text
+
+
+def definitions(tree: ast.Module) -> Iterator[tuple[str, ast.ClassDef | Function]]:
+    """Classes and functions of a module by their dotted names; functions inside functions belong to those."""
+    waiting: list[tuple[str, ast.AST]] = [("", tree)]
+    while waiting:
+        prefix, parent = waiting.pop()
+        for node in ast.iter_child_nodes(parent):
+            if isinstance(node, ast.ClassDef | Function):
+                yield f"{prefix}{node.name}", node
+            if isinstance(node, ast.ClassDef):
+                waiting.append((f"{prefix}{node.name}.", node))
+            elif not isinstance(node, Function):
+                waiting.append((prefix, node))
+
+
+@cache
+def classes() -> dict[str, ast.ClassDef]:
+    return {
+        f"{module}:{name}": node
+        for module, tree in trees().items()
+        for name, node in definitions(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def methods(name: str) -> dict[str, Function]:
+    """The methods of a class, with those that it inherits from production classes."""
+    by_own_name = {each.partition(":")[2]: each for each in classes()}
+    found: dict[str, Function] = {}
+    for base in classes()[name].bases:
+        inherited = by_own_name.get(ast.unparse(base))
+        if inherited is not None and inherited != name:
+            found |= methods(inherited)
+    return found | {node.name: node for node in classes()[name].body if isinstance(node, Function)}
+
+
+def package_of(name: str) -> str:
+    return re.split(r"[.:]", name)[0]
+
+
+def known() -> set[tuple[str, str]]:
+    """Pairs of a rule and a name that breaks it today."""
+    pairs = set()
+    for path in sorted(KNOWN.glob("*.txt")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            name, broken = line.split()
+            assert package_of(broken) == path.stem, f"{broken} stands in {path.name}"
+            pairs.add((name, broken))
+    return pairs
+
+
+def broken_today() -> set[tuple[str, str]]:
+    return {
+        (name, broken) for name, breaks in RULES.items() for broken in breaks() if broken not in ALLOWED.get(name, {})
+    }
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_house_keeps_its_order(name: str) -> None:
+    broken = set(RULES[name]())
+    listed = {each for which, each in known() if which == name}
+    allowed = set(ALLOWED.get(name, {}))
+
+    assert sorted(broken - listed - allowed) == [], f"these break the rule {name}"
+    assert sorted(listed - broken) == [], f"these keep the rule {name} now: run `python -m tests.unit.test_house`"
+    assert sorted(allowed - broken) == [], f"these keep the rule {name} now: delete them from ALLOWED"
+
+
+def test_every_line_of_the_lists_belongs_to_a_rule() -> None:
+    assert {name for name, _ in known()} | set(ALLOWED) <= set(RULES)
+
+
+def renew(write_new: bool = False) -> None:
+    """Writes the lists anew where a package breaks a rule no more often than before, and prints the rest."""
+    before, today = by_package(known()), by_package(broken_today())
+    for package in sorted({package for package, _ in before | today}):
+        kept = []
+        for name in sorted(RULES):
+            old, new = before.get((package, name), []), today.get((package, name), [])
+            if len(new) <= len(old) or write_new:
+                kept += [f"{name} {each}\n" for each in new]
+            else:
+                kept += [f"{name} {each}\n" for each in old]
+                print(*(f"{name} {each}" for each in new if each not in old), sep="\n")
+        path = KNOWN / f"{package}.txt"
+        path.write_text("".join(kept), encoding="utf-8")
+        if not kept:
+            path.unlink()
+
+
+def by_package(pairs: set[tuple[str, str]]) -> dict[tuple[str, str], list[str]]:
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, each in sorted(pairs):
+        found[package_of(each), name].append(each)
+    return found
+
+
+if __name__ == "__main__":
+    renew()
