@@ -18,7 +18,7 @@ from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock
-from headrace.runtime.role import TermBook
+from headrace.runtime.terms import TermBook
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest

@@ -1,26 +1,31 @@
 """A role, such as `allocator.default`, and the one process that leads it.
 
-A process waits until the role is free, takes its term, serves, and steps down. Everything that it writes or says carries the term,
-so that everybody can tell its word from that of a predecessor. Whoever notices that a higher term is taken, however deep in a
-handler or a task, deposes the process: `Deposition` carries that to where the process ends.
+A process stands by until the lease of the role is free, takes it and then its term, serves, and gives the lease back. Everything
+that it writes or says carries the term, so that nobody takes it for one of its predecessors or successors. Whoever notices that
+another process leads, however deep in a handler or a task, deposes this one: `Deposition` carries that to where the process ends.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import anyio
-import msgspec
 
-from headrace.bus import Bus, Message, WrongRevision
+from headrace.bus import Bus, BusError
 from headrace.errors import HeadraceError
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
+from headrace.runtime.lease import Lease
+from headrace.runtime.terms import TermBook, stored_term, take_term
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage, decode, encode
-from headrace.wire.version import Term, WhoAnswer, WhoRequest
+from headrace.wire.version import Term
 
-__all__ = ["Deposed", "Deposition", "Role", "TermBook", "lead", "role_of", "take_term"]
+__all__ = ["LEASE_S", "Deposed", "Deposition", "Role", "lead", "role_of"]
+
+#: A process that does not renew its lease for so long loses it.
+LEASE_S: Final = 3.0
 
 
 class Deposed(HeadraceError):
@@ -54,51 +59,49 @@ class Deposition:
 class Role:
     """The lead of one role in one life of a process."""
 
-    def __init__(self, name: str, term: Term, deposition: Deposition) -> None:
+    def __init__(self, name: str, term: Term, deposition: Deposition, lease: Lease | None = None) -> None:
         self.name = name
         self.term = term
+        self.since_s = anyio.current_time()
         self._deposition = deposition
+        self._lease = lease
+        self._told: tuple[Term, str] | None = None
+        self._doubt = anyio.Event()
+
+    @property
+    def is_certain(self) -> bool:
+        """True while no other process can have taken the lead; else what runs is kept and nothing grows."""
+        return self._lease is None or self._lease.is_certain
 
     def on_term(self, term: Term, told_by: str) -> None:
-        """Somebody told of a term of this role. A higher one than ours deposes this process."""
-        if term > self.term:
-            self._deposition.depose(f"{told_by} knows term {term} of {self.name}, ours is {self.term}")
+        """Somebody told of a term of this role; a higher one than ours is looked up before it is believed."""
+        if term > self.term and (self._told is None or term > self._told[0]):
+            self._told = (term, told_by)
+            self._doubt.set()
 
     def step_down(self, reason: str) -> None:
         """Ends the process; another one leads, or none should."""
         self._deposition.depose(reason)
 
-
-class TermBook:
-    """The highest term seen of each role; answers `who`."""
-
-    def __init__(self, peer: str) -> None:
-        self._peer = peer
-        self._highest: dict[str, Term] = {}
-
-    def see(self, role: str, term: Term) -> bool:
-        """Notes a term. False if a higher one of the role is known: then whatever carries it must be refused."""
-        known = self._highest.get(role, 0)
-        if term > known:
-            self._highest[role] = term
-        return term >= known
-
-    def highest(self, role: str) -> Term:
-        """The highest term seen of the role; 0 for none."""
-        return self._highest.get(role, 0)
-
-    async def serve(self, bus: Bus) -> None:
-        """Answers `who` for the rest of the bus's life."""
-
-        async def answer(message: Message) -> bytes | None:
+    async def look_up(self, bus: Bus) -> None:
+        """Looks up the terms that were told, until cancelled: one forged message deposes nobody."""
+        while True:
+            await self._doubt.wait()
+            self._doubt = anyio.Event()
+            assert self._told is not None
+            term, told_by = self._told
             try:
-                request = decode(message.data, WhoRequest)
-            except BadMessage:
-                return None
-            term = self.highest(request.role)
-            return encode(WhoAnswer(role=request.role, term=term, peer=self._peer)) if term else None
-
-        await bus.serve(subjects.WHO, answer)
+                stored = await stored_term(bus, self.name)
+            except BusError as error:
+                logger().info("terms cannot be read", role=self.name, error=str(error))
+                await anyio.sleep(LEASE_S / 4)
+                self._doubt.set()
+                continue
+            if stored > self.term:
+                self.step_down(f"{told_by} knows term {stored} of {self.name}, ours is {self.term}")
+                return
+            self._told = None
+            logger().error("term refused", role=self.name, term=term, told_by=told_by, stored=stored)
 
 
 def role_of(service: str, tree: TreeName | None = None) -> str:
@@ -107,45 +110,31 @@ def role_of(service: str, tree: TreeName | None = None) -> str:
 
 
 async def lead(
-    bus: Bus, terms: TermBook, deposition: Deposition, name: str, serve: Callable[[Role], Awaitable[None]]
+    bus: Bus,
+    terms: TermBook,
+    deposition: Deposition,
+    name: str,
+    serve: Callable[[Role], Awaitable[None]],
+    *,
+    instance: str,
+    recorded: Callable[[], Awaitable[Term]] | None = None,
+    lease_s: float = LEASE_S,
 ) -> None:
-    """Takes the term of a role and runs `serve` with it. Raises `BusError` if the bucket of terms is out of reach.
+    """Stands by until the role is free, takes its term, and runs `serve` with it; gives the lease back when `serve` returns.
 
-    The term is taken before the first subscription of `serve`, so nothing that it answers can carry an older one.
+    `instance` is the process's name in all its lives. `recorded` tells the highest term in what the service has written, for a
+    bucket of terms that was lost. The term is taken before the first subscription of `serve`, so nothing that it answers carries
+    an older one. Raises `BusError` if the bucket of terms is out of reach.
     """
-    role = Role(name, await take_term(bus, name), deposition)
-    terms.see(name, role.term)
-    await serve(role)
-
-
-class _TermRecord(msgspec.Struct, frozen=True):
-    term: Term
-
-
-async def take_term(bus: Bus, role: str, *, wait_s: float = 0.1) -> Term:
-    """Returns a term above every one ever seen of the role, after writing it by compare-and-set.
-
-    A bucket that lost its newest writes cannot bring an old term back while a peer remembers it; peers have `wait_s` to answer.
-    Raises `BusError` if the bucket is out of reach.
-    """
-    bucket = await bus.key_value(subjects.TERMS_BUCKET)
-    seen = 0
-    for data in await bus.gather(subjects.WHO, encode(WhoRequest(role=role)), wait_s=wait_s):
-        try:
-            seen = max(seen, decode(data, WhoAnswer).term)
-        except BadMessage:
-            logger().warning("malformed answer to who", role=role)
-    while True:
-        entry = await bucket.get(role)
-        stored = msgspec.json.decode(entry.value, type=_TermRecord).term if entry else 0
-        term = max(stored, seen) + 1
-        value = msgspec.json.encode(_TermRecord(term=term))
-        try:
-            if entry is None:
-                await bucket.create(role, value)
-            else:
-                await bucket.update(role, value, entry.revision)
-        except WrongRevision:
-            continue
-        logger().info("term taken", role=role, term=term)
-        return term
+    bucket = await bus.key_value(subjects.LEASES_BUCKET)
+    lease = Lease(bucket, name, instance, secrets.token_hex(8), lease_s)
+    await lease.acquire()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lease.keep, deposition.depose)
+        term = await take_term(bus, name, recorded=await recorded() if recorded is not None else 0)
+        role = Role(name, term, deposition, lease)
+        terms.see(name, term)
+        tasks.start_soon(role.look_up, bus)
+        await serve(role)
+        tasks.cancel_scope.cancel()
+    await lease.release()

@@ -24,9 +24,11 @@ from headrace.errors import BadInput, HeadraceError
 from headrace.obs.logging import configure, logger
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock, SystemClock
-from headrace.runtime.role import Deposed, Deposition, Role, TermBook, lead
+from headrace.runtime.role import Deposed, Deposition, Role, lead
 from headrace.runtime.settings import CommonSettings, load
+from headrace.runtime.terms import TermBook
 from headrace.wire import subjects
+from headrace.wire.version import Term
 
 __all__ = ["Runtime", "read_credential", "run_service", "runtime_on"]
 
@@ -54,9 +56,24 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
     #: Set when the process was asked to stop.
     stopping: anyio.Event
 
-    async def lead(self, role: str, serve: Callable[[Role], Awaitable[None]]) -> None:
-        """Runs `serve` with the lead of a role. Raises `BusError` if its term cannot be taken."""
-        await lead(self.bus, self.terms, self.deposition, role, serve)
+    async def lead(
+        self,
+        role: str,
+        serve: Callable[[Role], Awaitable[None]],
+        *,
+        recorded: Callable[[], Awaitable[Term]] | None = None,
+    ) -> None:
+        """Stands by until the role is free, then runs `serve` with it. Raises `BusError` if its term cannot be taken."""
+        await lead(
+            self.bus,
+            self.terms,
+            self.deposition,
+            role,
+            serve,
+            instance=self.settings.instance_name,
+            recorded=recorded,
+            lease_s=self.settings.lease_ms / 1000,
+        )
 
 
 def runtime_on(

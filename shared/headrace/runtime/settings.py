@@ -6,10 +6,11 @@ The file has a table per service (`[allocator]`) and one for all (`[common]`); a
 
 from __future__ import annotations
 
+import socket
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -35,12 +36,21 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     log_level: str = "info"
     #: How long the first connection may take.
     connect_timeout_ms: int = 30_000
+    #: Name of this process, the same in all its lives; two that stand by for one another have different ones. Empty: the host's.
+    instance: str = ""
+    #: A leader that does not renew its lease for so long is succeeded by who stands by.
+    lease_ms: Annotated[int, msgspec.Meta(ge=200, le=600_000)] = 3_000
     #: Users who may change everything, separated by commas; `*` is everybody who has a credential for the server, empty nobody.
     administrators: str = ""
 
     def person(self, user: str) -> Person:
         """Who a user, as the connection says it, is to the rules of rights."""
         return person_of(user, self.administrator_names)
+
+    @property
+    def instance_name(self) -> str:
+        """The name under which this process stands for a role."""
+        return self.instance or socket.gethostname()
 
     @property
     def administrator_names(self) -> frozenset[str]:

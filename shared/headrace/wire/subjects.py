@@ -14,6 +14,7 @@ __all__ = [
     "ENROL",
     "EVENTS",
     "FIGURES",
+    "LEASES_BUCKET",
     "LEDGER",
     "LOG",
     "NODES_BUCKET",
@@ -52,6 +53,7 @@ POOLS_BUCKET = "headrace_pools"
 POOLS_HISTORY = 64
 NODES_BUCKET = "headrace_nodes"
 TERMS_BUCKET = "headrace_terms"
+LEASES_BUCKET = "headrace_leases"
 VOLUMES_BUCKET = "headrace_volumes"
 CHECKPOINT_BUCKET = "headrace_checkpoint"
 CLOCKS_BUCKET = "headrace_clocks"

@@ -1,0 +1,155 @@
+"""The lease of a role: which of several processes leads it, decided by compare-and-set on one key.
+
+The holder renews the key. Another process takes it when the same revision has stood for a whole lease on its own clock, so no two
+clocks are ever compared. A lease alone keeps nobody from writing: what a frozen holder does when it wakes is refused by its term.
+A new life of the same instance takes the key at once, since whoever starts an instance again knows that the former life is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import msgspec
+
+from headrace.bus import BusError, Entry, KeyValue, WrongRevision
+from headrace.obs.logging import logger
+from headrace.wire.version import Counter
+
+__all__ = ["Candidate", "Lease", "LeaseRecord"]
+
+#: A holder renews so often within a lease, and a candidate looks twice as often.
+_RENEWALS: Final = 4
+#: A holder that has not renewed for this part of a lease is no longer certain to lead.
+_CERTAIN: Final = 0.75
+
+
+class LeaseRecord(msgspec.Struct, frozen=True):
+    """The value of the key."""
+
+    #: Name of the process that holds it, the same in every life of it.
+    instance: str
+    #: This life of it.
+    life: str
+    renewals: Counter = 0
+    #: True if the holder gave it back.
+    is_released: bool = False
+
+
+class Candidate:
+    """Decides from each look at a lease whether it may be taken; pure."""
+
+    def __init__(self, instance: str, lease_s: float) -> None:
+        self._instance = instance
+        self._lease_s = lease_s
+        self._revision = -1
+        self._since_s = 0.0
+
+    def may_take(self, revision: int, record: LeaseRecord | None, now_s: float) -> bool:
+        """True if the lease of this revision is free: never taken, given back, ours, or not renewed for a whole lease."""
+        if record is None or record.is_released or record.instance == self._instance:
+            return True
+        if revision != self._revision:
+            self._revision, self._since_s = revision, now_s
+        return now_s - self._since_s >= self._lease_s
+
+
+class Lease:
+    """One process's hold on the lease of one role."""
+
+    def __init__(self, bucket: KeyValue, role: str, instance: str, life: str, lease_s: float) -> None:
+        self._bucket = bucket
+        self._role = role
+        self._record = LeaseRecord(instance, life)
+        self._lease_s = lease_s
+        self._revision = 0
+        self._renewed_s = 0.0
+
+    @property
+    def is_certain(self) -> bool:
+        """True while no other process can have taken the lease: renewed within three quarters of it."""
+        return anyio.current_time() - self._renewed_s < _CERTAIN * self._lease_s
+
+    async def acquire(self) -> None:
+        """Waits until the lease is free and takes it, however long that takes."""
+        candidate = Candidate(self._record.instance, self._lease_s)
+        told = ""
+        while True:
+            try:
+                entry = await self._bucket.get(self._role)
+                record = _record_of(entry)
+                if record is not None and record.life != told and record.instance != self._record.instance:
+                    told = record.life
+                    logger().info("standing by", role=self._role, leader=record.instance)
+                if candidate.may_take(entry.revision if entry else 0, record, anyio.current_time()):
+                    await self._write(entry)
+                    logger().info("lease taken", role=self._role, revision=self._revision)
+                    return
+            except WrongRevision:
+                continue
+            except BusError as error:
+                logger().info("lease not read", role=self._role, error=str(error))
+            await anyio.sleep(self._lease_s / _RENEWALS / 2)
+
+    async def keep(self, on_lost: Callable[[str], None]) -> None:
+        """Renews the lease until cancelled or lost; `on_lost` hears who has it then."""
+        while True:
+            await anyio.sleep(self._lease_s / _RENEWALS)
+            try:
+                await self._renew()
+            except WrongRevision:
+                if not await self._is_still_ours(on_lost):
+                    return
+            except BusError as error:
+                # Whether it was renewed is unknown; the next renewal or the next reader tells.
+                logger().info("lease not renewed", role=self._role, error=str(error))
+
+    async def release(self) -> None:
+        """Gives the lease back, so that another process need not wait for its end. Raises nothing: it is a courtesy."""
+        self._record = msgspec.structs.replace(self._record, is_released=True)
+        try:
+            await self._renew()
+        except BusError as error:
+            logger().info("lease not released", role=self._role, error=str(error))
+
+    async def _renew(self) -> None:
+        began_s = anyio.current_time()
+        record = msgspec.structs.replace(self._record, renewals=self._record.renewals + 1)
+        self._revision = await self._bucket.update(self._role, msgspec.json.encode(record), self._revision)
+        self._record, self._renewed_s = record, began_s
+
+    async def _write(self, entry: Entry | None) -> None:
+        began_s = anyio.current_time()
+        value = msgspec.json.encode(self._record)
+        if entry is None:
+            self._revision = await self._bucket.create(self._role, value)
+        else:
+            self._revision = await self._bucket.update(self._role, value, entry.revision)
+        self._renewed_s = began_s
+
+    async def _is_still_ours(self, on_lost: Callable[[str], None]) -> bool:
+        """Looks who holds the lease after a renewal was refused: a former one of ours may have been written unnoticed."""
+        try:
+            entry = await self._bucket.get(self._role)
+            record = _record_of(entry)
+            if entry is not None and record is not None and record.life != self._record.life:
+                on_lost(f"{record.instance} holds the lease of {self._role}")
+                return False
+            await self._write(entry)
+        except WrongRevision:
+            return True
+        except BusError as error:
+            logger().info("lease not read", role=self._role, error=str(error))
+        return True
+
+
+def _record_of(entry: Entry | None) -> LeaseRecord | None:
+    """The record of a key; None for a key that is missing or holds something else, which then anybody may take."""
+    if entry is None:
+        return None
+    try:
+        return msgspec.json.decode(entry.value, type=LeaseRecord)
+    except msgspec.DecodeError:
+        logger().error("lease cannot be read", key=entry.key)
+        return None

@@ -1,0 +1,192 @@
+"""One process leads a role, the others stand by: handed over, taken over, and never two who believe it for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import msgspec
+import pytest
+
+from headrace.bus import Bus
+from headrace.runtime.lease import Candidate, LeaseRecord
+from headrace.runtime.role import Deposed, Deposition, Role, lead
+from headrace.runtime.terms import LARGEST_JUMP, TermBook, take_term
+from headrace.wire import subjects
+from headrace.wire.codec import encode
+from headrace.wire.version import WhoAnswer
+from tests.contract.both_worlds import World, on_both_worlds
+from tests.contract.waiting import eventually
+from tests.simulation.bus import connect_to
+from tests.simulation.loop import VirtualLoop, run_virtually
+from tests.simulation.server import SimulatedServer
+
+LEASE_S = 1.0
+ROLE = "allocator.default"
+
+
+class Process:
+    """A process that wants the lead of the role; `led` are the terms in which it did."""
+
+    def __init__(self, bus: Bus, instance: str, terms: list[tuple[str, int]]) -> None:
+        self.bus = bus
+        self.instance = instance
+        self.leads = False
+        self.stopping = anyio.Event()
+        self.deposition = Deposition()
+        self.role: Role | None = None
+        self._terms = terms
+
+    async def run(self) -> None:
+        """Stands by, leads until it is asked to stop or deposed."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.deposition.watch)
+            book = TermBook(self.instance)
+            await lead(self.bus, book, self.deposition, ROLE, self._serve, instance=self.instance, lease_s=LEASE_S)
+            tasks.cancel_scope.cancel()
+
+    async def _serve(self, role: Role) -> None:
+        self.role = role
+        self.leads = True
+        self._terms.append((self.instance, role.term))
+        try:
+            await self.stopping.wait()
+        finally:
+            self.leads = False
+
+
+@on_both_worlds
+async def test_who_is_asked_to_stop_hands_over_at_once(world: World) -> None:
+    terms: list[tuple[str, int]] = []
+    async with world.connect("a") as a, world.connect("b") as b, anyio.create_task_group() as tasks:
+        first, second = Process(a, "a", terms), Process(b, "b", terms)
+        tasks.start_soon(first.run)
+        await eventually(lambda: first.leads)
+        tasks.start_soon(second.run)
+        await anyio.sleep(LEASE_S * 2)
+        assert not second.leads
+
+        began = anyio.current_time()
+        first.stopping.set()
+        await eventually(lambda: second.leads)
+        assert anyio.current_time() - began < LEASE_S * 10
+        assert terms == [("a", 1), ("b", 2)]
+        second.stopping.set()
+
+
+@on_both_worlds
+async def test_a_new_life_of_the_same_instance_leads_without_waiting_for_the_lease(world: World) -> None:
+    terms: list[tuple[str, int]] = []
+    async with world.connect("a") as a, world.connect("again") as again, anyio.create_task_group() as tasks:
+        bucket = await a.key_value(subjects.LEASES_BUCKET)
+        await bucket.create(ROLE, msgspec.json.encode(LeaseRecord("a", "killed")))
+        second = Process(again, "a", terms)
+        tasks.start_soon(second.run)
+        await eventually(lambda: second.leads)
+        second.stopping.set()
+    assert terms == [("a", 1)]
+
+
+@on_both_worlds
+async def test_who_loses_the_lease_ends(world: World) -> None:
+    async def usurped() -> None:
+        async with world.connect("a") as a, anyio.create_task_group() as tasks:
+            first = Process(a, "a", [])
+            tasks.start_soon(first.run)
+            await eventually(lambda: first.leads)
+            bucket = await a.key_value(subjects.LEASES_BUCKET)
+            await bucket.put(ROLE, msgspec.json.encode(LeaseRecord("b", "other")))
+            await anyio.sleep(20)
+
+    with pytest.RaisesGroup(pytest.RaisesExc(Deposed, match="b holds the lease"), flatten_subgroups=True):
+        await usurped()
+
+
+@on_both_worlds
+async def test_one_forged_term_deposes_nobody_and_a_true_one_does(world: World) -> None:
+    async def told() -> None:
+        async with world.connect("a") as a, anyio.create_task_group() as tasks:
+            first = Process(a, "a", [])
+            tasks.start_soon(first.run)
+            await eventually(lambda: first.leads)
+            assert first.role is not None
+            first.role.on_term(900, "a liar")
+            await anyio.sleep(1)
+            assert first.leads
+            assert await take_term(a, ROLE) == 2
+            first.role.on_term(2, "a peer")
+            await anyio.sleep(20)
+
+    with pytest.RaisesGroup(pytest.RaisesExc(Deposed, match="a peer knows term 2"), flatten_subgroups=True):
+        await told()
+
+
+@on_both_worlds
+async def test_terms_survive_a_lost_bucket_by_peers_and_records_and_do_not_jump(world: World) -> None:
+    async with world.connect("a") as a, world.connect("peer") as peer:
+        known = 41
+
+        async def answer(_message: object) -> bytes:
+            return encode(WhoAnswer(role=ROLE, term=known, peer="peer"))
+
+        await peer.serve(subjects.WHO, answer)
+        assert await take_term(a, ROLE) == 42
+        assert await take_term(a, ROLE, recorded=77) == 78
+        known = 2**62
+        assert await take_term(a, ROLE) == 79
+        book = TermBook("a")
+        assert book.see(ROLE, 80)
+        assert not book.see(ROLE, 80 + LARGEST_JUMP + 1)
+        assert book.see(ROLE, 81)
+
+
+def in_a_simulated_world(seed: int, kill: Callable[[VirtualLoop, str], None]) -> list[tuple[str, int]]:
+    """Two processes of which the leader meets its fate; returns who led, in which terms."""
+    terms: list[tuple[str, int]] = []
+    living: dict[str, Process] = {}
+
+    async def world(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop)
+
+        async def process(name: str) -> None:
+            async with connect_to(server, name) as bus:
+                living[name] = Process(bus, name, terms)
+                try:
+                    await living[name].run()
+                except BaseExceptionGroup:
+                    return
+
+        loop.spawn("a", lambda: process("a"))
+        await eventually(lambda: terms)
+        loop.spawn("b", lambda: process("b"))
+        await anyio.sleep(1)
+        kill(loop, "a")
+        began = loop.time()
+        await eventually(lambda: len(terms) == 2)
+        assert loop.time() - began < 3 * LEASE_S
+        loop.thaw("a")
+        await anyio.sleep(LEASE_S)
+        assert [name for name, each in living.items() if each.leads and not loop.is_killed(name)] == ["b"]
+
+    run_virtually(seed, world)
+    return terms
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_is_killed_or_frozen_is_succeeded_after_the_lease_and_ends_when_it_wakes(seed: int) -> None:
+    assert in_a_simulated_world(seed, VirtualLoop.kill) == [("a", 1), ("b", 2)]
+    assert in_a_simulated_world(seed, VirtualLoop.freeze) == [("a", 1), ("b", 2)]
+
+
+def test_a_candidate_waits_a_whole_lease_of_its_own_clock() -> None:
+    candidate = Candidate("b", lease_s=3.0)
+    held = LeaseRecord("a", "life")
+
+    assert not candidate.may_take(7, held, now_s=100.0)
+    assert not candidate.may_take(7, held, now_s=102.9)
+    assert not candidate.may_take(8, held, now_s=103.0)
+    assert not candidate.may_take(8, held, now_s=105.9)
+    assert candidate.may_take(8, held, now_s=106.0)
+    assert candidate.may_take(9, msgspec.structs.replace(held, is_released=True), now_s=106.0)
+    assert candidate.may_take(9, None, now_s=106.0)
+    assert candidate.may_take(9, LeaseRecord("b", "former life"), now_s=106.0)
