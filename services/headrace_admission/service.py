@@ -15,8 +15,8 @@ from headrace.obs.logging import logger
 from headrace.pools import read_tree
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.role import Deposed
-from headrace.runtime.terms import take_term
 from headrace.runtime.service import Runtime
+from headrace.runtime.terms import take_term
 from headrace.wire import ledger as ledger_wire
 from headrace.wire import operations as wire
 from headrace.wire import subjects

@@ -17,8 +17,8 @@ from headrace.pools import read_tree
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
 from headrace.runtime.role import Deposed
-from headrace.runtime.terms import take_term
 from headrace.runtime.service import Runtime
+from headrace.runtime.terms import take_term
 from headrace.wire import ledger as ledger_wire
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, encode

@@ -15,8 +15,8 @@ from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
 from headrace.runtime.role import Deposed
-from headrace.runtime.terms import take_term
 from headrace.runtime.service import Runtime
+from headrace.runtime.terms import take_term
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap
