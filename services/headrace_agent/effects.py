@@ -1,4 +1,4 @@
-"""What the agent's engine wants done, and what it is told by its shell besides messages. Data only."""
+"""Effects that the agent's engine asks of its shell, and what the shell tells it besides messages. Data only."""
 
 from __future__ import annotations
 
@@ -9,14 +9,27 @@ import msgspec
 
 from headrace.ids import Incarnation, NodeName, TreeName
 from headrace.resources import Resources
-from headrace.wire.heartbeat import Heartbeat
+from headrace.wire.heartbeat import Heartbeat, JobEnd
+from headrace_agent.allocations.allocation import Allocation
 from headrace_agent.runner.protocol import ToRunner
 
-__all__ = ["AgentEffect", "Beat", "Enrol", "Identity", "Leave", "LogLine", "Reconnect", "Tell", "Trouble"]
+__all__ = [
+    "AgentEffect",
+    "Beat",
+    "Enrol",
+    "Identity",
+    "Leave",
+    "LogLine",
+    "Reconnect",
+    "Tell",
+    "Trouble",
+    "line_about",
+    "line_about_end",
+]
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Which agent this is; fixed for its life."""
+    """Facts about one life of an agent that do not change."""
 
     node: NodeName
     tree: TreeName
@@ -30,7 +43,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Trouble(enum.StrEnum):
-    """Why jobs cannot start, as the shell sees it."""
+    """Reasons for which jobs cannot start, as the shell sees them."""
 
     #: The runner is not connected; what runs there is as it was, or not known yet.
     RUNNER_AWAY = "runner_away"
@@ -77,3 +90,27 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 AgentEffect = Beat | Tell | Enrol | Reconnect | Leave | LogLine
+
+
+def line_about(level: Literal["debug", "info"], event: str, allocation: Allocation, **more: str | int) -> LogLine:
+    """A line with the fields by which an allocation and its job can be followed through all logs."""
+    fields: dict[str, str | int] = {"operation": allocation.operation, "allocation": allocation.id}
+    if allocation.job is not None:
+        fields["index"] = allocation.job.key.index
+        fields["attempt"] = allocation.job.key.attempt
+    return LogLine(level, event, {**fields, **more})
+
+
+def line_about_end(end: JobEnd) -> LogLine:
+    """A line about the end of a job."""
+    fields: dict[str, str | int] = {
+        "operation": end.operation,
+        "allocation": end.allocation,
+        "index": end.index,
+        "attempt": end.attempt,
+        "result": end.result.value,
+        "reason": end.reason,
+    }
+    if end.exit_code is not None:
+        fields["exit_code"] = end.exit_code
+    return LogLine("debug", "job ended", fields)

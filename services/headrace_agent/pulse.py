@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import Final
 
+from headrace.runtime.engine import NS_PER_MS, Figure, counter, gauge
 from headrace.wire.heartbeat import HeartbeatReason
 
 __all__ = ["Pulse"]
 
-_NS_PER_MS = 1_000_000
 #: Between two heartbeats at least, so that jobs which end one right after the other are told together.
-_GAP_NS: Final = 10 * _NS_PER_MS
+_GAP_NS: Final = 10 * NS_PER_MS
 #: Before the next heartbeat when one was lost; doubled with each further one, so far that ten thousand nodes are 2,000 a second.
-_FIRST_PAUSE_NS: Final = 500 * _NS_PER_MS
-_LONGEST_PAUSE_NS: Final = 5_000 * _NS_PER_MS
-_PAUSE_WHILE_STOPPING_NS: Final = 500 * _NS_PER_MS
+_FIRST_PAUSE_NS: Final = 500 * NS_PER_MS
+_LONGEST_PAUSE_NS: Final = 5_000 * NS_PER_MS
+_PAUSE_WHILE_STOPPING_NS: Final = 500 * NS_PER_MS
 #: The first heartbeat waits so long to be told of the enrolment, so that it does not come from an unknown node.
-_ENROLMENT_NS: Final = 300 * _NS_PER_MS
+_ENROLMENT_NS: Final = 300 * NS_PER_MS
 
 
 class Pulse:
@@ -84,7 +84,7 @@ class Pulse:
         self.applied = self.settled = self.seq
         self.lost_in_a_row = 0
         self._floor_ns = sent_ns + _GAP_NS
-        self._due_ns = max(now_ns + next_ms * _NS_PER_MS, self._floor_ns)
+        self._due_ns = max(now_ns + next_ms * NS_PER_MS, self._floor_ns)
         return sent_ns
 
     def lost(self, unit: float, now_ns: int, *, stopping: bool) -> None:
@@ -103,3 +103,16 @@ class Pulse:
         if not self._open or self._in_flight_ns is not None:
             return None
         return self._floor_ns if self._wanted is not None else max(self._due_ns, self._floor_ns)
+
+    def figures(self) -> list[Figure]:
+        """Heartbeats sent, and how they fared."""
+        return [
+            counter("heartbeats", "heartbeats", self.seq),
+            gauge("newest_heartbeat_obeyed", "sequence number", self.applied),
+            gauge("heartbeats_lost_in_a_row", "heartbeats", self.lost_in_a_row),
+        ]
+
+    def check(self) -> list[str]:
+        """Broken invariants in words."""
+        in_order = self.applied <= self.settled <= self.seq
+        return [] if in_order else [f"heartbeats: {self.applied} obeyed, {self.settled} settled, {self.seq} sent"]

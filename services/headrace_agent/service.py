@@ -19,7 +19,9 @@ from headrace.bus import BusError
 from headrace.ids import Incarnation, TreeName, tree_name
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.engine import Outcome
 from headrace.runtime.service import Runtime
+from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
 from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
@@ -31,7 +33,6 @@ from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, Lo
 from headrace_agent.engine import AgentEngine
 from headrace_agent.host import facts
 from headrace_agent.job_logs.requests import JobLogs
-from headrace_agent.node_allocations import Moment
 from headrace_agent.runner.protocol import ToAgent
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.link import RunnerLink
@@ -80,6 +81,7 @@ class Agent:
             stop_timeout_ms=settings.stop_timeout_ms,
         )
         self.engine = AgentEngine(identity)
+        self._shell = Shell("agent", self.engine, runtime.clock, runtime.border, perform=self._perform)
         self.runner = RunnerLink(settings, incarnation, self._on_runner, self._on_trouble)
         self._heartbeat: Heartbeat | None = None
         self._enrol_after_ms = 0
@@ -100,7 +102,7 @@ class Agent:
                 os.close(lock)
 
     async def _run(self) -> None:
-        self._log.info("agent started", tree=self._settings.tree, total=self.engine.books.total.as_tuple())
+        self._log.info("agent started", tree=self._settings.tree, total=self.engine.held.total.as_tuple())
         async with anyio.create_task_group() as tasks:
             await self.listen()
             for job in (self._watch_signals, self._watch_stop, self._send_heartbeats, self._send_enrolments):
@@ -108,36 +110,37 @@ class Agent:
             tasks.start_soon(self._keep_time)
             tasks.start_soon(self._look_at_folders)
             tasks.start_soon(self.runner.run)
-            self._do(self.engine.start(self._now()))
+            tasks.start_soon(self._shell.watch, self._bus)
+            self._do(self.engine.on_start(self._shell.moment()))
             await self._leave.wait()
             gone = await self.runner.end(_RUNNER_END_S, with_runner=self._with_runner)
             tasks.cancel_scope.cancel()
-        self._log.info("agent stopped", with_runner=self._with_runner, runner_gone=gone, **self.engine.statistics())
+        figures = {figure.name: figure.value for figure in self.engine.figures()}
+        self._log.info("agent stopped", with_runner=self._with_runner, runner_gone=gone, **figures)
 
-    def _now(self) -> Moment:
-        return facts.moment(self._runtime.clock)
-
-    def _do(self, effects: list[AgentEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case Beat(heartbeat):
-                    self._heartbeat = heartbeat
-                    self._beat.set()
-                case Tell(message):
-                    self.runner.tell(message)
-                case Enrol(after_ms):
-                    self._enrol_after_ms = after_ms
-                    self._enrol.set()
-                case Reconnect():
-                    self.runner.reconnect()
-                case Leave(with_runner):
-                    self._with_runner = with_runner
-                    self._leave.set()
-                case LogLine():
-                    self._write(effect)
-                case _:
-                    assert_never(effect)
+    def _do(self, outcome: Outcome[None, AgentEffect]) -> None:
+        self._shell.take(outcome)
         self._changed.set()
+
+    def _perform(self, effect: AgentEffect) -> None:
+        match effect:
+            case Beat(heartbeat):
+                self._heartbeat = heartbeat
+                self._beat.set()
+            case Tell(message):
+                self.runner.tell(message)
+            case Enrol(after_ms):
+                self._enrol_after_ms = after_ms
+                self._enrol.set()
+            case Reconnect():
+                self.runner.reconnect()
+            case Leave(with_runner):
+                self._with_runner = with_runner
+                self._leave.set()
+            case LogLine():
+                self._write(effect)
+            case _:
+                assert_never(effect)
 
     def _write(self, note: LogLine) -> None:
         match note.level:
@@ -151,51 +154,51 @@ class Agent:
                 assert_never(note.level)
 
     def _on_runner(self, message: ToAgent) -> None:
-        self._do(self.engine.on_runner(message, self._now()))
+        self._do(self.engine.on_runner(message, self._shell.moment()))
 
     def _on_trouble(self, kind: Trouble, words: str) -> None:
-        self._do(self.engine.on_trouble(kind, words, self._now()))
+        self._do(self.engine.on_trouble(kind, words, self._shell.moment()))
 
     async def listen(self) -> None:
         """Listens, all subscriptions in force when it returns."""
         border = self._runtime.border
-        logs = JobLogs(self._settings.logs(), self._known_attempt, self.engine.books.by_job.__contains__)
+        logs = JobLogs(self._settings.logs(), self._known_attempt, self.engine.held.by_job.__contains__)
         await border.serve(subjects.user("*", f"job.logs.{self.node}"), ReadLog, CallerKind.USER, logs.on_read)
         await border.serve(subjects.command(self.node, "stop"), StopNode, CallerKind.SERVICE, self._on_stop)
         await border.serve(subjects.command(self.node, "nudge"), Nudge, CallerKind.SERVICE, self._on_nudge)
 
     def _known_attempt(self, operation: str, index: int) -> int | None:
-        return self.engine.books.newest_attempt(operation, index)
+        return self.engine.held.newest_attempt(operation, index)
 
     async def _on_nudge(self, nudge: Nudge, _caller: Caller) -> None:
-        self._do(self.engine.on_nudge(nudge, self._now()))
+        self._do(self.engine.on_nudge(nudge, self._shell.moment()))
 
     async def _on_stop(self, request: StopNode, caller: Caller) -> StoppedNode | NotAllowed:
         if request.node != self.node:
             self._runtime.border.report_forged(caller.subject, caller.subject, f"stops {request.node}")
             return NotAllowed(who="this subject", what=f"stop {request.node}")
-        self._do(self.engine.on_stop(request.mode, self._now()))
-        return StoppedNode(node=self.node, mode=request.mode, running_jobs=len(self.engine.books.by_job))
+        self._do(self.engine.on_stop(request.mode, self._shell.moment()))
+        return StoppedNode(node=self.node, mode=request.mode, running_jobs=len(self.engine.held.by_job))
 
     async def _watch_signals(self) -> None:
         with anyio.open_signal_receiver(*_SIGNALS) as numbers:
             async for number in numbers:
                 self._log.info("asked to stop", signal=number.name)
-                self._do(self.engine.on_stop(_SIGNALS[number], self._now()))
+                self._do(self.engine.on_stop(_SIGNALS[number], self._shell.moment()))
 
     async def _watch_stop(self) -> None:
         await self._runtime.stopping.wait()
-        self._do(self.engine.on_stop(self._settings.stop_mode, self._now()))
+        self._do(self.engine.on_stop(self._settings.stop_mode, self._shell.moment()))
 
     async def _keep_time(self) -> None:
         while True:
             self._changed = anyio.Event()
             due_ns = self.engine.due_ns()
-            wait_s = (due_ns - self._now().boottime_ns) / 1e9 if due_ns is not None else float("inf")
+            wait_s = (due_ns - self._shell.moment().steady_ns) / 1e9 if due_ns is not None else float("inf")
             with anyio.move_on_after(max(0.0, wait_s)) as scope:
                 await self._changed.wait()
             if scope.cancelled_caught:
-                self._do(self.engine.on_tick(self._now()))
+                self._do(self.engine.on_tick(self._shell.moment()))
 
     async def _look_at_folders(self) -> None:
         while True:
@@ -212,11 +215,11 @@ class Agent:
                 continue
             orders = await self.ask(heartbeat)
             if orders is not None:
-                self._do(self.engine.on_orders(orders, self._now()))
+                self._do(self.engine.on_orders(orders, self._shell.moment()))
                 if self.engine.pulse.applied == heartbeat.seq:
                     self._runtime.terms.see(f"allocator.{self._settings.tree}", orders.term)
             if self.engine.pulse.settled < heartbeat.seq:
-                self._do(self.engine.on_heartbeat_lost(heartbeat.seq, self._random.random(), self._now()))
+                self._do(self.engine.on_heartbeat_lost(heartbeat.seq, self._random.random(), self._shell.moment()))
 
     async def ask(self, heartbeat: Heartbeat) -> Orders | None:
         subject = subjects.heartbeat(self.node)
@@ -254,7 +257,7 @@ class Agent:
             if await self.enrol_once():
                 pause_s = _FIRST_ENROL_PAUSE_S
                 self._enrol = anyio.Event()
-                self._do(self.engine.on_enrolled(self._now()))
+                self._do(self.engine.on_enrolled(self._shell.moment()))
             else:
                 await anyio.sleep(pause_s * (0.5 + self._random.random()))
                 pause_s = min(_LONGEST_ENROL_PAUSE_S, pause_s * 2)

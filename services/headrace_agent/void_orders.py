@@ -1,31 +1,68 @@
-"""What makes orders unusable whoever sent them: figures that this node could not report back, names that are none.
+"""Every rule by which what an allocator says is void: it then has no effect but to be counted.
 
-Pure. Such orders are void as a whole, so that the allocator learns from `applied` that they never happened.
+Pure. Void orders are void as a whole, so that the allocator learns from `applied` that nothing of them happened.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from headrace.errors import BadInput
-from headrace.ids import AllocationId, operation_id
-from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, Orders
-from headrace_agent.node_allocations import NodeAllocations
+import msgspec
 
-__all__ = ["defect_of_figures", "is_legal"]
+from headrace.ids import AllocationId, Incarnation, NodeName
+from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, Nudge, Orders
+from headrace.wire.version import Term
+from headrace_agent.allocations.node_allocations import NodeAllocations
+
+__all__ = ["Awaited", "why_nudge_is_void", "why_orders_are_void"]
 
 #: Longer ones are nobody's names, and would make heartbeats too large.
 _LONGEST_ID: Final = 200
 
 
-def defect_of_figures(orders: Orders, books: NodeAllocations) -> str:
-    """Why these orders cannot be obeyed; empty: they can."""
+class Awaited(msgspec.Struct, frozen=True):
+    """The orders that the agent waits for."""
+
+    node: NodeName
+    incarnation: Incarnation
+    #: Of the heartbeat in flight; None: none is.
+    seq: int | None
+    #: The highest term obeyed.
+    term: Term
+
+
+def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations) -> str:
+    """Returns why these orders are void; empty if they are to be obeyed."""
+    if orders.node != awaited.node:
+        return f"for {orders.node}"
+    if orders.incarnation != awaited.incarnation:
+        return "for another life of this agent"
+    if orders.seq != awaited.seq:
+        return f"not the answer that is awaited, which is {'none' if awaited.seq is None else awaited.seq}"
+    if orders.term < awaited.term:
+        return f"term {orders.term} is over, term {awaited.term} is known"
+    return _too_long_an_id(orders) or _too_many_slots(orders, held)
+
+
+def why_nudge_is_void(nudge: Nudge, node: NodeName, term: Term) -> str:
+    """Returns why a nudge is void; empty if it is to be obeyed."""
+    if nudge.node != node:
+        return f"for {nudge.node}"
+    return f"term {nudge.term} is over, term {term} is known" if nudge.term < term else ""
+
+
+def _too_long_an_id(orders: Orders) -> str:
     for start in orders.start:
         if max(len(start.allocation), len(start.operation)) > _LONGEST_ID:
             return f"{start.allocation[:20]}… of {start.operation[:20]}… has too long an id"
+    return ""
+
+
+def _too_many_slots(orders: Orders, held: NodeAllocations) -> str:
+    """A heartbeat could not tell of an allocation with more slots than `LARGEST_ALLOCATION_JOBS`."""
     counts: dict[AllocationId, int] = {}
     for extend in orders.extend:
-        allocation = books.allocations.get(extend.allocation)
+        allocation = held.by_id.get(extend.allocation)
         if allocation is None:
             continue
         count = counts.get(allocation.id, len(allocation.unstarted)) + len(extend.slots)
@@ -33,12 +70,3 @@ def defect_of_figures(orders: Orders, books: NodeAllocations) -> str:
             return f"{allocation.id} would have more than {LARGEST_ALLOCATION_JOBS} slots"
         counts[allocation.id] = count
     return ""
-
-
-def is_legal(operation: str) -> bool:
-    """The runner breaks the conversation off over an operation whose id is none, as ids become parts of paths there."""
-    try:
-        operation_id(operation)
-    except BadInput:
-        return False
-    return True

@@ -16,6 +16,7 @@ from headrace.bus import Bus, Message, RequestTimeout
 from headrace.ids import NodeName, OperationId
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
+from headrace.wire.figures import FiguresAnswer, FiguresRequest
 from headrace.wire.heartbeat import AllocationState, HeartbeatReason, JobResult, NodeState, Nudge
 from headrace.wire.logs import LogChunk, LogStream, ReadLog
 from headrace.wire.nodes import StopMode, StopNode, StoppedNode
@@ -211,6 +212,17 @@ async def test_the_agent_remembers_the_allocators_term_for_those_who_ask(tmp_pat
         answers = await other.gather(subjects.WHO, encode(WhoRequest("allocator.default")), wait_s=0.3)
 
     assert [(answer.term, answer.peer) for answer in (decode(data, WhoAnswer) for data in answers)] == [(7, "agent")]
+
+
+async def test_the_agent_answers_with_its_figures(tmp_path: Path) -> None:
+    async with running(tmp_path) as (server, fake, _), bus_as(server, "service", "other") as other:
+        fake.give(start_of("sleep 60"))
+        await fake.running("a-1")
+        answer = decode(await other.request(subjects.FIGURES, encode(FiguresRequest()), timeout_s=5), FiguresAnswer)
+
+    told = {figure.name: figure.value for figure in answer.figures}
+    assert (answer.service, answer.role) == ("agent", "")
+    assert (told["allocations_running"], told["jobs"], told["broken_invariants"]) == (1, 1, 0)
 
 
 async def test_sigterm_interrupts_the_jobs_and_nothing_of_ours_runs_afterwards(tmp_path: Path) -> None:

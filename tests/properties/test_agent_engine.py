@@ -165,18 +165,18 @@ class AgentBetween(RuleBasedStateMachine):
     # What always holds.
 
     @invariant()
-    def the_books_are_in_order(self) -> None:
+    def the_allocations_are_in_order(self) -> None:
         self.desk.engine.check()
 
     @invariant()
     def never_more_than_the_host_has(self) -> None:
         booked = Resources.sum(
-            found.resources for found in self.desk.engine.books.allocations.values() if found.job is not None
+            found.resources for found in self.desk.engine.held.by_id.values() if found.job is not None
         )
         running = Resources.sum(self.runner.room[key] for key in self.runner.live)
 
-        assert self.desk.engine.books.total.dominates(booked)
-        assert self.desk.engine.books.total.dominates(running)
+        assert self.desk.engine.held.total.dominates(booked)
+        assert self.desk.engine.held.total.dominates(running)
 
     @invariant()
     def never_a_job_twice(self) -> None:
@@ -213,12 +213,12 @@ class AgentBetween(RuleBasedStateMachine):
                 self._send(self._orders([], [], [], self._forget()))
             else:
                 self.time_passes(500)
-            books = self.desk.engine.books
-            if not books.allocations and not books.ends() and not self.runner.live and not self.runner.over:
+            held = self.desk.engine.held
+            if not held.by_id and not held.ends and not self.runner.live and not self.runner.over:
                 return
             if self.desk.left:
                 return
-        raise AssertionError(f"left over: {self.desk.engine.statistics()}, {self.runner.live}, {self.runner.over}")
+        raise AssertionError(f"left over: {self.desk.engine.figures()}, {self.runner.live}, {self.runner.over}")
 
     # Means.
 
@@ -227,15 +227,15 @@ class AgentBetween(RuleBasedStateMachine):
 
     def _present(self) -> dict[JobKey, list[str]]:
         places: dict[JobKey, list[str]] = {}
-        books = self.desk.engine.books
-        for found in books.allocations.values():
+        held = self.desk.engine.held
+        for found in held.by_id.values():
             if found.job is not None:
                 places.setdefault(found.job.key, []).append("running")
             for slot in found.unstarted:
                 place = "unstarted" if found.state in _LIVING else "given back"
                 places.setdefault(JobKey(found.operation, slot.index, slot.attempt), []).append(place)
         for key in self.given:
-            if books.has_end(key):
+            if key in held.ends:
                 places.setdefault(key, []).append("ended")
         return places
 
@@ -265,7 +265,7 @@ class AgentBetween(RuleBasedStateMachine):
             returned = self._returned(operation) if kind & 4 else []
             self.allocations += 1
             indexes = [*returned[:10], *self._fresh(count)]
-            known = operation in self.desk.engine.books.specs and kind & 2
+            known = operation in self.desk.engine.held.specs and kind & 2
             told.append(start(f"a{self.allocations}", indexes, cpu=cpu, operation=operation, with_spec=not known))
         names = [found.id for found in self.desk.beat.allocations] or [AllocationId("nobody")]
         living = [found.id for found in self.desk.beat.allocations if found.state is not AllocationState.ENDED] or names
@@ -290,16 +290,16 @@ class AgentBetween(RuleBasedStateMachine):
         return Forget([end.key for end in self.desk.beat.ends], ended)
 
     def _send(self, told: Orders) -> None:
-        books = self.desk.engine.books
+        held = self.desk.engine.held
         before = self.desk.engine.void
         # What is given back when the answer comes, and forgotten by it, is gone from the node.
         returned = {
-            JobKey(books.allocations[name].operation, slot.index, slot.attempt)
+            JobKey(held.by_id[name].operation, slot.index, slot.attempt)
             for name in told.forget.allocations
-            if name in books.allocations
-            for slot in books.allocations[name].unstarted
+            if name in held.by_id
+            for slot in held.by_id[name].unstarted
         }
-        operations = {found.id: found.operation for found in books.allocations.values()}
+        operations = {found.id: found.operation for found in held.by_id.values()}
         self.desk.do(self.desk.engine.on_orders(told, self.desk.now()))
         self.old.append(told)
         if self.desk.engine.void > before:
@@ -328,7 +328,7 @@ class AgentBetween(RuleBasedStateMachine):
     def _everything(self) -> object:
         engine = self.desk.engine
         now = self.desk.now()
-        return (engine.books.report(now), list(engine.books.ends_within(10**9)), engine.pulse.applied, engine.term)
+        return (engine.held.report(now), list(engine.held.ends.within(10**9)), engine.pulse.applied, engine.term)
 
     def _connect(self) -> None:
         self.runner.drop()

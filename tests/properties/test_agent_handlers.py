@@ -82,7 +82,7 @@ def test_never_does_a_damaged_message_stop_a_handler_or_change_a_thing(data: byt
     async def body() -> None:
         bus = DeafBus()
         async with an_agent(bus) as agent:
-            before = agent.engine.statistics()
+            before = agent.engine.figures()
             for subject, kind, answers in (
                 (subjects.command(NODE, "nudge"), Nudge, None),
                 (subjects.command(NODE, "stop"), StopNode, StoppedNode | Refusal),
@@ -95,8 +95,8 @@ def test_never_does_a_damaged_message_stop_a_handler_or_change_a_thing(data: byt
                 if answer is not None:
                     assert reads(answer, answers or Refusal)
                 if not reads(data, kind):
-                    assert before == agent.engine.statistics()
-                before = agent.engine.statistics()
+                    assert before == agent.engine.figures()
+                before = agent.engine.figures()
 
     in_loop(body)
 

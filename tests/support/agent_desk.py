@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, TreeName
 from headrace.resources import Resources
+from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import (
     AllocationReport,
     Extend,
@@ -25,7 +26,6 @@ from headrace.wire.heartbeat import (
 )
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Tell
 from headrace_agent.engine import AgentEngine
-from headrace_agent.node_allocations import NS_PER_MS, Moment
 from headrace_agent.runner.protocol import (
     Acknowledge,
     EndAll,
@@ -127,7 +127,7 @@ class Desk:
         self.now_ns = _MINUTE_NS + now_ms * NS_PER_MS
         self.effects: list[AgentEffect] = []
         self.term = 1
-        self._do(self.engine.start(self.now()))
+        self._do(self.engine.on_start(self.now()))
         if picture:
             self.picture()
             self.enrolled()
@@ -212,9 +212,9 @@ class Desk:
         """The heartbeat in flight is not answered."""
         self._do(self.engine.on_heartbeat_lost(self.beat.seq, unit, self.now()))
 
-    def do(self, effects: list[AgentEffect]) -> list[AgentEffect]:
+    def do(self, outcome: Outcome[None, AgentEffect]) -> list[AgentEffect]:
         """Keeps the effects of a call that has no method here."""
-        return self._do(effects)
+        return self._do(outcome)
 
     # What came of it.
 
@@ -255,10 +255,10 @@ class Desk:
         """The allocation in the newest heartbeat."""
         return next((found for found in self.beat.allocations if found.id == allocation), None)
 
-    def _do(self, effects: list[AgentEffect]) -> list[AgentEffect]:
-        self.engine.check()
-        self.effects += effects
-        return effects
+    def _do(self, outcome: Outcome[None, AgentEffect]) -> list[AgentEffect]:
+        assert not self.engine.check()
+        self.effects += outcome.effects
+        return list(outcome.effects)
 
 
 def kept(desk: Desk, key: JobKey, pid: int = 500) -> KeptJob:

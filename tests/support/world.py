@@ -14,6 +14,7 @@ import msgspec
 
 from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
+from headrace.runtime.engine import Moment, Outcome
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge, Orders
 from headrace.wire.ledger import (
@@ -38,9 +39,8 @@ from headrace.wire.operations import (
 )
 from headrace_admission.engine import AdmissionEngine, Decision
 from headrace_admission.state.rules import TreeRules
-from headrace_agent.effects import Beat, Enrol, Identity, Reconnect, Tell, Trouble
+from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
-from headrace_agent.node_allocations import Moment
 from headrace_agent.runner.protocol import Acknowledge, Ended, Hello, Interrupt, KeptJob, Picture, Run, Started
 from headrace_allocator.effects import Answer, Draw, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine
@@ -167,7 +167,7 @@ class World:
         )
         self.agents[name] = AgentEngine(identity)
         self._connect(host)
-        self._agent(name, self.agents[name].start(self.moment))
+        self._agent(name, self.agents[name].on_start(self.moment))
 
     def kill_runner(self, name: str) -> None:
         """Its processes go with it; the new one finds their files."""
@@ -307,8 +307,8 @@ class World:
 
     # --- carrying -------------------------------------------------------------------------------------------------
 
-    def _agent(self, name: str, effects: list[Any]) -> None:
-        for effect in effects:
+    def _agent(self, name: str, outcome: Outcome[None, AgentEffect]) -> None:
+        for effect in outcome.effects:
             match effect:
                 case Beat():
                     self.beats[name].append(effect.heartbeat)
@@ -357,12 +357,10 @@ class World:
             self.problems.append(f"{run.job} is started after the job was completed")
         self.starts.append(run.job)
         host.running[run.job] = run
-        host.to_agent.append(Started(run.job, len(self.starts), self.now_ms, self.moment.boottime_ns))
+        host.to_agent.append(Started(run.job, len(self.starts), self.now_ms, self.moment.steady_ns))
 
     def _picture(self, host: Host) -> Picture:
-        kept = [
-            KeptJob(run, Started(key, 1, self.now_ms, self.moment.boottime_ns)) for key, run in host.running.items()
-        ]
+        kept = [KeptJob(run, Started(key, 1, self.now_ms, self.moment.steady_ns)) for key, run in host.running.items()]
         return Picture(kept, list(host.ended.values()), "none", "", host.pid)
 
     def _perform(self, effects: list[Any]) -> None:
@@ -406,7 +404,7 @@ class World:
             if host.room_used() > host.total.cpu:
                 self.problems.append(f"{name} runs {host.room_used()} of {host.total.cpu}")
         for agent in self.agents.values():
-            agent.check()
+            self.problems += agent.check()
 
     def _some(self, things: Any) -> Any:
         return self.random.choice(list(things))

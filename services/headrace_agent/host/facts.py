@@ -7,16 +7,13 @@ import os
 import pwd
 import socket
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from headrace.errors import HeadraceError
-from headrace.runtime.clock import Clock
 from headrace_agent.host.environment import host_environment, path_with_interpreter
-from headrace_agent.node_allocations import Moment
 
 __all__ = [
     "StateInUse",
@@ -28,7 +25,6 @@ __all__ = [
     "host_name",
     "jobs_environment",
     "memory_bytes",
-    "moment",
 ]
 
 
@@ -43,11 +39,6 @@ class StateInUse(HeadraceError):
 _CGROUP = Path("/sys/fs/cgroup")
 _PROBE = b"headrace" * 512
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
-
-
-def moment(clock: Clock) -> Moment:
-    """Now."""
-    return Moment(time.clock_gettime_ns(time.CLOCK_BOOTTIME), clock.wall_ms())
 
 
 def host_name() -> str:

@@ -9,8 +9,8 @@ import msgspec
 from headrace.ids import AllocationId
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationState, Forget, JobKey, JobResult
+from headrace_agent.allocations.allocation import TRANSITIONS, AllocationEvent, next_state
 from headrace_agent.effects import LogLine, Reconnect, Trouble
-from headrace_agent.node_allocations import TRANSITIONS, AllocationEvent, next_state
 from headrace_agent.runner.protocol import Interrupt, KeptJob, Run, Started
 from tests.support.agent_desk import OPERATION, Desk, end_of, job, kept, spec, start, take_back
 
@@ -173,7 +173,7 @@ def test_a_job_that_was_reported_lost_is_not_adopted_when_its_allocation_is_forg
     desk.picture([running], pid=79)
 
     assert [(order.job, order.timeout_ms) for order in desk.told(Interrupt)] == [(job(0), 0)]
-    assert not desk.engine.books.allocations
+    assert not desk.engine.held.by_id
 
 
 def test_a_cap_on_logs_is_one_that_the_runner_can_read() -> None:

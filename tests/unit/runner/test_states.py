@@ -6,14 +6,7 @@ import pytest
 
 from headrace_agent.runner.job_states import TRANSITIONS, JobEvent, JobState, next_state
 
-A, S, R, I, K, E = (  # noqa: E741
-    JobState.ABSENT,
-    JobState.STARTING,
-    JobState.RUNNING,
-    JobState.INTERRUPTED,
-    JobState.KILLED,
-    JobState.ENDED,
-)
+A, S, R, I, K, E = JobState  # noqa: E741
 #: One row per state, one column per event, in the order of their definition.
 GRID = {
     #    run started not_started interrupt deadline exited acknowledge

@@ -1,0 +1,92 @@
+"""Adoption: what the picture of the runner means for the allocations of the node.
+
+Pure. The agent believes what the runner has. It tells again, or counts as lost, what the runner has not. A job of a former life of
+the agent is adopted with an allocation of its own.
+"""
+
+from __future__ import annotations
+
+from headrace.ids import AllocationId
+from headrace.resources import Resources
+from headrace.runtime.engine import Moment
+from headrace.wire.heartbeat import AllocationState, JobEnd, JobResult
+from headrace_agent.allocations.allocation import Allocation, Job
+from headrace_agent.allocations.node_allocations import NodeAllocations
+from headrace_agent.effects import AgentEffect, Tell, line_about
+from headrace_agent.run_order import note_in
+from headrace_agent.runner.protocol import Interrupt, KeptJob, Picture
+from headrace_agent.starts_and_ends import StartsAndEnds
+
+__all__ = ["Adoption"]
+
+
+class Adoption:
+    """Brings the allocations of a node and the jobs of its runner together."""
+
+    def __init__(self, held: NodeAllocations, jobs: StartsAndEnds) -> None:
+        self._held = held
+        self._jobs = jobs
+
+    def on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
+        """Takes the whole picture of the runner; afterwards whatever has room starts."""
+        told = {kept.run.job for kept in picture.running} | {end.key for end in picture.ended}
+        missing = [allocation for key, allocation in self._held.by_job.items() if key not in told]
+        same_runner, self._jobs.runner_pid = picture.pid == self._jobs.runner_pid, picture.pid
+        effects: list[AgentEffect] = []
+        for kept in picture.running:
+            effects += self._keep(kept)
+        for end in picture.ended:
+            effects += self._jobs.on_ended(end, moment)
+        for allocation in missing:
+            effects += self._tell_again_or_lose(allocation, same_runner, moment)
+        return effects + self._jobs.start_waiting()
+
+    def _keep(self, kept: KeptJob) -> list[AgentEffect]:
+        allocation = self._held.by_job.get(kept.run.job)
+        if allocation is not None and allocation.job is not None:
+            allocation.job.started = kept.started
+            allocation.job.runner_pid = self._jobs.runner_pid
+            return [Tell(allocation.interrupt)] if allocation.interrupt is not None else []
+        if kept.run.job in self._held.ends or AllocationId(kept.run.allocation) in self._held.by_id:
+            return [Tell(Interrupt(kept.run.job, 0, "its allocation is over"))]
+        return self._adopt(kept)
+
+    def _adopt(self, kept: KeptJob) -> list[AgentEffect]:
+        """Adopts a job of a former life of the agent; other slots of its allocation are not known any more."""
+        key = kept.run.job
+        note = note_in(kept.run)
+        if note is None:
+            resources = Resources(user_slots=1, cpu=kept.run.cpu, memory=kept.run.memory_bytes)
+        else:
+            resources = note.resources
+            if note.spec.operation == key.operation:
+                self._held.specs.setdefault(key.operation, note.spec)
+        allocation = Allocation(
+            id=AllocationId(kept.run.allocation),
+            operation=key.operation,
+            resources=resources,
+            state=AllocationState.RUNNING,
+            unstarted=[],
+            job=Job(key, self._jobs.runner_pid, kept.started),
+        )
+        self._held.add(allocation)
+        return [line_about("info", "adopted", allocation, pid=kept.started.pid)]
+
+    def _tell_again_or_lose(self, allocation: Allocation, same_runner: bool, moment: Moment) -> list[AgentEffect]:
+        """A runner process starts nothing twice, so the one that did not confirm a job may be told again."""
+        job = allocation.job
+        assert job is not None, allocation.id
+        if same_runner and job.started is None:
+            again: list[AgentEffect] = [Tell(self._jobs.run_order(allocation, job.key))]
+            return again + ([Tell(allocation.interrupt)] if allocation.interrupt is not None else [])
+        end = JobEnd(
+            operation=job.key.operation,
+            index=job.key.index,
+            attempt=job.key.attempt,
+            allocation=allocation.id,
+            result=JobResult.LOST,
+            reason="the runner of this host does not know it any more",
+            started_at_ms=job.started.started_at_ms if job.started is not None else moment.wall_ms,
+            ended_at_ms=moment.wall_ms,
+        )
+        return self._jobs.on_ended(end, moment)

@@ -1,0 +1,91 @@
+"""One allocation on its node: its job, its slots that did not start yet, and the table of its states."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from headrace.ids import AllocationId, OperationId
+from headrace.resources import Resources
+from headrace.runtime.engine import NS_PER_MS, Moment
+from headrace.wire.heartbeat import AllocationReport, AllocationState, JobKey, JobSlot, RunningJob
+from headrace_agent.runner.protocol import Interrupt, Started
+
+__all__ = ["TRANSITIONS", "Allocation", "AllocationEvent", "Job", "next_state"]
+
+
+class AllocationEvent(enum.StrEnum):
+    """Events in the life of an allocation."""
+
+    #: Its room is free: its first job goes to the runner.
+    ROOM = "room"
+    #: Its job ended and it has another one.
+    NEXT = "next"
+    #: No next job: taken back, or the agent stops.
+    CLOSE = "close"
+    #: Its job ended and there is no next one.
+    FINISH = "finish"
+
+
+_S = AllocationState
+TRANSITIONS: dict[tuple[AllocationState, AllocationEvent], AllocationState] = {
+    (_S.WAITING, AllocationEvent.ROOM): _S.RUNNING,
+    (_S.WAITING, AllocationEvent.CLOSE): _S.ENDED,
+    (_S.RUNNING, AllocationEvent.NEXT): _S.RUNNING,
+    (_S.RUNNING, AllocationEvent.CLOSE): _S.CLOSING,
+    (_S.RUNNING, AllocationEvent.FINISH): _S.ENDED,
+    (_S.CLOSING, AllocationEvent.CLOSE): _S.CLOSING,
+    (_S.CLOSING, AllocationEvent.FINISH): _S.ENDED,
+    (_S.ENDED, AllocationEvent.CLOSE): _S.ENDED,
+}
+
+
+def next_state(state: AllocationState, event: AllocationEvent) -> AllocationState | None:
+    """Returns the state after the event; None for a pair that cannot happen."""
+    return TRANSITIONS.get((state, event))
+
+
+class Job(msgspec.Struct):
+    """The job that an allocation has at the runner."""
+
+    key: JobKey
+    #: Process id of the runner that it was handed to.
+    runner_pid: int
+    #: None until the runner has said that it runs.
+    started: Started | None = None
+
+
+class Allocation(msgspec.Struct):
+    """One allocation."""
+
+    id: AllocationId
+    operation: OperationId
+    resources: Resources
+    state: AllocationState
+    #: In the order in which they will run; of a closing or ended one: given back.
+    unstarted: list[JobSlot]
+    job: Job | None = None
+    #: What the runner was told last to end the job with; told again to a runner that may have missed it.
+    interrupt: Interrupt | None = None
+    jobs_ended: int = 0
+    jobs_ended_ms: int = 0
+
+    def report(self, moment: Moment) -> AllocationReport:
+        """Its lines in a heartbeat."""
+        job = None
+        if self.job is not None:
+            started = self.job.started
+            at_ms = started.started_at_ms if started is not None else 0
+            ran_ns = moment.steady_ns - started.started_boottime_ns if started is not None else 0
+            job = RunningJob(self.job.key.index, self.job.key.attempt, max(0, at_ms), max(0, ran_ns) // NS_PER_MS)
+        return AllocationReport(
+            id=self.id,
+            operation=self.operation,
+            state=self.state,
+            resources=self.resources,
+            job=job,
+            unstarted=list(self.unstarted),
+            jobs_ended=self.jobs_ended,
+            jobs_ended_ms=self.jobs_ended_ms,
+        )

@@ -1,0 +1,213 @@
+"""All allocations of this node: where each stands, what room is left, and which ends of jobs are not recorded yet.
+
+Pure. Invariants (`check`): a running or closing allocation has exactly one job and holds its room; a waiting or ended one has neither;
+a job is in one allocation or among the ends, never in both; specs are kept only for operations that have allocations here.
+Room may be overdrawn only by jobs that were adopted from a former life of the agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.ids import AllocationId, OperationId
+from headrace.resources import ZERO, Resources
+from headrace.runtime.engine import NS_PER_MS, Figure, Moment, gauge
+from headrace.wire.heartbeat import (
+    LARGEST_ALLOCATION_JOBS,
+    AllocationReport,
+    AllocationState,
+    JobKey,
+    JobSlot,
+    JobSpec,
+)
+from headrace_agent.allocations.allocation import Allocation, AllocationEvent, Job, next_state
+from headrace_agent.allocations.unrecorded_ends import UnrecordedEnds
+
+__all__ = ["NodeAllocations"]
+
+#: What a report of an allocation without slots, and a slot, take at most in a message; for judging the picture's size cheaply.
+_REPORT_BYTES = 200
+_SLOT_BYTES = 12
+
+_S = AllocationState
+_HOLDS_ROOM = frozenset({_S.RUNNING, _S.CLOSING})
+
+
+class NodeAllocations:
+    """The allocations of one node; `total` is what its host offers."""
+
+    def __init__(self, total: Resources) -> None:
+        self.total = total
+        self.by_id: dict[AllocationId, Allocation] = {}
+        self.by_job: dict[JobKey, Allocation] = {}
+        self.specs: dict[OperationId, JobSpec] = {}
+        self.ends = UnrecordedEnds()
+        #: In the order in which they came.
+        self._waiting: dict[AllocationId, Allocation] = {}
+        self._used = ZERO
+        self._slots = 0
+
+    def free(self) -> Resources:
+        """The resources that no running or closing allocation holds.
+
+        They are negative where adopted jobs overdraw a host that offers less than before.
+        """
+        return self.total - self._used
+
+    def waiting(self) -> list[Allocation]:
+        """Those that wait for room, in the order in which they came."""
+        return list(self._waiting.values())
+
+    def add(self, allocation: Allocation) -> None:
+        """Enters an allocation whose id is not listed yet."""
+        assert allocation.id not in self.by_id, allocation.id
+        self.by_id[allocation.id] = allocation
+        self._slots += len(allocation.unstarted)
+        if allocation.job is not None:
+            self.by_job[allocation.job.key] = allocation
+        if allocation.state in _HOLDS_ROOM:
+            self._used += allocation.resources
+        elif allocation.state is _S.WAITING:
+            self._waiting[allocation.id] = allocation
+
+    def move(self, allocation: Allocation, event: AllocationEvent) -> None:
+        """Takes an allocation to its next state and books its room. A pair that is not in the table is a mistake of the caller."""
+        before, after = allocation.state, next_state(allocation.state, event)
+        assert after is not None, f"{allocation.id}: {event} while {before}"
+        allocation.state = after
+        if before is _S.WAITING and after is not _S.WAITING:
+            del self._waiting[allocation.id]
+        if after in _HOLDS_ROOM and before not in _HOLDS_ROOM:
+            self._used += allocation.resources
+        elif before in _HOLDS_ROOM and after not in _HOLDS_ROOM:
+            self._used -= allocation.resources
+
+    def hand_out(self, allocation: Allocation, runner_pid: int) -> JobKey:
+        """Makes the next slot of an allocation its job."""
+        assert allocation.job is None, allocation.id
+        slot = allocation.unstarted.pop(0)
+        self._slots -= 1
+        key = JobKey(allocation.operation, slot.index, slot.attempt)
+        allocation.job = Job(key, runner_pid)
+        self.by_job[key] = allocation
+        return key
+
+    def extend(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
+        """Adds slots behind those that an allocation has."""
+        before = len(allocation.unstarted)
+        allocation.unstarted.extend(slots)
+        self._slots += len(allocation.unstarted) - before
+
+    def job_over(self, allocation: Allocation, moment: Moment) -> None:
+        """Takes the job out of its allocation, which then must be moved on."""
+        assert allocation.job is not None, allocation.id
+        started = allocation.job.started
+        del self.by_job[allocation.job.key]
+        allocation.job = None
+        allocation.interrupt = None
+        allocation.jobs_ended += 1
+        if started is not None:
+            allocation.jobs_ended_ms += max(0, moment.steady_ns - started.started_boottime_ns) // NS_PER_MS
+
+    def forget(self, allocation_id: AllocationId) -> bool:
+        """Drops an ended allocation; False if it is not ended or not known."""
+        allocation = self.by_id.get(allocation_id)
+        if allocation is None or allocation.state is not _S.ENDED:
+            return False
+        del self.by_id[allocation_id]
+        self._slots -= len(allocation.unstarted)
+        return True
+
+    def drop_specs(self) -> None:
+        """Drops the specs of operations that have no allocation here."""
+        held = {allocation.operation for allocation in self.by_id.values()}
+        for operation in [operation for operation in self.specs if operation not in held]:
+            del self.specs[operation]
+
+    def newest_attempt(self, operation: str, index: int) -> int | None:
+        """The newest attempt at a job that runs here or whose end is not recorded yet."""
+        attempts = [
+            key.attempt
+            for keys in (self.by_job, self.ends)
+            for key in keys
+            if key.operation == operation and key.index == index
+        ]
+        return max(attempts, default=None)
+
+    def fresh(self, operation: OperationId, slots: Iterable[JobSlot]) -> list[JobSlot]:
+        """The slots whose job is not waiting, running or ended here already.
+
+        Slots that a closing or ended allocation gives back do not count: they may come again.
+        """
+        taken = {(key.index, key.attempt) for key in self.ends if key.operation == operation}
+        for allocation in self.by_id.values():
+            if allocation.operation != operation:
+                continue
+            if allocation.job is not None:
+                taken.add((allocation.job.key.index, allocation.job.key.attempt))
+            if allocation.state in (_S.WAITING, _S.RUNNING):
+                taken.update((slot.index, slot.attempt) for slot in allocation.unstarted)
+        fresh: list[JobSlot] = []
+        for slot in slots:
+            if (slot.index, slot.attempt) not in taken:
+                taken.add((slot.index, slot.attempt))
+                fresh.append(slot)
+        return fresh
+
+    def report(self, moment: Moment) -> list[AllocationReport]:
+        """All allocations, as a heartbeat tells them."""
+        return [allocation.report(moment) for allocation in self.by_id.values()]
+
+    def picture_bytes(self) -> int:
+        """An upper estimate of the bytes that the report takes in a message."""
+        return _REPORT_BYTES * len(self.by_id) + _SLOT_BYTES * self._slots
+
+    def figures(self) -> list[Figure]:
+        """Allocations by state, and what they have."""
+        counts = {state: 0 for state in AllocationState}
+        for allocation in self.by_id.values():
+            counts[allocation.state] += 1
+        return [
+            *(gauge(f"allocations_{state.value}", "allocations", count) for state, count in counts.items()),
+            gauge("jobs", "jobs", len(self.by_job)),
+            gauge("unstarted_slots", "slots", self._slots),
+            gauge("unrecorded_ends", "ends", len(self.ends)),
+        ]
+
+    def check(self) -> list[str]:
+        """Broken invariants of the module's docstring, in words."""
+        broken: list[str] = []
+        used, slots, jobs = ZERO, 0, 0
+        for name, allocation in self.by_id.items():
+            broken += self._check_one(name, allocation)
+            slots += len(allocation.unstarted)
+            if allocation.job is not None:
+                jobs += 1
+                used += allocation.resources
+        if used != self._used:
+            broken.append(f"{self._used} are booked, {used} are used")
+        if slots != self._slots:
+            broken.append(f"{self._slots} slots are booked, {slots} are there")
+        if jobs != len(self.by_job):
+            broken.append(f"{len(self.by_job)} jobs are booked, allocations have {jobs}")
+        if not self._waiting.keys() <= self.by_id.keys():
+            broken.append("an allocation waits that is not here")
+        if not self.specs.keys() <= {allocation.operation for allocation in self.by_id.values()}:
+            broken.append("specs of operations that are not here")
+        return broken
+
+    def _check_one(self, name: AllocationId, allocation: Allocation) -> list[str]:
+        job, state = allocation.job, allocation.state
+        rules = (
+            (name == allocation.id, "it is listed under another id"),
+            ((state in _HOLDS_ROOM) == (job is not None), "it holds room without a job, or has a job without room"),
+            (
+                (state is _S.WAITING) == (name in self._waiting),
+                "it waits and is not listed, or is listed and does not wait",
+            ),
+            (state is not _S.WAITING or bool(allocation.unstarted), "it waits with nothing to run"),
+            (len(allocation.unstarted) <= LARGEST_ALLOCATION_JOBS, "it has more slots than a heartbeat can tell"),
+            (job is None or self.by_job.get(job.key) is allocation, "its job is not found"),
+            (job is None or job.key not in self.ends, "its job runs and has ended"),
+        )
+        return [f"allocation {allocation.id} ({state}, {job}): {words}" for is_kept, words in rules if not is_kept]

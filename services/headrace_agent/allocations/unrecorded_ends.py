@@ -1,0 +1,53 @@
+"""Ends of jobs that admission has not recorded yet: each is told in every heartbeat until the allocator says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.wire.heartbeat import MOST_ENDS_PER_HEARTBEAT, JobEnd, JobKey
+
+__all__ = ["UnrecordedEnds"]
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class _KeptEnd(NamedTuple):
+    end: JobEnd
+    size_bytes: int
+
+
+class UnrecordedEnds:
+    """The unrecorded ends of one node, oldest first."""
+
+    def __init__(self) -> None:
+        self._ends: dict[JobKey, _KeptEnd] = {}
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __contains__(self, key: JobKey) -> bool:
+        return key in self._ends
+
+    def __iter__(self) -> Iterator[JobKey]:
+        return iter(self._ends)
+
+    def keep(self, end: JobEnd) -> None:
+        """Keeps the end of a job until `strike`."""
+        self._ends[end.key] = _KeptEnd(end, len(_encoder.encode(end)))
+
+    def strike(self, key: JobKey) -> bool:
+        """Drops an end that is recorded elsewhere; False if it is not kept here."""
+        return self._ends.pop(key, None) is not None
+
+    def within(self, size_bytes: int) -> list[JobEnd]:
+        """The oldest ends that fit into so many bytes and into one heartbeat."""
+        ends: list[JobEnd] = []
+        for kept in self._ends.values():
+            size_bytes -= kept.size_bytes
+            if size_bytes < 0 or len(ends) == MOST_ENDS_PER_HEARTBEAT:
+                break
+            ends.append(kept.end)
+        return ends

@@ -1,0 +1,53 @@
+"""The order by which the runner starts a job, and the note in it by which a later life of the agent adopts the job."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headrace.resources import Resources
+from headrace.wire.heartbeat import JobKey, JobSpec
+from headrace_agent.allocations.allocation import Allocation
+from headrace_agent.effects import Identity
+from headrace_agent.host.environment import job_environment
+from headrace_agent.runner.protocol import Run
+
+__all__ = ["AdoptionNote", "note_in", "run_order"]
+
+#: The runner reads no larger figures.
+_LARGEST_LOG_CAP: Final = 2**60
+
+
+class AdoptionNote(msgspec.Struct, frozen=True):
+    """Facts that the runner keeps with a job for a later life of the agent."""
+
+    resources: Resources
+    spec: JobSpec
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(AdoptionNote)
+
+
+def run_order(identity: Identity, allocation: Allocation, key: JobKey, spec: JobSpec) -> Run:
+    """The order that starts a job of an allocation."""
+    return Run(
+        job=key,
+        allocation=allocation.id,
+        argv=spec.argv,
+        environment=job_environment(identity.environment, spec, key, allocation.id, identity.node),
+        working_directory=spec.working_directory,
+        cpu=allocation.resources.cpu,
+        memory_bytes=allocation.resources.memory,
+        log_cap_bytes=min(spec.log_cap_bytes, _LARGEST_LOG_CAP),
+        note=_encoder.encode(AdoptionNote(allocation.resources, spec)),
+    )
+
+
+def note_in(run: Run) -> AdoptionNote | None:
+    """Returns the note in an order; None for one that cannot be read."""
+    try:
+        return _decoder.decode(run.note)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,84 @@
+"""The stop of the agent: which wish counts, how long jobs may take to end, and when the agent may leave.
+
+Pure. A later wish counts only if it is more urgent. With `leave` the jobs run on at the runner for the next agent; with the other
+modes the runner ends with the agent.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.runtime.engine import NS_PER_MS, Moment
+from headrace.wire.heartbeat import NodeState
+from headrace.wire.nodes import StopMode
+from headrace_agent.allocations.node_allocations import NodeAllocations
+from headrace_agent.pulse import Pulse
+
+__all__ = ["Stopping"]
+
+#: For the last ends to be acknowledged, after the kill.
+_LAST_ENDS_MS: Final = 3_000
+_SEVERITY: Final = {StopMode.WAIT: 1, StopMode.LEAVE: 2, StopMode.INTERRUPT: 3, StopMode.KILL: 4}
+
+
+class Stopping:
+    """The wish to stop, if there is one. `timeout_ms` is from the interruption of the jobs to their kill."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self.mode: StopMode | None = None
+        #: CLOCK_BOOTTIME after which the agent leaves whatever is still to be told.
+        self.deadline_ns: int | None = None
+        self._timeout_ms = timeout_ms
+        #: Newest heartbeat when the stop began: a later one tells the allocator of it.
+        self._seq = 0
+
+    @property
+    def node_state(self) -> NodeState:
+        """The state of the node in a heartbeat."""
+        if self.mode is StopMode.INTERRUPT:
+            return NodeState.STOPPING
+        return NodeState.OPEN if self.mode is None else NodeState.DRAINING
+
+    @property
+    def with_runner(self) -> bool:
+        """True if the runner ends with the agent."""
+        return self.mode is not StopMode.LEAVE
+
+    def begin(self, mode: StopMode, seq: int, moment: Moment) -> bool:
+        """Takes a wish to stop; False if it is no more urgent than the one before."""
+        if self.mode is not None and _SEVERITY[mode] <= _SEVERITY[self.mode]:
+            return False
+        self.mode = mode
+        self._seq = seq
+        timeout_ms = self.interruption_ms
+        self.deadline_ns = None if timeout_ms is None else self._deadline(timeout_ms, moment)
+        return True
+
+    @property
+    def interruption_ms(self) -> int | None:
+        """Time from the interruption of jobs to their kill; None if they may run on."""
+        match self.mode:
+            case StopMode.INTERRUPT:
+                return self._timeout_ms
+            case StopMode.KILL:
+                return 0
+            case _:
+                return None
+
+    def may_leave(self, pulse: Pulse, held: NodeAllocations, moment: Moment) -> bool:
+        """True if nothing more is to be awaited. The last job's end starts the time for the ends to be recorded."""
+        if self.mode is None:
+            return False
+        if self.mode is StopMode.KILL or (self.deadline_ns is not None and moment.steady_ns >= self.deadline_ns):
+            return True
+        is_told = pulse.settled > self._seq
+        if self.mode is StopMode.LEAVE:
+            return is_told or not pulse.is_open
+        if held.by_job or not pulse.is_open:
+            return False
+        if self.deadline_ns is None:
+            self.deadline_ns = self._deadline(self._timeout_ms, moment)
+        return is_told and not held.ends
+
+    def _deadline(self, timeout_ms: int, moment: Moment) -> int:
+        return moment.steady_ns + (timeout_ms + _LAST_ENDS_MS) * NS_PER_MS
