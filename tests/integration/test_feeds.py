@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import anyio
 import msgspec
+import pytest
 
 from headrace.bus import Bus, Log
 from headrace.ids import OperationId, TreeName
+from headrace.resources import Resources
 from headrace.runtime.border import Border
 from headrace.runtime.clock import SystemClock
-from headrace.runtime.feeds import OperationsFeed
+from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
 from headrace.runtime.role import Deposition
 from headrace.wire import subjects
-from headrace.wire.codec import encode
+from headrace.wire.codec import decode, encode
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event, LogBatch, OperationSuspended, Published
+from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
+from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeRequest
+from tests.simulation.bus import connect_to
+from tests.simulation.clock import LoopClock
+from tests.simulation.loop import VirtualLoop, run_virtually
+from tests.simulation.server import Faults, SimulatedServer
+from tests.support.clocks import HandClock
 from tests.support.nats_server import NatsServer, nats_server
-from tests.support.tree_services import SmallAdmission, a_bus, live
+from tests.support.tree_services import SmallAdmission, SmallAllocator, a_bus, live
 
 TREE = TreeName("default")
 PATIENCE_S = 20.0
@@ -135,3 +144,86 @@ def test_a_published_entry_reads_the_same_as_what_the_log_holds() -> None:
     event = an_event(1)
 
     assert msgspec.msgpack.decode(encode(LogBatch(1, [event])), type=LogBatch).events == [event]
+
+
+def follow_usage(seed: int, faults: Faults) -> int:
+    """A reader follows 200 versions that come while it asks for the whole; returns how often it asked."""
+    asked: list[int] = []
+
+    async def world(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop, faults)
+        async with connect_to(server, "allocator") as bus, connect_to(server, "reader") as reading:
+            allocator = SmallAllocator(bus)
+            for number in range(20):
+                allocator.publisher.advance(UsageFrame(), [usage(number, 0)])
+            await bus.serve(subjects.usage_whole(TREE), allocator.answer_whole)
+            reader: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(
+                TREE, UsageFrame(), key=lambda item: item.operation
+            )
+
+            async def applied(_applied: Applied) -> None:
+                pass
+
+            border = Border(reading, HandClock(), Deposition())
+            feed = SnapshotFeed(
+                reading,
+                border,
+                LoopClock(loop),
+                subjects.usage(TREE),
+                subjects.usage_whole(TREE),
+                UsagePart,
+                reader,
+                applied,
+                silence_s=0.5,
+            )
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(feed.run)
+                for number in range(200):
+                    await anyio.sleep(loop.random.choice((0.0001, 0.001, 0.01)))
+                    for part in allocator.publisher.advance(UsageFrame(), [usage(number % 20, number)]):
+                        await bus.publish(subjects.usage(TREE), part)
+                server.faults = Faults()
+                await anyio.sleep(5)
+                tasks.cancel_scope.cancel()
+            assert not reader.needs_whole
+            assert reader.items == allocator.publisher.items
+            asked.append(feed.asked)
+
+    run_virtually(seed, world)
+    return asked[0]
+
+
+def usage(operation: int, cpu: int) -> UsageItem:
+    return UsageItem(OperationId(f"operation-{operation}"), Resources(cpu=cpu))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_reader_that_misses_parts_while_it_asks_comes_to_rest(seed: int) -> None:
+    """It turned for ever once, when a part had come while it asked."""
+    assert follow_usage(seed, Faults(drop=0.2, late=0.2, late_s=0.05)) < 200
+
+
+def test_many_who_ask_for_a_whole_of_several_pages_while_it_changes_all_get_one() -> None:
+    """Two readers once kept each other from it for ever, each asking for the newest."""
+    publisher: SnapshotPublisher[UsageItem, UsageFrame] = SnapshotPublisher(
+        UsagePart, TREE, 1, UsageFrame(), key=lambda item: item.operation
+    )
+    publisher.advance(UsageFrame(), [usage(number, number) for number in range(5_000)])
+    readers: list[SnapshotReader[UsageItem, UsageFrame]] = [
+        SnapshotReader(TREE, UsageFrame(), key=lambda item: item.operation) for _ in range(30)
+    ]
+    requests = [WholeRequest() for _ in readers]
+    asked = 0
+    while any(reader.needs_whole for reader in readers):
+        asked += 1
+        assert asked < 100
+        for number, reader in enumerate(readers):
+            if reader.needs_whole:
+                changes = publisher.advance(UsageFrame(at_ms=asked), [usage(1, asked * 100 + number)])
+                for each in readers:
+                    for change in changes:
+                        each.on_part(decode(change, UsagePart))
+                part = decode(publisher.page(requests[number]), UsagePart)
+                reader.on_part(part)
+                last = part.part + 1 >= part.parts
+                requests[number] = WholeRequest() if last else WholeRequest(part.version, part.part + 1)

@@ -191,7 +191,7 @@ class SimulatedBus:
         self._calls[number] = on_answer
         try:
             message = Message(subject, data, _lower(headers), f"{self._prefix}.{number}")
-            self._send(lambda: self.server.route(self, message, lambda error: self._tell(number, error)))
+            self._send(lambda: self._route(message, lambda error: self._tell(number, error)))
             with anyio.move_on_after(wait_s):
                 await arrived.wait()
         finally:
@@ -203,8 +203,12 @@ class SimulatedBus:
     async def publish(self, subject: str, data: bytes, *, headers: Mapping[str, str] | None = None) -> None:
         self._check(subject, data, headers)
         message = Message(subject, data, _lower(headers))
-        self._send(lambda: self.server.route(self, message, None))
+        self._send(lambda: self._route(message, None))
         await anyio.lowlevel.checkpoint()
+
+    def _route(self, message: Message, on_nobody: Callable[[BusError], None] | None) -> None:
+        if not self._is_dropped():
+            self.server.route(self, message, on_nobody)
 
     async def _answer(self, reply_to: str, data: bytes) -> None:
         self._check(reply_to, data, None)
@@ -215,7 +219,7 @@ class SimulatedBus:
         asker = next((client for client in self.server.clients if client._prefix == prefix), None)
         if asker is None:
             self.server.route(self, message, None)
-        elif number.isdigit() and self.server.random.random() >= self.server.faults.drop:
+        elif number.isdigit() and not self._is_dropped():
             asker.from_server.send(lambda: asker._on_answer(int(number), message))
 
     def _on_answer(self, number: int, answer: Message | BusError) -> None:
@@ -292,7 +296,10 @@ class SimulatedBus:
         return _Records(self, name, subject)
 
     async def at_server(self, do: Callable[[], T], timeout_s: float = API_TIMEOUT_S) -> T:
-        """Has something done at the server and waits for its answer. Raises `BusError`; then it may be done all the same."""
+        """Has something done at the server and waits for its answer. Raises `BusError`; then it may be done all the same.
+
+        Neither is ever dropped: they belong to the connection, which delivers what it delivers in order.
+        """
         self._check_open()
         outcomes: list[T | BusError] = []
         arrived = anyio.Event()
@@ -325,20 +332,23 @@ class SimulatedBus:
 
     async def ask_stream(self, do: Callable[[], T], timeout_s: float = API_TIMEOUT_S) -> T:
         """The same for streams and buckets, which a server without a leader leaves unanswered."""
-        silence: list[bool] = []
+        silent = False
 
         def at_leader() -> T:
-            if not self.server.has_leader:
-                silence.append(True)
-                raise RequestTimeout("no leader answers")
-            return do()
+            nonlocal silent
+            silent = not self.server.has_leader or self._is_dropped()
+            if silent:
+                return None  # type: ignore[return-value]
+            done = do()
+            silent = self._is_dropped()
+            return done
 
-        try:
-            return await self.at_server(at_leader, timeout_s)
-        except RequestTimeout:
-            if silence:
-                await anyio.sleep(min(timeout_s, 1.0))
-            raise
+        began = self.server.loop.time()
+        outcome = await self.at_server(at_leader, timeout_s)
+        if silent:
+            await anyio.sleep(max(0.0, began + timeout_s - self.server.loop.time()))
+            raise RequestTimeout(f"the stream did not answer within {timeout_s:g} s")
+        return outcome
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -380,9 +390,10 @@ class SimulatedBus:
             raise BusClosed
         if not self._connected:
             raise NotConnected(f"{self.name} is not connected")
-        if self.server.random.random() < self.server.faults.drop:
-            return
         self.to_server.send(arrive)
+
+    def _is_dropped(self) -> bool:
+        return self.server.random.random() < self.server.faults.drop
 
     def _check_open(self) -> None:
         if self._closed:

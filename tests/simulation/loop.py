@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-__all__ = ["PROCESS", "NothingWillHappen", "VirtualLoop", "run_virtually"]
+__all__ = ["PROCESS", "NothingWillHappen", "TurnsForEver", "VirtualLoop", "run_virtually"]
 
 T = TypeVar("T")
 
@@ -26,8 +26,16 @@ PROCESS: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("PROCESS", 
 _RESOLUTION_S: Final = 1e-9
 
 
+#: Rounds of the loop in one moment of virtual time; a loop in the code under test turns for ever without time passing.
+_MOST_ROUNDS_AT_ONCE: Final = 20_000
+
+
 class NothingWillHappen(RuntimeError):
     """Everybody waits, and no timer is set: the world has come to a stand."""
+
+
+class TurnsForEver(RuntimeError):
+    """Something runs again and again without waiting for anything."""
 
 
 class _NoDescriptors(selectors.BaseSelector):
@@ -76,6 +84,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, seed: int) -> None:
         self._now_s = 0.0
+        self._rounds_at_once = 0
         self.random = random.Random(seed)
         self._killed: set[str] = set()
         #: By process, what it would do.
@@ -94,7 +103,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def pass_time(self, seconds: float) -> None:
         """Time passes; only the selector says so."""
-        self._now_s += max(0.0, seconds)
+        if seconds > 0.0:
+            self._now_s += seconds
+            self._rounds_at_once = 0
 
     # --- processes ------------------------------------------------------------------------------------------------
 
@@ -188,6 +199,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return [*own, *timers]
 
     def _run_once(self) -> None:
+        self._rounds_at_once += 1
+        if self._rounds_at_once > _MOST_ROUNDS_AT_ONCE:
+            raise TurnsForEver(", ".join(sorted({repr(handle)[:300] for handle in self._ready_handles})[:5]))
         ready = self._ready_handles
         if len(ready) > 1:
             shuffled = list(ready)

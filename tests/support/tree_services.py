@@ -118,14 +118,14 @@ class SmallAllocator:
         self.total = ZERO
 
     async def serve(self) -> None:
-        await self._bus.serve(subjects.usage_whole(TREE), self._whole)
+        await self._bus.serve(subjects.usage_whole(TREE), self.answer_whole)
 
     async def tell(self, *items: UsageItem, complete: bool = True, removed: tuple[str, ...] = ()) -> None:
         frame = UsageFrame(total=self.total, nodes=1, complete=complete)
         for part in self.publisher.advance(frame, items, removed):
             await self._bus.publish(subjects.usage(TREE), part)
 
-    async def _whole(self, message: Message) -> bytes:
+    async def answer_whole(self, message: Message) -> bytes:
         return self.publisher.page(decode(message.data, WholeRequest))
 
 

@@ -212,9 +212,10 @@ class SnapshotFeed(Generic[Item, Frame]):
         while True:
             with anyio.move_on_after(self._silence_s * (1 + _jitter.random() / 2)):
                 await self._missing.wait()
+            # Renewed before the look: a part that came while the whole was asked for has set it, and would leave it set.
+            self._missing = anyio.Event()
             if not self.reader.needs_whole and self.age_s() < self._silence_s:
                 continue
-            self._missing = anyio.Event()
             try:
                 await self._ask()
             except (BusError, BadMessage) as error:

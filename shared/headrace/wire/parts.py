@@ -25,6 +25,10 @@ CoFrame = TypeVar("CoFrame", bound=msgspec.Struct, covariant=True)
 
 #: Items in a part before sizes are looked at.
 _ITEMS_PER_PART = 2_000
+#: Wholes that a publisher keeps for readers that have not got all pages yet.
+_MOST_WHOLES = 4
+#: A reader that has not got all pages after so many versions got none lately.
+_GIVEN_UP = 1_000
 #: Versions that a reader holds back because one between is missing.
 _MOST_AHEAD = 64
 
@@ -67,7 +71,9 @@ class SnapshotPublisher(Generic[Item, Frame]):
         self.version = Version(term, 0)
         self.frame = frame
         self.items: dict[str, Item] = {}
-        self._whole: tuple[Version, list[bytes]] | None = None
+        #: Pages of wholes that readers may be at, by version, and which of them were read to the end, oldest first.
+        self._wholes: dict[Version, list[bytes]] = {}
+        self._read: dict[Version, None] = {}
 
     def advance(self, frame: Frame, changed: Iterable[Item], removed: Iterable[str] = ()) -> list[bytes]:
         """The next version: encoded parts, ready to publish in order. An item equal to the one before is left out."""
@@ -84,13 +90,35 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return self._cut(base, different, gone)
 
     def page(self, request: WholeRequest) -> bytes:
-        """A page of the whole that was cut last if the request names that one, else the first page of the newest."""
-        if self._whole is not None and request.version == self._whole[0]:
-            pages = self._whole[1]
-            return pages[request.part if request.part < len(pages) else 0]
-        if self._whole is None or self._whole[0] != self.version:
-            self._whole = (self.version, self._cut(None, list(self.items.values()), []))
-        return self._whole[1][0]
+        """A page of the whole that the request names, or the first page of one, the newest if there is room for it.
+
+        A reader keeps its whole until it has every page: others that ask meanwhile get one of their own, up to `_MOST_WHOLES`.
+        """
+        version = request.version if request.version in self._wholes else self._whole_to_read()
+        pages = self._wholes[version]
+        place = request.part if version == request.version and request.part < len(pages) else 0
+        if place + 1 == len(pages):
+            self._read[version] = None
+        return pages[place]
+
+    def _whole_to_read(self) -> Version:
+        """The version of the newest whole; of one that is being read where there are too many, so that some reader ends."""
+        if self.version not in self._wholes:
+            if len(self._wholes) >= _MOST_WHOLES:
+                self._forget_whole()
+            if len(self._wholes) < _MOST_WHOLES:
+                self._wholes[self.version] = self._cut(None, list(self.items.values()), [])
+        return max(self._wholes)
+
+    def _forget_whole(self) -> None:
+        """Forgets the oldest that was read to the end, or one that has been given up by its reader, if there is any."""
+        oldest = min(self._wholes)
+        gone = next(iter(self._read), None)
+        if gone is None and oldest.epoch + _GIVEN_UP <= self.version.epoch:
+            gone = oldest
+        if gone is not None:
+            self._read.pop(gone, None)
+            del self._wholes[gone]
 
     def _cut(self, base: Version | None, items: list[Item], removed: list[str]) -> list[bytes]:
         size = _ITEMS_PER_PART
