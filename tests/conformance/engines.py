@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from headrace.satisfaction import INFINITE_SATISFACTION
-from headrace_fair_share.hdrf import plots as library
 from headrace_fair_share.hdrf import tree_update as production
 from headrace_fair_share.hdrf.arrays import Floats
 from headrace_fair_share.hdrf.curves import FunctionStore
@@ -22,6 +21,7 @@ from headrace_fair_share.starvation.satisfaction import below_fair_share, local_
 from tests.conformance.via_service import shared_out
 from tests.reference import plots as twin_plots
 from tests.reference import update as twin_update
+from tests.support import curves
 from tests.support.savings import after
 
 __all__ = ["Engine", "EngineName", "Graph", "KeptFunctions", "Point", "Production", "Twin", "ViaService", "engine_of"]
@@ -43,6 +43,9 @@ class Graph(Protocol):
 class Engine(Protocol):
     """What the adapters ask of an engine."""
 
+    #: How far figures of single functions may be from the expected ones, in parts of them.
+    rounding: float
+
     def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
         """One update, `dt_us` after the one before; None: there was none, or its time does not count."""
         ...
@@ -56,7 +59,7 @@ class Engine(Protocol):
     def is_below_fair_share(self, element: ElementShares, tolerance: float) -> bool: ...
 
     def operate(self, op: str, functions: Sequence[Sequence[Point]], arguments: dict[str, float]) -> Graph:
-        """What comes of one operation of the library of piecewise-linear functions."""
+        """What comes of one operation on piecewise-linear functions."""
         ...
 
 
@@ -91,6 +94,8 @@ class _TwinGraph:
 class Twin(_Judging):
     """The plain twin."""
 
+    rounding = 0.0
+
     def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
         return twin_update.update(tree, dt_us=dt_us, fast_fifo=fast_fifo)
 
@@ -120,18 +125,21 @@ class KeptFunctions(msgspec.Struct, frozen=True):
 
 
 class _ProductionGraph:
-    def __init__(self, plot: library.Plot) -> None:
-        self._plot = plot
+    def __init__(self, function: curves.Function) -> None:
+        self._function = function
 
     def points(self) -> list[Point]:
-        return list(self._plot.points)
+        return self._function.points
 
     def limits(self, x: float) -> tuple[float, float]:
-        return self._plot.value(x), self._plot.right_limit(x)
+        return self._function.value(x), self._function.right_limit(x)
 
 
 class Production(_Judging):
     """The engines of the services: that of integral for the savings, then that of fair share."""
+
+    #: An update adds up in another order than the definitions do.
+    rounding = 1e-14
 
     def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
         """There is one way for fifo pools here, so that the flag changes nothing."""
@@ -165,15 +173,15 @@ class Production(_Judging):
         return kept
 
     def operate(self, op: str, functions: Sequence[Sequence[Point]], arguments: dict[str, float]) -> Graph:
-        plots = [library.Plot(tuple(x for x, _ in points), tuple(y for _, y in points)) for points in functions]
-        operations: dict[str, Callable[[], library.Plot]] = {
-            "identity": lambda: plots[0],
-            "sum": lambda: library.sum_of(plots),
-            "min": lambda: library.lowest_of(plots),
-            "compose": lambda: library.compose(plots[0], plots[1]),
-            "transpose": lambda: library.transpose(plots[0]),
-            "scale_argument": lambda: library.scale_argument(plots[0], arguments["scale"]),
-            "shift": lambda: library.shift(plots[0], arguments["dx"], arguments["dy"]),
+        given = [curves.Function(points) for points in functions]
+        operations: dict[str, Callable[[], curves.Function]] = {
+            "identity": lambda: given[0],
+            "sum": lambda: curves.sum_of(given),
+            "min": lambda: curves.least_of(given),
+            "compose": lambda: curves.compose(given[0], given[1]),
+            "transpose": lambda: curves.transposed(given[0]),
+            "scale_argument": lambda: curves.scaled(given[0], arguments["scale"]),
+            "shift": lambda: curves.shifted(given[0], arguments["dx"], arguments["dy"]),
         }
         return _ProductionGraph(operations[op]())
 

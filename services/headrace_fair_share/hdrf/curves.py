@@ -35,6 +35,14 @@ class Curves:
         """The curve of each point."""
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
+    def scale_argument(self, factor: Floats) -> None:
+        """Makes every curve k the curve of factor[k] times its variable."""
+        self.x /= np.repeat(factor, np.diff(self.start))
+
+    def shift(self, right: Floats) -> None:
+        """Moves every curve k by right[k] along its variable."""
+        self.x += np.repeat(right, np.diff(self.start))
+
 
 @dataclass(slots=True)
 class Functions:

@@ -101,13 +101,11 @@ class FunctionBuilder:
         family = self.layout.children_of(elements)
         kids = family.children
         curves = self.store.curves(kids)
-        counts = np.diff(curves.start)
-        ratio, rank = self.offers.ratio[kids], self.offers.rank[kids]
-        curves.x /= np.repeat(ratio, counts)
+        ratio = self.offers.ratio[kids]
+        curves.scale_argument(ratio)
         if (ratio < 1.0).any():
             curves = cut_at_one(curves)
-            counts = np.diff(curves.start)
-        curves.x += np.repeat(rank, counts)
+        curves.shift(self.offers.rank[kids])
         return family, curves
 
 

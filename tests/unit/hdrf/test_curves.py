@@ -1,16 +1,18 @@
-"""Sums of many curves at once, and walks along them, against the same notions for one curve at a time."""
+"""Sums of many curves at once, and their functions by suggestion, against the definitions, one curve at a time."""
 
 import random
+from collections.abc import Iterable
+from functools import reduce
 
 import numpy as np
 import pytest
 
-from headrace_fair_share.hdrf import plots
 from headrace_fair_share.hdrf.arrays import RESOURCES, starts_of
 from headrace_fair_share.hdrf.by_fit_factor import cut_at_one, sum_of_children, sum_one_move_at_a_time
 from headrace_fair_share.hdrf.by_suggestion import functions_by_suggestion
 from headrace_fair_share.hdrf.curves import Curves, FunctionStore
-from headrace_fair_share.hdrf.plots import Plot
+from tests.reference import plots
+from tests.reference.plots import Plot
 
 Point = tuple[float, float]
 
@@ -26,7 +28,16 @@ def a_rising_plot(draw: random.Random, end: float = 1.0) -> list[Point]:
     scale = end / x if x else 1.0
     points = [(at * scale, value) for at, value in points] if x else [*points, (end, y)]
     points = [*points, (end, y)] if points[-1][0] < end else [*points[:-1], (end, points[-1][1])]
-    return plots.plot_of(points).points
+    return points_in(a_plot(points))
+
+
+def a_plot(points: Iterable[Point]) -> Plot:
+    """The definition's function through the points."""
+    return plots.built((x, (y,)) for x, y in points)
+
+
+def points_in(plot: Plot) -> list[Point]:
+    return [(x, y) for x, (y,) in plot.points()]
 
 
 def as_curves(drawn: list[list[Point]]) -> Curves:
@@ -38,7 +49,7 @@ def as_curves(drawn: list[list[Point]]) -> Curves:
 
 def as_plot(curves: Curves, which: int, r: int = 0) -> Plot:
     of = slice(curves.start[which], curves.start[which + 1])
-    return plots.plot_of(zip(curves.x[of].tolist(), curves.y[r, of].tolist(), strict=True))
+    return a_plot(zip(curves.x[of].tolist(), curves.y[r, of].tolist(), strict=True))
 
 
 def test_always_the_sum_is_that_of_single_plots() -> None:
@@ -51,11 +62,11 @@ def test_always_the_sum_is_that_of_single_plots() -> None:
         sums = sum_of_children(as_curves(flat), np.ones(len(flat)), owner, len(families))
 
         for which, family in enumerate(families):
-            expected = plots.sum_of([plots.plot_of(points) for points in family])
+            expected = plots.sum_of([a_plot(points) for points in family])
             got = as_plot(sums, which, 2)
             for x in {*expected.xs, *(draw.random() for _ in range(5))}:
-                assert 3 * expected.value(x) == pytest.approx(got.value(x), abs=1e-9)
-                assert 3 * expected.right_limit(x) == pytest.approx(got.right_limit(x), abs=1e-9)
+                assert 3 * expected.value(x)[0] == pytest.approx(got.value(x)[0], abs=1e-9)
+                assert 3 * expected.right_limit(x)[0] == pytest.approx(got.right_limit(x)[0], abs=1e-9)
 
 
 def test_a_child_of_any_weight_leaves_the_others_as_they_are() -> None:
@@ -68,7 +79,7 @@ def test_a_child_of_any_weight_leaves_the_others_as_they_are() -> None:
     sums = as_plot(sum_of_children(curves, ratio, np.zeros(3, np.int64), 1), 0)
 
     assert pytest.approx([0.0, 0.5, 1.0, 1.2, 3.0], abs=1e-14) == [
-        sums.value(x) for x in (0.0, 0.5**53, 0.5**52, 0.3, 1.0)
+        sums.value(x)[0] for x in (0.0, 0.5**53, 0.5**52, 0.3, 1.0)
     ]
 
 
@@ -78,7 +89,7 @@ def test_children_that_jump_at_one_place_jump_one_after_another_when_paired() ->
     sums, pairs = sum_one_move_at_a_time(as_curves([gang, gang]), np.ones(2), np.array([0, 0]), 1)
 
     assert pairs.child.tolist() == [0, 1, 0, 1, 0, 1]
-    assert as_plot(sums, 0).points == [(0.0, 0.0), (2.0, 0.0), (2.0, 0.6), (3.0, 0.6), (3.0, 1.2), (5.0, 1.2)]
+    assert points_in(as_plot(sums, 0)) == [(0.0, 0.0), (2.0, 0.0), (2.0, 0.6), (3.0, 0.6), (3.0, 1.2), (5.0, 1.2)]
     assert pairs.left[0].tolist() == [0.0, 0.0, 0.0, 0.6, 1.2, 1.2]
     assert pairs.right[0].tolist() == [0.0, 0.0, 0.6, 1.2, 1.2, 1.2]
 
@@ -86,14 +97,15 @@ def test_children_that_jump_at_one_place_jump_one_after_another_when_paired() ->
 def test_nothing_stays_beyond_one() -> None:
     cut = cut_at_one(as_curves([[(0.0, 0.0), (4.0, 1.0)], [(0.0, 0.0), (0.5, 0.5), (1.0, 0.5)]]))
 
-    assert as_plot(cut, 0).points == [(0.0, 0.0), (1.0, 0.25)]
-    assert as_plot(cut, 1).points == [(0.0, 0.0), (0.5, 0.5), (1.0, 0.5)]
+    assert points_in(as_plot(cut, 0)) == [(0.0, 0.0), (1.0, 0.25)]
+    assert points_in(as_plot(cut, 1)) == [(0.0, 0.0), (0.5, 0.5), (1.0, 0.5)]
 
 
 def by_definition(component: Plot, guarantee: float, limit: float) -> Plot:
     """The largest fit factor that a suggestion allows, turned round and cut step by step."""
-    ceiling = min(max(limit, component.ys[0]), component.ys[-1])
-    floor = min(max(guarantee, component.ys[0]), ceiling)
+    low, high = component.ys[0][0], component.ys[-1][0]
+    ceiling = min(max(limit, low), high)
+    floor = min(max(guarantee, low), ceiling)
     narrowed = plots.narrow(plots.transpose(component), floor, ceiling)
     return plots.trim(plots.extend_right(plots.shift(plots.trim_left(narrowed), -floor), 1.0))
 
@@ -113,13 +125,13 @@ def test_always_the_walk_gives_what_the_definition_gives() -> None:
         inverses = [
             by_definition(component, float(guarantees[r, 0]), float(limits[r, 0]))
             for r, component in enumerate(components)
-            if component.ys[-1] > 0.0
+            if component.ys[-1][0] > 0.0
         ]
-        expected = plots.lowest_of([plots.plot_of([(0.0, 2.0), (1.0, 2.0)]), *inverses])
+        expected = reduce(plots.lower_of, [a_plot([(0.0, 2.0), (1.0, 2.0)]), *inverses])
         store = FunctionStore(1)
         store.put(np.zeros(1, np.int64), functions_by_suggestion(curves, guarantees, limits))
         for s in [0.0, 1.0, *(draw.random() / 2 for _ in range(20))]:
             fit, shares = store.fit_at(np.zeros(1, np.int64), np.array([s]))
-            assert expected.value(s) == pytest.approx(fit[0], abs=1e-7)
+            assert expected.value(s)[0] == pytest.approx(fit[0], abs=1e-7)
             for r, component in enumerate(components):
-                assert component.value(expected.value(s)) == pytest.approx(shares[r, 0], abs=1e-6)
+                assert component.value(expected.value(s)[0])[0] == pytest.approx(shares[r, 0], abs=1e-6)
