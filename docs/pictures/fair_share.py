@@ -23,7 +23,7 @@ mpl.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 from docs.pictures.steps import PAGE, ROOT, Steps, by_resource, over_time, plans, with_options  # noqa: E402
-from headrace_fair_share.hdrf.plots import Plot  # noqa: E402
+from tests.support.curves import Function  # noqa: E402
 
 OUT: Final = PAGE.parent / "fair-share"
 CPU, MEMORY = by_resource("cpu"), by_resource("memory")
@@ -62,7 +62,7 @@ def panels(count: int, *, height: float = 3.3, width: float = 9.0, **how: Any) -
     return figure, axes[0]
 
 
-def curve(axes: Axes, plot: Plot, *, dots: bool = True, right: float | None = None, **how: Any) -> None:
+def curve(axes: Axes, plot: Function, *, dots: bool = True, right: float | None = None, **how: Any) -> None:
     """A function: jumps dotted, with a filled dot at the value and an empty one at the limit from the right."""
     xs: list[float] = []
     ys: list[float] = []
@@ -269,11 +269,10 @@ def pool() -> Figure:
     """Three teams by the root's fit factor, stacked."""
     steps = Steps(plans()["complementary"])
     teams = ("lab", "search", "film")
-    bends = {x for team in teams for plot in steps.scaled(ROOT, team) for x in plot.xs if x < 0.7}
-    fits = sorted({0.0, *bends, 0.7})
+    fits = sorted({0.0, 0.7, *(x for x, _ in steps.built[ROOT].by_fit[CPU].points if x < 0.7)})
     figure, both = panels(2, sharey=True)
     for axes, r in zip(both, (CPU, MEMORY), strict=True):
-        heights = [[steps.scaled(ROOT, team)[r].value(fit) for fit in fits] for team in teams]
+        heights = [[steps.built[team].shares[r].value(steps.offers(ROOT, fit)[team]) for fit in fits] for team in teams]
         axes.stackplot(fits, *heights, labels=teams, colors=[TEAM[team] for team in teams], alpha=0.85)
         level(axes, 1.0, "the cluster", 0.01, ha="left", color=EDGE, linestyle="-")
         lift = 30 if r == CPU else 12
@@ -301,7 +300,7 @@ def fifo() -> Figure:
         curve(right, built.shares[r], color=color, linestyle=STYLE[r], label=NAME[r], right=0.6)
     level(left, 0.4, "guarantee of cpu", 3.0, ha="right", above=False)
     right.axhline(0.4, color=GREY, linewidth=1, linestyle=(0, (1, 1.5)))
-    for place, name in enumerate(steps.children["film"]):
+    for place, name in enumerate(steps.children("film")):
         left.axvspan(place, place + 1, color=GREY, alpha=0.10 if place % 2 else 0.04, linewidth=0)
         left.text(place + 0.5, 0.86, name, ha="center", fontsize=9, color=GREY)
     left.set(
@@ -315,7 +314,7 @@ def fifo() -> Figure:
 def handing() -> Figure:
     """The first example's tree from the top."""
     steps = Steps(plans()["complementary"])
-    teams = steps.children[ROOT]
+    teams = steps.children(ROOT)
     figure, (axes,) = panels(1, height=4.4)
     axes.set(xlim=(-0.5, 2.5), ylim=(-0.35, 2.35))
     axes.axis("off")
@@ -341,7 +340,7 @@ def handing() -> Figure:
         weight = steps.figures[team].weight
         arrow((1, 2), (x, 1), f"{given} (weight {weight:g})")
         box(team, x, 1, TEAM[team])
-        (operation,) = steps.children[team]
+        (operation,) = steps.children(team)
         arrow((x, 1), (x, 0), f"s = {steps.handed[operation][0]:.3g}")
         box(operation, x, 0, TEAM[team])
     axes.text(1.03, 2.34, "s = 1", ha="left", va="top", fontsize=9)
@@ -413,11 +412,11 @@ def example_2_root() -> Figure:
     steps = Steps(plans()["guaranteed"])
     teams = ("film", "search", "lab")
     figure, (axes,) = panels(1, width=7.5, height=3.6)
-    fits = sorted({0.4} | {x for team in teams for x in steps.built[team].shares[CPU].xs if x <= 0.4})
+    fits = sorted({0.4} | {x for x, _ in steps.built[ROOT].by_fit[CPU].points if x <= 0.4})
     base = [0.0] * (2 * len(fits))
     for team in teams:
-        plot = steps.scaled(ROOT, team)[CPU]
-        heights = [value for fit in fits for value in (plot.value(fit), plot.right_limit(fit))]
+        plot, offers = steps.built[team].shares[CPU], [steps.offers(ROOT, fit)[team] for fit in fits]
+        heights = [value for offer in offers for value in (plot.value(offer), plot.right_limit(offer))]
         top = [low + height for low, height in zip(base, heights, strict=True)]
         axes.fill_between(
             [fit for fit in fits for _ in (0, 1)], base, top, color=TEAM[team], alpha=0.85, lw=0, label=team

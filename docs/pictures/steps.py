@@ -1,16 +1,16 @@
 """The plans of a page, and the functions of every element of a plan, one curve at a time.
 
 A page holds its plans as JSON, in the keys of `headrace plan`; pictures and tests read them there, so that there is one source.
-What an update comes to is the production algorithm's; the curves on the way are put together from `hdrf.plots` as the algorithm
-says, with the guarantees, limits, weights and orders that the update found. A test holds both against each other.
+Both are the production algorithm's: the functions on the way are made again with its own, one element at a time, from the
+guarantees, limits, weights and orders that the update found. A test holds them against those that the update kept.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,8 +19,11 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from headrace.resources import EPS, RESOURCE_NAMES, Resources, parse_amount
-from headrace_fair_share.hdrf.function_builder import operation_by_fit_factor
+from headrace.resources import RESOURCE_NAMES, Resources, parse_amount
+from headrace_fair_share.hdrf.arrays import Floats
+from headrace_fair_share.hdrf.by_fit_factor import operation_by_fit_factor
+from headrace_fair_share.hdrf.by_suggestion import functions_by_suggestion
+from headrace_fair_share.hdrf.curves import Curves, Functions, FunctionStore
 from headrace_fair_share.hdrf.model import (
     ElementShares,
     IntegralKind,
@@ -33,22 +36,9 @@ from headrace_fair_share.hdrf.model import (
     TreeOptions,
     UpdateResult,
 )
-from headrace_fair_share.hdrf.plots import (
-    Plot,
-    compose,
-    extend_right,
-    lowest_of,
-    narrow,
-    plot_of,
-    scale_argument,
-    shift,
-    sum_of,
-    transpose,
-    trim,
-    trim_left,
-)
-from headrace_fair_share.hdrf.search import largest
-from headrace_fair_share.hdrf.tree_update import TreeUpdater, update
+from headrace_fair_share.hdrf.share_distribution import Distribution
+from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from tests.support.curves import Function
 from tests.support.savings import after
 
 __all__ = ["PAGE", "ROOT", "Built", "Steps", "by_resource", "over_time", "plan", "plans", "sum_at", "with_options"]
@@ -153,153 +143,110 @@ def by_resource(name: str) -> int:
     return RESOURCE_NAMES.index(name)
 
 
-def sum_at(plots: tuple[Plot, ...], x: float) -> tuple[float, ...]:
+def sum_at(functions: tuple[Function, ...], x: float) -> tuple[float, ...]:
     """All components at x."""
-    return tuple(plot.value(x) for plot in plots)
+    return tuple(function.value(x) for function in functions)
 
 
 @dataclass(frozen=True)
 class Built:
-    """The functions of one element; a plot per resource where the value is a share."""
+    """The functions of one element; one per resource where the value is a share."""
 
     #: What it takes at a fit factor.
-    by_fit: tuple[Plot, ...]
+    by_fit: tuple[Function, ...]
     #: The fit factor that each resource alone allows a suggestion, and that all allow together.
-    allowed: tuple[Plot, ...]
-    fit: Plot
+    allowed: tuple[Function, ...]
+    fit: Function
     #: What it takes at a suggestion.
-    shares: tuple[Plot, ...]
+    shares: tuple[Function, ...]
 
 
 class Steps:
-    """A plan's update, and the way there."""
+    """A plan's update, and the functions on the way there."""
 
     def __init__(self, tree: TreeInput) -> None:
         self.tree = tree
-        self.result = update(tree)
+        updater = TreeUpdater()
+        shares = updater.update(tree)
+        assert updater.functions is not None
+        self._layout, self._builder = shares.layout, updater.functions.builder
+        self.result = shares.result()
         self.figures: dict[str, ElementShares] = {ROOT: self.result.root, **self.result.pools, **self.result.operations}
-        names = [pool.name for pool in tree.pools]
-        self.children: dict[str, list[str]] = {name: [] for name in (ROOT, *names)}
-        for pool in tree.pools:
-            self.children[names[pool.parent] if pool.parent >= 0 else ROOT].append(pool.name)
-        for operation in tree.operations:
-            self.children[names[operation.pool]].append(operation.name)
-        self.fifo = {pool.name for pool in tree.pools if pool.mode is Mode.FIFO}
-        for name in self.fifo:
-            self.children[name].sort(key=self._place)
+        names = [ROOT, *(pool.name for pool in tree.pools), *(each.name for each in tree.operations)]
+        elements = [0, *self._layout.of_pool.tolist(), *self._layout.of_operation.tolist()]
+        self._element = dict(zip(names, elements, strict=True))
+        self._name = dict(zip(elements, names, strict=True))
         self.gangs = {each.name for each in tree.operations if each.gang and tree.options.gang_step_function}
-        self.built: dict[str, Built] = {}
-        self._build(ROOT)
+        self.built = {name: self._built(name) for name in names}
         #: Suggestion and fit factor of every element, where suggestions go down.
         self.handed: dict[str, tuple[float, float]] = {}
         if not tree.options.improved:
-            self._hand(ROOT, 1.0)
+            self._hand_out(updater.functions.store)
 
-    def ratio(self, pool: str, child: str) -> float:
-        """How fast the suggestion of a child grows with the fit factor of its pool."""
-        lightest = min(self.figures[each].weight for each in self.children[pool])
-        return self.figures[child].weight / lightest
+    def children(self, pool: str) -> list[str]:
+        """Those that stand in a pool, in the order in which a fifo pool serves them."""
+        element = self._element[pool]
+        children = range(self._layout.first_child[element], self._layout.end_child[element])
+        return [self._name[child] for child in sorted(children, key=lambda child: self._builder.offers.rank[child])]
 
-    def offers(self, pool: str, fit: float) -> list[float]:
+    def offers(self, pool: str, fit: float) -> dict[str, float]:
         """Suggestions to the children of a pool."""
-        if pool not in self.fifo:
-            return [min(1.0, fit * self.ratio(pool, child)) for child in self.children[pool]]
-        return [min(max(fit - place, 0.0), 1.0) for place in range(len(self.children[pool]))]
+        family = self._layout.children_of(np.array([self._element[pool]]))
+        offers = self._builder.offers.at(family, np.full(len(family.parents), fit))
+        return {
+            self._name[child]: offer for child, offer in zip(family.children.tolist(), offers.tolist(), strict=True)
+        }
 
     def moves(self, pool: str) -> list[tuple[float, str]]:
-        """The improved mode's pairs: at which fit factor of old which child may move."""
-        children = self.children[pool]
-        pairs = {(x, at) for at, child in enumerate(children) for plot in self.scaled(pool, child) for x in plot.xs}
-        return [(x, children[at]) for x, at in sorted(pairs)]
+        """The improved mode's breakpoints: at which fit factor of old which child may move."""
+        kept, element = self._builder.breakpoints, self._element[pool]
+        assert kept is not None
+        own = slice(kept.first[element], kept.first[element] + kept.count[element])
+        return [(x, self._name[child]) for x, child in zip(kept.x[own].tolist(), kept.child[own].tolist(), strict=True)]
 
-    def scaled(self, pool: str, child: str) -> tuple[Plot, ...]:
-        """What a child takes at a fit factor of its fair-share pool."""
-        ratio = self.ratio(pool, child)
-        return tuple(extend_right(scale_argument(plot, ratio), 1.0) for plot in self.built[child].shares)
+    def _built(self, name: str) -> Built:
+        figures, curves = self.figures[name], self._by_fit_factor(name)
+        strong, granted = np.array([figures.strong_guarantee_share]).T, np.array([figures.integral_guarantee_share]).T
+        limits = np.array([figures.limits_share]).T
 
-    def _place(self, operation: str) -> int:
-        figures = self.figures[operation]
-        place = figures.fifo_index if figures.effective_fifo_index is None else figures.effective_fifo_index
-        assert place is not None
-        return place
+        def by_suggestion(wanted: Curves) -> Functions:
+            # What is given is used up, so that each gets its own.
+            return functions_by_suggestion(deepcopy(wanted), strong + granted, limits)
 
-    def _build(self, name: str) -> None:
-        for child in self.children.get(name, []):
-            self._build(child)
-        by_fit = self._by_fit(name)
+        together = by_suggestion(curves)
+        allowed = []
+        for r in range(len(RESOURCE_NAMES)):
+            alone = np.zeros_like(curves.y)
+            alone[r] = curves.y[r]
+            found = by_suggestion(Curves(curves.x, alone, curves.start))
+            allowed.append(_function(found.suggestion, found.fit))
+        return Built(
+            by_fit=tuple(_function(curves.x, row) for row in curves.y),
+            allowed=tuple(allowed),
+            fit=_function(together.suggestion, together.fit),
+            shares=tuple(_function(together.suggestion, row) for row in together.shares),
+        )
+
+    def _by_fit_factor(self, name: str) -> Curves:
         figures = self.figures[name]
-        guarantee = [
-            strong + granted
-            for strong, granted in zip(figures.strong_guarantee_share, figures.integral_guarantee_share, strict=True)
-        ]
-        allowed = tuple(
-            _allowed(plot, least, most)
-            for plot, least, most in zip(by_fit, guarantee, figures.limits_share, strict=True)
-        )
-        fit = lowest_of(allowed)
-        self.built[name] = Built(by_fit, allowed, fit, tuple(compose(plot, fit) for plot in by_fit))
-
-    def _by_fit(self, name: str) -> tuple[Plot, ...]:
-        children = self.children.get(name)
-        if children is None:
-            figures = self.figures[name]
+        if name in self.result.operations:
             usage, demand = np.array([figures.usage_share]).T, np.array([figures.demand_share]).T
-            curves = operation_by_fit_factor(usage, demand, np.array([name in self.gangs]))
-            return tuple(plot_of(zip(curves.x.tolist(), row, strict=True)) for row in curves.y.tolist())
-        if not children:
-            return (plot_of([(0.0, 0.0), (1.0, 0.0)]),) * len(RESOURCE_NAMES)
-        if name in self.fifo:
-            parts = [self._in_turn(child, place, len(children)) for place, child in enumerate(children)]
-        elif self.tree.options.improved:
-            return self._one_move_at_a_time(name)
-        else:
-            parts = [self.scaled(name, child) for child in children]
-        return tuple(sum_of(plots) for plots in zip(*parts, strict=True))
+            return operation_by_fit_factor(usage, demand, np.array([name in self.gangs]))
+        if not self.children(name):
+            return Curves(np.array([0.0, 1.0]), np.zeros((len(RESOURCE_NAMES), 2)), np.array([0, 2]))
+        return self._builder.by_fit_factor(np.array([self._element[name]]))
 
-    def _in_turn(self, child: str, place: int, count: int) -> tuple[Plot, ...]:
-        return tuple(
-            extend_right(plot_of([(0.0, 0.0), *shift(plot, float(place)).points]), float(count))
-            for plot in self.built[child].shares
-        )
-
-    def _one_move_at_a_time(self, name: str) -> tuple[Plot, ...]:
-        children, points = self.children[name], []
-        scaled = {child: self.scaled(name, child) for child in children}
-        for k, (x, mover) in enumerate(self.moves(name)):
-            at = children.index(mover)
-            for moved in (children[:at], children[: at + 1]):
-                limits = [
-                    [plot.right_limit(x) if child in moved else plot.value(x) for plot in scaled[child]]
-                    for child in children
-                ]
-                points.append((float(k), [math.fsum(row) for row in zip(*limits, strict=True)]))
-        return tuple(plot_of((k, shares[r]) for k, shares in points) for r in range(len(RESOURCE_NAMES)))
-
-    def _hand(self, name: str, suggestion: float) -> None:
-        built, children = self.built[name], self.children.get(name, [])
-        fit = built.fit.value(suggestion)
-        want = sum_at(built.shares, suggestion)
-
-        def fits(fit: float) -> bool:
-            given = [
-                sum_at(self.built[child].shares, offer)
-                for child, offer in zip(children, self.offers(name, fit), strict=True)
-            ]
-            return all(sum(row) <= most + EPS for row, most in zip(zip(*given, strict=True), want, strict=True))
-
-        if children and not fits(fit):
-            fit = largest(0.0, fit, fits)
-        self.handed[name] = (suggestion, fit)
-        for child, offer in zip(children, self.offers(name, fit) if children else [], strict=True):
-            self._hand(child, offer)
+    def _hand_out(self, store: FunctionStore) -> None:
+        offers, fifo = self._builder.offers, self._builder.fifo
+        distribution = Distribution(self._layout, store, None, fifo, offers, distribution_gap=False)
+        distribution.from_root(self.built[ROOT].fit.value(1.0))
+        distribution.suggestions[0] = 1.0
+        for name, suggestion in zip(self._name.values(), distribution.suggestions[[*self._name]].tolist(), strict=True):
+            self.handed[name] = (suggestion, self.built[name].fit.value(suggestion))
 
 
-def _allowed(plot: Plot, guarantee: float, limit: float) -> Plot:
-    """The largest fit factor with which a resource stays within the guarantee plus a suggestion, and within the limit."""
-    low, high = plot.ys[0], plot.ys[-1]
-    most = min(max(limit, low), high)
-    least = min(max(guarantee, low), most)
-    return trim(extend_right(shift(trim_left(narrow(transpose(plot), least, most)), -least), 1.0))
+def _function(x: Floats, y: Floats) -> Function:
+    return Function(list(zip(x.tolist(), y.tolist(), strict=True)))
 
 
 # --- time -----------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
 from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
 from headrace_fair_share.hdrf.tree_update import TreeUpdater, update
 from headrace_fair_share.plan.__main__ import plan_of
+from tests.reference.update import compute
 
 TEXT = PAGE.read_text()
 #: What marks a table, and the lines of the table.
@@ -183,19 +184,26 @@ def test_satisfaction_is_what_all_services_take_it_for(table: Table) -> None:
 
 @pytest.mark.parametrize("name", plans())
 @pytest.mark.parametrize("improved", [False, True])
-def test_the_curves_that_are_drawn_are_those_that_the_service_computes_with(name: str, improved: bool) -> None:
+def test_the_curves_that_are_drawn_are_those_that_the_service_computes_with_and_those_of_the_definition(
+    name: str, improved: bool
+) -> None:
     tree = with_options(plans()[name], improved=improved)
-    way, engine = Steps(tree), TreeUpdater()
-    outcome = engine.update(tree)
-    functions, layout = engine._functions, outcome.layout
-    assert functions is not None
-    names = [*(pool.name for pool in tree.pools), *(operation.name for operation in tree.operations)]
-    rows = [*layout.of_pool.tolist(), *layout.of_operation.tolist()]
+    way, updater = Steps(tree), TreeUpdater()
+    layout = updater.update(tree).layout
+    assert updater.functions is not None
+    store, (twin, _) = updater.functions.store, compute(tree)
+    rows = dict(zip((pool.name for pool in tree.pools), layout.of_pool.tolist(), strict=True))
+    rows |= zip((operation.name for operation in tree.operations), layout.of_operation.tolist(), strict=True)
+    defined = {each.name: each.made().fs for pool in (twin.root, *twin.pools) for each in pool.children}
+    places = np.arange(98) / 97
 
-    for element, row in zip(names, rows, strict=True):
-        for s in (k / 97 for k in range(98)):
-            service = functions.store.shares_at(np.array([row]), np.array([s]))[:, 0]
-            assert sum_at(way.built[element].shares, s) == pytest.approx(service.tolist(), abs=1e-12), (element, s)
+    for element, row in rows.items():
+        kept = slice(store.first[row], store.first[row] + store.count[row])
+        assert store.suggestion[kept].tolist() == [s for s, _ in way.built[element].fit.points], element
+        for r, function in enumerate(way.built[element].shares):
+            assert store.shares[r, kept].tolist() == pytest.approx([y for _, y in function.points], abs=1e-12), element
+        shares = store.shares_at(np.full(len(places), row), places)
+        assert pytest.approx(np.array([defined[element].value(s) for s in places]), abs=1e-12) == shares.T, element
 
 
 @pytest.mark.parametrize("name", plans())
@@ -203,7 +211,7 @@ def test_what_is_drawn_as_handed_out_is_what_the_algorithm_hands_out(name: str) 
     way = steps(name)
 
     for element, (suggestion, _) in way.handed.items():
-        if element != ROOT and way.children.get(element) != []:
+        if element != ROOT and (element in way.result.operations or way.children(element)):
             drawn = sum_at(way.built[element].shares, suggestion)
             assert drawn == pytest.approx(way.figures[element].fair_share, abs=1e-9), element
 

@@ -18,7 +18,7 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, starts_of, sums_by
 from headrace_fair_share.hdrf.curves import Curves
 
-__all__ = ["STEEP", "Breakpoints", "cut_at_one", "sum_of_children", "sum_one_move_at_a_time"]
+__all__ = ["STEEP", "Breakpoints", "cut_at_one", "operation_by_fit_factor", "sum_of_children", "sum_one_move_at_a_time"]
 
 #: Stretches over less of a suggestion are jumps.
 STEEP: Final = 1e-16
@@ -54,6 +54,29 @@ class _Events:
     jump: Floats
     #: First group of each pool, and the end.
     start: Ints
+
+
+def operation_by_fit_factor(usage: Floats, demand: Floats, gang: Bools) -> Curves:
+    """What operations want at fit factors from 0 to 2.
+
+    Every curve is chosen from a grid of nine points: the origin; one for each of the five components of the usage, smallest first;
+    the end of a usage of nothing; the upper end of a gang's jump; the demand.
+    """
+    count = usage.shape[1]
+    used = np.sort(usage, axis=0)
+    most = used[-1]
+    uses = (most > 0.0) & ~gang
+    x, y = np.zeros((count, 9)), np.zeros((RESOURCES, count, 9))
+    there = np.zeros((count, 9), np.bool_)
+    x[:, 1:6] = np.where(uses, used / np.where(uses, most, 1.0), 0.0).T
+    y[:, :, 1:6] = np.minimum(used.T, usage[:, :, np.newaxis])
+    there[:, 1:6] = x[:, 1:6] > x[:, 0:5]
+    x[:, 6:8], x[:, 8] = 1.0, 2.0
+    y[:, :, 7] = y[:, :, 8] = demand
+    there[:, 0] = there[:, 8] = True
+    there[:, 6], there[:, 7] = ~uses, gang
+    points = np.flatnonzero(there)
+    return Curves(x.ravel()[points], np.take(y.reshape(RESOURCES, -1), points, axis=1), starts_of(there.sum(axis=1)))
 
 
 def sum_of_children(children: Curves, ratio: Floats, pool: Ints, pools: int) -> Curves:

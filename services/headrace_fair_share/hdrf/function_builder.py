@@ -15,13 +15,18 @@ import numpy as np
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, BrokenInvariant, Family, Floats, Ints, starts_of
 from headrace_fair_share.hdrf.breakpoints import BreakpointStore
-from headrace_fair_share.hdrf.by_fit_factor import cut_at_one, sum_of_children, sum_one_move_at_a_time
+from headrace_fair_share.hdrf.by_fit_factor import (
+    cut_at_one,
+    operation_by_fit_factor,
+    sum_of_children,
+    sum_one_move_at_a_time,
+)
 from headrace_fair_share.hdrf.by_suggestion import functions_by_suggestion
 from headrace_fair_share.hdrf.curves import Curves, Functions, FunctionStore
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.weights import Offers
 
-__all__ = ["FunctionBuilder", "operation_by_fit_factor"]
+__all__ = ["FunctionBuilder"]
 
 #: Points of a batch: what is needed meanwhile stays in the processor's cache.
 _BATCH_POINTS: Final = 30_000
@@ -69,32 +74,25 @@ class FunctionBuilder:
         for part in np.split(full, np.flatnonzero(np.diff(batch)) + 1):
             self._batch(elements[part], rows[part], guarantees[:, part], limits[:, part])
 
+    def by_fit_factor(self, pools: Ints) -> Curves:
+        """Shares by fit factor of pools with children, which are all of one mode."""
+        family, children = self._scaled_children(pools)
+        ratio = self.offers.ratio[family.children]
+        if self.breakpoints is None or self.fifo[pools[0]]:
+            return sum_of_children(children, ratio, family.owner, len(pools))
+        curves, breakpoints = sum_one_move_at_a_time(children, ratio, family.owner, len(pools))
+        breakpoints.child = family.children[breakpoints.child]
+        self.breakpoints.put(pools, breakpoints)
+        return curves
+
     def _batch(self, elements: Ints, rows: Ints, guarantees: Floats, limits: Floats) -> None:
-        if self.breakpoints is None:
-            curves = self._sum(elements)
-            _below_limits(curves, limits)
-            self.store.put(rows, functions_by_suggestion(curves, guarantees, limits))
-            return
         fifo = self.fifo[elements]
-        for some, paired in ((np.flatnonzero(fifo), False), (np.flatnonzero(~fifo), True)):
+        modes = (fifo, ~fifo) if self.breakpoints is not None else (np.ones_like(fifo),)
+        for some in map(np.flatnonzero, modes):
             if len(some):
-                curves = self._paired_sum(elements[some]) if paired else self._sum(elements[some])
+                curves = self.by_fit_factor(elements[some])
                 _below_limits(curves, limits[:, some])
                 self.store.put(rows[some], functions_by_suggestion(curves, guarantees[:, some], limits[:, some]))
-
-    def _sum(self, elements: Ints) -> Curves:
-        family, curves = self._scaled_children(elements)
-        return sum_of_children(curves, self.offers.ratio[family.children], family.owner, len(elements))
-
-    def _paired_sum(self, elements: Ints) -> Curves:
-        family, curves = self._scaled_children(elements)
-        summed, breakpoints = sum_one_move_at_a_time(
-            curves, self.offers.ratio[family.children], family.owner, len(elements)
-        )
-        breakpoints.child = family.children[breakpoints.child]
-        assert self.breakpoints is not None
-        self.breakpoints.put(elements, breakpoints)
-        return summed
 
     def _scaled_children(self, elements: Ints) -> tuple[Family, Curves]:
         """Children's functions over the fit factor of their parents."""
@@ -107,29 +105,6 @@ class FunctionBuilder:
             curves = cut_at_one(curves)
         curves.shift(self.offers.rank[kids])
         return family, curves
-
-
-def operation_by_fit_factor(usage: Floats, demand: Floats, gang: Bools) -> Curves:
-    """What operations want at fit factors from 0 to 2.
-
-    Every curve is chosen from a grid of nine points: the origin; one for each of the five components of the usage, smallest first;
-    the end of a usage of nothing; the upper end of a gang's jump; the demand.
-    """
-    count = usage.shape[1]
-    used = np.sort(usage, axis=0)
-    most = used[-1]
-    uses = (most > 0.0) & ~gang
-    x, y = np.zeros((count, 9)), np.zeros((RESOURCES, count, 9))
-    there = np.zeros((count, 9), np.bool_)
-    x[:, 1:6] = np.where(uses, used / np.where(uses, most, 1.0), 0.0).T
-    y[:, :, 1:6] = np.minimum(used.T, usage[:, :, np.newaxis])
-    there[:, 1:6] = x[:, 1:6] > x[:, 0:5]
-    x[:, 6:8], x[:, 8] = 1.0, 2.0
-    y[:, :, 7] = y[:, :, 8] = demand
-    there[:, 0] = there[:, 8] = True
-    there[:, 6], there[:, 7] = ~uses, gang
-    points = np.flatnonzero(there)
-    return Curves(x.ravel()[points], np.take(y.reshape(RESOURCES, -1), points, axis=1), starts_of(there.sum(axis=1)))
 
 
 def _nothing(count: int) -> Functions:

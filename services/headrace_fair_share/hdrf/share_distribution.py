@@ -6,7 +6,7 @@ themselves go down, and the children of a fair-share pool move one at a time unt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -45,10 +45,13 @@ class Distribution:
     fifo: Bools
     offers: Offers
     distribution_gap: bool
+    #: To every element in the last standard distribution.
+    suggestions: Floats = field(init=False)
 
     def from_root(self, fit: float) -> Floats:
         """Everybody's shares, when the root's children are offered this fit factor (standard mode)."""
         shares, suggestions = self._blank()
+        self.suggestions = suggestions
         top = self.layout.children_of(np.zeros(1, np.int64))
         if len(top.parents):
             offers = self.offers.at(top, np.array([fit]))

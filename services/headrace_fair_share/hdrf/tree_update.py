@@ -45,6 +45,11 @@ class TreeUpdater:
         self._functions: IncrementalFunctions | None = None
         self._last: TreeShares | None = None
 
+    @property
+    def functions(self) -> IncrementalFunctions | None:
+        """The functions that the last update was made with; None if it failed."""
+        return self._functions
+
     def update(self, tree: TreeInput, *, afresh: bool = False) -> TreeShares:
         """Works out the figures of all elements; `afresh`: with all functions built anew.
 
