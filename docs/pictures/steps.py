@@ -21,9 +21,9 @@ import numpy as np
 
 from headrace.resources import RESOURCE_NAMES, Resources, parse_amount
 from headrace_fair_share.hdrf.arrays import Floats
-from headrace_fair_share.hdrf.by_fit_factor import operation_by_fit_factor
-from headrace_fair_share.hdrf.by_suggestion import functions_by_suggestion
-from headrace_fair_share.hdrf.curves import Curves, Functions, FunctionStore
+from headrace_fair_share.hdrf.functions.by_fit_factor import operation_by_fit_factor
+from headrace_fair_share.hdrf.functions.by_suggestion import functions_by_suggestion
+from headrace_fair_share.hdrf.functions.curves import Curves, Functions, FunctionStore
 from headrace_fair_share.hdrf.model import (
     ElementShares,
     IntegralKind,

@@ -14,7 +14,7 @@ import numpy as np
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace_fair_share.hdrf import tree_update as production
 from headrace_fair_share.hdrf.arrays import Floats
-from headrace_fair_share.hdrf.curves import FunctionStore
+from headrace_fair_share.hdrf.functions.curves import FunctionStore
 from headrace_fair_share.hdrf.layout import laid_out
 from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
 from headrace_fair_share.starvation.satisfaction import below_fair_share, local_satisfaction_ratios

@@ -20,9 +20,9 @@ from itertools import pairwise
 import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Floats, starts_of
-from headrace_fair_share.hdrf.by_fit_factor import sum_of_children
-from headrace_fair_share.hdrf.by_suggestion import functions_by_suggestion
-from headrace_fair_share.hdrf.curves import Curves, Functions, FunctionStore
+from headrace_fair_share.hdrf.functions.by_fit_factor import sum_of_children
+from headrace_fair_share.hdrf.functions.by_suggestion import functions_by_suggestion
+from headrace_fair_share.hdrf.functions.curves import Curves, Functions, FunctionStore
 
 __all__ = [
     "Function",

@@ -18,7 +18,7 @@ import numpy as np
 
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import RESOURCES, BrokenInvariant, Floats, Ints, shares_of
-from headrace_fair_share.hdrf.incremental_functions import IncrementalFunctions
+from headrace_fair_share.hdrf.functions.incremental import IncrementalFunctions
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.search import largest
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, BrokenInvariant, Family, Floats, Ints, between, fits_into
-from headrace_fair_share.hdrf.breakpoints import BreakpointStore
-from headrace_fair_share.hdrf.by_suggestion import within_limits
-from headrace_fair_share.hdrf.curves import FunctionStore
+from headrace_fair_share.hdrf.functions.by_fit_factor import BreakpointStore
+from headrace_fair_share.hdrf.functions.by_suggestion import within_limits
+from headrace_fair_share.hdrf.functions.curves import FunctionStore
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.search import largest_each
 from headrace_fair_share.hdrf.weights import Offers

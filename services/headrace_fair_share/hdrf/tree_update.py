@@ -17,7 +17,7 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import RESOURCES, BrokenInvariant, Floats, Ints, shares_of
 from headrace_fair_share.hdrf.fifo import reordered_ranks
 from headrace_fair_share.hdrf.fixed_attributes import limits_of
-from headrace_fair_share.hdrf.incremental_functions import FunctionInputs, IncrementalFunctions
+from headrace_fair_share.hdrf.functions.incremental import FunctionInputs, IncrementalFunctions
 from headrace_fair_share.hdrf.incremental_input import IncrementalInput
 from headrace_fair_share.hdrf.integral import Grants, ratio_by_volume
 from headrace_fair_share.hdrf.layout import Layout

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, starts_of
-from headrace_fair_share.hdrf.by_fit_factor import cut_at_one, sum_of_children, sum_one_move_at_a_time
-from headrace_fair_share.hdrf.by_suggestion import functions_by_suggestion
-from headrace_fair_share.hdrf.curves import Curves, FunctionStore
+from headrace_fair_share.hdrf.functions.by_fit_factor import cut_at_one, sum_of_children, sum_one_move_at_a_time
+from headrace_fair_share.hdrf.functions.by_suggestion import functions_by_suggestion
+from headrace_fair_share.hdrf.functions.curves import Curves, FunctionStore
 from tests.reference import plots
 from tests.reference.plots import Plot
 

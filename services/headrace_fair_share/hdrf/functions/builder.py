@@ -14,15 +14,15 @@ import numpy as np
 
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, BrokenInvariant, Family, Floats, Ints, starts_of
-from headrace_fair_share.hdrf.breakpoints import BreakpointStore
-from headrace_fair_share.hdrf.by_fit_factor import (
+from headrace_fair_share.hdrf.functions.by_fit_factor import (
+    BreakpointStore,
     cut_at_one,
     operation_by_fit_factor,
     sum_of_children,
     sum_one_move_at_a_time,
 )
-from headrace_fair_share.hdrf.by_suggestion import functions_by_suggestion
-from headrace_fair_share.hdrf.curves import Curves, Functions, FunctionStore
+from headrace_fair_share.hdrf.functions.by_suggestion import functions_by_suggestion
+from headrace_fair_share.hdrf.functions.curves import Curves, Functions, FunctionStore
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.weights import Offers
 

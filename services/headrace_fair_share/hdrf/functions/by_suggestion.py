@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, ranges, starts_of
-from headrace_fair_share.hdrf.curves import Curves, Functions
+from headrace_fair_share.hdrf.functions.curves import Curves, Functions
 
 __all__ = ["functions_by_suggestion", "within_limits"]
 

@@ -15,10 +15,18 @@ from typing import Final
 
 import numpy as np
 
-from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, starts_of, sums_by
-from headrace_fair_share.hdrf.curves import Curves
+from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, fits_into, starts_of, sums_by
+from headrace_fair_share.hdrf.functions.curves import Curves
 
-__all__ = ["STEEP", "Breakpoints", "cut_at_one", "operation_by_fit_factor", "sum_of_children", "sum_one_move_at_a_time"]
+__all__ = [
+    "STEEP",
+    "BreakpointStore",
+    "Breakpoints",
+    "cut_at_one",
+    "operation_by_fit_factor",
+    "sum_of_children",
+    "sum_one_move_at_a_time",
+]
 
 #: Stretches over less of a suggestion are jumps.
 STEEP: Final = 1e-16
@@ -210,3 +218,50 @@ def _as_curves(x: Floats, events: _Events) -> Curves:
     upper = before[:-1][points > 1] + 1
     y[:, upper] += events.jump[:, points > 1]
     return Curves(x[group], y, before[events.start])
+
+
+class BreakpointStore:
+    """Breakpoints of pools, each pool's in a row: place, child that moves there, sums to the left and to the right of the move."""
+
+    def __init__(self, elements: int) -> None:
+        self.x = np.empty(0)
+        self.child = np.empty(0, np.int64)
+        self.sums = np.empty((2 * RESOURCES, 0))
+        self.first = np.zeros(elements, np.int64)
+        self.count = np.zeros(elements, np.int64)
+        self.used = 0
+
+    def clear(self) -> None:
+        """Forgets all breakpoints, but keeps the room."""
+        self.used = 0
+        self.count[:] = 0
+
+    def put(self, pools: Ints, breakpoints: Breakpoints) -> None:
+        """Adds the breakpoints of some pools."""
+        begin, end = self.used, self.used + len(breakpoints.x)
+        if end > len(self.x):
+            self._grow(end)
+        self.x[begin:end] = breakpoints.x
+        self.child[begin:end] = breakpoints.child
+        self.sums[:RESOURCES, begin:end] = breakpoints.left
+        self.sums[RESOURCES:, begin:end] = breakpoints.right
+        self.first[pools] = begin + breakpoints.start[:-1]
+        self.count[pools] = np.diff(breakpoints.start)
+        self.used = end
+
+    def last_that_fits(self, pools: Ints, room: Floats) -> Ints:
+        """Of each pool, the last pair to the left of which the children together fit into the room; the first pair at least."""
+        low, high = self.first[pools], self.first[pools] + self.count[pools] - 1
+        while (open_ := low < high).any():
+            middle = np.where(open_, (low + high + 1) >> 1, low)
+            fits = fits_into(np.take(self.sums[:RESOURCES], middle, axis=1), room)
+            low = np.where(open_ & fits, middle, low)
+            high = np.where(open_ & ~fits, middle - 1, high)
+        return low
+
+    def _grow(self, least: int) -> None:
+        room = least + least // 3 + 1000
+        kept = slice(0, self.used)
+        x, child, sums = np.empty(room), np.empty(room, np.int64), np.empty((2 * RESOURCES, room))
+        x[kept], child[kept], sums[:, kept] = self.x[kept], self.child[kept], self.sums[:, kept]
+        self.x, self.child, self.sums = x, child, sums
