@@ -10,6 +10,7 @@ import pytest
 from headrace.bus import (
     AppendRefused,
     BusError,
+    ConnectionLost,
     Entry,
     KeyValue,
     LogEntry,
@@ -170,6 +171,25 @@ async def test_records_are_read_from_where_one_is(world: World) -> None:
         assert [each.data async for each in records.read(after=3)] == [b"3", b"4"]
         assert len([each async for each in records.read()]) == 5
         assert await records.oldest_ms() is not None
+
+
+@on_both_worlds
+async def test_who_waits_for_an_answer_hears_at_once_that_the_connection_broke(world: World) -> None:
+    async def never(_message: Message) -> bytes:
+        await anyio.sleep_forever()
+        return b""
+
+    async with world.connect("asks") as asks, world.connect("serves") as serves:
+        await serves.serve(world.word, never)
+        async with anyio.create_task_group() as tasks:
+
+            async def ask() -> None:
+                with anyio.fail_after(20), pytest.raises(ConnectionLost):
+                    await asks.request(world.word, b"", timeout_s=600)
+
+            tasks.start_soon(ask)
+            await anyio.sleep(0.2)
+            await world.crash()
 
 
 @on_both_worlds

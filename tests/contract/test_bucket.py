@@ -94,6 +94,29 @@ async def test_thousands_of_keys_are_read_at_once(server: NatsServer, word: str)
         assert bus.statistics()["sent"] - before < 10
 
 
+async def test_a_bucket_larger_than_the_server_keeps_for_a_reader_is_read_whole(word: str) -> None:
+    """Pushed all at once, it was cut off in the middle, and what had come counted as everything."""
+    with nats_server("max_pending: 12000000") as server:
+        async with connect([server.url], name="test", api_timeout_s=60) as bus:
+            bucket = await bus.key_value(word)
+            for number in range(40):
+                await bucket.put(f"page.{number}", bytes(400_000))
+
+            assert len(await bucket.entries()) == 40
+            assert bus.statistics()["reconnects"] == 0
+
+
+async def test_a_bucket_that_cannot_be_read_whole_is_an_error(word: str) -> None:
+    with nats_server("max_pending: 1500000") as server:
+        async with connect([server.url], name="test", api_timeout_s=5) as bus:
+            bucket = await bus.key_value(word)
+            for number in range(20):
+                await bucket.put(f"page.{number}", bytes(400_000))
+
+            with pytest.raises(BusError):
+                await bucket.entries()
+
+
 async def test_a_key_or_bucket_that_cannot_be_is_said(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="test") as bus:
         bucket = await bus.key_value(word)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import anyio
 import pytest
 
 from headrace.bus import (
     BusClosed,
+    ConnectionLost,
     Credential,
     CredentialRefused,
     NotConnected,
@@ -132,7 +135,7 @@ async def test_a_credential_that_is_withdrawn_closes_the_bus_for_good() -> None:
                     await anyio.sleep_forever()
 
                 await bus.serve("open.never", never)
-                with pytest.raises(BusClosed):
+                with pytest.raises((BusClosed, ConnectionLost)):
                     await bus.request("open.never", b"", timeout_s=60)
                 ended.set()
 
@@ -173,10 +176,9 @@ async def test_after_the_loss_of_all_servers_whichever_comes_back_is_found() -> 
                 await eventually(lambda: bus.connected)
 
 
-async def test_a_peer_that_is_silent_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.bus.connecting._PING_INTERVAL_S", 0.1)
+async def test_a_peer_that_is_silent_is_left() -> None:
     with nats_server() as server:
-        async with connect([server.url], name="test") as bus:
+        async with connect([server.url], name="test", ping_interval_s=0.1) as bus:
             server.freeze()
             await eventually(lambda: not bus.connected)
             server.thaw()
@@ -214,3 +216,26 @@ def test_a_credential_is_of_one_kind_and_never_shown() -> None:
     for wrong in ({}, {"user": "u"}, {"user": "u", "password": "p", "token": "t"}):
         with pytest.raises(BadInput):
             Credential(**wrong)
+
+
+# nats-py leaves a connection to be collected that a frozen server accepted and never greeted.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_frozen_server_that_took_not_all_is_left_for_a_healthy_one(word: str) -> None:
+    """nats-py waits until the frozen one has taken everything, which it never does."""
+    with nats_server() as one, nats_server() as other:
+        async with connect([one.url], name="test", ping_interval_s=0.5) as bus:
+            bus._link._nats._setup_server_pool([other.url])
+            one.freeze()
+
+            async def publish_much() -> None:
+                for _ in range(200):
+                    await bus.publish(word, bytes(100_000))
+
+            with pytest.raises(NotConnected):
+                await publish_much()
+            assert bus.statistics()["unsent_bytes"] > 0
+
+            await eventually(lambda: bus.statistics()["reconnects"] == 1)
+            assert await bus.gather(word, b"", wait_s=5) == []
+            one.thaw()
+    gc.collect()

@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from headrace.bus import BusClosed, Message, NotConnected, RequestTimeout, connect
+from headrace.bus import BusClosed, Message, NotConnected, RequestTimeout, ServiceInfo, connect
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer, nats_server
 
@@ -247,3 +247,24 @@ async def test_rolling_restarts_under_load_lose_no_request(server: NatsServer, w
                 leave.set()
         assert lost == []
         assert answered > 3_000
+
+
+async def test_an_answer_that_is_wanted_elsewhere_than_at_an_inbox_is_not_given(server: NatsServer, word: str) -> None:
+    """Else whoever asks has us write where we may and he may not: into the log, to somebody else's node."""
+
+    async def echo(message: Message) -> bytes:
+        return message.data
+
+    async with (
+        connect([server.url], name="asks") as asks,
+        connect([server.url], name="serves", service=ServiceInfo(name="echo", version="0.1.0")) as serves,
+    ):
+        serving = await serves.serve(word, echo)
+        inbox = await serves.subscribe(f"{word}.log")
+        for subject in (word, "$SRV.PING.echo", "$SRV.INFO", "$SRV.STATS.echo"):
+            await asks._link.send(subject, b"forged", reply=f"{word}.log")
+        await asks.barrier()
+        assert await asks.request(word, b"honest", timeout_s=10) == b"honest"
+        await eventually(lambda: serving.statistics()["misdirected"] == 1)
+
+        assert inbox.statistics()["received"] == 0

@@ -16,6 +16,7 @@ from headrace.bus import (
     AppendUnknown,
     BusClosed,
     BusError,
+    ConnectionLost,
     Entry,
     Handler,
     KeyValue,
@@ -134,7 +135,7 @@ class SimulatedBus:
 
     def _on_lost(self) -> None:
         for answer in list(self._calls.values()):
-            answer(NotConnected("the connection was lost"))
+            answer(ConnectionLost())
         self._tasks.start_soon(self._reconnect)
 
     async def _reconnect(self) -> None:

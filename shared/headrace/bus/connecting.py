@@ -21,8 +21,7 @@ __all__ = ["Credential", "open_client"]
 
 #: Older ones take newer requests without complaint: keys that should expire never do, atomic batches are stored singly.
 _REQUIRED_SERVER = (2, 12)
-#: A dead peer is noticed after (2 + 1) x 5 s; nats-py's own setting takes six minutes.
-_PING_INTERVAL_S = 5
+#: A dead peer is noticed after this and one more ping intervals; nats-py's own setting takes six minutes.
 _OUTSTANDING_PINGS = 2
 #: One attempt at one server.
 _ATTEMPT_TIMEOUT_S = 2
@@ -108,7 +107,13 @@ def _next_server(servers: list[Server], _info: dict[str, Any]) -> tuple[Server, 
 
 
 async def open_client(
-    urls: Sequence[str], *, name: str, credential: Credential | None, inbox_prefix: str, connect_timeout_s: float
+    urls: Sequence[str],
+    *,
+    name: str,
+    credential: Credential | None,
+    inbox_prefix: str,
+    connect_timeout_s: float,
+    ping_interval_s: float,
 ) -> tuple[Client, _Hooks]:
     """A connected client. Raises `NotConnected`, `CredentialRefused`, `ServerTooOld`."""
     client = Client()
@@ -127,7 +132,7 @@ async def open_client(
             reconnect_time_wait=0.2,  # type: ignore[arg-type]
             max_reconnect_attempts=-1,
             reconnect_to_server_handler=_next_server,
-            ping_interval=_PING_INTERVAL_S,
+            ping_interval=ping_interval_s,  # type: ignore[arg-type]
             max_outstanding_pings=_OUTSTANDING_PINGS,
             pending_size=_PENDING_BYTES,
             flush_timeout=_ATTEMPT_TIMEOUT_S,

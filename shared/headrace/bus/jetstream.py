@@ -34,6 +34,7 @@ _SILENCE_S = 3.0
 _FORGOTTEN_S = 10.0
 #: Status of a heartbeat; every other one is bad news.
 _IDLE: Final = "100"
+_LAST_DELIVERY: Final = "nats-last-consumer"
 
 
 class JetStreamRefused(BusError):
@@ -281,7 +282,7 @@ class Watch:
         #: Called on the loop when something came; must not wait or raise.
         self.on_arrival = self._nothing
 
-    async def open(self, filter_subject: str, *, policy: str = "last_per_subject") -> None:
+    async def open(self, filter_subject: str) -> None:
         """Begins. Raises `BusError`."""
         inbox = self._jetstream.link.new_inbox()
         self._heard_s = anyio.current_time()
@@ -290,7 +291,7 @@ class Watch:
             self._stream,
             {
                 "deliver_subject": inbox,
-                "deliver_policy": policy,
+                "deliver_policy": "last_per_subject",
                 "filter_subject": filter_subject,
                 "idle_heartbeat": seconds_ns(IDLE_HEARTBEAT_S),
             },
@@ -338,7 +339,9 @@ class Watch:
         item = delivered(message)
         if item is None:
             self._idle = message.headers.get("status") == _IDLE
-            self._gap = self._gap or not self._idle
+            # It says how much was delivered: what is missing here was lost with a connection, and nothing would ever tell.
+            lost = int(message.headers.get(_LAST_DELIVERY, "0")) > self._deliveries
+            self._gap = self._gap or lost or not self._idle
         else:
             self._gap = self._gap or item.delivery != self._deliveries + 1
             self._deliveries = item.delivery

@@ -46,17 +46,23 @@ async def connect(
     replicas: int = 1,
     api_timeout_s: float = 5.0,
     read_all_s: float = 5.0,
+    ping_interval_s: float = 5.0,
 ) -> AsyncIterator[NatsBus]:
     """Connects, and closes at the end of the block; handlers run inside it.
 
     `replicas` is for buckets and streams made anew; `api_timeout_s` limits each call of a bucket or log that names no time of its
-    own; `read_all_s` is the period of mirrors.
+    own; `read_all_s` is the period of mirrors; a server that is silent for three `ping_interval_s` is given up.
 
     Raises `NotConnected` when no server answers within `connect_timeout_s`, `CredentialRefused`, `ServerTooOld`, and
     `PermissionRefused` when the server refuses the inbox prefix.
     """
     client, hooks = await open_client(
-        urls, name=name, credential=credential, inbox_prefix=inbox_prefix, connect_timeout_s=connect_timeout_s
+        urls,
+        name=name,
+        credential=credential,
+        inbox_prefix=inbox_prefix,
+        connect_timeout_s=connect_timeout_s,
+        ping_interval_s=ping_interval_s,
     )
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import anyio
 
@@ -15,12 +15,12 @@ from headrace.bus.jetstream import (
     JetStreamRefused,
     Stored,
     StreamConfig,
-    Watch,
     standard_stream,
 )
 from headrace.bus.mirror import BucketMirror
 from headrace.bus.nats_link import Link
 from headrace.bus.protocol import Entry, Mirror, WrongConfiguration, WrongRevision
+from headrace.bus.pulling import pulled
 from headrace.errors import BadInput
 
 __all__ = ["NatsKeyValue"]
@@ -116,13 +116,13 @@ class NatsKeyValue:
             raise failure
 
     async def _read(self, subject: str, policy: str) -> list[Delivered]:
-        watch = Watch(self._jetstream, self._stream)
-        try:
-            await watch.open(subject, policy=policy)
-            return await watch.first()
-        finally:
-            with anyio.CancelScope(shield=True):
-                await watch.close()
+        """Reads in batches that are asked for: pushed all at once, 64 MB and more cut the reader off in the middle."""
+        info = await self._jetstream.existing(self._stream)
+        if not info.state.messages:
+            return []
+        start = {"deliver_policy": policy, "filter_subject": subject}
+        async with aclosing(pulled(self._link, self._jetstream, self._stream, start, info.state.last_seq)) as messages:
+            return [message async for message in messages]
 
     async def _write(self, key: str, value: bytes, headers: dict[str, str]) -> int:
         try:

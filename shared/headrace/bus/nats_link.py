@@ -24,6 +24,7 @@ from headrace.bus.protocol import (
     MAX_MESSAGE_BYTES,
     BusClosed,
     BusError,
+    ConnectionLost,
     Message,
     NoResponders,
     NotConnected,
@@ -89,6 +90,8 @@ class Link:
         """From `disconnected_cb`: nothing that waited to be sent may be sent later (559 stale heartbeats came in one burst)."""
         self._nats._pending.clear()
         self._nats._pending_data_size = 0
+        # Their answers can never come: the server knows this connection's inbox no more.
+        self._calls.fail(ConnectionLost())
         for barrier in self._barriers:
             if not barrier.done():
                 barrier.set_exception(NotConnected())
@@ -319,9 +322,13 @@ class Link:
     def _unsent_bytes(self) -> int:
         """What waits in nats-py and in the transport. Some releases of Python 3.12 and 3.13 take any amount of lines into the
         transport without holding the writer up, so nats-py's own figure alone says nothing there."""
-        writer = getattr(getattr(self._nats, "_transport", None), "_io_writer", None)
-        waiting = writer.transport.get_write_buffer_size() if writer is not None else 0
+        transport = self._io_transport()
+        waiting = transport.get_write_buffer_size() if transport is not None else 0
         return int(self._nats.pending_data_size + waiting)
+
+    def _io_transport(self) -> asyncio.WriteTransport | None:
+        writer = getattr(getattr(self._nats, "_transport", None), "_io_writer", None)
+        return None if writer is None else writer.transport
 
     async def _wait_for_room(self) -> None:
         with anyio.move_on_after(_ROOM_TIMEOUT_S):
@@ -363,6 +370,9 @@ class Link:
             await client.force_reconnect()
         elif client.is_reconnecting and client._reconnection_task is not None and client._reconnection_task.done():
             self._give_up("the client has stopped reconnecting")
+        elif client.is_reconnecting and (transport := self._io_transport()) is not None and transport.is_closing():
+            # nats-py waits without an end until the old server has taken what was sent to it: 90 s and more for a frozen one.
+            transport.abort()
 
     def _give_up(self, reason: str) -> None:
         """Has the connection closed for good, by `_tend`."""

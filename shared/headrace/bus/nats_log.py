@@ -82,7 +82,7 @@ class NatsLog:
         start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(first, after + 1)}
         async with aclosing(pulled(self._link, self._jetstream, self._name, start, last)) as entries:
             async for entry in entries:
-                yield entry
+                yield LogEntry(sequence=entry.sequence, data=entry.data)
 
     async def forget(self, up_to: int) -> None:
         await self._jetstream.ask(f"STREAM.PURGE.{self._name}", {"seq": up_to + 1})

@@ -71,7 +71,7 @@ class NatsRecords:
             start = {"deliver_policy": "by_start_time", "opt_start_time": moment.isoformat().replace("+00:00", "Z")}
         async with aclosing(pulled(self._link, self._jetstream, self._name, start, last)) as entries:
             async for entry in entries:
-                yield entry
+                yield LogEntry(sequence=entry.sequence, data=entry.data)
 
 
 def _unix_ms(moment: str) -> int:

@@ -27,6 +27,7 @@ __all__ = [
     "Bus",
     "BusClosed",
     "BusError",
+    "ConnectionLost",
     "CredentialRefused",
     "Entry",
     "Handler",
@@ -70,6 +71,10 @@ class NoResponders(BusError):
 
 class RequestTimeout(BusError):
     """No answer came in time; whether the request was received is unknown."""
+
+
+class ConnectionLost(RequestTimeout):
+    """The connection broke before an answer came; whether the request was received is unknown."""
 
 
 class PermissionRefused(BusError):
@@ -277,7 +282,7 @@ class Bus(Protocol):
     ) -> bytes:
         """Sends and waits for the first answer.
 
-        Raises `NotConnected`, `NoResponders`, `RequestTimeout`, `TooLarge`, `PermissionRefused`.
+        Raises `NotConnected`, `NoResponders`, `RequestTimeout`, `ConnectionLost`, `TooLarge`, `PermissionRefused`.
         """
         ...
 

@@ -9,10 +9,10 @@ from typing import Any
 import anyio
 import msgspec
 
-from headrace.bus.jetstream import JetStream, delivered, seconds_ns
+from headrace.bus.jetstream import Delivered, JetStream, delivered, seconds_ns
 from headrace.bus.nats_link import Link
 from headrace.bus.nats_listener import Listener
-from headrace.bus.protocol import LogEntry, Message, NoResponders, RequestTimeout
+from headrace.bus.protocol import Message, NoResponders, RequestTimeout
 
 __all__ = ["pulled"]
 
@@ -25,10 +25,10 @@ _READER_FORGOTTEN_S = 300.0
 
 async def pulled(
     link: Link, jetstream: JetStream, stream: str, start: Mapping[str, Any], last: int
-) -> AsyncGenerator[LogEntry, None]:
-    """The entries from `start` (a consumer's deliver policy) up to the sequence `last`, in order.
+) -> AsyncGenerator[Delivered, None]:
+    """The messages from `start` (what a consumer is to deliver) up to the sequence `last`, in order.
 
-    Raises `BusError` midway when the server goes away.
+    Raises `BusError` midway when the server goes away: what ended without one is complete.
     """
     pull = _Pull(link, jetstream, stream)
     try:
@@ -52,6 +52,7 @@ class _Pull:
         self._wake = anyio.Event()
         self._consumer = ""
         self._awaited = 0
+        self._deliveries = 0
         self._listener: Listener | None = None
 
     async def open(self, start: Mapping[str, Any]) -> None:
@@ -60,7 +61,7 @@ class _Pull:
             self._stream, {**start, "inactive_threshold": seconds_ns(_READER_FORGOTTEN_S)}
         )
 
-    async def entries(self, last: int) -> AsyncIterator[LogEntry]:
+    async def entries(self, last: int) -> AsyncIterator[Delivered]:
         if not self._awaited:
             return
         while True:
@@ -73,7 +74,10 @@ class _Pull:
                     if self._is_end(message.headers.get("status", "")):
                         return
                     break
-                yield LogEntry(sequence=item.sequence, data=item.data)
+                self._deliveries += 1
+                if item.delivery != self._deliveries:
+                    raise RequestTimeout(f"stream {self._stream}: messages were lost on their way, with a connection")
+                yield item
                 if item.sequence >= last or item.pending == 0:
                     return
 
@@ -94,11 +98,11 @@ class _Pull:
                 wake = self._wake
                 await wake.wait()
             return self._arrived.popleft()
-        raise RequestTimeout(f"log {self._stream}: no entry within {self._jetstream.timeout_s:g} s")
+        raise RequestTimeout(f"stream {self._stream}: no message within {self._jetstream.timeout_s:g} s")
 
     def _is_end(self, status: str) -> bool:
         if status == "503":
-            raise NoResponders(f"log {self._stream} cannot be read at the moment")
+            raise NoResponders(f"stream {self._stream} cannot be read at the moment")
         # Nothing is left: what was there at the beginning has been forgotten meanwhile.
         return status == "404"
 

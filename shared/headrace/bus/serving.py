@@ -6,7 +6,7 @@ import contextvars
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -17,7 +17,10 @@ from headrace.obs.logging import logger
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-__all__ = ["Serving"]
+__all__ = ["INBOXES", "Serving"]
+
+#: Answers go to such subjects and to no others.
+INBOXES: Final = "_INBOX."
 
 
 class Serving:
@@ -42,6 +45,8 @@ class Serving:
         self.failed = 0
         #: Answers that could not be sent.
         self.unanswered = 0
+        #: Answers that were wanted at a subject that is no inbox.
+        self.misdirected = 0
         #: All handlers' time together, nanoseconds.
         self.busy_ns = 0
         self.last_error = ""
@@ -94,6 +99,7 @@ class Serving:
             "dropped": self.dropped,
             "failed": self.failed,
             "unanswered": self.unanswered,
+            "misdirected": self.misdirected,
             "running": self._running,
             "pending": len(self._waiting),
         }
@@ -112,8 +118,15 @@ class Serving:
         started = time.perf_counter_ns()
         try:
             answer = await self._handler(message)
-            if answer is not None and message.reply_to:
+            if answer is None or not message.reply_to:
+                return
+            if message.reply_to.startswith(INBOXES):
                 await self._reply(message.reply_to, answer)
+            else:
+                # Else whoever asks could have us write where we may and he may not, into the log for example.
+                self.misdirected += 1
+                if self._seldom.due("misdirected"):
+                    logger().warning("answer wanted elsewhere", subject=self.subject, reply_to=message.reply_to[:200])
         except Exception as error:
             self.failed += 1
             self.last_error = type(error).__name__
