@@ -5,16 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from headrace.ids import NodeName, OperationId
-from headrace.wire.heartbeat import Orders
 from headrace.wire.ledger import ReportedEnd
+from headrace.wire.version import Term
 
-__all__ = ["Answer", "Draw", "Effect", "NudgeNode", "Release", "Report", "StepDown"]
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The answer to the heartbeat at hand."""
-
-    orders: Orders
+__all__ = ["Draw", "Effect", "NudgeNode", "Release", "Report", "StepDown"]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -31,7 +25,7 @@ class Draw(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Tell the ledger, until it confirms, that no node holds anything of these."""
+    """Tell the ledger that no node holds anything of these; call `on_release_failed` if it could not be told."""
 
     operations: list[OperationId]
 
@@ -45,7 +39,7 @@ class NudgeNode(msgspec.Struct, frozen=True):
 class StepDown(msgspec.Struct, frozen=True):
     """Somebody allocates with a higher term: this process ends."""
 
-    term: int
+    term: Term
 
 
-Effect = Answer | Report | Draw | Release | NudgeNode | StepDown
+Effect = Report | Draw | Release | NudgeNode | StepDown

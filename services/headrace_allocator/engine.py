@@ -1,38 +1,39 @@
 """The decisions of the allocator, message by message.
 
+    message -> facts -> ranking of the operations it changed -> (heartbeats only) decision -> answer and effects
+
 All state is rebuilt from the nodes' heartbeats, the ledger's word and the snapshots of fair_share; nothing is saved. While it is
 recovering (until every node that was enrolled and not drained at its start has reported, or lost its lease) jobs that a former
 allocator may have given out stay in doubt, and usage is published as incomplete.
-
-Moments come in as arguments: `now_s` of a steady clock for lengths of time, `now_ms` of the wall clock for records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from headrace.ids import NodeName, OperationId, TreeName
-from headrace.pools.node_filter import matches, parse_formula
-from headrace.resources import ZERO, Resources
-from headrace.wire.heartbeat import (
-    Heartbeat,
-    JobSlot,
-    Orders,
-)
+from headrace.pools.node_filter import parse_formula
+from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
+from headrace.wire.heartbeat import Heartbeat, JobEnd, JobResult, Orders
 from headrace.wire.ledger import LiveOperation, ReportedEnd
-from headrace.wire.log import (
-    Event,
-)
-from headrace.wire.nodes import NodeRecord
-from headrace.wire.snapshots import ElementKind, ShareItem, UsageFrame, UsageItem
-from headrace_allocator.decision.placing import Scheduler
-from headrace_allocator.effects import Answer, Effect, NudgeNode, Release, Report, StepDown
-from headrace_allocator.facts.facts import Books, Node, NodeStatus, OperationBook, Sent
-from headrace_allocator.facts.ledger import OperationsDesk
-from headrace_allocator.facts.limits import amounts_of_limits
-from headrace_allocator.facts.reconcile import Findings, lost_end, reconcile
-from headrace_allocator.facts.recovery import Recovery
-from headrace_allocator.heartbeat_answer import OrdersDesk, Timing
+from headrace.wire.log import Event
+from headrace.wire.nodes import ListNodes, NodeList, NodeRecord, OperationPlaces, WhereRequest
+from headrace.wire.refusals import NotFound
+from headrace_allocator.decision.drawing import indexes_to_draw
+from headrace_allocator.decision.nudging import nodes_to_nudge
+from headrace_allocator.decision.ranking import Ranking
+from headrace_allocator.effects import Draw, Effect, NudgeNode, Release, Report, StepDown
+from headrace_allocator.explain import list_nodes, operation_places
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.ledger import OperationNews, learn_events, learn_whole
+from headrace_allocator.facts.lost_jobs import LostJob
+from headrace_allocator.facts.nodes import Node, Timing
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.reconcile import lose_doubtful, lose_node, reconcile
+from headrace_allocator.heartbeat_answer import HeartbeatAnswers
+from headrace_allocator.usage_cut import UsageCut, cut_usage
+from headrace_allocator.words import words_of_loss
 
 __all__ = ["AllocatorEngine"]
 
@@ -41,286 +42,271 @@ class AllocatorEngine:
     """One tree's allocator of one term."""
 
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
-        self.tree = tree
-        self.term = term
-        self.timing = timing
-        self.books = Books()
-        self.scheduler = Scheduler(self.books)
-        self.recovery = Recovery()
-        self._desk = OperationsDesk(self.books, self.scheduler, self.recovery, tree, term)
-        self._orders = OrdersDesk(self.books, self.scheduler, self.recovery, timing, term)
-        #: Heartbeats that were void: repeated, overtaken, of a former life of the agent.
-        self.void_heartbeats = 0
+        self.facts = Facts(tree, term, timing)
+        self.ranking = Ranking(self.facts)
+        self._answers = HeartbeatAnswers(self.facts, self.ranking)
         self.heartbeats = 0
-        self._node_filter = ""
+        #: Heartbeats that were repeated, overtaken, or of a former life of the agent.
+        self.void_heartbeats = 0
 
-    # --- operations -----------------------------------------------------------------------------------------------
+    # --- the ledger -----------------------------------------------------------------------------------------------
 
-    def on_operations(self, operations: Iterable[LiveOperation]) -> list[Effect]:
-        """Everything live, as the ledger has it; what is known already keeps its slots, what is not there is over."""
-        return self._desk.on_operations(operations) + self._finish_recovery()
+    def on_operations(self, operations: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
+        """Everything live, as the ledger has it; a known operation keeps its slots, and one that is not told of is over."""
+        effects = self._follow(learn_whole(self.facts, operations))
+        return Outcome(None, effects + self._finish_recovery(moment))
 
-    def on_events(self, events: Iterable[Event]) -> list[Effect]:
-        """What the log recorded. An event that is known already changes nothing."""
-        return self._desk.on_events(events)
+    def on_events(self, events: Iterable[Event], moment: Moment) -> Outcome[None, Effect]:
+        """The log recorded these; an event that is known already changes nothing."""
+        return Outcome(None, self._follow(learn_events(self.facts, events)))
 
-    def on_drawn(self, operation: OperationId, below: int | None) -> list[Effect]:
-        """The ledger's answer to a `Draw`; None: it could not be had, it is asked again on the next occasion."""
-        return self._desk.on_drawn(operation, below)
+    def on_drawn(self, operation: OperationId, below: int | None, moment: Moment) -> Outcome[None, Effect]:
+        """The ledger's answer to a `Draw`; None if it could not be had: it is asked again on the next occasion."""
+        known = self.facts.operations.get(operation)
+        if known is None:
+            return Outcome(None)
+        known.drawing = False
+        if below is None:
+            return Outcome(None)
+        known.slots.draw(below)
+        return Outcome(None, self._changed(known))
 
-    def on_recorded(self, ends: Iterable[ReportedEnd]) -> list[Effect]:
+    def on_recorded(self, ends: Iterable[ReportedEnd], moment: Moment) -> Outcome[None, Effect]:
         """The ledger has these ends; their nodes may forget them with the next answer."""
         for one in ends:
-            node = self.books.nodes.get(one.node)
+            node = self.facts.nodes.get(one.node)
             if node is not None and one.end.key in node.reporting:
                 node.reporting.discard(one.end.key)
                 node.recorded.add(one.end.key)
-        return []
+        return Outcome(None)
+
+    def on_release_failed(self, operations: Iterable[OperationId], moment: Moment) -> Outcome[None, Effect]:
+        """The ledger could not be told of a `Release`; it is told again."""
+        for name in operations:
+            if name in self.facts.operations:
+                self.facts.operations[name].release_told = False
+        return Outcome(None)
 
     # --- shares ---------------------------------------------------------------------------------------------------
 
-    def on_shares(
-        self, items: Mapping[str, ShareItem], changed: Iterable[str], total: Resources = ZERO
-    ) -> list[Effect]:
-        """New fair shares of operations, and pools with limits, of a cluster of `total`. Places in the order are found by `refresh`."""
+    def on_shares(self, cut: ShareCut, moment: Moment) -> Outcome[None, Effect]:
+        """New shares of pools and operations. Places in the order are found by `on_refresh_due`."""
         effects: list[Effect] = []
-        limits = self.books.limits
-        pools = (items[name] for name in changed if name.startswith("/") and name in items)
-        if not all(limits.knows(pool, total) for pool in pools if pool.kind is ElementKind.POOL):
-            limits.set_tree(*amounts_of_limits(items, total), self.books.operations.values())
-        limits.wake_freed()
-        for woken in limits.woken:
-            self.scheduler.mark(woken)
-        limits.woken.clear()
-        for name in changed:
-            operation = self.books.operations.get(OperationId(name))
-            item = items.get(name)
+        if self.facts.take_shares(cut):
+            self.ranking.mark_parked()
+        self.ranking.mark_freed()
+        for name in cut.changed:
+            operation, item = self.facts.operations.get(OperationId(name)), cut.items.get(name)
             if operation is None or item is None:
                 continue
-            first = max(operation.fair_share) == 0.0
-            operation.fair_share = item.fair_share.total
-            operation.demand_share = item.demand_share
-            self.scheduler.mark(operation.id)
-            if first:
-                self.scheduler.refresh(operation)
-                effects += self._desk.nudges(operation)
-        return effects
+            is_first = max(operation.fair_share) == 0.0
+            operation.fair_share, operation.demand_share = item.fair_share.total, item.demand_share
+            self.ranking.mark(operation.id)
+            if is_first:
+                self.ranking.refresh(operation)
+                effects += self._nudges(operation)
+        return Outcome(None, effects)
 
-    def refresh(self, most: int) -> bool:
-        """Gives up to `most` operations their new place in the order; true while there are more to do."""
-        return self.scheduler.refresh_marked(most)
+    def on_refresh_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
+        """Gives up to `most` operations their new place in the order; answers True while there are more."""
+        return Outcome(self.ranking.refresh_marked(most))
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def on_nodes(self, records: Mapping[NodeName, NodeRecord], now_s: float) -> list[Effect]:
-        """The enrolled nodes of this tree, as the mirror has them."""
+    def on_nodes(self, records: Mapping[NodeName, NodeRecord], moment: Moment) -> Outcome[None, Effect]:
+        """The enrolled nodes of this tree, as the bucket has them."""
+        facts = self.facts
         effects: list[Effect] = []
-        first = not self.recovery.nodes_known
+        changed = False
         for name, record in records.items():
-            node = self.books.nodes.get(name)
-            if node is None:
-                node = self.books.nodes[name] = Node(record, heard_s=now_s)
-            elif node.record.drained != record.drained:
+            known = facts.nodes.get(name)
+            if known is not None and known.record.drained != record.drained:
                 effects.append(NudgeNode(name))
-            node.record = record
-            self._let_in(node)
-        for name in [name for name in self.books.nodes if name not in records]:
-            if not self.books.nodes[name].allocations:
-                self.books.set_total(self.books.nodes[name], NodeStatus.OFFLINE, ZERO)
-                del self.books.nodes[name]
-                self.recovery.settle(name, lost=False)
-        if first:
-            self.recovery.begin(name for name, record in records.items() if not record.drained)
-        return effects + self._finish_recovery()
+            changed |= facts.enrol(record, moment)
+        for node in [node for name, node in facts.nodes.items() if name not in records and not node.allocations]:
+            facts.remove_node(node)
+            facts.recovery.settle(node.record.node, lost=False)
+            changed = True
+        if changed:
+            self.ranking.mark_all()
+        facts.recovery.begin(name for name, record in records.items() if not record.drained)
+        return Outcome(None, effects + self._finish_recovery(moment))
 
-    def on_node_filter(self, formula: str) -> None:
-        """Which nodes the tree uses, by their tags. Raises `BadInput` for what is no formula, and then keeps the one before."""
+    def on_node_filter(self, formula: str, moment: Moment) -> Outcome[None, Effect]:
+        """The tree uses only nodes whose tags match. Raises `BadInput` for what is no formula, and keeps the one before."""
         parse_formula(formula)
-        self._node_filter = formula
-        for node in self.books.nodes.values():
-            self._let_in(node)
+        if self.facts.set_node_filter(formula):
+            self.ranking.mark_all()
+        return Outcome(None)
 
-    def _let_in(self, node: Node) -> None:
-        outside = not matches(self._node_filter, node.record.tags)
-        if outside != node.outside:
-            node.outside = outside
-            self.books.set_total(node, node.status, node.reported)
-            self.scheduler.mark_all()
-
-    def on_heartbeat(self, heartbeat: Heartbeat, now_s: float, now_ms: int) -> list[Effect]:
+    def on_heartbeat(self, heartbeat: Heartbeat, moment: Moment) -> Outcome[Orders | None, Effect]:
         """The answer to one heartbeat, and what must be told elsewhere. No answer at all for a void one."""
-        if heartbeat.term > self.term:
-            return [StepDown(heartbeat.term)]
-        node = self.books.nodes.get(heartbeat.node)
+        facts = self.facts
+        if heartbeat.term > facts.term:
+            return Outcome(None, [StepDown(heartbeat.term)])
+        node = facts.nodes.get(heartbeat.node)
         if node is None:
-            return [Answer(self._orders.not_enrolled(heartbeat))]
-        if not self._is_newest(node, heartbeat):
+            return Outcome(self._answers.not_enrolled(heartbeat))
+        if not node.is_newest(heartbeat):
             self.void_heartbeats += 1
-            return []
+            return Outcome(None)
         self.heartbeats += 1
-        self._note(node, heartbeat, now_s)
-        findings = reconcile(self.books, node, heartbeat, now_ms)
-        if heartbeat.term == self.term:
+        if facts.hear(node, heartbeat, moment):
+            self.ranking.mark_all()
+        findings = reconcile(facts, node, heartbeat)
+        if heartbeat.term == facts.term:
             # It was sent after an answer of ours was obeyed: it is no late word of before, and former allocators' orders are void.
-            self.recovery.settle(node.record.node, lost=False)
-        effects = self._after_findings(node, findings)
-        effects += self._finish_recovery()
-        orders = self._orders.decide(node, heartbeat, findings)
-        node.sent = Sent(orders)
-        return [Answer(orders), *effects, *self._draws(orders)]
+            facts.recovery.settle(node.record.node, lost=False)
+        ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
+        effects = _report(ends + _ends_of(findings.lost, moment))
+        self._refresh(findings.operations)
+        effects += self._finish_recovery(moment)
+        orders = node.sent = self._answers.answer(node, heartbeat, findings)
+        for name in dict.fromkeys(start.operation for start in orders.start):
+            effects += self._draws(facts.operations[name])
+        return Outcome(orders, effects)
 
-    def on_tick(self, now_s: float, now_ms: int) -> list[Effect]:
+    def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
         """Once a second: nodes that fell silent, blocks that are still to be drawn, ended operations to release."""
         effects: list[Effect] = []
-        for node in self.books.nodes.values():
-            silent_s = now_s - node.heard_s
-            silent_too_long = silent_s > self.timing.node_heartbeat_timeout_s
-            if node.status is NodeStatus.ONLINE and silent_too_long:
-                self.books.set_total(node, NodeStatus.OFFLINE, ZERO)
-                self.scheduler.mark_all()
-            if silent_s > self.timing.node_lease_s and not node.lease_lost:
-                node.lease_lost = True
-                self.recovery.settle(node.record.node, lost=True)
-                effects += self._lose_node(node, now_ms)
-        effects += self._finish_recovery()
-        released = []
-        for operation in self.books.operations.values():
-            effects += self._desk.draw(operation)
-            if self._desk.is_released(operation):
-                operation.release_told = True
-                released.append(operation.id)
-        return [*effects, Release(released)] if released else effects
+        for node in self.facts.nodes.values():
+            if node.fell_silent(self.facts.timing, moment):
+                self.facts.set_offline(node)
+                self.ranking.mark_all()
+            if node.lease_is_over(self.facts.timing, moment):
+                effects += self._lose(node, moment)
+        effects += self._finish_recovery(moment)
+        for operation in self.facts.operations.values():
+            effects += self._draws(operation)
+        return Outcome(None, effects + self._releases(self.facts.operations.values()))
 
-    def on_release_failed(self, operations: Iterable[OperationId]) -> None:
-        """The ledger could not be told; it is told again."""
-        for name in operations:
-            if name in self.books.operations:
-                self.books.operations[name].release_told = False
+    # --- what is told ---------------------------------------------------------------------------------------------
 
-    # --- what is published ------------------------------------------------------------------------------------------
+    def on_usage_due(self, moment: Moment) -> Outcome[UsageCut, Effect]:
+        """Answers the usage that changed since the last time."""
+        return Outcome(cut_usage(self.facts, moment))
 
-    def cut_usage(self, now_ms: int) -> tuple[UsageFrame, list[UsageItem], list[str]]:
-        """The frame, the items that changed since the last cut, and the operations that are gone."""
-        frame = UsageFrame(
-            total=self.books.total,
-            nodes=sum(node.status is NodeStatus.ONLINE for node in self.books.nodes.values()),
-            complete=self.recovery.done,
-            recovering=self.recovery.progress(),
-            at_ms=now_ms,
-        )
-        touched, gone = self.books.touched, self.books.gone
-        self.books.touched, self.books.gone = set(), set()
-        items = [
-            self._usage_item(self.books.operations[name]) for name in sorted(touched & self.books.operations.keys())
+    def on_list_nodes(self, request: ListNodes, moment: Moment) -> Outcome[NodeList | NotFound, Effect]:
+        """A page of the nodes as people see them."""
+        if request.tree != self.facts.tree:
+            return Outcome(NotFound("tree", request.tree, near=[self.facts.tree]))
+        return Outcome(list_nodes(self.facts, request.first, request.limit, moment))
+
+    def on_where(self, request: WhereRequest, moment: Moment) -> Outcome[OperationPlaces | NotFound, Effect]:
+        """Where jobs of an operation run, and why others wait."""
+        operation = self.facts.operations.get(OperationId(request.operation))
+        if operation is None:
+            return Outcome(NotFound("operation", request.operation))
+        return Outcome(operation_places(self.facts, operation, moment))
+
+    def checks(self) -> Iterator[Check]:
+        """Each node, each operation, the totals, the limits, the order."""
+        yield from self.facts.checks()
+        yield from self.ranking.checks()
+
+    def check(self) -> list[str]:
+        """Broken invariants in words; empty if all hold."""
+        return run_checks(self.checks())
+
+    def figures(self) -> list[Figure]:
+        """How much there is, and how many heartbeats were answered."""
+        return [
+            gauge("nodes", "nodes", len(self.facts.nodes)),
+            gauge("online_nodes", "nodes", self.facts.online_nodes),
+            gauge("operations", "operations", len(self.facts.operations)),
+            gauge("operations_in_order", "operations", len(self.ranking.order)),
+            gauge("job_sizes_in_order", "sizes", len(self.ranking.order.buckets())),
+            counter("heartbeats", "heartbeats", self.heartbeats),
+            counter("void_heartbeats", "heartbeats", self.void_heartbeats),
+            counter("allocations_made", "allocations", self._answers.allocations_made),
         ]
-        return frame, items, sorted(gone - self.books.operations.keys())
 
-    def statistics(self) -> dict[str, int]:
-        return {
-            "nodes": len(self.books.nodes),
-            "operations": len(self.books.operations),
-            "heartbeats": self.heartbeats,
-            "void_heartbeats": self.void_heartbeats,
-            "allocations_made": self._orders.allocations_made,
-            **self.scheduler.order.statistics(),
-        }
+    # --- what follows from a change -------------------------------------------------------------------------------
 
-    def _usage_item(self, operation: OperationBook) -> UsageItem:
-        size = operation.spec.resources
-        pending = operation.slots.pending_count if operation.schedulable else 0
-        reason = ""
-        if pending and not operation.fits_somewhere:
-            reason = "its jobs are larger than every node"
-        return UsageItem(
-            operation=operation.id,
-            usage=operation.usage,
-            precommit=operation.precommit,
-            pending_jobs=pending,
-            pending=ZERO if reason else size * pending,
-            min_needed=size,
-            running_jobs=operation.running_jobs,
-            allocations=len(operation.allocations),
-            unschedulable_reason=reason,
-        )
-
-    # --- heartbeats, step by step -----------------------------------------------------------------------------------
-
-    def _is_newest(self, node: Node, heartbeat: Heartbeat) -> bool:
-        if heartbeat.incarnation == node.incarnation:
-            return heartbeat.seq > node.seq
-        return heartbeat.incarnation not in node.former
-
-    def _note(self, node: Node, heartbeat: Heartbeat, now_s: float) -> None:
-        if heartbeat.incarnation != node.incarnation:
-            node.new_incarnation(heartbeat.incarnation)
-        node.seq = heartbeat.seq
-        node.heard_s = now_s
-        node.nudged = False
-        node.lease_lost = False
-        before = node.accepts_jobs
-        node.state, node.isolation, node.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
-        changed = self.books.set_total(node, NodeStatus.ONLINE, heartbeat.total)
-        if changed or before != node.accepts_jobs:
-            self.scheduler.mark_all()
-
-    def _after_findings(self, node: Node, findings: Findings) -> list[Effect]:
+    def _follow(self, news: OperationNews) -> list[Effect]:
         effects: list[Effect] = []
-        if findings.ends:
-            effects.append(Report([ReportedEnd(node.record.node, end) for end in findings.ends]))
-        for name in findings.operations | {one.operation for one in node.allocations.values()}:
-            operation = self.books.operations.get(name)
+        known = []
+        for name in news.changed:
+            operation = self.facts.operations.get(name)
+            if operation is None:
+                self.ranking.forget(name)
+            else:
+                known.append(operation)
+                effects += self._changed(operation)
+        effects += [NudgeNode(node) for node in sorted(news.holders)]
+        return effects + self._releases(known)
+
+    def _changed(self, operation: Operation) -> list[Effect]:
+        """Its jobs to give out changed: its place in the order, indexes to draw, nodes to nudge."""
+        self.facts.touched.add(operation.id)
+        self.ranking.refresh(operation)
+        return [*self._draws(operation), *self._nudges(operation)]
+
+    def _refresh(self, operations: Iterable[OperationId]) -> None:
+        for name in operations:
+            operation = self.facts.operations.get(name)
             if operation is not None:
-                self.scheduler.refresh(operation)
-        return effects
+                self.ranking.refresh(operation)
 
-    def _draws(self, orders: Orders) -> list[Effect]:
-        effects: list[Effect] = []
-        for name in {start.operation for start in orders.start}:
-            effects += self._desk.draw(self.books.operations[name])
-        return effects
-
-    # --- nodes, step by step ----------------------------------------------------------------------------------------
-
-    def _lose_node(self, node: Node, now_ms: int) -> list[Effect]:
-        """The lease is over: its runner has ended all jobs, others may run them."""
-        ends: list[ReportedEnd] = []
-        for allocation in list(node.allocations.values()):
-            operation = self.books.operations.get(allocation.operation)
-            if operation is not None and operation.spec.on_lost_node.value == "wait":
-                continue
-            for slot in list(allocation.slots.values()):
-                reason = f"node {node.record.node} was silent for {self.timing.node_lease_s:g} s"
-                end = lost_end(allocation.operation, slot, allocation.id, reason, now_ms)
-                node.reporting.add(end.key)
-                ends.append(ReportedEnd(node.record.node, end))
-                if operation is not None:
-                    operation.slots.end(slot.index, slot.attempt)
-            allocation.slots.clear()
-            self.books.remove(allocation)
-        node.sent = None
-        return [Report(ends)] if ends else []
-
-    def _finish_recovery(self) -> list[Effect]:
-        if not self.recovery.finish():
+    def _draws(self, operation: Operation) -> list[Effect]:
+        below = indexes_to_draw(operation)
+        if below is None:
             return []
-        effects: list[Effect] = []
-        for operation in self.books.operations.values():
-            if operation.slots.in_doubt:
-                if self.recovery.lost_nodes:
-                    effects += self._lose_doubtful(operation)
-                else:
-                    operation.slots.release_doubt()
-            effects += self._desk.changed(operation)
+        operation.drawing = True
+        return [Draw(operation.id, below)]
+
+    def _nudges(self, operation: Operation) -> list[Effect]:
+        if operation.id not in self.ranking.order or max(operation.fair_share) == 0.0:
+            return []
+        nodes = nodes_to_nudge(operation, self.facts.nodes.values())
+        for node in nodes:
+            node.nudged = True
+        return [NudgeNode(node.record.node) for node in nodes]
+
+    def _releases(self, operations: Iterable[Operation]) -> list[Effect]:
+        """Tells the ledger of ending operations that hold nothing on any node."""
+        if not self.facts.recovery.done:
+            return []
+        released = [each for each in operations if each.ending and not each.allocations and not each.release_told]
+        for operation in released:
+            operation.release_told = True
+        return [Release([operation.id for operation in released])] if released else []
+
+    def _lose(self, node: Node, moment: Moment) -> list[Effect]:
+        node.lease_lost = True
+        self.facts.recovery.settle(node.record.node, lost=True)
+        holding = {one.operation for one in node.allocations.values()}
+        lost = lose_node(self.facts, node, self.facts.timing.node_lease_s)
+        self._refresh(holding)
+        return _report(_ends_of(lost, moment))
+
+    def _finish_recovery(self, moment: Moment) -> list[Effect]:
+        if not self.facts.recovery.finish():
+            return []
+        effects = _report(_ends_of(lose_doubtful(self.facts), moment))
+        for operation in self.facts.operations.values():
+            effects += self._changed(operation)
         return effects
 
-    def _lose_doubtful(self, operation: OperationBook) -> list[Effect]:
-        """A node that may have run them lost its lease: the next attempt must be another one, durably, before it goes out."""
-        ends = []
-        node = NodeName(self.recovery.lost_nodes[0])
-        for index, attempt in sorted(operation.slots.in_doubt.items()):
-            end = lost_end(
-                operation.id, JobSlot(index, attempt), "unknown", f"node {node} may have run it and is lost", 0
-            )
-            ends.append(ReportedEnd(node, end))
-            operation.slots.end(index, attempt)
-        return [Report(ends)]
+
+def _report(ends: list[ReportedEnd]) -> list[Effect]:
+    return [Report(ends)] if ends else []
+
+
+def _ends_of(lost: list[LostJob], moment: Moment) -> list[ReportedEnd]:
+    """The ends of jobs of which nobody knows how they ended."""
+    return [
+        ReportedEnd(
+            each.node,
+            JobEnd(
+                operation=each.operation,
+                index=each.slot.index,
+                attempt=each.slot.attempt,
+                allocation=each.allocation,
+                result=JobResult.LOST,
+                reason=words_of_loss(each),
+                ended_at_ms=moment.wall_ms,
+            ),
+        )
+        for each in lost
+    ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from headrace.wire.heartbeat import AllocationReport, AllocationState, Heartbeat, JobEnd, JobResult, Start
+from headrace.runtime.engine import Moment, Outcome
+from headrace.wire.heartbeat import AllocationReport, AllocationState, Heartbeat, JobEnd, JobResult, Orders, Start
 from headrace_allocator.effects import Effect
 from headrace_allocator.engine import AllocatorEngine
 from tests.bench.registry import REGISTRY, Figure
@@ -20,12 +21,10 @@ def a_busy_desk(operations: int) -> Desk:
     desk = Desk({f"n{number}": cores(32, slots=100) for number in range(NODES)})
     names = [f"operation-{number}" for number in range(operations)]
     desk.engine.on_operations(
-        [an_operation(name, jobs=1000, size=cores(1 + number % 5 * 0.25)) for number, name in enumerate(names)]
+        [an_operation(name, jobs=1000, size=cores(1 + number % 5 * 0.25)) for number, name in enumerate(names)],
+        desk.moment,
     )
-    shares = {name: a_share(name, 1 / operations) for name in names}
-    desk.engine.on_shares(shares, shares.keys())
-    while desk.engine.refresh(1000):
-        pass
+    desk.tell(a_share(name, 1 / operations) for name in names)
     return desk
 
 
@@ -36,11 +35,11 @@ class _Timed:
         self._on_heartbeat = engine.on_heartbeat
         self.taken_us: list[float] = []
 
-    def __call__(self, heartbeat: Heartbeat, now_s: float, now_ms: int) -> list[Effect]:
+    def __call__(self, heartbeat: Heartbeat, moment: Moment) -> Outcome[Orders | None, Effect]:
         begun = time.perf_counter()
-        effects = self._on_heartbeat(heartbeat, now_s, now_ms)
+        outcome = self._on_heartbeat(heartbeat, moment)
         self.taken_us.append((time.perf_counter() - begun) * 1e6)
-        return effects
+        return outcome
 
 
 def heartbeats_us(operations: int) -> list[float]:
@@ -48,7 +47,7 @@ def heartbeats_us(operations: int) -> list[float]:
     desk = a_busy_desk(operations)
     timed = _Timed(desk.engine)
     desk.engine.on_heartbeat = timed  # type: ignore[method-assign]
-    desk.engine.books.check = list  # type: ignore[method-assign]  # checking everything is no part of a heartbeat
+    desk.engine.check = list  # type: ignore[method-assign]  # checking everything is no part of a heartbeat
     held: dict[str, list[Start]] = {}
     for _ in range(ROUNDS):
         for node in desk.nodes:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headrace.bus import Bus, BusError
 from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
+from headrace.runtime.role import Role, role_of
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import (
@@ -244,10 +245,12 @@ async def test_no_damaged_message_stops_the_allocator_or_breaks_its_books(
     services: list[AllocatorService] = []
 
     async def watched(runtime: Any) -> None:
-        service = AllocatorService(runtime, TREE, 1)
-        services.append(service)
-        await service.start()
-        await anyio.sleep_forever()
+        async def with_role(role: Role) -> None:
+            services.append(AllocatorService(runtime, TREE, role))
+            await services[0].start()
+            await anyio.sleep_forever()
+
+        await runtime.lead(role_of("allocator", TREE), with_role)
 
     with nats_server() as server:
         async with (
@@ -265,4 +268,4 @@ async def test_no_damaged_message_stops_the_allocator_or_breaks_its_books(
             orders = await Node(bus, life="life-2").beat()
 
     assert orders.enrolled
-    assert services[0].engine.books.check() == []
+    assert services[0].engine.check() == []

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
-from headrace.resources import Resources, Share
+from headrace.resources import ZERO, Resources, Share
+from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, Orders
 from headrace.wire.ledger import LiveOperation
+from headrace.wire.log import Event
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
-from headrace_allocator.effects import Answer, Effect
+from headrace_allocator.decision.waiting import waiting_reasons
+from headrace_allocator.effects import Effect
 from headrace_allocator.engine import AllocatorEngine
-from headrace_allocator.heartbeat_answer import Timing
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.nodes import Node, Timing
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.words import words_of
+from tests.support.clocks import at
 
 __all__ = ["TREE", "Desk", "a_share", "an_operation", "cores"]
 
@@ -70,23 +79,56 @@ class Desk:
         self.applied = dict.fromkeys(nodes, 0)
         self.now_s = 100.0
         records = {NodeName(name): NodeRecord(NodeName(name)) for name in nodes}
-        self.engine.on_operations([])
-        self.engine.on_nodes({}, self.now_s)
-        self.engine.on_nodes(records, self.now_s)
+        self.engine.on_operations([], self.moment)
+        self.engine.on_nodes({}, self.moment)
+        self.engine.on_nodes(records, self.moment)
 
-    def start(self, *operations: LiveOperation) -> list[Effect]:
-        effects = self.engine.on_operations(operations)
-        self.engine.refresh(1000)
+    @property
+    def moment(self) -> Moment:
+        return at(self.now_s)
+
+    @property
+    def facts(self) -> Facts:
+        return self.engine.facts
+
+    def refresh(self) -> None:
+        """Every operation that is marked gets its place in the order."""
+        while self.engine.on_refresh_due(1000, self.moment).answer:
+            pass
+
+    def start(self, *operations: LiveOperation) -> Sequence[Effect]:
+        effects = self.engine.on_operations(operations, self.moment).effects
+        self.refresh()
         return effects
 
-    def share(self, **shares: float) -> list[Effect]:
+    def share(self, **shares: float) -> Sequence[Effect]:
         """Shares of operations, by name with `_` for `-`."""
-        items = {name.replace("_", "-"): a_share(name.replace("_", "-"), cpu) for name, cpu in shares.items()}
-        effects = self.engine.on_shares(items, items.keys())
-        self.engine.refresh(1000)
+        return self.tell([a_share(name.replace("_", "-"), cpu) for name, cpu in shares.items()])
+
+    def tell(self, shares: Iterable[ShareItem], total: Resources = ZERO) -> Sequence[Effect]:
+        """A snapshot of shares in which all is new."""
+        items = {item.key: item for item in shares}
+        effects = self.engine.on_shares(ShareCut(items, items.keys(), total=total), self.moment).effects
+        self.refresh()
         return effects
 
-    def beat(self, node: str, *, obeyed: bool = True, **changes: Any) -> tuple[Orders, list[Effect]]:
+    def tick(self, now_s: float) -> Sequence[Effect]:
+        return self.engine.on_tick(at(now_s)).effects
+
+    def learn(self, *events: Event) -> Sequence[Effect]:
+        return self.engine.on_events(events, self.moment).effects
+
+    def operation(self, name: str) -> Operation:
+        return self.facts.operations[OperationId(name)]
+
+    def node(self, name: str) -> Node:
+        return self.facts.nodes[NodeName(name)]
+
+    def reasons(self, operation: str) -> list[str]:
+        """Why its jobs wait, in words."""
+        return [words_of(reason) for reason in waiting_reasons(self.facts, self.operation(operation))]
+
+    def beat(self, node: str, *, obeyed: bool = True, **changes: Any) -> tuple[Orders, Sequence[Effect]]:
         """A heartbeat of the node and the answer; the last answer was obeyed or not."""
         if obeyed:
             self.applied[node] = self.seq[node]
@@ -101,7 +143,7 @@ class Desk:
             reason=HeartbeatReason.PERIOD,
             total=self.nodes[node],
         )
-        effects = self.engine.on_heartbeat(msgspec.structs.replace(heartbeat, **changes), self.now_s, 1)
-        assert self.engine.books.check() == []
-        answers = [effect.orders for effect in effects if isinstance(effect, Answer)]
-        return answers[0], effects
+        outcome = self.engine.on_heartbeat(msgspec.structs.replace(heartbeat, **changes), self.moment)
+        assert self.engine.check() == []
+        assert outcome.answer is not None
+        return outcome.answer, outcome.effects

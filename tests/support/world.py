@@ -7,6 +7,7 @@ What is true on the hosts is kept apart from what any engine believes, so that Â
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -42,9 +43,9 @@ from headrace_admission.state.rules import TreeRules
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
 from headrace_agent.runner.protocol import Acknowledge, Ended, Hello, Interrupt, KeptJob, Picture, Run, Started
-from headrace_allocator.effects import Answer, Draw, NudgeNode, Release, Report, StepDown
+from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine
-from headrace_allocator.heartbeat_answer import Timing
+from headrace_allocator.facts.nodes import Timing
 
 __all__ = ["World"]
 
@@ -144,9 +145,9 @@ class World:
         self.admission.on_attach(Attach(TREE, self.term), len(self.log), 1)
         whole = self.admission.on_whole(WholeOperationsRequest(TREE), len(self.log), 1)
         self.fed = len(self.log)
-        self._perform(self.allocator.on_operations(whole.operations))
+        self._perform(self.allocator.on_operations(whole.operations, self.moment).effects)
         records = {NodeName(name): NodeRecord(NodeName(name)) for name in self.hosts}
-        self._perform(self.allocator.on_nodes(records, self.now_s))
+        self._perform(self.allocator.on_nodes(records, self.moment).effects)
 
     def restart_admission(self) -> None:
         self.admission = self._new_admission()
@@ -209,13 +210,12 @@ class World:
             return
         if fate < 0.25:
             self.beats[name].append(heartbeat)
-        effects = self.allocator.on_heartbeat(heartbeat, self.now_s, self.now_ms)
-        for effect in effects:
-            if isinstance(effect, StepDown):
-                self.problems.append("stepped down for a term nobody took")
-            if isinstance(effect, Answer):
-                self.answers[name].append(effect.orders)
-        self._perform(effects)
+        outcome = self.allocator.on_heartbeat(heartbeat, self.moment)
+        if any(isinstance(effect, StepDown) for effect in outcome.effects):
+            self.problems.append("stepped down for a term nobody took")
+        if outcome.answer is not None:
+            self.answers[name].append(outcome.answer)
+        self._perform(outcome.effects)
 
     def _answer(self) -> None:
         name = self._some(self.answers)
@@ -261,9 +261,9 @@ class World:
         if self.fed < len(self.log):
             events = self.log[self.fed]
             self.fed += 1
-            self._perform(self.allocator.on_events(events))
+            self._perform(self.allocator.on_events(events, self.moment).effects)
             if self.faults and self.random.random() < 0.1:
-                self._perform(self.allocator.on_events(events))
+                self._perform(self.allocator.on_events(events, self.moment).effects)
 
     def _ledger(self) -> None:
         """One question to the ledger: it may fail before or after it was recorded."""
@@ -280,7 +280,7 @@ class World:
                         self.admission.on_draw(DrawBlock(TREE, self.term, effect.operation, effect.below))
                     )
                 below = answer.below if isinstance(answer, DrawAnswer) and not lost_after else None
-                self._perform(self.allocator.on_drawn(effect.operation, below))
+                self._perform(self.allocator.on_drawn(effect.operation, below, self.moment).effects)
             case Report():
                 confirmed = None
                 if not lost_before:
@@ -288,7 +288,7 @@ class World:
                         self.admission.on_report(ReportEnds(TREE, self.term, effect.ends), self.now_ms)
                     )
                 if isinstance(confirmed, ReportAnswer) and not lost_after:
-                    self._perform(self.allocator.on_recorded(effect.ends))
+                    self._perform(self.allocator.on_recorded(effect.ends, self.moment).effects)
                 else:
                     self.pending.append(effect)
             case Release():
@@ -298,12 +298,12 @@ class World:
                         self.admission.on_released(Released(TREE, self.term, effect.operations), self.now_ms)
                     )
                 if not isinstance(told, ReleasedAnswer) or lost_after:
-                    self.allocator.on_release_failed(effect.operations)
+                    self.allocator.on_release_failed(effect.operations, self.moment)
 
     def _allocator_tick(self) -> None:
-        self._perform(self.allocator.on_tick(self.now_s, self.now_ms))
-        self.allocator.refresh(10)
-        self.allocator.cut_usage(self.now_ms)
+        self._perform(self.allocator.on_tick(self.moment).effects)
+        self.allocator.on_refresh_due(10, self.moment)
+        self.allocator.on_usage_due(self.moment)
 
     # --- carrying -------------------------------------------------------------------------------------------------
 
@@ -363,7 +363,7 @@ class World:
         kept = [KeptJob(run, Started(key, 1, self.now_ms, self.moment.steady_ns)) for key, run in host.running.items()]
         return Picture(kept, list(host.ended.values()), "none", "", host.pid)
 
-    def _perform(self, effects: list[Any]) -> None:
+    def _perform(self, effects: Sequence[Any]) -> None:
         for effect in effects:
             match effect:
                 case Draw() | Report() | Release():
@@ -398,7 +398,7 @@ class World:
         )
 
     def _judge(self) -> None:
-        self.problems += self.allocator.books.check()
+        self.problems += self.allocator.check()
         self.problems += self.admission.check()
         for name, host in self.hosts.items():
             if host.room_used() > host.total.cpu:

@@ -1,186 +1,101 @@
-"""The allocator's books: nodes, allocations, operations, and sums over them that are kept as they change.
+"""Everything the allocator knows of one tree, with sums that are exact and read in constant time.
 
-Invariants (`check`): an operation's usage and precommit are the sums over its allocations, a node's over those on it, the tree's over
-the online nodes; a slot in an allocation is out by its operation's slots.
+Every change of an allocation goes through here, since it changes its node, its operation and the limits above. Invariants (`checks`):
+the tree's total and what is used of it are the sums over the online nodes; see also those of nodes, operations and limits.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TypeVar
 
-from headrace.ids import AllocationId, Incarnation, NodeName, OperationId
-from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
-from headrace.wire.heartbeat import AllocationState, JobKey, JobSlot, NodeState, Orders, RunningJob, TakeBackReason
-from headrace.wire.ledger import LiveOperation
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.resources import ZERO, Resources
+from headrace.runtime.engine import Check, Moment
+from headrace.wire.heartbeat import Heartbeat, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.nodes import NodeRecord
-from headrace.wire.operations import OperationState
+from headrace.wire.operations import OperationSpec
+from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.limits import Limits
-from headrace_allocator.facts.slots import JobSlots
+from headrace_allocator.facts.nodes import Node, NodeStatus, Timing
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import PoolTree, ShareCut
+from headrace_allocator.facts.recovery import Recovery
 
-__all__ = ["Allocation", "Books", "Node", "NodeStatus", "OperationBook", "Sent"]
+__all__ = ["Facts"]
 
-_FORMER_INCARNATIONS: Final = 8
-
-
-class NodeStatus(enum.StrEnum):
-    """What the allocator knows of a node."""
-
-    UNHEARD = "unheard"
-    ONLINE = "online"
-    OFFLINE = "offline"
+K = TypeVar("K", NodeName, OperationId)
 
 
-class Allocation:
-    """A place on a node that an operation owns."""
+class Facts:
+    """One tree as one allocator of one term knows it."""
 
-    def __init__(self, name: AllocationId, operation: OperationId, node: NodeName, resources: Resources) -> None:
-        self.id = name
-        self.operation = operation
-        self.node = node
-        self.resources = resources
-        #: Jobs given to it that have not ended, running one included.
-        self.slots: dict[int, JobSlot] = {}
-        #: False until a heartbeat shows it: it counts as precommit.
-        self.confirmed = False
-        self.state = AllocationState.WAITING
-        self.job: RunningJob | None = None
-        #: Why it is to be taken back; ordered again with each answer until the node shows it closing.
-        self.take_back: TakeBackReason | None = None
-
-
-class Sent:
-    """The answer to a node's newest heartbeat, as far as it must be taken back when it is not obeyed."""
-
-    def __init__(self, orders: Orders) -> None:
-        self.orders = orders
-
-    @property
-    def seq(self) -> int:
-        return self.orders.seq
-
-
-class Node:
-    """An enrolled node, or one that reported without being enrolled."""
-
-    def __init__(self, record: NodeRecord, heard_s: float) -> None:
-        self.record = record
-        self.status = NodeStatus.UNHEARD
-        self.incarnation: Incarnation | None = None
-        self.former: list[Incarnation] = []
-        self.seq = 0
-        #: When it was heard last, or when the allocator began to listen for it.
-        self.heard_s = heard_s
-        #: What it has, as it says; what of it the tree may use.
-        self.reported = ZERO
-        self.total = ZERO
-        #: The tree's node filter leaves it out: it ends what it runs and gets nothing new.
-        self.outside = False
-        #: Resources of all its allocations.
-        self.used = ZERO
-        self.allocations: dict[AllocationId, Allocation] = {}
-        self.sent: Sent | None = None
-        #: Ends told to the ledger, not confirmed yet; and confirmed ones that the node may forget.
-        self.reporting: set[JobKey] = set()
-        self.recorded: set[JobKey] = set()
-        self.nudged = False
-        self.state = NodeState.OPEN
-        self.isolation = ""
-        self.trouble = ""
-        self.lease_lost = False
-
-    @property
-    def free(self) -> Resources:
-        return self.total - self.used
-
-    @property
-    def accepts_jobs(self) -> bool:
-        return (
-            self.status is NodeStatus.ONLINE
-            and self.state is NodeState.OPEN
-            and not self.record.drained
-            and not self.outside
-            and not self.trouble
-        )
-
-    def new_incarnation(self, incarnation: Incarnation) -> None:
-        if self.incarnation is not None:
-            self.former = [*self.former[1 - _FORMER_INCARNATIONS :], self.incarnation]
-        self.incarnation = incarnation
-        self.seq = 0
-
-
-class OperationBook:
-    """An operation as the allocator deals with it."""
-
-    def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
-        self.id = live.operation
-        self.spec = live.spec
-        self.user = live.user
-        self.state = live.state
-        self.suspended = live.suspended
-        self.ends_running_jobs = live.ends_running_jobs
-        self.arrival = arrival
-        self.slots = JobSlots.from_ledger(live, own_term=own_term)
-        self.usage = ZERO
-        self.precommit = ZERO
-        self.running_jobs = 0
-        self.allocations: dict[AllocationId, Allocation] = {}
-        self.fair_share: Share = ZERO_SHARE
-        self.demand_share: Share = ZERO_SHARE
-        #: Mean length of its jobs, a moving average; None before the first ended.
-        self.mean_job_ms: float | None = None
-        #: A block is being drawn.
-        self.drawing = False
-        self.fits_somewhere = True
-        self.release_told = False
-
-    @property
-    def schedulable(self) -> bool:
-        return self.state is OperationState.RUNNING and not self.suspended
-
-    @property
-    def ending(self) -> bool:
-        return self.state in (OperationState.ABORTING, OperationState.FAILING, OperationState.COMPLETING)
-
-    @property
-    def taken_back(self) -> TakeBackReason | None:
-        """Why all that it holds is to be taken back; None while it may keep it."""
-        if self.ending:
-            return TakeBackReason.OPERATION_ENDED
-        return TakeBackReason.SUSPENDED if self.suspended and self.ends_running_jobs else None
-
-    def note_length(self, ms: int) -> None:
-        """A job of it ran for this long."""
-        self.mean_job_ms = ms if self.mean_job_ms is None else 0.8 * self.mean_job_ms + 0.2 * ms
-
-
-class Books:
-    """Everything the allocator knows, with the sums that heartbeats need in constant time."""
-
-    def __init__(self) -> None:
+    def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
+        self.tree = tree
+        self.term = term
+        self.timing = timing
         self.nodes: dict[NodeName, Node] = {}
-        self.operations: dict[OperationId, OperationBook] = {}
+        self.operations: dict[OperationId, Operation] = {}
+        self.pools = PoolTree()
+        self.limits = Limits(self.pools)
+        self.recovery = Recovery()
         #: Over online nodes.
         self.total = ZERO
         self.used = ZERO
-        #: Operations whose usage item must be published anew.
+        self.online_nodes = 0
+        #: Operations whose usage must be published anew; those that are gone since it was published.
         self.touched: set[OperationId] = set()
         self.gone: set[OperationId] = set()
-        self.limits = Limits()
+        self._node_filter = ""
+        self._arrivals = 0
+        self._shapes: frozenset[Resources] = frozenset()
 
-    def set_total(self, node: Node, status: NodeStatus, reported: Resources) -> bool:
-        """A node's status or room; true when the tree's total changed by it. One that is outside has no room for the tree."""
-        before = self.total
-        node.reported = reported
-        total = ZERO if node.outside else reported
-        if node.status is NodeStatus.ONLINE:
-            self.total, self.used = self.total - node.total, self.used - node.used
-        node.status, node.total = status, total
-        if status is NodeStatus.ONLINE:
-            self.total, self.used = self.total + total, self.used + node.used
-        return self.total != before
+    # --- nodes ----------------------------------------------------------------------------------------------------
+
+    def enrol(self, record: NodeRecord, moment: Moment) -> bool:
+        """Notes what is enrolled of a node. True if the tree's room changed by it."""
+        node = self.nodes.get(record.node)
+        if node is None:
+            node = self.nodes[record.node] = Node(record, heard_s=moment.steady_s)
+        node.record = record
+        return self._filter(node)
+
+    def remove_node(self, node: Node) -> None:
+        """The node is enrolled no more and holds nothing."""
+        self._set_room(node, NodeStatus.OFFLINE, ZERO)
+        del self.nodes[node.record.node]
+
+    def set_node_filter(self, formula: str) -> bool:
+        """The tree uses nodes whose tags match the formula. True if its room changed by it."""
+        self._node_filter = formula
+        return any([self._filter(node) for node in self.nodes.values()])
+
+    def hear(self, node: Node, heartbeat: Heartbeat, moment: Moment) -> bool:
+        """Notes what a heartbeat says of its node. True if the tree's room changed by it."""
+        accepted = node.accepts_jobs
+        node.hear(heartbeat, moment)
+        return self._set_room(node, NodeStatus.ONLINE, heartbeat.total) or accepted != node.accepts_jobs
+
+    def set_offline(self, node: Node) -> None:
+        """The node fell silent: its room leaves the total."""
+        self._set_room(node, NodeStatus.OFFLINE, ZERO)
+
+    # --- allocations ----------------------------------------------------------------------------------------------
+
+    def start(self, name: AllocationId, operation: Operation, node: Node, jobs: int) -> Allocation:
+        """Gives out so many jobs of an operation in a new allocation, which is precommit until a heartbeat shows it."""
+        allocation = Allocation(name, operation.id, node.record.node, operation.spec.resources)
+        allocation.slots = {slot.index: slot for slot in operation.slots.take(jobs)}
+        self.add(allocation)
+        return allocation
+
+    def extend(self, allocation: Allocation, jobs: int) -> list[JobSlot]:
+        """Gives out so many more jobs in an allocation that lives."""
+        slots = self.operations[allocation.operation].slots.take(jobs)
+        allocation.slots.update((slot.index, slot) for slot in slots)
+        self.touched.add(allocation.operation)
+        return slots
 
     def add(self, allocation: Allocation) -> None:
         """A new allocation, ordered or reported."""
@@ -194,7 +109,7 @@ class Books:
                 operation.usage = operation.usage + allocation.resources
             else:
                 operation.precommit = operation.precommit + allocation.resources
-            self.limits.use(operation, allocation.resources)
+            self.limits.use(operation.spec.pool, allocation.resources)
             self.touched.add(operation.id)
 
     def confirm(self, allocation: Allocation) -> None:
@@ -221,40 +136,113 @@ class Books:
                 operation.usage = operation.usage - allocation.resources
             else:
                 operation.precommit = operation.precommit - allocation.resources
-            self.limits.free(operation, allocation.resources)
+            self.limits.free(operation.spec.pool, allocation.resources)
             self.touched.add(operation.id)
 
     def set_job(self, allocation: Allocation, job: RunningJob | None) -> None:
-        """What an allocation runs now."""
-        operation = self.operations.get(allocation.operation)
-        if operation is not None and (allocation.job is None) != (job is None):
-            operation.running_jobs += 1 if job is not None else -1
-            self.touched.add(operation.id)
+        """Notes the job that an allocation runs now."""
+        if (allocation.job is None) != (job is None):
+            operation = self.operations.get(allocation.operation)
+            if operation is not None:
+                operation.running_jobs += 1 if job is not None else -1
+                self.touched.add(operation.id)
         allocation.job = job
 
-    def check(self) -> list[str]:
-        """Broken invariants, in words; empty when all hold."""
-        broken = [
-            f"node {node.record.node}: used differs from its allocations"
-            for node in self.nodes.values()
-            if node.used != Resources.sum(one.resources for one in node.allocations.values())
-        ]
-        for operation in self.operations.values():
-            held = list(operation.allocations.values())
-            if operation.usage != Resources.sum(one.resources for one in held if one.confirmed):
-                broken.append(f"{operation.id}: usage differs from its allocations")
-            if operation.precommit != Resources.sum(one.resources for one in held if not one.confirmed):
-                broken.append(f"{operation.id}: precommit differs from its allocations")
-            if operation.running_jobs != sum(one.job is not None for one in held):
-                broken.append(f"{operation.id}: running_jobs differs from its allocations")
-            broken += [f"{operation.id}: {what}" for what in operation.slots.check()]
-            broken += _check_slots(operation, held)
+    # --- operations and pools -------------------------------------------------------------------------------------
+
+    def next_arrival(self) -> int:
+        """Numbers operations in the order in which they are heard of."""
+        self._arrivals += 1
+        return self._arrivals
+
+    def set_spec(self, operation: Operation, spec: OperationSpec) -> None:
+        """The operation has this spec from now on; in another pool it stands with all that it holds."""
+        before, operation.spec = operation.spec.pool, spec
+        if spec.pool != before:
+            self.limits.free(before, operation.held)
+            self.limits.use(spec.pool, operation.held)
+
+    def forget(self, operation: Operation) -> None:
+        """The operation is over; what still stands of it on nodes goes as they report."""
+        del self.operations[operation.id]
+        self.limits.free(operation.spec.pool, operation.held)
+        self.gone.add(operation.id)
+        for allocation in operation.allocations.values():
+            allocation.take_back = TakeBackReason.OPERATION_ENDED
+            allocation.slots.clear()
+
+    def take_shares(self, cut: ShareCut) -> bool:
+        """Takes over the pools of a snapshot. True if one of them moved or has another limit."""
+        changed = self.pools.take(cut)
+        if changed:
+            self.limits.rebuild(self._held())
+        return changed
+
+    def judge_size(self, operation: Operation) -> None:
+        """Notes whether some node could run a job of it, were the node empty."""
+        size = operation.spec.resources
+        fits = not self._shapes or any(shape.dominates(size) for shape in self._shapes)
+        if fits != operation.fits_somewhere:
+            operation.fits_somewhere = fits
+            self.touched.add(operation.id)
+
+    def note_shapes(self) -> None:
+        """Notes the sizes of nodes that accept jobs, by which `judge_size` judges."""
+        self._shapes = frozenset(node.total for node in self.nodes.values() if node.accepts_jobs)
+
+    # --- checks ---------------------------------------------------------------------------------------------------
+
+    def checks(self) -> Iterator[Check]:
+        """Each node, each operation, the totals, the limits, the tree of pools."""
+        for name in list(self.nodes):
+            yield partial(_check, self.nodes, name)
+        for operation in list(self.operations):
+            yield partial(_check, self.operations, operation)
+        yield self._check_totals
+        yield lambda: self.limits.check(self._held())
+        yield self.pools.check
+
+    def _check_totals(self) -> list[str]:
         online = [node for node in self.nodes.values() if node.status is NodeStatus.ONLINE]
+        broken = []
         if self.total != Resources.sum(node.total for node in online):
             broken.append("total differs from the online nodes")
         if self.used != Resources.sum(node.used for node in online):
             broken.append("used differs from the online nodes")
-        return broken + self.limits.check(self.operations.values())
+        if self.online_nodes != len(online):
+            broken.append("online_nodes differs from the online nodes")
+        return broken
+
+    def _held(self) -> Iterable[tuple[PoolName, Resources]]:
+        return ((operation.spec.pool, operation.held) for operation in self.operations.values())
+
+    def _filter(self, node: Node) -> bool:
+        outside = node.is_outside(self._node_filter)
+        if outside == node.outside:
+            return False
+        node.outside = outside
+        self._set_room(node, node.status, node.reported)
+        return True
+
+    def _set_room(self, node: Node, status: NodeStatus, reported: Resources) -> bool:
+        """A node's status or room. True if the tree's total changed by it. A node that is outside has no room for the tree."""
+        if status is node.status and reported == node.reported and node.total == (ZERO if node.outside else reported):
+            return False
+        before = self.total
+        if node.status is NodeStatus.ONLINE:
+            self._count(node, online=False)
+        node.reported = reported
+        node.status, node.total = status, ZERO if node.outside else reported
+        if status is NodeStatus.ONLINE:
+            self._count(node, online=True)
+        return self.total != before
+
+    def _count(self, node: Node, *, online: bool) -> None:
+        if online:
+            self.total, self.used = self.total + node.total, self.used + node.used
+        else:
+            self.total, self.used = self.total - node.total, self.used - node.used
+        self.online_nodes += 1 if online else -1
 
     def _use(self, node: Node, resources: Resources) -> None:
         node.used = node.used + resources
@@ -262,14 +250,6 @@ class Books:
             self.used = self.used + resources
 
 
-def _check_slots(operation: OperationBook, held: Iterable[Allocation]) -> list[str]:
-    in_allocations: dict[int, int] = {}
-    broken: list[str] = []
-    for allocation in held:
-        for slot in allocation.slots.values():
-            if slot.index in in_allocations:
-                broken.append(f"{operation.id}: index {slot.index} is in two allocations")
-            in_allocations[slot.index] = slot.attempt
-    if in_allocations != operation.slots.out:
-        broken.append(f"{operation.id}: slots out differ from those in allocations")
-    return broken
+def _check(of: Mapping[K, Node] | Mapping[K, Operation], name: K) -> list[str]:
+    one = of.get(name)
+    return [] if one is None else one.check()

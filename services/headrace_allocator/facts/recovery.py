@@ -14,7 +14,7 @@ __all__ = ["Recovery"]
 
 
 class Recovery:
-    """Who has not been heard yet."""
+    """The nodes whose word is missing."""
 
     def __init__(self) -> None:
         self.operations_known = False
@@ -26,10 +26,11 @@ class Recovery:
         self._unheard: set[NodeName] = set()
 
     def begin(self, enrolled: Iterable[NodeName]) -> None:
-        """The nodes that were enrolled and not drained when this allocator began."""
-        self._unheard = set(enrolled)
-        self._enrolled = len(self._unheard)
-        self.nodes_known = True
+        """Starts to wait for the nodes that are enrolled and not drained; only the first call counts."""
+        if not self.nodes_known:
+            self._unheard = set(enrolled)
+            self._enrolled = len(self._unheard)
+            self.nodes_known = True
 
     def awaits(self, node: NodeName) -> bool:
         """True while this node's word is missing."""
@@ -50,4 +51,5 @@ class Recovery:
         return True
 
     def progress(self) -> Recovering:
+        """How many of the awaited nodes have reported."""
         return Recovering(heard=self._enrolled - len(self._unheard), enrolled=self._enrolled)

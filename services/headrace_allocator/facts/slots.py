@@ -1,4 +1,4 @@
-"""Which jobs of one operation may be given out now, which are out, and which are in doubt.
+"""The jobs of one operation: those that may be given out now, those that are out, those in doubt.
 
 Every index of the operation is, at each moment, in exactly one place: not drawn yet (from the ledger's block on), fresh (drawn, never
 given out by anybody), ready (to run again, or given back unused), out (in an allocation), in doubt (it may be out, but nobody said so
@@ -36,7 +36,7 @@ class JobSlots:
 
     @classmethod
     def from_ledger(cls, live: LiveOperation, *, own_term: int) -> JobSlots:
-        """What the ledger says when the operation is first heard of. Indexes that a former allocator drew are in doubt."""
+        """Starts from what the ledger says of the operation. Indexes that a former allocator drew are in doubt."""
         slots = cls(live.spec.job_count)
         slots.draw(live.block)
         slots._attempts = {slot.index: slot.attempt for slot in live.attempts}
@@ -139,7 +139,7 @@ class JobSlots:
         return released
 
     def check(self) -> list[str]:
-        """Broken invariants, in words; empty when all hold."""
+        """Broken invariants in words; empty if all hold."""
         places: dict[int, list[str]] = {}
         for name, indexes in (
             ("ready", self._ready_set),

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, PoolName
+from headrace.runtime.engine import Outcome
 from headrace.wire.heartbeat import (
     AllocationReport,
     AllocationState,
@@ -24,7 +25,7 @@ from headrace.wire.log import OperationStateChanged, OperationSuspended, StateCa
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
 from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown
-from headrace_allocator.explain import waiting_reasons
+from headrace_allocator.engine import AllocatorEngine
 from tests.support.allocating import TERM, TREE, Desk, an_operation, cores
 
 
@@ -126,14 +127,14 @@ def test_a_repeated_or_overtaken_heartbeat_gets_no_answer_and_changes_nothing(vo
     desk.start(an_operation("operation-1"))
     desk.beat("n1")
     desk.beat("n1")
-    before = dict(desk.engine.books.nodes[NodeName("n1")].allocations)
+    before = dict(desk.node("n1").allocations)
 
     heartbeat = Heartbeat(
         NodeName("n1"), TREE, Incarnation("life-1"), void["seq"], 0, 0, HeartbeatReason.PERIOD, cores(2, slots=9)
     )
 
-    assert desk.engine.on_heartbeat(heartbeat, 100.0, 1) == []
-    assert desk.engine.books.nodes[NodeName("n1")].allocations == before
+    assert desk.engine.on_heartbeat(heartbeat, desk.moment) == Outcome(None)
+    assert desk.node("n1").allocations == before
     assert desk.engine.void_heartbeats == 1
 
 
@@ -143,14 +144,14 @@ def test_a_former_life_of_an_agent_is_not_listened_to() -> None:
     desk.beat("n1", incarnation=Incarnation("life-2"), seq=1, applied=0)
     late = Heartbeat(NodeName("n1"), TREE, Incarnation("life-1"), 99, 0, 0, HeartbeatReason.PERIOD, cores(2, slots=9))
 
-    assert desk.engine.on_heartbeat(late, 100.0, 1) == []
+    assert desk.engine.on_heartbeat(late, desk.moment) == Outcome(None)
 
 
 def test_a_node_that_obeys_a_higher_term_makes_this_allocator_step_down() -> None:
     desk = Desk({"n1": cores(2)})
     heartbeat = Heartbeat(NodeName("n1"), TREE, Incarnation("x"), 1, 0, TERM + 1, HeartbeatReason.PERIOD, cores(2))
 
-    assert desk.engine.on_heartbeat(heartbeat, 100.0, 1) == [StepDown(TERM + 1)]
+    assert desk.engine.on_heartbeat(heartbeat, desk.moment) == Outcome(None, [StepDown(TERM + 1)])
 
 
 def test_an_end_is_told_to_the_ledger_once_and_forgotten_when_the_ledger_has_it() -> None:
@@ -166,7 +167,7 @@ def test_an_end_is_told_to_the_ledger_once_and_forgotten_when_the_ledger_has_it(
     second, effects = desk.beat("n1", ends=[an_end(start)])
     assert not [effect for effect in effects if isinstance(effect, Report)]
     assert second.forget.ends == []
-    desk.engine.on_recorded(report.ends)
+    desk.engine.on_recorded(report.ends, desk.moment)
     third, _ = desk.beat("n1", ends=[an_end(start)])
 
     assert third.forget.ends == [an_end(start).key]
@@ -230,15 +231,15 @@ def test_an_aborting_operation_is_released_when_no_node_holds_anything_of_it() -
         OperationId("operation-1"), OperationState.ABORTING, StateCause.ABORTED_BY_USER, "", 1
     )
 
-    assert NudgeNode(NodeName("n1")) in desk.engine.on_events([aborting])
+    assert NudgeNode(NodeName("n1")) in desk.learn(aborting)
     closing, _ = desk.beat("n1", allocations=[running(start)])
     assert [t.reason for t in closing.take_back] == [TakeBackReason.OPERATION_ENDED]
-    assert not [e for e in desk.engine.on_tick(101.0, 1) if isinstance(e, Release)]
+    assert not [e for e in desk.tick(101.0) if isinstance(e, Release)]
     over = running(start, ended=1, state=AllocationState.ENDED)
     desk.beat("n1", allocations=[over], ends=[an_end(start, result=JobResult.ABORTED)])
 
-    assert Release([OperationId("operation-1")]) in desk.engine.on_tick(102.0, 1)
-    assert not [e for e in desk.engine.on_tick(103.0, 1) if isinstance(e, Release)]
+    assert Release([OperationId("operation-1")]) in desk.tick(102.0)
+    assert not [e for e in desk.tick(103.0) if isinstance(e, Release)]
 
 
 def test_short_jobs_are_given_out_by_the_handful_but_never_while_nodes_stand_idle() -> None:
@@ -305,10 +306,10 @@ def test_more_indexes_are_drawn_before_they_run_out_and_only_once_at_a_time() ->
     _, effects = desk.beat("n1")
     (draw,) = [effect for effect in effects if isinstance(effect, Draw)]
     assert draw == Draw(OperationId("operation-1"), 512)
-    assert not [e for e in desk.engine.on_tick(101.0, 1) if isinstance(e, Draw)]
-    desk.engine.on_drawn(draw.operation, None)
+    assert not [e for e in desk.tick(101.0) if isinstance(e, Draw)]
+    desk.engine.on_drawn(draw.operation, None, desk.moment)
 
-    assert [e for e in desk.engine.on_tick(102.0, 1) if isinstance(e, Draw)] == [draw]
+    assert [e for e in desk.tick(102.0) if isinstance(e, Draw)] == [draw]
 
 
 def test_a_silent_node_leaves_the_total_and_its_jobs_run_elsewhere_only_after_the_lease() -> None:
@@ -318,13 +319,13 @@ def test_a_silent_node_leaves_the_total_and_its_jobs_run_elsewhere_only_after_th
     desk.beat("n1", allocations=[running(orders.start[0])])
     desk.beat("n2")
 
-    assert desk.engine.on_tick(161.0, 1) == []
-    assert desk.engine.books.total.cpu == 0
-    effects = desk.engine.on_tick(701.0, 1)
+    assert list(desk.tick(161.0)) == []
+    assert desk.facts.total.cpu == 0
+    effects = desk.tick(701.0)
 
     (report,) = [effect for effect in effects if isinstance(effect, Report)]
     assert [(one.node, one.end.result) for one in report.ends] == [("n1", JobResult.LOST)]
-    assert desk.engine.on_tick(702.0, 1) == []
+    assert list(desk.tick(702.0)) == []
 
 
 def test_news_of_an_operation_nudge_as_many_nodes_as_it_can_use_and_no_more() -> None:
@@ -341,13 +342,12 @@ def test_news_of_an_operation_nudge_as_many_nodes_as_it_can_use_and_no_more() ->
 def test_while_recovering_a_doubtful_job_waits_until_every_node_has_spoken_in_this_term() -> None:
     """A word from before this term does not count: it may be late."""
     desk = Desk({})
-    desk.engine = type(desk.engine)(TREE, TERM, desk.engine.timing)
+    desk.engine = AllocatorEngine(TREE, TERM, desk.facts.timing)
     desk.nodes = {"n1": cores(1, slots=9)}
     desk.seq, desk.applied = {"n1": 0}, {"n1": 0}
-    desk.engine.on_operations([an_operation("operation-1", jobs=1, term=TERM - 1)])
-    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"))}, 100.0)
-    book = desk.engine.books.operations[OperationId("operation-1")]
-    assert "recovering: 0 of 1" in waiting_reasons(desk.engine, book)[0]
+    desk.engine.on_operations([an_operation("operation-1", jobs=1, term=TERM - 1)], desk.moment)
+    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"))}, desk.moment)
+    assert "recovering: 0 of 1" in desk.reasons("operation-1")[0]
 
     first, _ = desk.beat("n1", term=TERM - 1)
     second, _ = desk.beat("n1", term=TERM)
@@ -361,12 +361,10 @@ def test_every_reason_for_waiting_is_told_with_its_figures() -> None:
     desk = Desk({"n1": cores(4, slots=9)})
     desk.start(an_operation("operation-1", size=cores(64)), an_operation("operation-2", size=cores(4), jobs=2))
     desk.beat("n1")
-    books = desk.engine.books.operations
+    desk.refresh()
 
-    desk.engine.refresh(1000)
-
-    (too_large,) = waiting_reasons(desk.engine, books[OperationId("operation-1")])
-    (no_room, unknown_share) = waiting_reasons(desk.engine, books[OperationId("operation-2")])
+    (too_large,) = desk.reasons("operation-1")
+    (no_room, unknown_share) = desk.reasons("operation-2")
 
     assert "cpu 64 (the most any node has is 4)" in too_large
     assert "n1" in too_large
@@ -379,22 +377,20 @@ def test_jobs_larger_than_every_node_ask_for_nothing_in_the_published_demand() -
     desk.beat("n1")
     desk.start(an_operation("operation-1", size=cores(64)))
 
-    _, items, _ = desk.engine.cut_usage(1)
-
-    (item,) = items
+    (item,) = desk.engine.on_usage_due(desk.moment).answer.items
     assert (item.pending_jobs, item.pending, item.unschedulable_reason != "") == (10, cores(0, slots=0), True)
 
 
 def test_only_what_changed_is_published() -> None:
     desk = Desk({"n1": cores(4, slots=9)})
     desk.start(an_operation("operation-1"), an_operation("operation-2"))
-    desk.engine.cut_usage(1)
+    desk.engine.on_usage_due(desk.moment)
 
-    desk.engine.on_events([OperationSuspended(OperationId("operation-2"), suspended=True, at_ms=1)])
-    _, items, gone = desk.engine.cut_usage(1)
+    desk.learn(OperationSuspended(OperationId("operation-2"), suspended=True, at_ms=1))
+    cut = desk.engine.on_usage_due(desk.moment).answer
 
-    assert [item.operation for item in items] == ["operation-2"]
-    assert gone == []
+    assert [item.operation for item in cut.items] == ["operation-2"]
+    assert cut.gone == []
 
 
 def test_a_suspended_operation_keeps_what_runs_unless_that_is_to_end_as_well() -> None:
@@ -404,10 +400,10 @@ def test_a_suspended_operation_keeps_what_runs_unless_that_is_to_end_as_well() -
     (start,) = orders.start
     desk.beat("n1", allocations=[running(start)])
 
-    desk.engine.on_events([OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=1)])
+    desk.learn(OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=1))
     kept, _ = desk.beat("n1", allocations=[running(start)])
     hard = OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=2, abort_running_jobs=True)
-    effects = desk.engine.on_events([hard])
+    effects = desk.learn(hard)
     ended, _ = desk.beat("n1", allocations=[running(start)])
 
     assert kept.take_back == []
@@ -426,5 +422,5 @@ def test_what_was_missed_of_an_operation_is_learnt_from_the_whole() -> None:
 
     desk.start(msgspec.structs.replace(operation, spec=moved, suspended=True, ends_running_jobs=True))
 
-    book = desk.engine.books.operations[operation.operation]
-    assert (book.spec, book.taken_back) == (moved, TakeBackReason.SUSPENDED)
+    known = desk.operation("operation-1")
+    assert (known.spec, known.taken_back) == (moved, TakeBackReason.SUSPENDED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from random import Random
 
 import pytest
@@ -9,7 +10,11 @@ import pytest
 from headrace.ids import OperationId
 from headrace.resources import Resources
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
-from headrace_allocator.decision.least_satisfied import SchedulingOrder
+from headrace_allocator.decision.buckets import Bucket, Candidate
+from headrace_allocator.decision.least_satisfied import LeastSatisfied, OrderOverlay
+from headrace_allocator.decision.reasons import NoJobReady
+from headrace_allocator.facts.operations import Operation
+from tests.support.allocating import an_operation
 
 SMALL = Resources(user_slots=1, cpu=100)
 LARGE = Resources(user_slots=1, cpu=400)
@@ -37,41 +42,70 @@ def test_satisfaction_is_usage_over_fair_share_by_the_resource_that_tells(
     assert local_satisfaction(usage, fair, demand) == pytest.approx(expected)  # type: ignore[arg-type]
 
 
+def put(order: LeastSatisfied, name: str, size: Resources, satisfaction: float, arrival: int) -> None:
+    order.put(Operation(an_operation(name, size=size), arrival, own_term=1), satisfaction)
+
+
 def test_the_least_satisfied_comes_first_and_the_earlier_on_a_tie() -> None:
-    order = SchedulingOrder()
+    order = LeastSatisfied()
     for arrival, (name, satisfaction) in enumerate([("c", 0.5), ("b", 0.1), ("a", 0.1)]):
-        order.put(OperationId(name), SMALL, satisfaction, arrival)
+        put(order, name, SMALL, satisfaction, arrival)
 
-    (size_class,) = order.fitting(SMALL)
+    (bucket,) = order.fitting(SMALL)
 
-    assert size_class.best() == (0.1, 1, "b")
+    assert bucket.best() == (0.1, 1, "b")
 
 
-def test_only_classes_whose_jobs_fit_are_offered() -> None:
-    order = SchedulingOrder()
-    order.put(OperationId("small"), SMALL, 0.5, 1)
-    order.put(OperationId("large"), LARGE, 0.1, 2)
+def test_only_buckets_whose_jobs_fit_are_offered() -> None:
+    order = LeastSatisfied()
+    put(order, "small", SMALL, 0.5, 1)
+    put(order, "large", LARGE, 0.1, 2)
 
-    assert [c.size for c in order.fitting(Resources(user_slots=9, cpu=399))] == [SMALL]
-    assert {c.size for c in order.fitting(LARGE)} == {SMALL, LARGE}
+    assert [bucket.size for bucket in order.fitting(Resources(user_slots=9, cpu=399))] == [SMALL]
+    assert {bucket.size for bucket in order.fitting(LARGE)} == {SMALL, LARGE}
 
 
 def test_always_agrees_with_sorting_everything_however_often_places_change() -> None:
     """The heap keeps stale entries; they must never show, and must not pile up."""
     random = Random(5)
-    order = SchedulingOrder()
-    truth: dict[str, tuple[float, int]] = {}
+    bucket = Bucket(SMALL)
+    truth: dict[str, Candidate] = {}
     for number in range(5000):
-        name = f"o{random.randrange(40)}"
+        name = OperationId(f"o{random.randrange(40)}")
         if random.random() < 0.2:
-            order.remove(OperationId(name))
+            bucket.remove(name)
             truth.pop(name, None)
         else:
-            key = (random.choice([0.0, 0.5, random.random()]), number)
-            order.put(OperationId(name), SMALL, *key)
-            truth[name] = key
-        classes = order.fitting(SMALL)
-        best = classes[0].best() if classes else None
-        assert best == (min((*key, other) for other, key in truth.items()) if truth else None)
-        assert len(order) == len(truth)
-        assert all(len(c._heap) <= max(64, 4 * len(c)) + 1 for c in classes)
+            truth[name] = (random.choice([0.0, 0.5, random.random()]), number, name)
+            bucket.put(truth[name])
+        assert bucket.best() == min(truth.values(), default=None)
+        assert bucket.check() == []
+        assert len(bucket) == len(truth)
+        assert len(bucket._heap) <= max(64, 4 * len(bucket)) + 1
+        assert list(dict.fromkeys(islice(bucket.walk(), 50))) == sorted(truth.values())
+
+
+def test_an_overlay_shows_the_order_as_it_would_be_and_leaves_it_as_it_is() -> None:
+    """Against sorting everything, with overlays made and thrown away."""
+    random = Random(6)
+    order = LeastSatisfied()
+    for number in range(60):
+        put(order, f"o{number}", SMALL, random.choice([0.0, 0.5, random.random()]), number)
+    (bucket,) = order.buckets()
+    before = list(bucket.walk())
+    for _ in range(30):
+        overlay = OrderOverlay(order)
+        truth = {candidate[2]: candidate for candidate in before}
+        for _ in range(random.randrange(80)):
+            best = overlay.best(bucket)
+            assert best == min(truth.values(), default=None)
+            if best is None:
+                break
+            if random.random() < 0.3:
+                overlay.leave(best[2], NoJobReady())
+                del truth[best[2]]
+            else:
+                truth[best[2]] = (best[0] + random.random(), *best[1:])
+                overlay.put(bucket, truth[best[2]])
+
+    assert list(bucket.walk()) == before

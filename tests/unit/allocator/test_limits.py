@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
+from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools.amounts import PartialResources
-from headrace.resources import Share
+from headrace.resources import Resources, Share
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult, RunningJob
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import ParametersChanged
 from headrace.wire.snapshots import ElementKind, ShareItem
-from headrace_allocator.explain import waiting_reasons
-from headrace_allocator.facts.facts import Allocation
+from headrace_allocator.effects import Effect
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.pool_tree import PoolTree, ShareCut
 from tests.support.allocating import Desk, a_share, an_operation, cores
 
 NODE = cores(10, slots=100)
@@ -41,13 +43,11 @@ class Tree(Desk):
         self.told = [a_share(each.operation, 0.5) for each in operations]
         self.tell(pools)
 
-    def tell(self, pools: list[ShareItem]) -> None:
-        items = {item.key: item for item in [*pools, *self.told]}
-        self.engine.on_shares(items, items.keys(), TOTAL)
-        self.engine.refresh(1000)
+    def tell(self, shares: Iterable[ShareItem], total: Resources = TOTAL) -> Sequence[Effect]:
+        return super().tell([*shares, *self.told], total)
 
     def places(self) -> list[Allocation]:
-        return list(self.engine.books.nodes[NodeName("n")].allocations.values())
+        return list(self.node("n").allocations.values())
 
     def used(self, *operations: str) -> float:
         """Cores of allocations of these operations."""
@@ -148,12 +148,12 @@ def test_an_operation_moved_into_a_full_pool_starts_nothing_there() -> None:
     tree = Tree([a_pool("p", cpu=0.2), a_pool("q")], an_operation("a", 20), in_pool(an_operation("b", 20), "q"))
     tree.beat("n")
     moved = ParametersChanged(OperationId("b"), PoolName("p"), 1.0, ephemeral_pool=False, at_ms=1)
-    tree.engine.on_events([moved])
-    tree.engine.refresh(1000)
+    tree.learn(moved)
+    tree.refresh()
     tree.report("b", "b")
 
     assert (tree.used("a"), tree.used("b")) == (2, 6)
-    assert tree.engine.books.check() == []
+    assert tree.engine.check() == []
 
 
 def test_an_operation_takes_no_more_than_its_own_limits() -> None:
@@ -170,31 +170,29 @@ def test_why_an_operation_waits_names_the_pool_the_limit_and_what_is_in_use() ->
     limited = in_pool(an_operation("b", 20), "q", resource_limits=PartialResources(cpu=100))
     tree = Tree([a_pool("p", cpu=0.3), a_pool("q")], an_operation("a", 20), limited)
     tree.beat("n")
-    books = tree.engine.books.operations
 
-    reasons = waiting_reasons(tree.engine, books[OperationId("a")])
-    assert reasons[0] == "resource_limits of pool p leave no room for another job: 3 of 3 cpu in use"
-    assert (
-        waiting_reasons(tree.engine, books[OperationId("b")])[0]
-        == "its own resource_limits leave no room for another job"
-    )
+    assert tree.reasons("a")[0] == "resource_limits of pool p leave no room for another job: 3 of 3 cpu in use"
+    assert tree.reasons("b")[0] == "its own resource_limits leave no room for another job"
 
 
 def test_the_sums_under_limits_are_checked() -> None:
     tree = Tree([a_pool("p", cpu=0.3)], an_operation("a", 20))
     tree.beat("n")
-    operation = tree.engine.books.operations[OperationId("a")]
-    tree.engine.books.limits.use(operation, cores(1))
+    tree.facts.limits.use(PoolName("p"), cores(1))
 
-    assert tree.engine.books.check() == ["pool p: use under its limit differs from its operations"]
+    assert tree.engine.check() == ["pool p: use under its limit differs from its operations"]
 
 
 def test_pools_are_summed_up_anew_only_when_one_moved_or_has_another_limit() -> None:
-    tree = Tree([a_pool("p", cpu=0.3), a_pool("q")], an_operation("a", 20))
-    limits = tree.engine.books.limits
+    pools = PoolTree()
 
-    assert limits.knows(a_pool("p", cpu=0.3), TOTAL)
-    assert limits.knows(a_pool("q"), TOTAL)
-    assert not limits.knows(a_pool("p", cpu=0.4), TOTAL)
-    assert not limits.knows(a_pool("p", "q", cpu=0.3), TOTAL)
-    assert not limits.knows(a_pool("new"), TOTAL)
+    def take(*items: ShareItem, removed: list[str] | None = None) -> bool:
+        return pools.take(ShareCut({item.key: item for item in items}, [i.key for i in items], removed or [], TOTAL))
+
+    assert take(a_pool("p", cpu=0.3), a_pool("q"))
+    assert not take(a_pool("p", cpu=0.3), a_pool("q"))
+    assert take(a_pool("p", cpu=0.4))
+    assert take(a_pool("p", "q", cpu=0.4))
+    assert take(a_pool("new"))
+    assert take(removed=["/new"])
+    assert not take(removed=["/new"])

@@ -1,0 +1,83 @@
+"""The rule by which an operation is held back: whatever keeps it out of the order at this moment.
+
+The same functions decide and explain, so that a reason told is the reason that held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.ids import PoolName
+from headrace.pools.amounts import NOTHING
+from headrace.resources import RESOURCE_NAMES, Resources
+from headrace_allocator.decision.reasons import (
+    Exceeded,
+    NoJobReady,
+    OperationLimitReached,
+    OperationNotRunning,
+    OperationSuspended,
+    PoolLimitReached,
+    Reason,
+)
+from headrace_allocator.facts.limits import Limits
+from headrace_allocator.facts.operations import Operation
+
+__all__ = ["held_back", "not_schedulable", "own_limit_reached", "pool_limit_reached"]
+
+_NO_ADDITION: Mapping[PoolName, Resources] = {}
+
+
+def held_back(
+    operation: Operation,
+    ready: int,
+    held: Resources,
+    limits: Limits,
+    added: Mapping[PoolName, Resources] = _NO_ADDITION,
+) -> Reason | None:
+    """The reason for which no job of the operation may start anywhere; None if one may.
+
+    It has `ready` jobs to give out and holds `held`; limited pools have `added` in use beside what is booked.
+    """
+    if not operation.schedulable:
+        return not_schedulable(operation)
+    if ready <= 0:
+        return NoJobReady()
+    return own_limit_reached(operation, held) or pool_limit_reached(operation, limits, added)
+
+
+def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRunning | None:
+    """The reason for which its jobs may not be given out at all."""
+    if operation.schedulable:
+        return None
+    return OperationSuspended() if operation.suspended else OperationNotRunning(operation.state)
+
+
+def own_limit_reached(operation: Operation, held: Resources) -> OperationLimitReached | None:
+    """The operation's own limits leave no room for one more job of it."""
+    limits = operation.spec.resource_limits
+    if limits == NOTHING:
+        return None
+    exceeded = tuple(
+        Exceeded(name, used, most)
+        for name, most, used, needed in zip(
+            RESOURCE_NAMES, limits.as_tuple(), held.as_tuple(), operation.spec.resources.as_tuple(), strict=True
+        )
+        if most is not None and used + needed > most
+    )
+    return OperationLimitReached(exceeded) if exceeded else None
+
+
+def pool_limit_reached(
+    operation: Operation, limits: Limits, added: Mapping[PoolName, Resources] = _NO_ADDITION
+) -> PoolLimitReached | None:
+    """The lowest pool above the operation whose limit leaves no room for one more job of it."""
+    size = operation.spec.resources
+    limit = limits.reached(operation.spec.pool, size, added)
+    if limit is None:
+        return None
+    used = limit.used + added[limit.pool] if limit.pool in added else limit.used
+    figures = ((name, getattr(used, name), most) for name, most in limit.most.items())
+    return PoolLimitReached(
+        limit.pool,
+        tuple(Exceeded(name, there, most) for name, there, most in figures if there + getattr(size, name) > most),
+    )

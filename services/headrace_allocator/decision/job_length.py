@@ -1,0 +1,34 @@
+"""How many jobs an allocation gets at once, by the measured length of the operation's jobs."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from headrace.resources import ZERO
+from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.facts.operations import Operation
+
+__all__ = ["jobs_ahead", "spare_jobs"]
+
+#: An allocation gets as many jobs as end in this many heartbeat round trips.
+_ROUND_TRIPS_AHEAD: Final = 2
+
+
+def jobs_ahead(operation: Operation, pace_ms: int) -> int:
+    """As many jobs as end in two heartbeat round trips, 64 at most; one until their length is measured.
+
+    Example: jobs of 100 ms and a heartbeat each second: 2 * 1000 / 100 = 20.
+    """
+    if operation.mean_job_ms is None:
+        return 1
+    ahead = math.ceil(_ROUND_TRIPS_AHEAD * pace_ms / max(operation.mean_job_ms, 1.0))
+    return max(1, min(LARGEST_ALLOCATION_JOBS, ahead))
+
+
+def spare_jobs(overlay: Overlay, operation: Operation) -> int:
+    """How many of its pending jobs would find no place of their own in the tree's free room at this moment."""
+    free = overlay.view.free_in_tree
+    places = operation.spec.resources.times_that_fit(free) if free.dominates(ZERO) else 0
+    return overlay.pending(operation) - places

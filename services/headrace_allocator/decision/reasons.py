@@ -1,0 +1,126 @@
+"""Reasons for which jobs wait, as data with figures; `words` makes the only English of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.ids import NodeName, PoolName
+from headrace.resources import Resources
+from headrace.wire.operations import OperationState
+from headrace_allocator.facts.nodes import NodeCondition
+
+__all__ = [
+    "BlockBeingDrawn",
+    "Exceeded",
+    "LargerThanEveryNode",
+    "NoJobReady",
+    "NoNodeAcceptsJobs",
+    "NoRoomOnAnyNode",
+    "NoShareYet",
+    "OperationLimitReached",
+    "OperationNotRunning",
+    "OperationSuspended",
+    "OverFairShare",
+    "PoolLimitReached",
+    "Reason",
+    "StillRecovering",
+]
+
+
+class Exceeded(msgspec.Struct, frozen=True):
+    """A resource of which one more job would take too much."""
+
+    resource: str
+    used: int
+    limit: int
+
+
+class OperationNotRunning(msgspec.Struct, frozen=True, tag="operation_not_running"):
+    """Its state lets no job start."""
+
+    state: OperationState
+
+
+class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended"):
+    """Somebody suspended it."""
+
+
+class NoJobReady(msgspec.Struct, frozen=True, tag="no_job_ready"):
+    """No job of it can be given out at this moment."""
+
+
+class StillRecovering(msgspec.Struct, frozen=True, tag="still_recovering"):
+    """The allocator waits for the word of nodes that may run jobs of it."""
+
+    heard: int
+    enrolled: int
+    in_doubt: int
+
+
+class PoolLimitReached(msgspec.Struct, frozen=True, tag="pool_limit_reached"):
+    """The limit of its pool, or of one above, leaves no room for another job."""
+
+    pool: PoolName
+    exceeded: tuple[Exceeded, ...]
+
+
+class OperationLimitReached(msgspec.Struct, frozen=True, tag="operation_limit_reached"):
+    """Its own limits leave no room for another job."""
+
+    exceeded: tuple[Exceeded, ...]
+
+
+class NoNodeAcceptsJobs(msgspec.Struct, frozen=True, tag="no_node_accepts_jobs"):
+    """Every node is silent, drained, left out by the tree's node filter, or in trouble."""
+
+    #: The first few of them.
+    nodes: tuple[tuple[NodeName, NodeCondition], ...]
+
+
+class LargerThanEveryNode(msgspec.Struct, frozen=True, tag="larger_than_every_node"):
+    """No node could run a job of it, were the node empty."""
+
+    needed: Resources
+    #: The most that any node has, resource by resource.
+    most: Resources
+    largest: NodeName
+    largest_total: Resources
+
+
+class NoRoomOnAnyNode(msgspec.Struct, frozen=True, tag="no_room_on_any_node"):
+    """Nodes accept jobs, and none has room for one of it."""
+
+    needed: Resources
+    nodes: int
+    #: Of the emptiest.
+    free: Resources
+
+
+class BlockBeingDrawn(msgspec.Struct, frozen=True, tag="block_being_drawn"):
+    """The ledger has not confirmed yet that more of its jobs may be given out."""
+
+
+class NoShareYet(msgspec.Struct, frozen=True, tag="no_share_yet"):
+    """Its fair share is not known yet, or is zero."""
+
+
+class OverFairShare(msgspec.Struct, frozen=True, tag="over_fair_share"):
+    """It has its fair share, so whoever is below theirs goes first."""
+
+    satisfaction: float
+
+
+Reason = (
+    OperationNotRunning
+    | OperationSuspended
+    | NoJobReady
+    | StillRecovering
+    | PoolLimitReached
+    | OperationLimitReached
+    | NoNodeAcceptsJobs
+    | LargerThanEveryNode
+    | NoRoomOnAnyNode
+    | BlockBeingDrawn
+    | NoShareYet
+    | OverFairShare
+)

@@ -1,0 +1,105 @@
+"""What a decision looks at: a view of one node and the tree, and over it an overlay of what the decision would change.
+
+A view is frozen for the length of one decision. An overlay is made in constant time, costs what it touches, and is thrown away
+without a trace; only whoever applies the decision changes the facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headrace.ids import NodeName, OperationId, PoolName
+from headrace.resources import ZERO, Resources
+from headrace_allocator.decision.holding_back import held_back
+from headrace_allocator.decision.least_satisfied import LeastSatisfied, OrderOverlay, satisfaction
+from headrace_allocator.decision.reasons import Reason
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.limits import Limits
+from headrace_allocator.facts.nodes import Node
+from headrace_allocator.facts.operations import Operation
+
+__all__ = ["Overlay", "View"]
+
+
+class View(msgspec.Struct, frozen=True):
+    """One node and the tree at the moment of a heartbeat. Whoever holds it reads, and changes nothing."""
+
+    node: NodeName
+    free: Resources
+    tags: tuple[str, ...]
+    allocations: tuple[Allocation, ...]
+    #: Of the whole tree, and what of it nobody has.
+    total: Resources
+    free_in_tree: Resources
+    operations: Mapping[OperationId, Operation]
+    limits: Limits
+    order: LeastSatisfied
+    #: Until the node's next heartbeat.
+    pace_ms: int
+
+    @staticmethod
+    def of(facts: Facts, node: Node, order: LeastSatisfied, pace_ms: int) -> View:
+        """The view of one node of the tree."""
+        return View(
+            node=node.record.node,
+            free=node.free,
+            tags=tuple(node.record.tags),
+            allocations=tuple(node.allocations.values()),
+            total=facts.total,
+            free_in_tree=facts.total - facts.used,
+            operations=facts.operations,
+            limits=facts.limits,
+            order=order,
+            pace_ms=pace_ms,
+        )
+
+
+class Overlay:
+    """The view as it would be with all that was decided so far."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        #: Free room of the node.
+        self.room = view.free
+        self.order = OrderOverlay(view.order)
+        self._jobs: dict[OperationId, int] = {}
+        self._held: dict[OperationId, Resources] = {}
+        self._pools: dict[PoolName, Resources] = {}
+
+    def ready(self, operation: Operation) -> int:
+        """How many of its jobs can be given out at once."""
+        return operation.slots.ready_count - self._jobs.get(operation.id, 0)
+
+    def pending(self, operation: Operation) -> int:
+        """How many of its jobs wait for a place."""
+        return operation.slots.pending_count - self._jobs.get(operation.id, 0)
+
+    def held(self, operation: Operation) -> Resources:
+        """All that it holds on nodes."""
+        more = self._held.get(operation.id)
+        return operation.held if more is None else operation.held + more
+
+    def satisfaction(self, operation: Operation) -> float:
+        """Usage over fair share."""
+        return satisfaction(operation, self.held(operation), self.view.total)
+
+    def held_back(self, operation: Operation) -> Reason | None:
+        """The reason for which no more of its jobs may start; None if one may."""
+        return held_back(operation, self.ready(operation), self.held(operation), self.view.limits, self._pools)
+
+    def give_out(self, operation: Operation, jobs: int) -> None:
+        """So many of its jobs are given out; which ones is settled when the decision is applied."""
+        self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
+
+    def use(self, operation: Operation, amount: Resources) -> None:
+        """The operation holds so much more on this node: its room, its usage and that of all limited pools above.
+
+        A negative amount frees: whoever looks for victims takes them away here and sees what fits then.
+        """
+        self.room = self.room - amount
+        self._held[operation.id] = self._held.get(operation.id, ZERO) + amount
+        for limit in self.view.limits.above(operation.spec.pool):
+            self._pools[limit.pool] = self._pools.get(limit.pool, ZERO) + amount

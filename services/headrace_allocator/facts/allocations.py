@@ -1,0 +1,32 @@
+"""Allocations: places on nodes that operations own."""
+
+from __future__ import annotations
+
+from headrace.ids import AllocationId, NodeName, OperationId
+from headrace.resources import Resources
+from headrace.wire.heartbeat import AllocationState, JobSlot, RunningJob, TakeBackReason
+
+__all__ = ["Allocation"]
+
+
+class Allocation:
+    """A place on a node that an operation owns; its jobs run in it one after another."""
+
+    def __init__(self, name: AllocationId, operation: OperationId, node: NodeName, resources: Resources) -> None:
+        self.id = name
+        self.operation = operation
+        self.node = node
+        self.resources = resources
+        #: Jobs given to it that have not ended, the running one included, by index.
+        self.slots: dict[int, JobSlot] = {}
+        #: False until a heartbeat shows it; it counts as precommit so long.
+        self.confirmed = False
+        self.state = AllocationState.WAITING
+        self.job: RunningJob | None = None
+        #: The reason for which it is to be taken back; ordered again with each answer until the node shows it closing.
+        self.take_back: TakeBackReason | None = None
+
+    @property
+    def unstarted(self) -> int:
+        """How many of its jobs have not begun."""
+        return len(self.slots) - (self.job is not None)

@@ -1,0 +1,151 @@
+"""Nodes: what each has and holds, whether it accepts jobs, when it fell silent and when its lease is over."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from headrace.ids import AllocationId, Incarnation
+from headrace.pools.node_filter import matches
+from headrace.resources import ZERO, Resources
+from headrace.runtime.engine import Moment
+from headrace.wire.heartbeat import Heartbeat, JobKey, NodeState, Orders
+from headrace.wire.nodes import NodeRecord
+from headrace_allocator.facts.allocations import Allocation
+
+__all__ = ["Node", "NodeCondition", "NodeStatus", "Timing", "pace_ms_of"]
+
+_FORMER_INCARNATIONS: Final = 8
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Lengths of time by which nodes are judged."""
+
+    #: No heartbeat for this long: offline, its room leaves the total.
+    node_heartbeat_timeout_s: float = 60.0
+    #: No heartbeat for this long: its jobs are given to others.
+    node_lease_s: float = 600.0
+    #: The shortest time between two heartbeats of a node.
+    shortest_pace_ms: int = 1_000
+    #: Heartbeats a second of all nodes together, above which the pace slows down.
+    heartbeats_per_s: int = 2_000
+
+
+class NodeStatus(enum.StrEnum):
+    """Whether a node is heard."""
+
+    UNHEARD = "unheard"
+    ONLINE = "online"
+    OFFLINE = "offline"
+
+
+class NodeCondition(enum.StrEnum):
+    """The state of a node as people see it; only an online one may accept jobs."""
+
+    UNHEARD = "unheard"
+    OFFLINE = "offline"
+    #: Heard, and nothing of what follows holds.
+    ONLINE = "online"
+    #: An administrator drains it.
+    DRAINED = "drained"
+    #: Its tags do not match the tree's node filter.
+    OUTSIDE = "outside"
+    #: It says so itself.
+    DRAINING = "draining"
+    STOPPING = "stopping"
+
+
+class Node:
+    """An enrolled node."""
+
+    def __init__(self, record: NodeRecord, heard_s: float) -> None:
+        self.record = record
+        self.status = NodeStatus.UNHEARD
+        self.incarnation: Incarnation | None = None
+        self.former: list[Incarnation] = []
+        self.seq = 0
+        #: When it was heard last, or when the allocator began to listen for it.
+        self.heard_s = heard_s
+        #: All that it offers, as it says; and what of it the tree may use.
+        self.reported = ZERO
+        self.total = ZERO
+        #: True if the tree's node filter leaves it out: it gets nothing new.
+        self.outside = False
+        #: Resources of all its allocations.
+        self.used = ZERO
+        self.allocations: dict[AllocationId, Allocation] = {}
+        #: The answer to its newest heartbeat, which is taken back as far as it is not obeyed.
+        self.sent: Orders | None = None
+        #: Ends told to the ledger and not confirmed yet; and confirmed ones that the node may forget.
+        self.reporting: set[JobKey] = set()
+        self.recorded: set[JobKey] = set()
+        self.nudged = False
+        self.state = NodeState.OPEN
+        self.isolation = ""
+        self.trouble = ""
+        self.lease_lost = False
+
+    @property
+    def free(self) -> Resources:
+        """Its room that no allocation has."""
+        return self.total - self.used
+
+    @property
+    def condition(self) -> NodeCondition:
+        """Its state in one word."""
+        if self.status is not NodeStatus.ONLINE:
+            return NodeCondition(self.status.value)
+        if self.record.drained:
+            return NodeCondition.DRAINED
+        if self.outside:
+            return NodeCondition.OUTSIDE
+        return NodeCondition.ONLINE if self.state is NodeState.OPEN else NodeCondition(self.state.value)
+
+    @property
+    def accepts_jobs(self) -> bool:
+        """True if jobs may start on it."""
+        return self.condition is NodeCondition.ONLINE and not self.trouble
+
+    def is_outside(self, node_filter: str) -> bool:
+        """True if its tags do not match the tree's node filter."""
+        return not matches(node_filter, self.record.tags)
+
+    def fell_silent(self, timing: Timing, moment: Moment) -> bool:
+        """True if it counts as online and was not heard for the heartbeat timeout."""
+        silent_s = moment.steady_s - self.heard_s
+        return self.status is NodeStatus.ONLINE and silent_s > timing.node_heartbeat_timeout_s
+
+    def lease_is_over(self, timing: Timing, moment: Moment) -> bool:
+        """True once it was not heard for the lease: by then its runner has ended all jobs."""
+        return not self.lease_lost and moment.steady_s - self.heard_s > timing.node_lease_s
+
+    def is_newest(self, heartbeat: Heartbeat) -> bool:
+        """True if the heartbeat is neither repeated nor overtaken nor of a former life of the agent."""
+        if heartbeat.incarnation == self.incarnation:
+            return heartbeat.seq > self.seq
+        return heartbeat.incarnation not in self.former
+
+    def hear(self, heartbeat: Heartbeat, moment: Moment) -> None:
+        """Notes what a heartbeat says of the node itself, but for its room."""
+        if heartbeat.incarnation != self.incarnation:
+            if self.incarnation is not None:
+                self.former = [*self.former[1 - _FORMER_INCARNATIONS :], self.incarnation]
+            self.incarnation = heartbeat.incarnation
+        self.seq = heartbeat.seq
+        self.heard_s = moment.steady_s
+        self.nudged = False
+        self.lease_lost = False
+        self.state, self.isolation, self.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
+
+    def check(self) -> list[str]:
+        """Broken invariants in words; empty if all hold."""
+        if self.used == Resources.sum(one.resources for one in self.allocations.values()):
+            return []
+        return [f"node {self.record.node}: used differs from its allocations"]
+
+
+def pace_ms_of(nodes: int, timing: Timing) -> int:
+    """Milliseconds between two heartbeats of a node, so that `nodes` together send no more than the timing allows."""
+    return max(timing.shortest_pace_ms, nodes * 1000 // timing.heartbeats_per_s)

@@ -1,0 +1,101 @@
+"""Operations as the allocator deals with them: their jobs, what they hold, and what they are owed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.ids import AllocationId
+from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
+from headrace.wire.heartbeat import TakeBackReason
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.operations import OperationState
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.slots import JobSlots
+
+__all__ = ["Operation"]
+
+#: The weight of the newest job in the mean length of jobs.
+_NEWEST_WEIGHT: Final = 0.2
+
+
+class Operation:
+    """One live operation. Usage and precommit are the sums over its allocations; slots out are those in them."""
+
+    def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
+        self.id = live.operation
+        self.spec = live.spec
+        self.user = live.user
+        self.state = live.state
+        self.suspended = live.suspended
+        self.ends_running_jobs = live.ends_running_jobs
+        #: How-manieth this allocator heard of: the earlier comes first where satisfaction is equal.
+        self.arrival = arrival
+        self.slots = JobSlots.from_ledger(live, own_term=own_term)
+        #: Of confirmed allocations, and of those that no heartbeat has shown yet.
+        self.usage = ZERO
+        self.precommit = ZERO
+        self.running_jobs = 0
+        self.allocations: dict[AllocationId, Allocation] = {}
+        self.fair_share: Share = ZERO_SHARE
+        self.demand_share: Share = ZERO_SHARE
+        #: Mean length of its jobs, a moving average; None before the first ended.
+        self.mean_job_ms: float | None = None
+        #: True while a block of indexes is being drawn.
+        self.drawing = False
+        #: True if some node could run a job of it, were the node empty; True without any node.
+        self.fits_somewhere = True
+        #: True once the ledger is being told that no node holds anything of it.
+        self.release_told = False
+
+    @property
+    def held(self) -> Resources:
+        """All that it holds on nodes: usage and precommit."""
+        return self.usage + self.precommit
+
+    @property
+    def schedulable(self) -> bool:
+        """True if its jobs may be given out."""
+        return self.state is OperationState.RUNNING and not self.suspended
+
+    @property
+    def ending(self) -> bool:
+        """True if it is to end and what it holds is to go."""
+        return self.state in (OperationState.ABORTING, OperationState.FAILING, OperationState.COMPLETING)
+
+    @property
+    def pending_jobs(self) -> int:
+        """How many of its jobs ask for a place."""
+        return self.slots.pending_count if self.schedulable else 0
+
+    @property
+    def taken_back(self) -> TakeBackReason | None:
+        """The reason for which all that it holds is to be taken back; None while it may keep it."""
+        if self.ending:
+            return TakeBackReason.OPERATION_ENDED
+        return TakeBackReason.SUSPENDED if self.suspended and self.ends_running_jobs else None
+
+    def note_length(self, ms: int) -> None:
+        """A job of it ran for this long."""
+        if self.mean_job_ms is None:
+            self.mean_job_ms = ms
+        else:
+            self.mean_job_ms = (1 - _NEWEST_WEIGHT) * self.mean_job_ms + _NEWEST_WEIGHT * ms
+
+    def check(self) -> list[str]:
+        """Broken invariants in words; empty if all hold."""
+        held = self.allocations.values()
+        broken: list[str] = []
+        if self.usage != Resources.sum(one.resources for one in held if one.confirmed):
+            broken.append("usage differs from its allocations")
+        if self.precommit != Resources.sum(one.resources for one in held if not one.confirmed):
+            broken.append("precommit differs from its allocations")
+        if self.running_jobs != sum(one.job is not None for one in held):
+            broken.append("running_jobs differs from its allocations")
+        in_allocations: dict[int, int] = {}
+        for slot in [slot for one in held for slot in one.slots.values()]:
+            if slot.index in in_allocations:
+                broken.append(f"index {slot.index} is in two allocations")
+            in_allocations[slot.index] = slot.attempt
+        if in_allocations != self.slots.out:
+            broken.append("slots out differ from those in allocations")
+        return [f"{self.id}: {words}" for words in broken + self.slots.check()]

@@ -1,0 +1,131 @@
+"""The allocator's talk with the ledger: attach, draw, report ends until they are recorded, release.
+
+Nothing here decides: each answer goes back to the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import anyio
+import anyio.abc
+import msgspec
+
+from headrace.bus import Bus, BusError
+from headrace.ids import TreeName
+from headrace.obs.logging import logger
+from headrace.runtime.engine import Moment, Outcome
+from headrace.runtime.role import Deposed
+from headrace.wire import ledger as wire
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, encode
+from headrace.wire.refusals import Refusal, StaleTerm, decode_answer
+from headrace.wire.version import Term
+from headrace_allocator.effects import Draw, Effect, Release
+from headrace_allocator.engine import AllocatorEngine
+
+__all__ = ["LedgerLink"]
+
+A = TypeVar("A", bound=msgspec.Struct)
+
+_TIMEOUT_S: Final = 3.0
+_RETRY_S: Final = 0.25
+#: Ends in one report.
+_ENDS_PER_REPORT: Final = 500
+
+
+class LedgerLink:
+    """One allocator's side of the ledger."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        engine: AllocatorEngine,
+        take: Callable[[Outcome[None, Effect]], None],
+        moment: Callable[[], Moment],
+    ) -> None:
+        self._bus = bus
+        self._engine = engine
+        self._take = take
+        self._moment = moment
+        self._tree: TreeName = engine.facts.tree
+        self._term: Term = engine.facts.term
+        self._log = logger(tree=self._tree, term=self._term)
+        self._to_report: list[wire.ReportedEnd] = []
+        self._report_wanted = anyio.Event()
+
+    async def attach(self) -> Term:
+        """Asks until the ledger is there and lets this term draw; returns admission's term."""
+        while True:
+            try:
+                answer = await self._ask("attach", wire.Attach(self._tree, self._term), wire.Attached)
+            except (BusError, BadMessage) as error:
+                self._log.info("ledger not there yet", error=str(error))
+            else:
+                if isinstance(answer, wire.Attached):
+                    return answer.admission_term
+                self._log.info("ledger not ready", why=answer.text())
+            await anyio.sleep(_RETRY_S)
+
+    async def draw(self, effect: Draw) -> None:
+        """Asks for indexes, once."""
+        below: int | None = None
+        request = wire.DrawBlock(self._tree, self._term, effect.operation, effect.below)
+        try:
+            answer = await self._ask("draw", request, wire.DrawAnswer)
+            if isinstance(answer, wire.DrawAnswer):
+                below = answer.below
+            else:
+                self._log.info("block refused", operation=effect.operation, why=answer.text())
+        except (BusError, BadMessage) as error:
+            self._log.info("block not drawn", operation=effect.operation, error=str(error))
+        self._take(self._engine.on_drawn(effect.operation, below, self._moment()))
+
+    async def release(self, effect: Release) -> None:
+        """Tells which operations hold nothing any more, once."""
+        request = wire.Released(self._tree, self._term, effect.operations)
+        try:
+            answer = await self._ask("released", request, wire.ReleasedAnswer)
+            if isinstance(answer, wire.ReleasedAnswer):
+                return
+            self._log.info("release refused", why=answer.text())
+        except (BusError, BadMessage) as error:
+            self._log.info("release not told", error=str(error))
+        self._take(self._engine.on_release_failed(effect.operations, self._moment()))
+
+    def report(self, ends: list[wire.ReportedEnd]) -> None:
+        """Queues ends to be reported."""
+        self._to_report.extend(ends)
+        self._report_wanted.set()
+
+    async def keep_reporting(self) -> None:
+        """Tells the ledger of ends, in order and again until it confirms; what comes meanwhile goes together."""
+        while True:
+            await self._report_wanted.wait()
+            self._report_wanted = anyio.Event()
+            while self._to_report:
+                batch = self._to_report[:_ENDS_PER_REPORT]
+                if await self._is_recorded(wire.ReportEnds(self._tree, self._term, batch)):
+                    del self._to_report[: len(batch)]
+                    self._take(self._engine.on_recorded(batch, self._moment()))
+                else:
+                    await anyio.sleep(_RETRY_S)
+
+    async def _is_recorded(self, request: wire.ReportEnds) -> bool:
+        try:
+            answer = await self._ask("report", request, wire.ReportAnswer)
+        except (BusError, BadMessage) as error:
+            self._log.info("ends not recorded yet", ends=len(request.ends), error=str(error))
+            return False
+        if isinstance(answer, wire.ReportAnswer):
+            return True
+        self._log.info("ends not recorded yet", ends=len(request.ends), why=answer.text())
+        return False
+
+    async def _ask(self, verb: str, request: msgspec.Struct, kind: type[A]) -> A | Refusal:
+        data = await self._bus.request(subjects.ledger(verb), encode(request), timeout_s=_TIMEOUT_S)
+        answer = decode_answer(data, kind)
+        if isinstance(answer, StaleTerm):
+            raise Deposed(answer.text())
+        return answer

@@ -1,0 +1,103 @@
+"""The English of reasons: made here from data, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from headrace.resources import RESOURCE_NAMES, Resources, format_amount
+from headrace_allocator.decision.reasons import (
+    BlockBeingDrawn,
+    Exceeded,
+    LargerThanEveryNode,
+    NoJobReady,
+    NoNodeAcceptsJobs,
+    NoRoomOnAnyNode,
+    NoShareYet,
+    OperationLimitReached,
+    OperationNotRunning,
+    OperationSuspended,
+    OverFairShare,
+    PoolLimitReached,
+    Reason,
+    StillRecovering,
+)
+from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, UnknownToNode
+
+__all__ = ["FITS_NO_NODE", "words_of", "words_of_loss"]
+
+#: Published with the usage of an operation, in place of a demand.
+FITS_NO_NODE: Final = "its jobs are larger than every node"
+
+
+def words_of(reason: Reason) -> str:
+    """A reason for which jobs wait, with its figures."""
+    match reason:
+        case OperationSuspended():
+            return "the operation is suspended"
+        case OperationNotRunning():
+            return f"the operation is {reason.state.value}"
+        case NoJobReady():
+            return "no job of it can be given out at this moment"
+        case StillRecovering():
+            words = f"the allocator is recovering: {reason.heard} of {reason.enrolled} nodes have reported"
+            doubt = f"; {reason.in_doubt} jobs may still be running on the others" if reason.in_doubt else ""
+            return words + doubt
+        case PoolLimitReached():
+            figures = ", ".join(_exceeded(each) for each in reason.exceeded)
+            return f"resource_limits of pool {reason.pool} leave no room for another job: {figures}"
+        case OperationLimitReached():
+            return "its own resource_limits leave no room for another job"
+        case NoNodeAcceptsJobs():
+            nodes = ", ".join(f"{node} {condition.value}" for node, condition in reason.nodes)
+            return "no node takes jobs" + (f" ({nodes})" if nodes else ": none is enrolled")
+        case LargerThanEveryNode():
+            return _larger_than_every_node(reason)
+        case NoRoomOnAnyNode():
+            take = "1 node takes jobs" if reason.nodes == 1 else f"{reason.nodes} nodes take jobs"
+            needed, free = _amounts(reason.needed), _amounts(reason.free)
+            return f"no node has room for a job of {needed}: {take}, the emptiest has {free} free"
+        case BlockBeingDrawn():
+            return "more of its jobs are being recorded as given out; the log has not answered yet"
+        case NoShareYet():
+            return "its fair share is not known yet, or is zero; it is served after all others"
+        case OverFairShare():
+            times = f"{reason.satisfaction:.2f}"
+            return f"it has {times} times its fair share already; those below theirs go first"
+        case _:
+            assert_never(reason)
+
+
+def words_of_loss(lost: LostJob) -> str:
+    """The reason for which a job counts as lost."""
+    match lost.why:
+        case UnknownToNode():
+            return f"node {lost.node} does not know this job any more"
+        case NodeSilent():
+            return f"node {lost.node} was silent for {lost.why.lease_s:g} s"
+        case LostNodeInDoubt():
+            return f"node {lost.node} may have run it and is lost"
+        case _:
+            assert_never(lost.why)
+
+
+def _exceeded(figure: Exceeded) -> str:
+    name = figure.resource
+    return f"{format_amount(name, figure.used)} of {format_amount(name, figure.limit)} {name} in use"
+
+
+def _larger_than_every_node(reason: LargerThanEveryNode) -> str:
+    figures = zip(RESOURCE_NAMES, reason.needed.as_tuple(), reason.most.as_tuple(), strict=True)
+    short = [
+        f"{name} {format_amount(name, needed)} (the most any node has is {format_amount(name, most)})"
+        for name, needed, most in figures
+        if needed > most
+    ]
+    asks = ", ".join(short) if short else f"{_amounts(reason.needed)}, and no single node has all of it"
+    largest = f"the largest node, {reason.largest}, has {_amounts(reason.largest_total)}"
+    return f"each job is larger than every node: it asks for {asks}; {largest}"
+
+
+def _amounts(amount: Resources) -> str:
+    figures = zip(RESOURCE_NAMES, amount.as_tuple(), strict=True)
+    named = [f"{name} {format_amount(name, figure)}" for name, figure in figures if figure > 0 and name != "user_slots"]
+    return ", ".join(named) or "nothing"
