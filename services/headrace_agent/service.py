@@ -32,6 +32,7 @@ from headrace.wire.refusals import NotAllowed, Refusal
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
 from headrace_agent.host import facts
+from headrace_agent.host.state_folder import claim
 from headrace_agent.job_logs.requests import JobLogs
 from headrace_agent.runner.protocol import ToAgent
 from headrace_agent.settings import AgentSettings
@@ -94,7 +95,10 @@ class Agent:
 
     async def run(self) -> None:
         """Until the agent has stopped. Raises `StateInUse`."""
-        lock = facts.claim(self._settings.state())
+        try:
+            lock: int | None = claim(self._settings.state(), "agent")
+        except OSError:
+            lock = None  # the runner will say what is wrong with the folder
         try:
             await self._run()
         finally:

@@ -353,6 +353,13 @@ def test_an_operation_can_be_followed_through_the_log_by_its_id(runner: ARunner)
     assert (ended["result"], ended["exit_code"]) == ("failed", 3)
 
 
+def test_the_figures_are_in_the_log_and_no_invariant_is_broken(runner: ARunner) -> None:
+    runner.start().sh(0, "echo out; exit 3")
+
+    assert [line["logs_bytes"] for line in runner.events("figures")] == [0]
+    assert runner.events("broken_invariant") == []
+
+
 def test_a_picture_is_told_before_anything_else(runner: ARunner) -> None:
     runner.start().sh(0, "exit 0")
 

@@ -349,7 +349,7 @@ async def test_a_second_agent_of_a_state_folder_goes_and_changes_nothing(tmp_pat
         status = await second.wait()
         after = await fake.heard_next(lambda _: True)
 
-        assert "another agent uses" in second.log()
+        assert f"another agent (pid {first.process.pid}) uses" in second.log()
         assert first.process.poll() is None
     assert status == 1
     assert [found.id for found in after.allocations] == ["a-1"]

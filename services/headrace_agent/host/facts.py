@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pwd
 import socket
@@ -12,13 +11,10 @@ from pathlib import Path
 
 import psutil
 
-from headrace.errors import HeadraceError
 from headrace_agent.host.environment import host_environment, path_with_interpreter
 
 __all__ = [
-    "StateInUse",
     "absolute",
-    "claim",
     "cpu_centi",
     "default_state_folder",
     "defect_of_folder",
@@ -26,14 +22,6 @@ __all__ = [
     "jobs_environment",
     "memory_bytes",
 ]
-
-
-class StateInUse(HeadraceError):
-    """Another agent uses the state folder."""
-
-    def __init__(self, state: str) -> None:
-        self.state = state
-        super().__init__(f"another agent uses {state}; nothing was changed")
 
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -83,24 +71,6 @@ def jobs_environment(path: str) -> dict[str, str]:
     folder = os.path.dirname(sys.executable) or "/usr/bin"
     path = path or path_with_interpreter(os.environ.get("PATH", _USUAL_PATH), folder)
     return host_environment(os.environ, path=path, home=home, user=user)
-
-
-def claim(state: str) -> int | None:
-    """Locks the state folder against another agent, until this process ends; None where there is no folder to lock.
-
-    Raises `StateInUse`.
-    """
-    try:
-        os.makedirs(state, mode=0o700, exist_ok=True)
-        lock = os.open(f"{state}/agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return None  # the runner will say what is wrong with it
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise StateInUse(state) from None
-    return lock
 
 
 def defect_of_folder(folder: str) -> str:

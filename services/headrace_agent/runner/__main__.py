@@ -12,11 +12,13 @@ import resource
 import sys
 
 from headrace.errors import BadInput
-from headrace_agent.runner.host import LinuxHost
+from headrace_agent.host.state_folder import StateInUse, claim
+from headrace_agent.runner.host.files import LinuxFiles
+from headrace_agent.runner.host.port import Host
+from headrace_agent.runner.host.processes import LinuxProcesses
 from headrace_agent.runner.json_log import JsonLog
 from headrace_agent.runner.service import Runner
 from headrace_agent.runner.settings import Settings, parse
-from headrace_agent.runner.state_folder import StateInUse, claim
 
 
 def main(arguments: list[str]) -> int:
@@ -28,7 +30,7 @@ def main(arguments: list[str]) -> int:
         return 2
     os.umask(0o077)
     try:
-        lock = claim(settings.state)
+        lock = claim(settings.state, "runner")
         runner = _make_runner(settings)
     except StateInUse as error:
         print(error, file=sys.stderr)
@@ -51,11 +53,11 @@ def _make_runner(settings: Settings) -> Runner:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # jobs inherit it: a core file would fill somebody's disk
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    host = LinuxHost()
+    processes = LinuxProcesses()
     log = JsonLog(settings.log_level)
-    if not host.become_reaper():
+    if not processes.become_reaper():
         log.info("no_subreaper", why="daemons of jobs are found by their process group only")
-    return Runner(host, settings, log, (soft, hard), hard)
+    return Runner(Host(LinuxFiles(), processes), settings, log, (soft, hard), hard)
 
 
 if __name__ == "__main__":

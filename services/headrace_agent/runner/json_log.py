@@ -34,6 +34,9 @@ class JsonLog:
     def info(self, event: str, **fields: object) -> None:
         self._line("info", event, fields)
 
+    def error(self, event: str, **fields: object) -> None:
+        self._line("error", event, fields)
+
     def debug(self, event: str, **fields: object) -> None:
         if self._debug:
             self._line("debug", event, fields)

@@ -12,26 +12,18 @@ import select
 import signal
 import socket
 from collections import deque
+from collections.abc import Iterator
+from itertools import chain
 from typing import assert_never
 
+from headrace.runtime.engine import NS_PER_MS, Check, Moment, Outcome
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.agent_link import AgentLink
-from headrace_agent.runner.engine import (
-    NS_PER_MS,
-    About,
-    Drop,
-    Engine,
-    Exit,
-    Keep,
-    Launch,
-    Moment,
-    RunnerEffect,
-    Signal,
-    Tell,
-)
+from headrace_agent.runner.effects import About, Drop, Exit, Keep, Launch, RunnerEffect, Signal, Tell
+from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.files.kept_jobs import KeptJobs
 from headrace_agent.runner.files.removal import Removal
-from headrace_agent.runner.host import Host
+from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.jobs.isolation import choose_isolation
 from headrace_agent.runner.jobs.launch import Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers, lost
@@ -45,6 +37,7 @@ __all__ = ["Runner"]
 #: So many messages are obeyed before the jobs' output is looked at again.
 _MESSAGES_A_TURN = 32
 _TICK_MS = 1_000
+_FIGURES_MS = 60_000
 #: After the last job: for the agent to read what it was told, and for ends that could not be written.
 _LEAVE_MS = 2_000
 #: Two pipes, two files, one pidfd.
@@ -63,16 +56,18 @@ class Runner:
         self._log = log
         self._poll = select.epoll()
         state = settings.state
-        host.make_folder(f"{state}/scratch")
-        self._kept = KeptJobs(host, state)
-        self._removal = Removal(host, f"{state}/trash")
+        host.files.make_folder(f"{state}/scratch")
+        self._kept = KeptJobs(host.files, state)
+        self._removal = Removal(host.files, f"{state}/trash")
         self._isolation = choose_isolation(host, settings.isolation, settings.cgroup, settings.memory_headroom_bytes)
         launcher = Launcher(host, settings, self._kept, self._isolation, open_files)
         self._jobs = ProcessTable(host, settings, self._poll, launcher, self._isolation, self._removal)
-        self._engine = Engine(most_jobs=max(1, (usable_fds - _SPARE_FDS) // _FDS_PER_JOB))
+        self._engine = RunnerEngine(most_jobs=max(1, (usable_fds - _SPARE_FDS) // _FDS_PER_JOB))
         self._notes: list[str] = []
         self._leave_ns: int | None = None
         self._tick_ns = 0
+        self._figures_ns = 0
+        self._checks: Iterator[Check] = iter(())
         #: CLOCK_BOOTTIME since which there is neither a job nor an agent.
         self._alone_ns: int | None = None
         self._terminations = 0
@@ -94,18 +89,19 @@ class Runner:
             self._on_event(fd, mask)
         for message in self._link.messages(_MESSAGES_A_TURN):
             self._on_message(message)
-        now = self._host.now()
+        now = self._host.processes.now()
         due_ns = self._engine.next_wake_ns()
-        if due_ns is not None and due_ns <= now.boottime_ns:
+        if due_ns is not None and due_ns <= now.steady_ns:
             self._settle(self._jobs.jobs())
-            self._perform(self._engine.on_time(self._host.now()))
+            self._take(self._engine.on_time(self._host.processes.now()))
         self._look()
         self._make_room()
         self._removal.step()
-        if now.boottime_ns >= self._tick_ns:
-            self._tick_ns = now.boottime_ns + _TICK_MS * NS_PER_MS
+        if now.steady_ns >= self._tick_ns:
+            self._tick_ns = now.steady_ns + _TICK_MS * NS_PER_MS
             self._jobs.tidy()
             self._kept.retry()
+            self._watch(now)
         return self._may_leave(now)
 
     def close(self) -> None:
@@ -114,14 +110,28 @@ class Runner:
         self._poll.close()
         self._log.info("runner_ended", unwritten_ends=self._kept.unwritten)
 
+    def _watch(self, now: Moment) -> None:
+        """Checks one structure, and logs the figures once a minute."""
+        check = next(self._checks, None)
+        if check is None:
+            self._checks = chain(self._engine.checks(), [self._jobs.retention.check])
+        for words in check() if check is not None else ():
+            self._log.error("broken_invariant", what=words)
+        if now.steady_ns >= self._figures_ns:
+            self._figures_ns = now.steady_ns + _FIGURES_MS * NS_PER_MS
+            figures = {figure.name: figure.value for figure in self._engine.figures()}
+            self._log.info(
+                "figures", **figures, garbage=self._link.garbage, logs_bytes=self._jobs.retention.total_bytes
+            )
+
     def _recover(self, boot: str) -> None:
         state = self._settings.state
         kept = self._kept.load()
-        now = self._host.now()
+        now = self._host.processes.now()
         killed = end_leftovers(self._host, kept.leftovers, boot)
         ends = list(kept.ends)
         for leftover in kept.leftovers:
-            end = lost(leftover, boot, now.unix_ms)
+            end = lost(leftover, boot, now.wall_ms)
             self._isolation.kill(end.key)
             self._jobs.remove_later(end.key)
             self._kept.write_end(end)
@@ -133,17 +143,17 @@ class Runner:
                 f"{len(kept.spoiled)} files of jobs could not be read and are in {state}/spoiled: {names}"
             )
             self._log.info("files_spoiled", count=len(kept.spoiled), names=names)
-        for entry in self._host.entries(f"{state}/scratch"):
+        for entry in self._host.files.entries(f"{state}/scratch"):
             with contextlib.suppress(OSError):
                 self._removal.take(f"{state}/scratch/{entry.name}")
-        self._engine.on_recovered(ends)
+        self._engine.on_recovered(ends, now)
         self._log.info("recovered", ends=len(kept.ends), lost=len(kept.leftovers), processes_killed=killed)
 
     def _survey_logs(self) -> None:
         """A logs folder that cannot be used fails the jobs, each with the reason, and not the runner."""
         try:
-            self._host.make_folder(self._settings.logs)
-            self._jobs.retention.survey(self._host, self._settings.logs)
+            self._host.files.make_folder(self._settings.logs)
+            self._jobs.retention.survey(self._host.files, self._settings.logs)
         except OSError as error:
             self._notes.append(f"the logs folder {self._settings.logs} cannot be used: {error.strerror}")
             self._log.info("logs_unusable", folder=self._settings.logs, why=error.strerror)
@@ -163,7 +173,7 @@ class Runner:
     def _timeout_ms(self, most_ms: int) -> float:
         if self._link.unread or self._removal.busy or (self._jobs.retention.next_is_due and not self._leave_ns):
             return 0
-        now_ns = self._host.now().boottime_ns
+        now_ns = self._host.processes.now().steady_ns
         due = [now_ns + most_ms * NS_PER_MS, self._engine.next_wake_ns(), self._jobs.next_look_ns(), self._leave_ns]
         if self._alone_ns is not None and self._settings.abandoned_after_ms:
             due.append(self._alone_ns + self._settings.abandoned_after_ms * NS_PER_MS)
@@ -178,7 +188,7 @@ class Runner:
             if failed is not None:
                 self._fail(*failed)
         elif self._jobs.owns_pidfd(fd):
-            self._jobs.on_main_ended(fd, self._host.now())
+            self._jobs.on_main_ended(fd, self._host.processes.now())
         elif fd == self._signals.fileno():
             self._on_signals(self._signals.recv(4096))
         else:
@@ -193,35 +203,36 @@ class Runner:
                 self._on_message(EndAll(timeout_ms, "the runner was told to end"))
 
     def _on_message(self, message: ToRunner) -> None:
-        now = self._host.now()
+        now = self._host.processes.now()
         match message:
             case Hello():
                 about = About(self._isolation.name, self._isolation.detail, os.getpid(), self._trouble())
-                self._perform(self._engine.on_hello(about))
+                self._take(self._engine.on_hello(about, now))
             case Run():
-                self._perform(self._engine.on_run(message, now))
+                self._take(self._engine.on_run(message, now))
             case Interrupt():
                 self._log.info(
                     "interrupt", **job_fields(message.job), timeout_ms=message.timeout_ms, reason=message.reason
                 )
                 self._settle([message.job])
-                self._perform(self._engine.on_interrupt(message, self._host.now()))
+                self._take(self._engine.on_interrupt(message, self._host.processes.now()))
             case EndAll():
                 self._log.info("end_all", timeout_ms=message.timeout_ms, reason=message.reason)
                 self._settle(self._jobs.jobs())
-                self._perform(self._engine.on_end_all(message, self._host.now()))
+                self._take(self._engine.on_end_all(message, self._host.processes.now()))
             case Lease():
-                self._perform(self._engine.on_lease(message, now))
+                self._take(self._engine.on_lease(message, now))
             case Acknowledge():
-                self._perform(self._engine.on_acknowledge(message.jobs))
+                self._take(self._engine.on_acknowledge(message.jobs, now))
             case _:
                 assert_never(message)
 
     def _trouble(self) -> str:
         return "; ".join(note for note in [*self._notes, self._kept.trouble] if note)
 
-    def _perform(self, effects: list[RunnerEffect]) -> None:
-        todo = deque(effects)
+    def _take(self, outcome: Outcome[None, RunnerEffect]) -> None:
+        """Performs the effects in their order, with those that follow from them at the end."""
+        todo = deque(outcome.effects)
         while todo:
             effect = todo.popleft()
             match effect:
@@ -241,34 +252,35 @@ class Runner:
                 case Tell(message):
                     self._link.tell(message)
                 case Exit():
-                    self._leave_ns = self._leave_ns or self._host.now().boottime_ns + _LEAVE_MS * NS_PER_MS
+                    self._leave_ns = self._leave_ns or self._host.processes.now().steady_ns + _LEAVE_MS * NS_PER_MS
                 case _:
                     assert_never(effect)
 
     def _launch(self, run: Run) -> list[RunnerEffect]:
+        now = self._host.processes.now
         try:
             launched = self._jobs.launch(run)
         except NotStarted as refusal:
-            return self._engine.on_not_started(run.job, str(refusal), refusal.exit_code, self._host.now())
-        effects = self._engine.on_started(run.job, launched.pid, launched.at)
+            return [*self._engine.on_not_started(run.job, str(refusal), refusal.exit_code, now()).effects]
+        effects = [*self._engine.on_started(run.job, launched.pid, launched.at).effects]
         self._log.info("job_started", **job_fields(run.job, run.allocation), pid=launched.pid)
         if launched.failure:
-            effects += self._engine.on_failure(run.job, launched.failure, self._host.now())
+            effects += self._engine.on_failure(run.job, launched.failure, now()).effects
         return effects
 
     def _fail(self, job: JobKey, reason: str) -> None:
         self._log.info("job_failing", **job_fields(job), reason=reason)
-        self._perform(self._engine.on_failure(job, reason, self._host.now()))
+        self._take(self._engine.on_failure(job, reason, self._host.processes.now()))
 
     def _settle(self, jobs: list[JobKey]) -> None:
         """Main processes that have ended by now are seen to have ended before anything is decided about their jobs."""
         for pidfd in self._jobs.ended_unseen(jobs):
-            self._jobs.on_main_ended(pidfd, self._host.now())
+            self._jobs.on_main_ended(pidfd, self._host.processes.now())
         self._look()
 
     def _look(self) -> None:
-        for job, exit in self._jobs.look(self._host.now()):
-            self._perform(self._engine.on_exited(job, exit, self._host.now()))
+        for job, exit in self._jobs.look(self._host.processes.now()):
+            self._take(self._engine.on_exited(job, exit, self._host.processes.now()))
 
     def _make_room(self) -> None:
         operation = self._jobs.retention.next_to_go()
@@ -284,9 +296,9 @@ class Runner:
             self._alone_ns = None
             return False
         if self._alone_ns is None:
-            self._alone_ns = now.boottime_ns
+            self._alone_ns = now.steady_ns
         after_ms = self._settings.abandoned_after_ms
-        return after_ms > 0 and now.boottime_ns >= self._alone_ns + after_ms * NS_PER_MS
+        return after_ms > 0 and now.steady_ns >= self._alone_ns + after_ms * NS_PER_MS
 
     def _may_leave(self, now: Moment) -> bool:
         if self._is_abandoned(now):
@@ -294,4 +306,4 @@ class Runner:
             return True
         if self._leave_ns is None:
             return False
-        return now.boottime_ns >= self._leave_ns or (self._link.flushed and not self._kept.unwritten)
+        return now.steady_ns >= self._leave_ns or (self._link.flushed and not self._kept.unwritten)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 
 from headrace.ids import OperationId
+from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import JobKey
-from headrace_agent.runner.engine import NS_PER_MS, Moment
 from headrace_agent.runner.protocol import Run
 
 #: Another one in every test process: a runner that looks for processes of a former one finds them by this, anywhere on the host.

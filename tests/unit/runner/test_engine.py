@@ -1,39 +1,28 @@
 """The runner's decisions, without a process."""
 
 import signal
+from collections.abc import Sequence
 
 import pytest
 
 from headrace.wire.heartbeat import JobResult
-from headrace_agent.runner.engine import (
-    KILL_PATIENCE_MS,
-    OWN_TIMEOUT_MS,
-    About,
-    Drop,
-    Engine,
-    Exit,
-    JobExit,
-    Keep,
-    Launch,
-    RunnerEffect,
-    Signal,
-    Tell,
-)
+from headrace_agent.runner.effects import About, Drop, Exit, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
+from headrace_agent.runner.engine import KILL_PATIENCE_MS, OWN_TIMEOUT_MS, RunnerEngine
 from headrace_agent.runner.job_states import JobState
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, Lease, Picture, Started
 from tests.unit.runner.builders import a_job, a_run, at
 
 
-def running(*indexes: int, engine: Engine | None = None) -> Engine:
-    engine = engine or Engine()
+def running(*indexes: int, engine: RunnerEngine | None = None) -> RunnerEngine:
+    engine = engine or RunnerEngine()
     for index in indexes or (0,):
-        assert engine.on_run(a_run(index), at(0)) == [Launch(a_run(index))]
+        assert engine.on_run(a_run(index), at(0)).effects == [Launch(a_run(index))]
         engine.on_started(a_job(index), 100 + index, at(0))
-        engine.check()
+        assert not engine.check()
     return engine
 
 
-def the_end(effects: list[RunnerEffect]) -> tuple[JobResult, str]:
+def the_end(effects: Sequence[RunnerEffect]) -> tuple[JobResult, str]:
     """What was kept, having checked that it was told after it was kept, and the same."""
     assert [type(effect) for effect in effects[:2]] == [Keep, Tell]
     assert isinstance(effects[0], Keep)
@@ -42,13 +31,13 @@ def the_end(effects: list[RunnerEffect]) -> tuple[JobResult, str]:
 
 
 def test_a_job_that_returns_0_has_completed() -> None:
-    effects = running().on_exited(a_job(), JobExit(exit_code=0), at(7))
+    effects = running().on_exited(a_job(), JobExit(exit_code=0), at(7)).effects
 
     assert the_end(effects) == (JobResult.COMPLETED, "")
 
 
 def test_a_job_that_returns_anything_else_has_failed_with_the_tail_of_its_stderr() -> None:
-    effects = running().on_exited(a_job(), JobExit(exit_code=3, stderr_tail="no such table"), at(7))
+    effects = running().on_exited(a_job(), JobExit(exit_code=3, stderr_tail="no such table"), at(7)).effects
 
     assert the_end(effects) == (JobResult.FAILED, "")
     assert isinstance(effects[0], Keep)
@@ -57,13 +46,13 @@ def test_a_job_that_returns_anything_else_has_failed_with_the_tail_of_its_stderr
 
 
 def test_a_job_that_somebody_else_killed_has_failed_and_the_signal_is_named() -> None:
-    effects = running().on_exited(a_job(), JobExit(signal=11), at(7))
+    effects = running().on_exited(a_job(), JobExit(signal=11), at(7)).effects
 
     assert the_end(effects) == (JobResult.FAILED, "ended by SIGSEGV, which the runner did not send")
 
 
 def test_out_of_memory_fails_a_job() -> None:
-    effects = running().on_exited(a_job(), JobExit(signal=9, failure="out of memory: limit 512 MiB"), at(7))
+    effects = running().on_exited(a_job(), JobExit(signal=9, failure="out of memory: limit 512 MiB"), at(7)).effects
 
     assert the_end(effects) == (JobResult.FAILED, "out of memory: limit 512 MiB")
 
@@ -72,15 +61,17 @@ def test_out_of_memory_fails_a_job() -> None:
 def test_an_interrupted_job_is_aborted_whatever_it_returns(exit: JobExit) -> None:
     engine = running()
 
-    assert engine.on_interrupt(Interrupt(a_job(), 1000, "preempted"), at(1)) == [Signal(a_job(), signal.SIGTERM)]
-    assert the_end(engine.on_exited(a_job(), exit, at(2))) == (JobResult.ABORTED, "preempted")
+    assert engine.on_interrupt(Interrupt(a_job(), 1000, "preempted"), at(1)).effects == [
+        Signal(a_job(), signal.SIGTERM)
+    ]
+    assert the_end(engine.on_exited(a_job(), exit, at(2)).effects) == (JobResult.ABORTED, "preempted")
 
 
 def test_a_job_whose_end_crossed_the_interruption_counts_by_its_own_end() -> None:
     engine = running()
     engine.on_interrupt(Interrupt(a_job(), 1000, "preempted"), at(5))
 
-    effects = engine.on_exited(a_job(), JobExit(exit_code=0, main_ended_ns=at(4).boottime_ns), at(9))
+    effects = engine.on_exited(a_job(), JobExit(exit_code=0, main_ended_ns=at(4).steady_ns), at(9)).effects
 
     assert the_end(effects) == (JobResult.COMPLETED, "")
 
@@ -89,9 +80,9 @@ def test_a_job_that_does_not_obey_is_killed_when_its_time_is_over_and_not_before
     engine = running()
     engine.on_interrupt(Interrupt(a_job(), 1000, "preempted"), at(0))
 
-    assert engine.next_wake_ns() == at(1000).boottime_ns
-    assert engine.on_time(at(999)) == []
-    assert engine.on_time(at(1000)) == [Signal(a_job(), signal.SIGKILL)]
+    assert engine.next_wake_ns() == at(1000).steady_ns
+    assert engine.on_time(at(999)).effects == []
+    assert engine.on_time(at(1000)).effects == [Signal(a_job(), signal.SIGKILL)]
     assert engine.state(a_job()) is JobState.KILLED
 
 
@@ -99,12 +90,12 @@ def test_a_kill_that_does_nothing_is_repeated() -> None:
     engine = running()
     engine.on_interrupt(Interrupt(a_job(), 0, "preempted"), at(0))
 
-    assert engine.on_time(at(KILL_PATIENCE_MS - 1)) == []
-    assert engine.on_time(at(KILL_PATIENCE_MS)) == [Signal(a_job(), signal.SIGKILL)]
+    assert engine.on_time(at(KILL_PATIENCE_MS - 1)).effects == []
+    assert engine.on_time(at(KILL_PATIENCE_MS)).effects == [Signal(a_job(), signal.SIGKILL)]
 
 
 def test_without_any_time_the_kill_follows_at_once() -> None:
-    effects = running().on_interrupt(Interrupt(a_job(), 0, "preempted"), at(0))
+    effects = running().on_interrupt(Interrupt(a_job(), 0, "preempted"), at(0)).effects
 
     assert effects == [Signal(a_job(), signal.SIGTERM), Signal(a_job(), signal.SIGKILL)]
 
@@ -113,59 +104,59 @@ def test_a_deadline_may_come_earlier_but_never_later_and_the_first_reason_stays(
     engine = running()
     engine.on_interrupt(Interrupt(a_job(), 1000, "first"), at(0))
 
-    assert engine.on_interrupt(Interrupt(a_job(), 5000, "second"), at(1)) == []
-    assert engine.next_wake_ns() == at(1000).boottime_ns
-    assert engine.on_interrupt(Interrupt(a_job(), 10, "third"), at(1)) == []
-    assert engine.next_wake_ns() == at(11).boottime_ns
-    engine.check()
-    assert the_end(engine.on_exited(a_job(), JobExit(signal=15), at(2))) == (JobResult.ABORTED, "first")
+    assert engine.on_interrupt(Interrupt(a_job(), 5000, "second"), at(1)).effects == []
+    assert engine.next_wake_ns() == at(1000).steady_ns
+    assert engine.on_interrupt(Interrupt(a_job(), 10, "third"), at(1)).effects == []
+    assert engine.next_wake_ns() == at(11).steady_ns
+    assert not engine.check()
+    assert the_end(engine.on_exited(a_job(), JobExit(signal=15), at(2)).effects) == (JobResult.ABORTED, "first")
 
 
 def test_an_interruption_that_comes_before_the_process_takes_effect_when_it_is_there() -> None:
-    engine = Engine()
+    engine = RunnerEngine()
     engine.on_run(a_run(), at(0))
 
-    assert engine.on_interrupt(Interrupt(a_job(), 1000, "preempted"), at(0)) == []
-    assert engine.on_started(a_job(), 100, at(1))[1:] == [Signal(a_job(), signal.SIGTERM)]
+    assert engine.on_interrupt(Interrupt(a_job(), 1000, "preempted"), at(0)).effects == []
+    assert engine.on_started(a_job(), 100, at(1)).effects[1:] == [Signal(a_job(), signal.SIGTERM)]
 
 
 def test_an_interruption_of_an_unknown_or_ended_job_is_ignored() -> None:
     engine = running()
     engine.on_exited(a_job(), JobExit(exit_code=0), at(1))
 
-    assert engine.on_interrupt(Interrupt(a_job(), 1, "preempted"), at(2)) == []
-    assert engine.on_interrupt(Interrupt(a_job(9), 1, "preempted"), at(2)) == []
+    assert engine.on_interrupt(Interrupt(a_job(), 1, "preempted"), at(2)).effects == []
+    assert engine.on_interrupt(Interrupt(a_job(9), 1, "preempted"), at(2)).effects == []
 
 
 def test_a_job_that_is_known_is_not_started_again_and_its_state_is_told() -> None:
     engine = running()
-    started = Started(a_job(), 100, at(0).unix_ms, at(0).boottime_ns)
+    started = Started(a_job(), 100, at(0).wall_ms, at(0).steady_ns)
 
-    assert engine.on_run(a_run(), at(1)) == [Tell(started)]
-    end = engine.on_exited(a_job(), JobExit(exit_code=0), at(2))
-    assert engine.on_run(a_run(), at(3)) == end[1:]
+    assert engine.on_run(a_run(), at(1)).effects == [Tell(started)]
+    end = engine.on_exited(a_job(), JobExit(exit_code=0), at(2)).effects
+    assert engine.on_run(a_run(), at(3)).effects == end[1:]
 
 
 def test_an_end_is_in_every_picture_until_it_is_acknowledged() -> None:
     engine = running(0, 1)
     engine.on_exited(a_job(1), JobExit(exit_code=0), at(2))
 
-    picture = engine.on_hello(About("rlimit", "why", 7))[0]
+    picture = engine.on_hello(About("rlimit", "why", 7), at(3)).effects[0]
     assert isinstance(picture, Tell)
     assert isinstance(picture.message, Picture)
     assert [kept.run.job for kept in picture.message.running] == [a_job(0)]
     assert [end.key for end in picture.message.ended] == [a_job(1)]
 
-    assert engine.on_acknowledge([a_job(1), a_job(0), a_job(5)]) == [Drop(a_job(1))]
+    assert engine.on_acknowledge([a_job(1), a_job(0), a_job(5)], at(3)).effects == [Drop(a_job(1))]
     assert engine.state(a_job(1)) is JobState.ABSENT
     assert engine.state(a_job(0)) is JobState.RUNNING
 
 
 def test_a_job_that_cannot_be_started_has_failed() -> None:
-    engine = Engine()
+    engine = RunnerEngine()
     engine.on_run(a_run(), at(0))
 
-    effects = engine.on_not_started(a_job(), "not started: work.py: no such file", 127, at(1))
+    effects = engine.on_not_started(a_job(), "not started: work.py: no such file", 127, at(1)).effects
 
     assert the_end(effects) == (JobResult.FAILED, "not started: work.py: no such file")
 
@@ -173,77 +164,80 @@ def test_a_job_that_cannot_be_started_has_failed() -> None:
 def test_what_a_job_cannot_go_on_without_ends_it_as_failed_even_if_it_is_interrupted_later() -> None:
     engine = running()
 
-    assert engine.on_failure(a_job(), "the disk is full", at(0)) == [Signal(a_job(), signal.SIGTERM)]
+    assert engine.on_failure(a_job(), "the disk is full", at(0)).effects == [Signal(a_job(), signal.SIGTERM)]
     engine.on_interrupt(Interrupt(a_job(), 1, "preempted"), at(1))
-    assert the_end(engine.on_exited(a_job(), JobExit(signal=15), at(1))) == (JobResult.FAILED, "the disk is full")
+    assert the_end(engine.on_exited(a_job(), JobExit(signal=15), at(1)).effects) == (
+        JobResult.FAILED,
+        "the disk is full",
+    )
 
 
 def test_when_the_lease_has_passed_all_jobs_end() -> None:
     engine = running(0, 1)
-    engine.on_lease(Lease(at(100).boottime_ns), at(0))
+    engine.on_lease(Lease(at(100).steady_ns), at(0))
 
-    assert engine.next_wake_ns() == at(100).boottime_ns
-    assert engine.on_time(at(99)) == []
-    assert engine.on_time(at(100)) == [Signal(a_job(0), signal.SIGTERM), Signal(a_job(1), signal.SIGTERM)]
-    assert engine.next_wake_ns() == at(100 + OWN_TIMEOUT_MS).boottime_ns
-    assert engine.on_time(at(101)) == []
-    result, reason = the_end(engine.on_exited(a_job(0), JobExit(signal=15), at(102)))
+    assert engine.next_wake_ns() == at(100).steady_ns
+    assert engine.on_time(at(99)).effects == []
+    assert engine.on_time(at(100)).effects == [Signal(a_job(0), signal.SIGTERM), Signal(a_job(1), signal.SIGTERM)]
+    assert engine.next_wake_ns() == at(100 + OWN_TIMEOUT_MS).steady_ns
+    assert engine.on_time(at(101)).effects == []
+    result, reason = the_end(engine.on_exited(a_job(0), JobExit(signal=15), at(102)).effects)
     assert (result, reason[:16]) == (JobResult.ABORTED, "the lease passed")
 
 
 def test_a_later_lease_lets_jobs_go_on_and_an_earlier_one_changes_nothing() -> None:
     engine = running()
-    engine.on_lease(Lease(at(100).boottime_ns), at(0))
-    engine.on_lease(Lease(at(500).boottime_ns), at(0))
-    engine.on_lease(Lease(at(50).boottime_ns), at(0))
+    engine.on_lease(Lease(at(100).steady_ns), at(0))
+    engine.on_lease(Lease(at(500).steady_ns), at(0))
+    engine.on_lease(Lease(at(50).steady_ns), at(0))
 
-    assert engine.on_time(at(499)) == []
-    assert engine.on_time(at(500)) != []
+    assert engine.on_time(at(499)).effects == []
+    assert engine.on_time(at(500)).effects != []
 
 
 def test_without_a_lease_nothing_expires() -> None:
     engine = running()
 
     assert engine.next_wake_ns() is None
-    assert engine.on_time(at(10**12)) == []
+    assert engine.on_time(at(10**12)).effects == []
 
 
 def test_no_job_starts_after_the_lease_until_there_is_a_new_one() -> None:
-    engine = Engine()
-    engine.on_lease(Lease(at(100).boottime_ns), at(0))
+    engine = RunnerEngine()
+    engine.on_lease(Lease(at(100).steady_ns), at(0))
 
-    assert the_end(engine.on_run(a_run(), at(100)))[0] is JobResult.ABORTED
-    engine.on_lease(Lease(at(1000).boottime_ns), at(101))
-    assert engine.on_run(a_run(1), at(102)) == [Launch(a_run(1))]
+    assert the_end(engine.on_run(a_run(), at(100)).effects)[0] is JobResult.ABORTED
+    engine.on_lease(Lease(at(1000).steady_ns), at(101))
+    assert engine.on_run(a_run(1), at(102)).effects == [Launch(a_run(1))]
 
 
 def test_when_everything_is_to_end_jobs_are_interrupted_none_starts_and_the_last_lets_the_runner_go() -> None:
     engine = running(0, 1)
 
-    effects = engine.on_end_all(EndAll(1000, "stopping"), at(0))
+    effects = engine.on_end_all(EndAll(1000, "stopping"), at(0)).effects
     assert effects == [Signal(a_job(0), signal.SIGTERM), Signal(a_job(1), signal.SIGTERM)]
-    engine.check()
-    assert the_end(engine.on_run(a_run(2), at(1)))[0] is JobResult.ABORTED
-    assert Exit() not in engine.on_exited(a_job(0), JobExit(signal=15), at(2))
-    assert engine.on_exited(a_job(1), JobExit(signal=15), at(2))[-1] == Exit()
+    assert not engine.check()
+    assert the_end(engine.on_run(a_run(2), at(1)).effects)[0] is JobResult.ABORTED
+    assert Exit() not in engine.on_exited(a_job(0), JobExit(signal=15), at(2)).effects
+    assert engine.on_exited(a_job(1), JobExit(signal=15), at(2)).effects[-1] == Exit()
 
 
 def test_when_nothing_runs_the_runner_goes_at_once() -> None:
-    assert Engine().on_end_all(EndAll(1000, "stopping"), at(0)) == [Exit()]
+    assert RunnerEngine().on_end_all(EndAll(1000, "stopping"), at(0)).effects == [Exit()]
 
 
 def test_a_process_that_cannot_be_killed_does_not_keep_the_runner() -> None:
     engine = running()
     engine.on_end_all(EndAll(1000, "stopping"), at(0))
 
-    assert Exit() not in engine.on_time(at(1000 + KILL_PATIENCE_MS - 1))
-    assert Exit() in engine.on_time(at(1000 + KILL_PATIENCE_MS))
+    assert Exit() not in engine.on_time(at(1000 + KILL_PATIENCE_MS - 1)).effects
+    assert Exit() in engine.on_time(at(1000 + KILL_PATIENCE_MS)).effects
 
 
 def test_a_job_too_many_fails_and_says_so() -> None:
-    engine = running(0, 1, engine=Engine(most_jobs=2))
+    engine = running(0, 1, engine=RunnerEngine(most_jobs=2))
 
-    result, reason = the_end(engine.on_run(a_run(2), at(1)))
+    result, reason = the_end(engine.on_run(a_run(2), at(1)).effects)
 
     assert result is JobResult.FAILED
     assert "2 jobs run, more do not fit the limit of open files" in reason
@@ -251,10 +245,36 @@ def test_a_job_too_many_fails_and_says_so() -> None:
 
 def test_ends_of_a_former_runner_are_told_again() -> None:
     former = running()
-    kept = former.on_exited(a_job(), JobExit(exit_code=0), at(1))[0]
+    kept = former.on_exited(a_job(), JobExit(exit_code=0), at(1)).effects[0]
     assert isinstance(kept, Keep)
 
-    engine = Engine()
-    engine.on_recovered([kept.end])
+    engine = RunnerEngine()
+    engine.on_recovered([kept.end], at(2))
 
-    assert engine.on_run(a_run(), at(2)) == [Tell(Ended(kept.end))]
+    assert engine.on_run(a_run(), at(2)).effects == [Tell(Ended(kept.end))]
+
+
+def test_a_broken_invariant_is_told_in_words() -> None:
+    engine = running(0, 1, 2)
+    engine.on_interrupt(Interrupt(a_job(0), 1000, "preempted"), at(0))
+    engine._deadlines.clear()
+    engine._live[a_job(1)].state = JobState.ENDED
+    engine._live[a_job(3)] = engine._live.pop(a_job(2))
+
+    broken = engine.check()
+
+    assert len(broken) == 3
+    assert broken[0].endswith("(JobState.INTERRUPTED): its deadline is not awaited")
+    assert broken[1].endswith("(JobState.ENDED): it is live and over")
+    assert broken[2].endswith("it is listed under another key")
+
+
+def test_figures_count_jobs_and_ends() -> None:
+    engine = running(0, 1)
+    engine.on_exited(a_job(1), JobExit(exit_code=0), at(2))
+
+    assert {each.name: each.value for each in engine.figures()} == {
+        "live_jobs": 1,
+        "unacknowledged_ends": 1,
+        "deadlines": 0,
+    }

@@ -5,19 +5,10 @@ import signal
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import JobKey
-from headrace_agent.runner.engine import (
-    NS_PER_MS,
-    About,
-    Engine,
-    JobExit,
-    Keep,
-    Launch,
-    Moment,
-    RunnerEffect,
-    Signal,
-    Tell,
-)
+from headrace_agent.runner.effects import About, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
+from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.protocol import EndAll, Interrupt, Lease, Picture
 from tests.unit.runner.builders import a_job, a_run, at
 
@@ -30,7 +21,7 @@ class RunnerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.engine = Engine(most_jobs=3)
+        self.engine = RunnerEngine(most_jobs=3)
         self.passed_ms = 0
         #: Processes that live, by job.
         self.alive: set[JobKey] = set()
@@ -44,8 +35,8 @@ class RunnerMachine(RuleBasedStateMachine):
     def now(self) -> Moment:
         return at(self.passed_ms)
 
-    def perform(self, effects: list[RunnerEffect]) -> None:
-        for effect in effects:
+    def perform(self, outcome: Outcome[None, RunnerEffect]) -> None:
+        for effect in outcome.effects:
             match effect:
                 case Launch(run):
                     assert run.job not in self.alive | self.unacknowledged, "started twice"
@@ -88,11 +79,11 @@ class RunnerMachine(RuleBasedStateMachine):
     @rule(index=JOBS, timeout_ms=TIMEOUTS_MS)
     def interrupt(self, index: int, timeout_ms: int) -> None:
         job = a_job(index)
-        effects = self.engine.on_interrupt(Interrupt(job, timeout_ms, "why"), self.now)
+        outcome = self.engine.on_interrupt(Interrupt(job, timeout_ms, "why"), self.now)
         if job in self.alive:
             due_ms = self.passed_ms + timeout_ms
             self.due_ms[job] = min(due_ms, self.due_ms.get(job, due_ms))
-        self.perform(effects)
+        self.perform(outcome)
 
     @rule(timeout_ms=TIMEOUTS_MS)
     def end_all(self, timeout_ms: int) -> None:
@@ -101,13 +92,13 @@ class RunnerMachine(RuleBasedStateMachine):
 
     @rule(length_ms=st.integers(-500, 3_000))
     def lease(self, length_ms: int) -> None:
-        until = self.now.boottime_ns + length_ms * NS_PER_MS
+        until = self.now.steady_ns + length_ms * NS_PER_MS
         self.perform(self.engine.on_lease(Lease(until), self.now))
 
     @rule(indexes=st.lists(JOBS))
     def acknowledge(self, indexes: list[int]) -> None:
         self.unacknowledged -= {a_job(index) for index in indexes}
-        self.perform(self.engine.on_acknowledge([a_job(index) for index in indexes]))
+        self.perform(self.engine.on_acknowledge([a_job(index) for index in indexes], self.now))
 
     @rule(length_ms=st.integers(0, 4_000))
     def wait(self, length_ms: int) -> None:
@@ -118,8 +109,8 @@ class RunnerMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        self.engine.check()
-        told = self.engine.on_hello(About("none", "", 1))[0]
+        assert not self.engine.check()
+        [told] = self.engine.on_hello(About("none", "", 1), self.now).effects
         assert isinstance(told, Tell)
         assert isinstance(told.message, Picture)
         assert {kept.run.job for kept in told.message.running} == self.alive

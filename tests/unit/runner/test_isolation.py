@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace_agent.runner.host import LinuxHost
+from headrace_agent.runner.host.files import LinuxFiles
+from headrace_agent.runner.host.port import Host
+from headrace_agent.runner.host.processes import LinuxProcesses
 from headrace_agent.runner.jobs.isolation import Cgroup2, RlimitIsolation, choose_isolation
 from headrace_agent.runner.settings import IsolationChoice
 from tests.unit.runner.builders import OPERATION, a_job, a_run
@@ -15,7 +17,7 @@ from tests.unit.runner.builders import OPERATION, a_job, a_run
 JOB_FILES = ("memory.max", "memory.oom.group", "memory.swap.max", "cpu.max", "cgroup.procs", "cgroup.kill")
 
 
-class FakeCgroups(LinuxHost):
+class FakeCgroups(LinuxFiles):
     """Plays the kernel: control files are there as soon as a group is, and writing to one replaces what it says."""
 
     def __init__(self, folder: Path, controllers: str = "cpuset cpu io memory pids") -> None:
@@ -140,7 +142,7 @@ def test_a_group_that_is_still_in_use_is_removed_later(kernel: FakeCgroups, monk
 def test_the_strongest_that_is_wanted_and_works_is_taken(
     kernel: FakeCgroups, wanted: IsolationChoice, cgroup: bool, name: str, words: str
 ) -> None:
-    isolation = choose_isolation(kernel, wanted, str(kernel.folder) if cgroup else "", 0)
+    isolation = choose_isolation(Host(kernel, LinuxProcesses()), wanted, str(kernel.folder) if cgroup else "", 0)
 
     assert isolation.name == name
     assert words in isolation.detail
@@ -148,25 +150,25 @@ def test_the_strongest_that_is_wanted_and_works_is_taken(
 
 def test_a_folder_without_the_controllers_says_which_are_missing(tmp_path: Path) -> None:
     kernel = FakeCgroups(tmp_path / "group", controllers="cpuset io pids")
-    isolation = choose_isolation(kernel, "auto", str(kernel.folder), 0)
+    isolation = choose_isolation(Host(kernel, LinuxProcesses()), "auto", str(kernel.folder), 0)
 
     assert isolation.name == "rlimit"
     assert f"no cgroup2: {kernel.folder} offers no controller for cpu and memory" in isolation.detail
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    isolation = choose_isolation(LinuxHost(), "auto", f"{tmp_path}/none", 0)
+    isolation = choose_isolation(Host(LinuxFiles(), LinuxProcesses()), "auto", f"{tmp_path}/none", 0)
 
     assert f"{tmp_path}/none/cgroup.controllers: No such file" in isolation.detail
 
 
-class NoPrlimit(LinuxHost):
+class NoPrlimit(LinuxProcesses):
     def limit(self, pid: int, which: int, soft: int, hard: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
 
 def test_where_even_prlimit_is_refused_nothing_holds_and_both_reasons_are_said() -> None:
-    isolation = choose_isolation(NoPrlimit(), "auto", "", 0)
+    isolation = choose_isolation(Host(LinuxFiles(), NoPrlimit()), "auto", "", 0)
 
     assert isolation.name == "none"
     assert isolation.detail == (
@@ -174,7 +176,7 @@ def test_where_even_prlimit_is_refused_nothing_holds_and_both_reasons_are_said()
     )
 
 
-class Recorder(LinuxHost):
+class Recorder(LinuxProcesses):
     def __init__(self) -> None:
         super().__init__()
         self.limits: list[tuple[int, int, int, int]] = []
@@ -184,10 +186,10 @@ class Recorder(LinuxHost):
 
 
 def test_memory_is_limited_with_headroom_and_only_where_the_job_has_a_limit() -> None:
-    host = Recorder()
-    isolation = RlimitIsolation(host, 1000, "")
-    host.limits.clear()
+    processes = Recorder()
+    isolation = RlimitIsolation(processes, 1000, "")
+    processes.limits.clear()
     isolation.confine(a_run(memory_bytes=0), 7)
     isolation.confine(a_run(memory_bytes=5000), 7)
 
-    assert host.limits == [(7, resource.RLIMIT_DATA, 6000, 6000)]
+    assert processes.limits == [(7, resource.RLIMIT_DATA, 6000, 6000)]

@@ -16,11 +16,11 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.job_logs import reader
 from headrace_agent.job_logs.reader import LogPiece, newest_attempt, read_log
 from headrace_agent.runner.files.job_log import SMALLEST_CAP_BYTES, LogStream, LogUnwritable
-from headrace_agent.runner.host import LinuxHost
+from headrace_agent.runner.host.files import LinuxFiles
 from tests.unit.runner.builders import OPERATION, a_job
-from tests.unit.runner.hosts import MortalHost, PowerCut, ShortWritingHost, WatchedHost
+from tests.unit.runner.faulty_files import MortalFiles, PowerCut, ShortWritingFiles, WatchedFiles
 
-HOST = LinuxHost()
+HOST = LinuxFiles()
 CAP = SMALLEST_CAP_BYTES
 HALF = CAP // 2
 #: Whatever piece of it one sees, one knows where it is from.
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def a_stream(folder: Path, host: LinuxHost | None = None) -> LogStream:
+def a_stream(folder: Path, host: LinuxFiles | None = None) -> LogStream:
     return LogStream(host or HOST, f"{folder}/{OPERATION}/0.1.stdout", CAP, with_tail=True)
 
 
@@ -103,7 +103,7 @@ def test_a_reader_who_comes_at_any_moment_of_a_rotation_sees_true_offsets(folder
         assert chunk.next_offset == chunk.size
         looks += 1
 
-    stream = a_stream(folder, WatchedHost(look))
+    stream = a_stream(folder, WatchedFiles(look))
     for start in range(0, 5 * HALF, 10_000):
         stream.write(memoryview(TEXT[start : start + 10_000]))
     stream.close()
@@ -134,7 +134,7 @@ def test_a_rotation_while_the_reader_opens_the_files_is_noticed(folder: Path, mo
 
 @pytest.mark.parametrize("calls", range(3, 33))
 def test_a_reader_sees_true_offsets_wherever_the_runner_was_killed(folder: Path, calls: int) -> None:
-    stream = a_stream(folder, MortalHost(calls))
+    stream = a_stream(folder, MortalFiles(calls))
     with contextlib.suppress(PowerCut):
         for start in range(0, 5 * HALF, 10_000):
             stream.write(memoryview(TEXT[start : start + 10_000]))
@@ -147,7 +147,7 @@ def test_a_reader_sees_true_offsets_wherever_the_runner_was_killed(folder: Path,
 
 
 def test_a_disk_that_takes_little_at_a_time_gets_everything(folder: Path) -> None:
-    stream = a_stream(folder, ShortWritingHost(777))
+    stream = a_stream(folder, ShortWritingFiles(777))
     stream.write(memoryview(TEXT[:100_000]))
     stream.close()
     chunk = read(folder)

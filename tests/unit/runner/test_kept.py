@@ -10,11 +10,11 @@ import pytest
 from headrace.ids import AllocationId
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, Leftover, ProcessRecord
-from headrace_agent.runner.host import LinuxHost
+from headrace_agent.runner.host.files import LinuxFiles
 from tests.unit.runner.builders import OPERATION, a_job
-from tests.unit.runner.hosts import MortalHost, PowerCut
+from tests.unit.runner.faulty_files import MortalFiles, PowerCut
 
-HOST = LinuxHost()
+HOST = LinuxFiles()
 RECORD = JobRecord(a_job(), "alloc-1", "this boot")
 PROCESS = ProcessRecord(100, 12345, 1_700_000_000_000)
 
@@ -23,7 +23,7 @@ def an_end(job: JobKey) -> JobEnd:
     return JobEnd(job.operation, job.index, job.attempt, AllocationId("alloc-1"), JobResult.FAILED, exit_code=3)
 
 
-def kept_jobs(folder: Path, host: LinuxHost | None = None) -> KeptJobs:
+def kept_jobs(folder: Path, host: LinuxFiles | None = None) -> KeptJobs:
     return KeptJobs(host or HOST, str(folder))
 
 
@@ -51,7 +51,7 @@ def test_each_record_is_read_back(tmp_path: Path) -> None:
 def test_wherever_the_runner_is_killed_the_file_says_something_true(tmp_path: Path, calls: int) -> None:
     kept_jobs(tmp_path).load()
     with contextlib.suppress(PowerCut):
-        a_whole_life(kept_jobs(tmp_path, MortalHost(calls)))
+        a_whole_life(kept_jobs(tmp_path, MortalFiles(calls)))
     found = kept_jobs(tmp_path).load()
 
     expected = [

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from headrace_agent.runner.files.kept_jobs import KeptJobs
-from headrace_agent.runner.host import LinuxHost, Spawn
+from headrace_agent.runner.host.files import LinuxFiles
+from headrace_agent.runner.host.port import Host, Spawn
+from headrace_agent.runner.host.processes import LinuxProcesses
 from headrace_agent.runner.jobs.isolation import NoIsolation
 from headrace_agent.runner.jobs.launch import Launcher, NotStarted
 from headrace_agent.runner.settings import parse
 from tests.unit.runner.builders import a_run
 
 
-class PoorHost(LinuxHost):
+class PoorHost(LinuxProcesses):
     """Fails one kind of call with one error, and knows which processes it started."""
 
     def __init__(self, call: str, error: int) -> None:
@@ -43,11 +45,12 @@ class PoorHost(LinuxHost):
         return super().pidfd(pid)
 
 
-def a_launcher(folder: Path, host: LinuxHost) -> Launcher:
+def a_launcher(folder: Path, processes: LinuxProcesses) -> Launcher:
+    host = Host(LinuxFiles(), processes)
     settings = parse(["--state", str(folder)])
     for name in ("logs", "scratch"):
         (folder / name).mkdir()
-    kept = KeptJobs(host, str(folder))
+    kept = KeptJobs(host.files, str(folder))
     kept.load()
     return Launcher(host, settings, kept, NoIsolation(""), open_files=(1024, 1024))
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from headrace_agent.job_logs.reader import read_log
 from headrace_agent.runner.files.kept_jobs import KeptJobs
 from headrace_agent.runner.files.removal import Removal
-from headrace_agent.runner.host import LinuxHost
+from headrace_agent.runner.host.files import LinuxFiles
+from headrace_agent.runner.host.port import Host
+from headrace_agent.runner.host.processes import LinuxProcesses
 from headrace_agent.runner.jobs.isolation import NoIsolation
 from headrace_agent.runner.jobs.launch import Launcher
 from headrace_agent.runner.jobs.processes import ProcessTable
@@ -19,15 +21,15 @@ from tests.unit.runner.harness import gone
 
 
 def a_table(folder: Path) -> ProcessTable:
-    host, poll = LinuxHost(), select.epoll()
+    host, poll = Host(LinuxFiles(), LinuxProcesses()), select.epoll()
     settings = parse(["--state", str(folder)])
     for name in ("logs", "scratch"):
         (folder / name).mkdir()
-    kept = KeptJobs(host, str(folder))
+    kept = KeptJobs(host.files, str(folder))
     kept.load()
     isolation = NoIsolation("")
     launcher = Launcher(host, settings, kept, isolation, open_files=(1024, 1024))
-    return ProcessTable(host, settings, poll, launcher, isolation, Removal(host, f"{folder}/trash"))
+    return ProcessTable(host, settings, poll, launcher, isolation, Removal(host.files, f"{folder}/trash"))
 
 
 def test_what_is_in_the_pipes_when_the_job_has_ended_is_kept(tmp_path: Path) -> None:
@@ -36,8 +38,8 @@ def test_what_is_in_the_pipes_when_the_job_has_ended_is_kept(tmp_path: Path) -> 
     assert launched.failure == ""
     assert gone(launched.pid)
     [pidfd] = table.ended_unseen([a_job()])
-    table.on_main_ended(pidfd, LinuxHost().now())
-    [(job, exit)] = table.look(LinuxHost().now())
+    table.on_main_ended(pidfd, LinuxProcesses().now())
+    [(job, exit)] = table.look(LinuxProcesses().now())
 
     assert job == a_job()
     assert (exit.exit_code, exit.stderr_tail) == (4, "oh\n")
@@ -49,8 +51,8 @@ def test_a_job_whose_main_process_ended_takes_no_signal_any_more(tmp_path: Path)
     table = a_table(tmp_path)
     assert gone(table.launch(a_run(0, "true")).pid)
     [pidfd] = table.ended_unseen([a_job()])
-    table.on_main_ended(pidfd, LinuxHost().now())
+    table.on_main_ended(pidfd, LinuxProcesses().now())
 
     table.signal(a_job(), signal.SIGTERM)
     assert table.ended_unseen([a_job(), a_job(7)]) == []
-    assert len(table.look(LinuxHost().now())) == 1
+    assert len(table.look(LinuxProcesses().now())) == 1

@@ -13,7 +13,7 @@ import os
 from typing import Literal
 
 from headrace.wire.heartbeat import JobKey
-from headrace_agent.runner.host import Files, write_file
+from headrace_agent.runner.host.port import Files, write_file
 
 __all__ = ["SMALLEST_CAP_BYTES", "LogStream", "LogUnwritable", "Stream", "job_name", "log_name", "open_folder"]
 

@@ -17,7 +17,7 @@ import msgspec
 
 from headrace.wire.heartbeat import JobEnd, JobKey
 from headrace_agent.runner.files.job_log import job_name
-from headrace_agent.runner.host import Files, write_file
+from headrace_agent.runner.host.port import Files, write_file
 
 __all__ = ["JobRecord", "Kept", "KeptJobs", "Leftover", "ProcessRecord"]
 

@@ -5,7 +5,7 @@ Never those of an operation that has a job running here. Amounts are bytes of co
 
 from __future__ import annotations
 
-from headrace_agent.runner.host import Files
+from headrace_agent.runner.host.port import Files
 
 __all__ = ["Retention"]
 
@@ -69,7 +69,16 @@ class Retention:
         self._total_bytes -= self._held.pop(name).size_bytes
         return name
 
-    def check(self) -> None:
-        """Raises AssertionError where the books disagree with themselves."""
-        assert self._total_bytes == sum(held.size_bytes for held in self._held.values())
-        assert all(held.jobs >= 0 and held.size_bytes >= 0 for held in self._held.values())
+    def check(self) -> list[str]:
+        """Broken invariants in words."""
+        total_bytes = sum(held.size_bytes for held in self._held.values())
+        broken = (
+            [f"logs: {self._total_bytes} bytes are booked, {total_bytes} held"]
+            if total_bytes != self._total_bytes
+            else []
+        )
+        return broken + [
+            f"logs of {name}: {held.size_bytes} bytes, {held.jobs} jobs"
+            for name, held in self._held.items()
+            if held.jobs < 0 or held.size_bytes < 0
+        ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 
-from headrace_agent.runner.host import Files
+from headrace_agent.runner.host.port import Files
 
 __all__ = ["Removal"]
 

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 from headrace.resources import format_amount
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import job_name
-from headrace_agent.runner.host import Files, Host, write_file
+from headrace_agent.runner.host.port import Files, Host, Processes, write_file
 from headrace_agent.runner.protocol import Run
 
 __all__ = ["Account", "CannotIsolate", "Cgroup2", "Isolation", "NoIsolation", "RlimitIsolation", "choose_isolation"]
@@ -95,13 +95,13 @@ class RlimitIsolation(NoIsolation):
 
     name = "rlimit"
 
-    def __init__(self, host: Host, headroom_bytes: int, detail: str) -> None:
+    def __init__(self, processes: Processes, headroom_bytes: int, detail: str) -> None:
         super().__init__(detail)
-        self._host = host
+        self._processes = processes
         self._headroom_bytes = headroom_bytes
         try:
             soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            host.limit(os.getpid(), resource.RLIMIT_DATA, soft, hard)
+            processes.limit(os.getpid(), resource.RLIMIT_DATA, soft, hard)
         except OSError as error:
             raise CannotIsolate(f"prlimit is refused: {error.strerror}") from None
         self._most = hard
@@ -113,7 +113,7 @@ class RlimitIsolation(NoIsolation):
         if self._most != resource.RLIM_INFINITY:
             bound = min(bound, self._most)
         with contextlib.suppress(ProcessLookupError):
-            self._host.limit(pid, resource.RLIMIT_DATA, bound, bound)
+            self._processes.limit(pid, resource.RLIMIT_DATA, bound, bound)
 
 
 class Cgroup2:
@@ -215,11 +215,11 @@ def choose_isolation(host: Host, wanted: str, cgroup: str, headroom_bytes: int) 
     why_not = "the settings ask for no more" if wanted == "rlimit" else "no delegated cgroup v2 folder is given"
     if cgroup and wanted != "rlimit":
         try:
-            return Cgroup2(host, cgroup)
+            return Cgroup2(host.files, cgroup)
         except CannotIsolate as refusal:
             why_not = str(refusal)
     limits = "memory of each process is limited, cpu is not"
     try:
-        return RlimitIsolation(host, headroom_bytes, f"{limits}; no cgroup2: {why_not}")
+        return RlimitIsolation(host.processes, headroom_bytes, f"{limits}; no cgroup2: {why_not}")
     except CannotIsolate as refusal:
         return NoIsolation(f"no cgroup2: {why_not}; no rlimit: {refusal}")

@@ -10,10 +10,10 @@ import signal
 
 import msgspec
 
-from headrace_agent.runner.engine import Moment
+from headrace.runtime.engine import Moment
 from headrace_agent.runner.files.job_log import LogUnwritable, job_name, open_folder
 from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRecord
-from headrace_agent.runner.host import MARKER, Host, Spawn
+from headrace_agent.runner.host.port import MARKER, Host, Spawn
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import Settings
@@ -60,7 +60,7 @@ class Launcher:
         self._open_files = open_files
         self._raised = resource.getrlimit(resource.RLIMIT_NOFILE) != open_files
         #: Identity of this boot of the host.
-        self.boot = host.read_file("/proc/sys/kernel/random/boot_id", 64).decode().strip()
+        self.boot = host.files.read_file("/proc/sys/kernel/random/boot_id", 64).decode().strip()
 
     def launch(self, run: Run) -> Launched:
         """Raises `NotStarted`; nothing of the job is left then."""
@@ -73,14 +73,14 @@ class Launcher:
             self._isolation.remove(run.job)
             if scratch:
                 with contextlib.suppress(OSError):
-                    self._host.remove_folder(scratch)
+                    self._host.files.remove_folder(scratch)
             raise
 
     def _prepare(self, run: Run, scratch: str) -> None:
         try:
-            open_folder(self._host, self._settings.logs, run.job.operation)
+            open_folder(self._host.files, self._settings.logs, run.job.operation)
             if scratch:
-                self._host.make_folder(scratch)
+                self._host.files.make_folder(scratch)
             self._kept.write_job(JobRecord(run.job, run.allocation, self.boot))
             self._isolation.prepare(run)
         except LogUnwritable as error:
@@ -92,29 +92,29 @@ class Launcher:
         folder = scratch or run.working_directory
         pipes: list[int] = []
         try:
-            pipes += self._host.pipe()
-            pipes += self._host.pipe()
+            pipes += self._host.processes.pipe()
+            pipes += self._host.processes.pipe()
             out, out_end, err, err_end = pipes
             environment = {**run.environment, MARKER: job_name(run.job)}
-            pid = self._host.spawn(Spawn(run.argv, environment, folder, out_end, err_end))
+            pid = self._host.processes.spawn(Spawn(run.argv, environment, folder, out_end, err_end))
             pidfd = self._watch(pid)
         except (OSError, ValueError) as error:
             for fd in pipes:
-                self._host.close(fd)
+                self._host.files.close(fd)
             raise _not_started(run, folder, error) from None
-        self._host.close(out_end)
-        self._host.close(err_end)
-        at = self._host.now()
+        self._host.files.close(out_end)
+        self._host.files.close(err_end)
+        at = self._host.processes.now()
         failure = self._after_start(run, pid, at)
         return Launched(pid, pidfd, out, err, at, scratch, failure)
 
     def _watch(self, pid: int) -> int:
         try:
-            return self._host.pidfd(pid)
+            return self._host.processes.pidfd(pid)
         except OSError:
-            self._host.signal_group(pid, signal.SIGKILL)
-            while self._host.reap(pid) is None:
-                self._host.pause(1)
+            self._host.processes.signal_group(pid, signal.SIGKILL)
+            while self._host.processes.reap(pid) is None:
+                self._host.processes.pause(1)
             raise
 
     def _after_start(self, run: Run, pid: int, at: Moment) -> str:
@@ -122,15 +122,15 @@ class Launcher:
         try:
             self._isolation.confine(run, pid)
             if self._raised:
-                self._host.limit(pid, resource.RLIMIT_NOFILE, *self._open_files)
+                self._host.processes.limit(pid, resource.RLIMIT_NOFILE, *self._open_files)
         except ProcessLookupError:
             pass
         except OSError as error:
             failure = f"its limits could not be set: {error.filename or 'prlimit'}: {error.strerror}"
-        stat = self._host.stat(pid)
+        stat = self._host.processes.stat(pid)
         # Should it fail: the marker finds the process as well, and the end's file will say that the disk is full.
         with contextlib.suppress(OSError):
-            self._kept.write_process(run.job, ProcessRecord(pid, stat[1] if stat else 0, at.unix_ms))
+            self._kept.write_process(run.job, ProcessRecord(pid, stat[1] if stat else 0, at.wall_ms))
         return failure
 
 

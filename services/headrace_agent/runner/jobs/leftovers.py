@@ -12,7 +12,7 @@ from headrace.ids import AllocationId
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.files.kept_jobs import Leftover
-from headrace_agent.runner.host import Host
+from headrace_agent.runner.host.port import Host
 
 __all__ = ["end_leftovers", "lost"]
 
@@ -36,7 +36,7 @@ def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
         for pid in victims:
             _kill(host, pid, names, sessions)
         killed.update(victims)
-        host.pause(_PAUSE_MS)
+        host.processes.pause(_PAUSE_MS)
     return len(killed)
 
 
@@ -59,35 +59,35 @@ def _is_same(host: Host, leftover: Leftover) -> bool:
     process = leftover.process
     if process is None:
         return False
-    stat = host.stat(process.pid)
+    stat = host.processes.stat(process.pid)
     return (
         stat is not None
         and stat[1] == process.start_ticks
-        and host.marker(process.pid) == job_name(leftover.record.job)
+        and host.processes.marker(process.pid) == job_name(leftover.record.job)
     )
 
 
 def _victims(host: Host, names: set[str], sessions: set[int]) -> list[int]:
-    return [pid for pid in host.pids() if _belongs(host, pid, names, sessions)]
+    return [pid for pid in host.processes.pids() if _belongs(host, pid, names, sessions)]
 
 
 def _belongs(host: Host, pid: int, names: set[str], sessions: set[int]) -> bool:
-    if host.marker(pid) in names:
+    if host.processes.marker(pid) in names:
         return True
     if not sessions:
         return False
-    stat = host.stat(pid)
+    stat = host.processes.stat(pid)
     return stat is not None and stat[0] in sessions
 
 
 def _kill(host: Host, pid: int, names: set[str], sessions: set[int]) -> None:
     try:
-        pidfd = host.pidfd(pid)
+        pidfd = host.processes.pidfd(pid)
     except OSError:
         return
     try:
         # Looked at again now that the number cannot change hands unnoticed.
         if _belongs(host, pid, names, sessions):
-            host.signal_pidfd(pidfd, signal.SIGKILL)
+            host.processes.signal_pidfd(pidfd, signal.SIGKILL)
     finally:
-        host.close(pidfd)
+        host.files.close(pidfd)

@@ -11,12 +11,13 @@ import select
 import signal
 from collections.abc import Iterable
 
+from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import JobKey
-from headrace_agent.runner.engine import NS_PER_MS, JobExit, Moment
+from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.files.job_log import LogStream, LogUnwritable, job_name, log_name
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
-from headrace_agent.runner.host import Host, Reaped
+from headrace_agent.runner.host.port import Host, Reaped
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher
 from headrace_agent.runner.protocol import Run
@@ -95,7 +96,7 @@ class ProcessTable:
         cap = run.log_cap_bytes or self._settings.log_cap_bytes
         for fd, stream in ((launched.stdout_fd, "stdout"), (launched.stderr_fd, "stderr")):
             path = f"{folder}/{log_name(run.job, 'stderr' if stream == 'stderr' else 'stdout')}"
-            process.streams[fd] = LogStream(self._host, path, cap, with_tail=stream == "stderr")
+            process.streams[fd] = LogStream(self._host.files, path, cap, with_tail=stream == "stderr")
             self._pipes[fd] = process
             self._poll.register(fd, select.EPOLLIN)
         self._jobs[run.job] = process
@@ -103,7 +104,7 @@ class ProcessTable:
         self._names.add(process.name)
         self._pidfds[process.pidfd] = process
         self._poll.register(process.pidfd, select.EPOLLIN)
-        self.retention.job_started(run.job.operation, launched.at.unix_ms / 1000)
+        self.retention.job_started(run.job.operation, launched.at.wall_ms / 1000)
         return launched
 
     def signal(self, job: JobKey, number: int) -> None:
@@ -111,9 +112,9 @@ class ProcessTable:
         process = self._jobs.get(job)
         if process is None or process.reaped is not None:
             return
-        self._host.signal_group(process.pid, number)
+        self._host.processes.signal_group(process.pid, number)
         if number == signal.SIGTERM:
-            self._host.signal_group(process.pid, signal.SIGCONT)
+            self._host.processes.signal_group(process.pid, signal.SIGCONT)
         elif number == signal.SIGKILL:
             self._isolation.kill(job)
 
@@ -128,7 +129,7 @@ class ProcessTable:
         process = self._pipes[fd]
         before = process.failure
         try:
-            count = self._host.read(fd, self._buffer)
+            count = self._host.files.read(fd, self._buffer)
         except BlockingIOError:
             return None
         if count == 0:
@@ -143,7 +144,9 @@ class ProcessTable:
         Asked for before a signal of ours is sent, so that a job that had ended by then is not taken for an obedient one.
         """
         found = [self._jobs[job] for job in jobs if job in self._jobs]
-        return [process.pidfd for process in found if process.reaped is None and self._host.exited(process.pid)]
+        return [
+            process.pidfd for process in found if process.reaped is None and self._host.processes.exited(process.pid)
+        ]
 
     def jobs(self) -> list[JobKey]:
         return list(self._jobs)
@@ -154,18 +157,18 @@ class ProcessTable:
         for fd in list(process.streams):
             if self._pipes.get(fd) is process:
                 self._drain(process, fd)
-        self._host.signal_group(process.pid, signal.SIGKILL)
+        self._host.processes.signal_group(process.pid, signal.SIGKILL)
         self._isolation.kill(process.run.job)
-        process.reaped = self._host.reap(process.pid)
+        process.reaped = self._host.processes.reap(process.pid)
         if process.reaped is None:  # threads of it are on their way out: the event comes again
             return
         del self._pidfds[pidfd], self._pids[process.pid]
         self._names.discard(process.name)
         self._poll.unregister(pidfd)
-        self._host.close(pidfd)
-        process.main_ended_ns = now.boottime_ns
-        process.give_up_ns = now.boottime_ns + REST_PATIENCE_MS * NS_PER_MS
-        process.look_ns = now.boottime_ns
+        self._host.files.close(pidfd)
+        process.main_ended_ns = now.steady_ns
+        process.give_up_ns = now.steady_ns + REST_PATIENCE_MS * NS_PER_MS
+        process.look_ns = now.steady_ns
         self._closing.append(process)
 
     def next_look_ns(self) -> int | None:
@@ -173,15 +176,15 @@ class ProcessTable:
 
     def look(self, now: Moment) -> list[tuple[JobKey, JobExit]]:
         """Jobs of which nothing is left any more."""
-        due = [process for process in self._closing if process.look_ns <= now.boottime_ns]
+        due = [process for process in self._closing if process.look_ns <= now.steady_ns]
         if not due:
             return []
         with_orphans = self._sweep()
         over = []
         for process in due:
-            alive = self._host.signal_group(process.pid, signal.SIGKILL) or process.name in with_orphans
-            if alive and now.boottime_ns < process.give_up_ns:
-                process.look_ns = now.boottime_ns + process.pause_ms * NS_PER_MS
+            alive = self._host.processes.signal_group(process.pid, signal.SIGKILL) or process.name in with_orphans
+            if alive and now.steady_ns < process.give_up_ns:
+                process.look_ns = now.steady_ns + process.pause_ms * NS_PER_MS
                 process.pause_ms = min(process.pause_ms * 2, _SLOWEST_LOOK_MS)
             else:
                 over.append((process.run.job, self._conclude(process, now)))
@@ -203,27 +206,27 @@ class ProcessTable:
         closing = {process.name: process for process in self._closing}
         sessions = {process.pid: process for process in self._closing}
         died = False
-        for pid in self._host.children():
+        for pid in self._host.processes.children():
             if pid in self._pids:
                 continue
-            stat = self._host.stat(pid) if self._host.reap(pid) is None else None
+            stat = self._host.processes.stat(pid) if self._host.processes.reap(pid) is None else None
             if stat is None:
                 died = True
                 continue
             session = stat[0]
             if session in self._pids:
                 continue
-            name = self._host.marker(pid) if session not in sessions else ""
+            name = self._host.processes.marker(pid) if session not in sessions else ""
             owner = sessions.get(session) or closing.get(name)
             if owner is not None:
                 found.add(owner.name)
-            elif not name and self._host.stat(pid) is None:
+            elif not name and self._host.processes.stat(pid) is None:
                 died = True
             elif self._pids and (not name or name in self._names):
                 continue  # a child of a job that runs, or one that hides: that goes with the last job
             else:
                 self._strays = True
-            self._host.signal(pid, signal.SIGKILL)
+            self._host.processes.signal(pid, signal.SIGKILL)
         return died
 
     def remove_later(self, job: JobKey) -> None:
@@ -251,10 +254,10 @@ class ProcessTable:
 
     def _drain(self, process: _Process, fd: int) -> None:
         """What the pipe holds at this moment, not what a child that was left behind goes on to write."""
-        rest = self._host.waiting(fd)
+        rest = self._host.processes.waiting(fd)
         while rest > 0:
             try:
-                count = self._host.read(fd, self._buffer)
+                count = self._host.files.read(fd, self._buffer)
             except BlockingIOError:
                 break
             if count == 0:
@@ -266,13 +269,13 @@ class ProcessTable:
     def _close_pipe(self, process: _Process, fd: int) -> None:
         del self._pipes[fd]
         self._poll.unregister(fd)
-        self._host.close(fd)
+        self._host.files.close(fd)
         process.streams[fd].close()
 
     def _conclude(self, process: _Process, now: Moment) -> JobExit:
         job = process.run.job
         del self._jobs[job]
-        self.retention.job_ended(job.operation, now.unix_ms / 1000)
+        self.retention.job_ended(job.operation, now.wall_ms / 1000)
         account = self._isolation.account(process.run)
         if not self._isolation.remove(job):
             self._to_remove.append(job)

@@ -1,37 +1,40 @@
-"""The runner's state folder: private, and one runner's at a time."""
+"""The state folder of a node: private, and at a time one agent's and one runner's."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from typing import Literal
 
 from headrace.errors import HeadraceError
 
 __all__ = ["StateInUse", "claim"]
 
+Holder = Literal["agent", "runner"]
+
 
 class StateInUse(HeadraceError):
-    """Another runner uses the state folder."""
+    """Another agent, or another runner, uses the state folder."""
 
-    def __init__(self, state: str, owner: str) -> None:
+    def __init__(self, state: str, holder: Holder, owner: str) -> None:
         self.state = state
         self.owner = owner
-        super().__init__(f"another runner{f' (pid {owner})' if owner else ''} uses {state}; nothing was changed")
+        super().__init__(f"another {holder}{f' (pid {owner})' if owner else ''} uses {state}; nothing was changed")
 
 
-def claim(state: str) -> int:
+def claim(state: str, holder: Holder) -> int:
     """Makes the folder, for its owner only, and locks it until the returned descriptor is closed or the process ends.
 
     Raises `StateInUse`, and OSError where the folder cannot be used.
     """
     os.makedirs(state, mode=0o700, exist_ok=True)
-    lock = os.open(f"{state}/runner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    lock = os.open(f"{state}/{holder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         owner = os.read(lock, 32).decode(errors="replace").strip()
         os.close(lock)
-        raise StateInUse(state, owner) from None
+        raise StateInUse(state, holder, owner) from None
     os.chmod(state, 0o700)
     os.ftruncate(lock, 0)
     os.pwrite(lock, b"%d\n" % os.getpid(), 0)

@@ -1,17 +1,17 @@
-"""Hosts that go wrong on purpose."""
+"""Files that go wrong on purpose."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from headrace_agent.runner.host import LinuxHost
+from headrace_agent.runner.host.files import LinuxFiles
 
 
 class PowerCut(Exception):
     """The process was killed at this very call."""
 
 
-class MortalHost(LinuxHost):
+class MortalFiles(LinuxFiles):
     """Lets `calls` calls that change files pass, and is dead from then on: the next one does not happen."""
 
     def __init__(self, calls: int) -> None:
@@ -40,7 +40,7 @@ class MortalHost(LinuxHost):
         super().unlink(path)
 
 
-class WatchedHost(LinuxHost):
+class WatchedFiles(LinuxFiles):
     """Calls `look` before every call that changes files."""
 
     def __init__(self, look: Callable[[], None]) -> None:
@@ -60,7 +60,7 @@ class WatchedHost(LinuxHost):
         super().rename(old, new)
 
 
-class ShortWritingHost(LinuxHost):
+class ShortWritingFiles(LinuxFiles):
     """Writes at most `most` bytes a call, as a nearly full disk may."""
 
     def __init__(self, most: int) -> None:

@@ -1,0 +1,1 @@
+"""The port to the host, and its real end."""

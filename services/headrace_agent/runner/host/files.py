@@ -1,0 +1,63 @@
+"""Files and folders of the real host."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from headrace_agent.runner.host.port import Entry
+
+__all__ = ["LinuxFiles"]
+
+
+class LinuxFiles:
+    """`Files` by system calls."""
+
+    def make_folder(self, path: str) -> None:
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(path) or os.path.islink(path):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+
+    def open(self, path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+    def read(self, fd: int, buffer: bytearray) -> int:
+        return os.readv(fd, [buffer])
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        return os.write(fd, data)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def inode(self, fd: int) -> int:
+        return os.fstat(fd).st_ino
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_folder(self, path: str) -> None:
+        os.rmdir(path)
+
+    def entries(self, path: str) -> list[Entry]:
+        found = []
+        with os.scandir(path) as listing:
+            for entry in listing:
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                found.append(Entry(entry.name, entry.is_dir(follow_symlinks=False), status.st_size, status.st_mtime))
+        return found
+
+    def read_file(self, path: str, limit: int) -> bytes:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            return os.read(fd, limit)
+        finally:
+            os.close(fd)

@@ -1,0 +1,160 @@
+"""Processes and clocks of the real host."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import resource
+import signal
+import subprocess
+import time
+
+from headrace.runtime.engine import NS_PER_MS, Moment
+from headrace_agent.runner.host.port import MARKER, Reaped, Spawn
+
+__all__ = ["LinuxProcesses"]
+
+_FIONREAD = 0x541B
+_PR_SET_CHILD_SUBREAPER = 36
+_PROC_BYTES = 65536
+#: States of /proc/<pid>/stat: a zombie, and two names of one that is going this moment.
+_DEAD = (b"Z", b"X", b"x")
+
+
+class LinuxProcesses:
+    """`Processes` by system calls and /proc."""
+
+    def __init__(self) -> None:
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._children_file = f"/proc/self/task/{os.getpid()}/children"
+        self._is_reaper = False
+
+    def become_reaper(self) -> bool:
+        """Makes orphans below us our children, whatever they did to get away. False where the kernel refuses."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._is_reaper = libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        return self._is_reaper
+
+    def now(self) -> Moment:
+        return Moment(time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.time_ns() // NS_PER_MS)
+
+    def pause(self, length_ms: int) -> None:
+        time.sleep(length_ms / 1000)
+
+    def spawn(self, order: Spawn) -> int:
+        process = subprocess.Popen(
+            order.argv,
+            env=order.environment,
+            cwd=order.working_directory,
+            stdin=self._null,
+            stdout=order.stdout_fd,
+            stderr=order.stderr_fd,
+            start_new_session=True,
+            close_fds=True,
+        )
+        # We collect it ourselves, with its usage; Popen must not try to when the object goes.
+        process.returncode = 0
+        return process.pid
+
+    def pipe(self) -> tuple[int, int]:
+        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(ours, False)
+        return ours, theirs
+
+    def pidfd(self, pid: int) -> int:
+        return os.pidfd_open(pid)
+
+    def waiting(self, fd: int) -> int:
+        return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), "little")
+
+    def signal(self, pid: int, number: int) -> bool:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def signal_group(self, pgid: int, number: int) -> bool:
+        try:
+            os.killpg(pgid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def signal_pidfd(self, pidfd: int, number: int) -> bool:
+        try:
+            signal.pidfd_send_signal(pidfd, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def exited(self, pid: int) -> bool:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def reap(self, pid: int) -> Reaped | None:
+        found, status, usage = os.wait4(pid, os.WNOHANG)
+        if found == 0:
+            return None
+        code = os.waitstatus_to_exitcode(status)
+        return Reaped(
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            cpu_ms=round((usage.ru_utime + usage.ru_stime) * 1000),
+            max_rss_bytes=usage.ru_maxrss * 1024,
+        )
+
+    def limit(self, pid: int, which: int, soft: int, hard: int) -> None:
+        resource.prlimit(pid, which, (soft, hard))
+
+    def children(self) -> list[int]:
+        if not self._is_reaper:  # then children that we do not know are not ours to judge
+            return []
+        try:
+            return [int(pid) for pid in _read_all(self._children_file).split()]
+        except FileNotFoundError:  # a kernel built without it
+            me = os.getpid()
+            return [pid for pid in self.pids() if _parent(pid) == me]
+
+    def pids(self) -> list[int]:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+    def stat(self, pid: int) -> tuple[int, int] | None:
+        fields = _stat_fields(pid)
+        return (int(fields[3]), int(fields[19])) if fields is not None and fields[0] not in _DEAD else None
+
+    def marker(self, pid: int) -> str:
+        try:
+            environment = _read_all(f"/proc/{pid}/environ")
+        except OSError:
+            return ""
+        start = MARKER.encode() + b"="
+        for variable in environment.split(b"\0"):
+            if variable.startswith(start):
+                return variable[len(start) :].decode(errors="replace")
+        return ""
+
+
+def _read_all(path: str) -> bytes:
+    """A file of /proc, which does not know its size beforehand. Half the cost of Python's own file objects, and asked at every end."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = b""
+        while more := os.read(fd, _PROC_BYTES):
+            data += more
+        return data
+    finally:
+        os.close(fd)
+
+
+def _stat_fields(pid: int) -> list[bytes] | None:
+    """The fields after the name, so that index 0 is the state (field 3): a name may hold blanks and brackets."""
+    try:
+        return _read_all(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _parent(pid: int) -> int:
+    fields = _stat_fields(pid)
+    return int(fields[1]) if fields is not None else 0

@@ -1,0 +1,71 @@
+"""The end of a job: as what it counts, and the record of it that the agent is told."""
+
+from __future__ import annotations
+
+import signal
+from typing import NamedTuple
+
+from headrace.ids import AllocationId
+from headrace.runtime.engine import NS_PER_MS, Moment
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace_agent.runner.effects import JobExit
+from headrace_agent.runner.protocol import Run, Started
+
+__all__ = ["Stop", "job_end", "result_of"]
+
+_REASON_CHARACTERS = 2_000
+
+
+class Stop(NamedTuple):
+    """The reason for which the runner ends a job, and as what the end then counts."""
+
+    result: JobResult
+    reason: str
+    timeout_ms: int
+
+
+def result_of(exit: JobExit, stop: Stop | None) -> tuple[JobResult, str]:
+    """Returns as what an end counts, and why. `stop` is the runner's own if its signal came before the end.
+
+    After a signal of ours a job counts as we meant it, whatever it returned: from outside, work done and obedience look alike.
+    """
+    if stop is not None:
+        return stop.result, stop.reason
+    if exit.failure:
+        return JobResult.FAILED, exit.failure
+    if exit.exit_code == 0:
+        return JobResult.COMPLETED, ""
+    name = _signal_name(exit.signal)
+    return JobResult.FAILED, f"ended by {name}, which the runner did not send" if name else ""
+
+
+def job_end(run: Run, started: Started | None, exit: JobExit, result: JobResult, reason: str, moment: Moment) -> JobEnd:
+    """The record of an end. `moment` counts if the host did not say when the main process ended."""
+    # The wall clock may have been set while the job ran; how long it ran is told by the other one.
+    started_at_ms = started.started_at_ms if started is not None else moment.wall_ms
+    ended_ns = exit.main_ended_ns or moment.steady_ns
+    ran_ms = (ended_ns - started.started_boottime_ns) // NS_PER_MS if started is not None else 0
+    return JobEnd(
+        operation=run.job.operation,
+        index=run.job.index,
+        attempt=run.job.attempt,
+        allocation=AllocationId(run.allocation),
+        result=result,
+        exit_code=exit.exit_code,
+        signal=exit.signal,
+        reason=reason[:_REASON_CHARACTERS],
+        stderr_tail=exit.stderr_tail if result is JobResult.FAILED else "",
+        started_at_ms=started_at_ms,
+        ended_at_ms=started_at_ms + max(0, ran_ms),
+        cpu_ms=exit.cpu_ms,
+        max_rss_bytes=exit.max_rss_bytes,
+    )
+
+
+def _signal_name(number: int | None) -> str:
+    if number is None:
+        return ""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
