@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from headrace.client import Client, NotAdmitted, NotRunning, Refused, Unanswered, connect
 from headrace.errors import BadInput, HeadraceError
 from headrace.pools import Defects
+from headrace.tree_file.problems import UnusableFile
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
 from headrace_cli.up.commands import NoServer
@@ -86,7 +87,7 @@ def exit_of(error: BaseException) -> int | None:
             return Exit.NOT_RUNNING
         case Refused() | InUse() | NotAdmitted() | NoServer():
             return Exit.REFUSED
-        case BadInput() | Defects():
+        case BadInput() | Defects() | UnusableFile():
             return Exit.USAGE
         case HeadraceError() | OSError():
             return Exit.FAILED

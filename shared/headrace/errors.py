@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 
-__all__ = ["BadInput", "HeadraceError", "said_of"]
+__all__ = ["BadInput", "HeadraceError", "UnknownKey", "said_of"]
 
 
 class HeadraceError(Exception):
@@ -29,6 +29,10 @@ class BadInput(HeadraceError):
         self.value = value
         self.expected = expected
         super().__init__(f"{place}: {value!r} cannot be used; {said_of(expected)}")
+
+
+class UnknownKey(BadInput):
+    """A key that names nothing."""
 
 
 def said_of(expected: str) -> str:

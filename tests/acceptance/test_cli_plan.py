@@ -36,6 +36,13 @@ def test_a_file_comes_on_standard_input_too() -> None:
     assert "standard input: memory 4 GiB; figures in memory" in done.stdout
 
 
+def test_what_pool_export_wrote_is_planned_with_a_total() -> None:
+    done = plan("-", "--total", "cpu=8", stdin="tree: default\npools:\n  a: {max_operation_count: 5, mine: {x: 1}}\n")
+
+    assert "standard input: cpu 8; figures" in done.stdout
+    assert plan("-", "--total", "none", stdin="pools: {a: }").returncode == 2
+
+
 def test_a_file_that_cannot_be_used_is_told_line_by_line(tmp_path: Path) -> None:
     file = tmp_path / "tree.yaml"
     file.write_text("total: {cpu: 1}\npools:\n  a: {wieght: 1}\n  b: {parent: c, weight: -1}\n")
@@ -44,8 +51,8 @@ def test_a_file_that_cannot_be_used_is_told_line_by_line(tmp_path: Path) -> None
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
-        f"{file}:3: pools.a.wieght: unknown key; expected weight, perhaps",
-        f"{file}:4: pools.b.weight: -1 cannot be used; expected a number above 0, from 1.49012e-08 to 67108864",
+        f"{file}:3: pools.a.wieght: unknown key; did you mean weight?",
+        f"{file}:4: pools.b.weight: -1 cannot be used; expected a number from 1.490116119e-08 to 67108864",
         f"{file}:4: pools.b.parent: there is no pool 'c'; expected one of a, b",
     ]
 

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from headrace.wire.plan import Plan, PlanRefused
 from headrace_cli.exit_statuses import Exit
+from headrace_cli.pools.options import parse_figures
 from headrace_cli.session import Flag
 from headrace_cli.show.plans import plan_notes, plan_table, plan_title
 from headrace_cli.show.screen import Screen
@@ -29,6 +30,7 @@ def plan(
     /,
     *,
     resource: Literal["cpu", "memory", "gpu", "network", "user_slots"] | None = None,
+    total: str | None = None,
     json: Flag = False,
 ) -> int:
     """Compute the shares of a tree of pools and operations that stands in a file. Asks no server, changes nothing.
@@ -52,6 +54,8 @@ def plan(
 
         ./make-tree | headrace plan - --resource cpu
 
+        headrace pool export --options | headrace plan - --total cpu=100,memory=400G
+
     A file:
 
         total: {cpu: 100, memory: 400G}
@@ -66,11 +70,13 @@ def plan(
         YAML or JSON; `-` reads standard input. docs/examples/plan.yaml is one with everything in it.
     resource
         Show figures of this resource.
+    total
+        What there is to share, such as `cpu=100,memory=400G`, in place of the file's own `total`.
     json
         Print everything as JSON (cores in `cpu`, bytes in `memory`; shares are fractions of the cluster).
     """
     screen = Screen(json=json)
-    answer = _ask(file)
+    answer = _ask(file, parse_figures("--total", total) if total is not None else None)
     match answer:
         case None:
             screen.say("the plan could not be computed", style="red")
@@ -84,9 +90,11 @@ def plan(
             return Exit.DONE
 
 
-def _ask(file: str) -> Plan | PlanRefused | None:
-    """What the process of the fair-share service answers; None where it broke, of which it has said why."""
+def _ask(file: str, total: dict[str, str] | None) -> Plan | PlanRefused | None:
+    """Asks the process of the fair-share service; None if it broke, of which it has said why."""
     argv = [sys.executable, "-P", "-m", "headrace_fair_share.plan", file]
+    if total is not None:
+        argv.append(msgspec.json.encode(total).decode())
     done = subprocess.run(argv, stdout=subprocess.PIPE, check=False)
     if done.returncode not in _ANSWERED:
         return None

@@ -13,11 +13,12 @@ from headrace.client import Client
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName, pool_name, tree_name
 from headrace.pools import POOL_ATTRIBUTES, TreeOptions
+from headrace.tree_file.pools import ConfiguredPool
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, Transfer
 from headrace.wire.pools import PoolList
 from headrace.wire.trees import MovePoolToTree
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.pools.files import ConfiguredPool, changes_between, exported, read_file
+from headrace_cli.pools.files import changes_between, exported, read_file
 from headrace_cli.pools.key_values import assignments, checked
 from headrace_cli.pools.options import PoolOptions
 from headrace_cli.session import Common, Flag, talk
@@ -269,7 +270,7 @@ def import_(file: Path, /, *, keep: Flag = False, dry_run: Flag = False, common:
     dry_run
         Only say what would become of it, and every rule that it breaks.
     """
-    described = read_file(file, attributes=False)
+    described = read_file(str(file))
 
     async def work(client: Client, screen: Screen) -> int:
         if described.tree and described.tree != client.trees.own:
@@ -353,7 +354,7 @@ def _changes(
 
 def _configured(listed: PoolList) -> list[ConfiguredPool]:
     return [
-        ConfiguredPool(pool.name, pool.parent, POOL_ATTRIBUTES.written(pool.settings))
+        ConfiguredPool.of(pool.name, pool.parent, pool.settings)
         for pool in listed.pools
         if not pool.ephemeral and pool.name != ROOT_POOL
     ]

@@ -1,5 +1,5 @@
-"""A tree from a file: read with places (`file`, `figures`), checked (`check`, `placing`), computed (`compute`).
+"""`headrace plan`: what a tree in a file comes to. `description` reads it, `compute` asks the algorithm, `binding` says what binds.
 
-`python -m headrace_fair_share.plan FILE` prints the result as JSON (`headrace.wire.plan`) and ends with status 0, or 2 where the file
-cannot be used. `headrace plan` is what people call: it starts that, since services never import each other, and shows what came.
+`python -m headrace_fair_share.plan FILE` prints the result as JSON (`headrace.wire.plan`) and ends with status 0, or 2 if the file
+cannot be used. The command line starts that, since services never import each other, and shows what came.
 """

@@ -1,4 +1,4 @@
-"""`python -m headrace_fair_share.plan FILE`: JSON of `headrace.wire.plan` on standard output; `-` reads standard input."""
+"""`python -m headrace_fair_share.plan FILE [TOTAL]`: prints JSON of `headrace.wire.plan`; `-` reads standard input."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import sys
 
 import msgspec
 
-from headrace.wire.plan import Plan, PlanProblem, PlanRefused
+from headrace.pools.attributes.kinds import ResourceAmounts
+from headrace.tree_file.problems import Problems, UnusableFile
+from headrace.tree_file.values import STDIN, read
+from headrace.wire.plan import Plan, PlanRefused
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
-from headrace_fair_share.plan.check import check
 from headrace_fair_share.plan.compute import computed
-from headrace_fair_share.plan.figures import Desk
-from headrace_fair_share.plan.file import STDIN, Unusable, parse, read
+from headrace_fair_share.plan.description import described
 
 __all__ = ["main", "plan_of"]
 
@@ -19,27 +20,23 @@ _BROKEN = 1
 _USAGE = 2
 
 
-def plan_of(path: str) -> Plan | PlanRefused:
-    """Reads, checks and computes. Raises `BrokenInvariant`."""
+def plan_of(path: str, total: dict[str, str] | None = None) -> Plan | PlanRefused:
+    """Reads, checks and computes, with `total` in place of the file's own if given. Raises `BrokenInvariant`."""
     name = "standard input" if path == STDIN else path
-    problems: list[PlanProblem] = []
     try:
-        root = parse(read(path), problems)
-    except Unusable as unusable:
-        return PlanRefused(name, [*problems, unusable.problem])
-    description = check(root, Desk(problems))
-    if description is None:
-        return PlanRefused(name, sorted(problems, key=lambda problem: problem.line))
-    return computed(description, name)
+        amounts = ResourceAmounts().read(total, "--total").whole if total is not None else None
+        return computed(described(read(path, Problems(name)), name, amounts), name)
+    except UnusableFile as unusable:
+        return PlanRefused(name, unusable.problems)
 
 
 def main() -> int:
-    """The process: status 0 where there is a plan, 2 where the file cannot be used, 1 where the algorithm broke."""
-    if len(sys.argv) != 2:
-        print("usage: python -m headrace_fair_share.plan FILE", file=sys.stderr)
+    """Runs the process: status 0 with a plan, 2 if the file cannot be used, 1 if the algorithm broke."""
+    if len(sys.argv) not in (2, 3):
+        print("usage: python -m headrace_fair_share.plan FILE [TOTAL as JSON]", file=sys.stderr)
         return _USAGE
     try:
-        answer = plan_of(sys.argv[1])
+        answer = plan_of(sys.argv[1], msgspec.json.decode(sys.argv[2]) if len(sys.argv) > 2 else None)
     except BrokenInvariant as error:
         print(f"a fault in Headrace, not in {sys.argv[1]}; please report it with that file: {error}", file=sys.stderr)
         return _BROKEN

@@ -10,26 +10,22 @@ from typing import Final
 
 import msgspec
 
-from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import PartialResources, PoolMode, PoolTree, Tree, TreeOptions
+from headrace.ids import ROOT_POOL, PoolName
 from headrace.resources import RESOURCE_NAMES, Resources, Share
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
-from headrace.wire import pools as wire
 from headrace.wire.plan import Bound, Plan, PlanElement, Scaled
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareComplaint, ShareItem
-from headrace_fair_share.configuration.rules import Bounds, broken_rules, misplaced
+from headrace_fair_share.configuration.rules import Bounds, broken_rules
 from headrace_fair_share.hdrf.model import (
     ElementShares,
     IntegralKind,
-    IntegralState,
     OperationInput,
     PoolInput,
-    TreeInput,
     UpdateResult,
 )
 from headrace_fair_share.hdrf.tree_update import update
 from headrace_fair_share.plan.binding import Bindings
-from headrace_fair_share.plan.check import Description, whole
+from headrace_fair_share.plan.description import Description
 
 __all__ = ["computed"]
 
@@ -38,40 +34,16 @@ _NEARLY: Final = 1e-6
 
 
 def computed(description: Description, file: str) -> Plan:
-    """The plan. Raises `BrokenInvariant`."""
-    tree = TreeInput(
-        total=description.total,
-        options=description.options,
-        pools=description.pools,
-        operations=description.operations,
-        integral=_savings(description),
-    )
-    return _Planned(description, tree, update(tree)).plan(file)
-
-
-def _savings(description: Description) -> dict[str, IntegralState]:
-    states: dict[str, IntegralState] = {}
-    for pool in description.pools:
-        if pool.integral is IntegralKind.NONE:
-            continue
-        total = description.total
-        if pool.name in description.volumes:
-            amounts = whole(description.volumes[pool.name]).as_tuple()
-            user_slots, cpu, gpu, memory, network = map(float, amounts)
-        else:
-            steady = max(pool.resource_flow.share_of(total)) * description.options.smooth_period_s
-            ratio = description.ratio_volumes.get(pool.name, steady)
-            user_slots, cpu, gpu, memory, network = (amount * ratio for amount in total.as_tuple())
-        states[pool.name] = IntegralState((user_slots, cpu, gpu, memory, network))
-    return states
+    """Computes the plan. Raises `BrokenInvariant`."""
+    return _Planned(description, update(description.input)).plan(file)
 
 
 class _Planned:
     """A tree and what came out, side by side."""
 
-    def __init__(self, description: Description, tree: TreeInput, result: UpdateResult) -> None:
+    def __init__(self, description: Description, result: UpdateResult) -> None:
         self._description = description
-        self._tree = tree
+        self._tree = tree = description.input
         self._result = result
         self._total = tree.total
         self._paths: dict[str, str] = {ROOT_POOL: ""}
@@ -88,7 +60,7 @@ class _Planned:
                 ShareComplaint(error.kind, error.text, [PoolName(name) for name in error.pools])
                 for error in self._result.errors
             ],
-            warnings=_warnings(self._tree),
+            warnings=[refusal.text() for refusal in broken_rules(self._description.tree, Bounds())],
         )
 
     def _name(self, place: int) -> str:
@@ -234,28 +206,3 @@ def _scaled(pool: PoolInput, shares: ElementShares, total: Resources) -> list[Sc
             if asked and part < 1.0 - _NEARLY:
                 found.append(Scaled("burst_guarantee_resources", name, asked, int(asked * part + 0.5)))
     return found
-
-
-def _warnings(tree: TreeInput) -> list[str]:
-    """Why a running Headrace would refuse this configuration; it is computed all the same."""
-    names = [pool.name for pool in tree.pools]
-    configured = [
-        wire.Pool(
-            name=PoolName(pool.name),
-            parent=PoolName(names[pool.parent] if pool.parent >= 0 else ROOT_POOL),
-            settings=wire.PoolConfig(
-                weight=pool.weight,
-                mode=PoolMode(pool.mode.value),
-                strong_guarantee_resources=PartialResources(*pool.strong_guarantee),
-                integral_guarantees=wire.IntegralGuarantees(
-                    wire.IntegralType(pool.integral.value),
-                    PartialResources.of(pool.resource_flow),
-                    PartialResources.of(pool.burst_guarantee),
-                ),
-            ),
-        )
-        for pool in tree.pools
-    ]
-    options = TreeOptions(main_resource=RESOURCE_NAMES[tree.options.main_resource])
-    pools = PoolTree(Tree(TreeName("plan"), configured, options))
-    return [refusal.text() for refusal in misplaced(pools) or broken_rules(pools, Bounds())]

@@ -10,36 +10,18 @@ import enum
 import msgspec
 
 from headrace.resources import ZERO, Resources
+from headrace.tree_file.problems import FileProblem
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareItem
 from headrace.wire.version import Counter
 
-__all__ = ["Bound", "BoundKind", "Plan", "PlanElement", "PlanProblem", "PlanRefused", "Scaled"]
-
-
-class PlanProblem(msgspec.Struct, frozen=True):
-    """One thing in the file that cannot be used."""
-
-    #: Line of the file, from 1; 0 where it is the file as a whole.
-    line: Counter
-    #: Such as `pools.research.weight`; empty where it is the file as a whole.
-    key: str
-    #: What stands there, shortened; empty where nothing does.
-    value: str
-    wrong: str
-    expected: str
-
-    def text(self, file: str) -> str:
-        """`FILE:LINE: key: what is wrong; expected what would do`."""
-        place = f"{file}:{self.line}" if self.line else file
-        words = f"{self.key}: {self.wrong}" if self.key else self.wrong
-        return f"{place}: {words}" + (f"; expected {self.expected}" if self.expected else "")
+__all__ = ["Bound", "BoundKind", "Plan", "PlanElement", "PlanRefused", "Scaled"]
 
 
 class PlanRefused(msgspec.Struct, frozen=True, tag_field="outcome", tag="refused"):
     """The file cannot be used; all that is wrong with it, in the order of its lines."""
 
     file: str
-    problems: list[PlanProblem]
+    problems: list[FileProblem]
 
 
 class BoundKind(enum.StrEnum):

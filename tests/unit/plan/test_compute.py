@@ -10,20 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.resources import Resources
-from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement, PlanProblem, PlanRefused, Scaled
+from headrace.tree_file.problems import FileProblem, UnusableFile
+from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement, PlanRefused, Scaled
 from headrace_fair_share.plan.__main__ import plan_of
-from headrace_fair_share.plan.check import check
 from headrace_fair_share.plan.compute import computed
-from headrace_fair_share.plan.figures import Desk
-from headrace_fair_share.plan.file import Unusable, parse
+from headrace_fair_share.plan.description import described
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "plan.yaml"
 
 
 def planned(text: str) -> Plan:
-    description = check(parse(text.encode(), []), Desk([]))
-    assert description is not None
-    return computed(description, "f")
+    return computed(described(text.encode()), "f")
 
 
 def elements(text: str) -> dict[str, PlanElement]:
@@ -197,13 +194,11 @@ def test_never_does_a_damaged_file_break_it(seed: int, changes: int) -> None:
         at = draw.randrange(len(text))
         text = text[:at] + draw.choice(pieces) + text[at + draw.randrange(8) :]
 
-    problems: list[PlanProblem] = []
+    problems: list[FileProblem] = []
     try:
-        description = check(parse(text.encode(), problems), Desk(problems))
-    except Unusable:
-        return
-    assert (description is None) == bool(problems)
-    assert all(problem.line > 0 and problem.expected for problem in problems)
-    if description is not None:
-        plan = computed(description, "f")
+        plan = computed(described(text.encode()), "f")
+    except UnusableFile as unusable:
+        problems = unusable.problems
+    else:
         assert all(0.0 <= part <= 1.0 + 1e-9 for each in plan.elements for part in each.share.fair_share.total)
+    assert all(problem.expected and (problem.line > 0 or not problem.key) for problem in problems)

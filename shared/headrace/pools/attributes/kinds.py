@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from headrace.durations import LONGEST_MS, exact_duration, parse_duration_ms
-from headrace.errors import BadInput, HeadraceError
+from headrace.errors import BadInput, HeadraceError, UnknownKey
 from headrace.near import hint
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import parse_formula
@@ -296,7 +296,7 @@ class ResourceAmounts(Kind):
 
     def _amount(self, resource: str, figure: object, place: str) -> int:
         if resource not in RESOURCE_NAMES:
-            raise BadInput(f"{place}.{resource}", figure, hint(resource, RESOURCE_NAMES))
+            raise UnknownKey(f"{place}.{resource}", figure, hint(resource, RESOURCE_NAMES))
         if isinstance(figure, bool) or not isinstance(figure, int | float | str):
             raise BadInput(f"{place}.{resource}", figure, "a figure")
         return parse_amount(resource, figure, place=f"{place}.{resource}")

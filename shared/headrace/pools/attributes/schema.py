@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, UnknownKey
 from headrace.near import hint, is_misspelt
 from headrace.pools.attributes.kinds import Data, Defects, Kind
 
@@ -139,12 +139,12 @@ class Schema:
         }
         return written | getattr(value, "unrecognized", {})
 
-    def refuse_unknown(self, key: str, value: object, place: str) -> BadInput:
+    def refuse_unknown(self, key: str, value: object, place: str) -> UnknownKey:
         """What is to be said of a key that names nothing."""
         meant = self._never.get(key)
         if meant:
-            return BadInput(place, value, f"did you mean {meant}?")
-        return BadInput(place, value, hint(key, self.names, most_listed=_MOST_LISTED))
+            return UnknownKey(place, value, f"did you mean {meant}?")
+        return UnknownKey(place, value, hint(key, self.names, most_listed=_MOST_LISTED))
 
     def keeps(self, key: str) -> bool:
         """Whether an unknown key is kept; a misspelt one is not."""

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.resources import Resources
-from headrace.wire.plan import PlanProblem
-from headrace_fair_share.hdrf.model import FifoKey, IntegralKind, Mode
-from headrace_fair_share.plan.check import Description, check
-from headrace_fair_share.plan.figures import Desk
-from headrace_fair_share.plan.file import parse
+from headrace.resources import RESOURCE_NAMES, Resources
+from headrace.tree_file.problems import UnusableFile
+from headrace_fair_share.hdrf.model import FifoKey, IntegralKind, Mode, TreeInput
+from headrace_fair_share.plan import description
 
 TOTAL = "total: {cpu: 100, memory: 100G}\n"
 
 
 def complaints(text: str) -> list[str]:
-    problems: list[PlanProblem] = []
-    described = check(parse(text.encode(), problems), Desk(problems))
-    assert (described is None) == bool(problems)
-    return [problem.text("f") for problem in problems]
+    with pytest.raises(UnusableFile) as caught:
+        description.described(text.encode(), "f")
+    return str(caught.value).splitlines()
 
 
-def described(text: str) -> Description:
-    problems: list[PlanProblem] = []
-    found = check(parse(text.encode(), problems), Desk(problems))
-    assert problems == []
-    assert found is not None
-    return found
+def described(text: str) -> TreeInput:
+    return description.described(text.encode()).input
 
 
 def test_amounts_are_read_as_people_write_them() -> None:
@@ -52,7 +45,7 @@ def test_settings_have_the_names_that_they_have_everywhere() -> None:
 options:
   main_resource: memory
   infer_weight_from_guarantees_share_multiplier: 10
-  enable_improved_fair_share_by_fit_factor_computation: yes
+  enable_improved_fair_share_by_fit_factor_computation: true
   integral_guarantees: {smooth_period: 30s, pool_capacity_saturation_period: 1h}
 pools:
   a:
@@ -68,7 +61,7 @@ pools:
     assert (options.smooth_period_s, options.saturation_period_s) == (30.0, 3600.0)
     assert (burst.integral, burst.resource_flow.cpu, burst.burst_guarantee.cpu) == (IntegralKind.BURST, 100, 300)
     assert not burst.can_accept_free_volume
-    assert tree.volumes["a"] == (None, 6000, None, None, None)
+    assert tree.integral["a"].volume == (0.0, 6000.0, 0.0, 0.0, 0.0)
     assert (fifo.mode, fifo.fifo_sort) == (Mode.FIFO, (FifoKey.PENDING_JOB_COUNT, FifoKey.WEIGHT))
     assert fifo.limits == (None, 700, None, None, None)
 
@@ -99,9 +92,10 @@ operations:
     [
         ("pools: {a: }", ["f:1: total: missing; expected what there is to share, such as {cpu: 100, memory: 400G}"]),
         ("total: {cpu: 0}", ["f:1: total: nothing to share; expected at least one resource of which there is some"]),
-        ("total: 5", ["f:1: total: 5 cannot be used; expected a map such as {cpu: 10, memory: 4G}"]),
-        (TOTAL + "pool: {a: }", ["f:2: pool: unknown key; expected pools, perhaps"]),
-        (TOTAL + "pools: {a: {wieght: 2}}", ["f:2: pools.a.wieght: unknown key; expected weight, perhaps"]),
+        ("total: 5", ["f:1: total: 5 cannot be used; expected amounts by resource such as {cpu: 10, memory: 4G}, "
+            "of " + ", ".join(RESOURCE_NAMES)]),
+        (TOTAL + "pool: {a: }", ["f:2: pool: unknown key; did you mean pools?"]),
+        (TOTAL + "pools: {a: {wieght: 2}}", ["f:2: pools.a.wieght: unknown key; did you mean weight?"]),
         (
             TOTAL + "pools: {a: {strong_guarantee_resources: {cores: 2}}}",
             [
@@ -116,7 +110,7 @@ operations:
         ),
         (
             TOTAL + "pools: {vision: , speech: {parent: vison}}",
-            ["f:2: pools.speech.parent: there is no pool 'vison'; expected vision, perhaps"],
+            ["f:2: pools.speech.parent: there is no pool 'vison'; did you mean vision?"],
         ),
         (
             TOTAL + "pools:\n  a: {parent: b}\n  b: {parent: c}\n  c: {parent: a}\n  d: {parent: a}",
@@ -160,7 +154,7 @@ operations:
         ),
         (
             TOTAL + "pools: {alpha: }\noperations: {o: {pool: alhpa, resources: {cpu: 1}}}",
-            ["f:3: operations.o.pool: there is no pool alhpa; expected alpha, perhaps"],
+            ["f:3: operations.o.pool: there is no pool alhpa; did you mean alpha?"],
         ),
         (
             TOTAL + "pools: {a: }\noperations: {o: {pool: a}}",
@@ -189,7 +183,7 @@ operations:
             TOTAL + "options: {integral_guarantees: {smooth_period: 0s}}",
             [
                 "f:2: options.integral_guarantees.smooth_period: 0s cannot be used; "
-                "expected a length of time above 0, such as 60s"
+                "expected a length of time such as 30s or 500ms (a bare number is milliseconds), 1ms or more"
             ],
         ),
         (
@@ -207,7 +201,7 @@ def test_a_weight_is_a_finite_number_above_zero(weight: str) -> None:
     (said,) = complaints(TOTAL + f"pools: {{a: {{weight: {weight}}}}}")
 
     assert said.startswith("f:2: pools.a.weight: ")
-    assert said.endswith("expected a number above 0, from 1.49012e-08 to 67108864")
+    assert said.endswith("expected a number from 1.490116119e-08 to 67108864")
 
 
 @pytest.mark.parametrize("figure", ["-1", ".nan", "-.inf", "1e3", "0.001", "4G", "", "true", "[]", "9" * 50])
@@ -219,7 +213,7 @@ def test_an_amount_is_finite_and_not_negative(figure: str) -> None:
     assert said.startswith("f:2: pools.a.resource_limits.cpu: ")
 
 
-@pytest.mark.parametrize("value", ["'true'", "1", "[]", "maybe"])
+@pytest.mark.parametrize("value", ["yes", "1", "[]", "maybe"])
 def test_a_flag_is_true_or_false(value: str) -> None:
     (said,) = complaints(TOTAL + f"pools: {{a: {{compute_promised_guarantee_fair_share: {value}}}}}")
 

@@ -1,0 +1,67 @@
+"""Attributes of a plan's pools and operations, beside those that pools have everywhere."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headrace.pools import NOTHING, POOL_ATTRIBUTES, Attribute, PartialResources, PoolConfig, Schema
+from headrace.pools.attributes.kinds import Flag, Number, ResourceAmounts, Whole, Word
+from headrace.pools.pool_config import LARGEST_WEIGHT, SMALLEST_WEIGHT
+from headrace.wire.operations import LARGEST_JOB_COUNT
+
+__all__ = ["OPERATION_ATTRIBUTES", "PLANNED_POOL_ATTRIBUTES", "PlannedOperation", "PlannedPool"]
+
+_AVERAGE: Final = Attribute("historic_usage_average", Number(0, 1e6), "average of its usage share")
+
+
+class PlannedPool(PoolConfig, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A pool with what only a plan says of it."""
+
+    historic_usage_average: float = 0.0
+    #: Savings as amounts times seconds, or as share of the cluster times seconds; None: those of a pool in steady demand.
+    accumulated_resource_volume: PartialResources | None = None
+    accumulated_resource_ratio_volume: float | None = None
+
+
+class PlannedOperation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An operation: jobs of one size, or demand and usage of all of them."""
+
+    pool: str = ""
+    weight: float = 1.0
+    job_count: int | None = None
+    running_jobs: int | None = None
+    resources: PartialResources | None = None
+    resource_demand: PartialResources | None = None
+    resource_usage: PartialResources | None = None
+    resource_limits: PartialResources = NOTHING
+    is_gang: bool = False
+    historic_usage_average: float = 0.0
+
+
+PLANNED_POOL_ATTRIBUTES: Final = Schema(
+    PlannedPool,
+    [
+        *POOL_ATTRIBUTES.attributes.values(),
+        _AVERAGE,
+        Attribute("accumulated_resource_volume", ResourceAmounts(), "savings, amounts times seconds"),
+        Attribute("accumulated_resource_ratio_volume", Number(0, 1e12), "savings, share of the cluster times seconds"),
+    ],
+    keeps_unknown=True,
+)
+OPERATION_ATTRIBUTES: Final = Schema(
+    PlannedOperation,
+    [
+        Attribute("pool", Word("a pool"), "the pool that it stands in"),
+        Attribute("weight", Number(SMALLEST_WEIGHT, LARGEST_WEIGHT), "its part among its siblings"),
+        Attribute("job_count", Whole(0, LARGEST_JOB_COUNT), "its jobs"),
+        Attribute("running_jobs", Whole(0, LARGEST_JOB_COUNT), "those of them that run"),
+        Attribute("resources", ResourceAmounts(), "of each job"),
+        Attribute("resource_demand", ResourceAmounts(), "of all jobs together"),
+        Attribute("resource_usage", ResourceAmounts(), "of those that run"),
+        Attribute("resource_limits", ResourceAmounts(), "the most that it may use"),
+        Attribute("is_gang", Flag(), "all of its jobs or none"),
+        _AVERAGE,
+    ],
+)

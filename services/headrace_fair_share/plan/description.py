@@ -1,0 +1,297 @@
+"""Reads the file of a plan: a tree as `pool export` writes it, what there is to share, and operations.
+
+    total:      {cpu: 100, memory: 400G}
+    options:    {main_resource: cpu}
+    pools:      research: {weight: 2, strong_guarantee_resources: {cpu: 40}, pools: {vision: {mode: fifo}}}
+    operations: train: {pool: vision, job_count: 30, resources: {cpu: 1, memory: 4G}}
+
+Pools and operations stand in a map by name, or in a list of maps with `name`. All complaints are told together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.near import hint
+from headrace.pools import TREE_ATTRIBUTES, Defects, IntegralType, Pool, PoolMode, PoolTree, Schema, Tree, TreeOptions
+from headrace.pools.attributes.kinds import ResourceAmounts
+from headrace.resources import LARGEST_SUM, ZERO, Resources
+from headrace.tree_file.pools import ConfiguredPool, TreeFile, named_entries, read_tree_file
+from headrace.tree_file.problems import Problems
+from headrace.tree_file.values import Map, parse
+from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, OperationInput, PoolInput, TreeInput
+from headrace_fair_share.plan.attributes import (
+    OPERATION_ATTRIBUTES,
+    PLANNED_POOL_ATTRIBUTES,
+    PlannedOperation,
+    PlannedPool,
+)
+from headrace_fair_share.update.pool_inputs import pool_input, tree_options
+
+__all__ = ["Description", "described", "described_root"]
+
+_EXPECTED: Final = "a map with total, pools, operations"
+_LARGEST_RATIO: Final = 1e6
+_LONGEST_NAME: Final = 100
+_MOST_SHOWN: Final = 8
+
+
+@dataclass
+class Description:
+    """A tree that can be computed."""
+
+    #: As a running Headrace would be configured, parents before children; settings are of `PlannedPool`.
+    tree: PoolTree
+    #: What one update is made from, with savings as they are given or as a pool in steady demand has them.
+    input: TreeInput
+    #: Line of each pool and of each operation.
+    pool_lines: dict[str, int] = field(default_factory=dict)
+    operation_lines: dict[str, int] = field(default_factory=dict)
+
+
+def described(data: bytes, file: str = "plan", total: Resources | None = None) -> Description:
+    """Reads a plan, with `total` in place of its own if given. Raises `UnusableFile`."""
+    problems = Problems(file)
+    return described_root(parse(data, problems, _EXPECTED), problems, total)
+
+
+def described_root(root: Map, problems: Problems, total: Resources | None = None) -> Description:
+    """Reads a plan that is parsed already. Raises `UnusableFile`."""
+    total = _total(root, problems) if total is None else total
+    if total == ZERO and not problems.found:
+        problems.say("total", "nothing to share", "at least one resource of which there is some")
+    file = read_tree_file(root, problems, ("total", "operations"))
+    tree = _tree(file, problems)
+    places = {name: place for place, name in enumerate(tree.preorder)}
+    reader = _Operations(total, dict.fromkeys((pool.name for pool in file.pools), 0) | places, problems)
+    operations = reader.read(root.get("operations"))
+    pools = [_pool_input(tree, name, places) for name in tree.preorder]
+    lines = {pool.name: problems.line_of(pool.place) for pool in file.pools}
+    if not problems.found:
+        _refuse_boundless(total, pools, {pool.name: pool.place for pool in file.pools}, problems)
+    problems.refuse()
+    options = tree_options(tree.options)
+    savings = {pool.name: _savings(tree, pool, total, options.smooth_period_s) for pool in pools}
+    integral = {name: state for name, state in savings.items() if state is not None}
+    whole = TreeInput(total=total, options=options, pools=pools, operations=operations, integral=integral)
+    return Description(tree, whole, lines, reader.lines)
+
+
+def _total(root: Map, problems: Problems) -> Resources:
+    if root.get("total") is None:
+        problems.say("total", "missing", "what there is to share, such as {cpu: 100, memory: 400G}")
+        return ZERO
+    try:
+        return ResourceAmounts().read(root["total"], "total").whole
+    except BadInput as problem:
+        problems.add(problem)
+    except Defects as defects:
+        problems.add(*defects.problems)
+    return ZERO
+
+
+def _usable(schema: Schema, values: object, place: str, problems: Problems) -> Any:
+    """Reads what can be read of attributes, and complains of the rest."""
+    changed, found = schema.usable(schema.of(), values, place)
+    problems.add(*found)
+    return changed.value
+
+
+# --- pools ----------------------------------------------------------------------------------------------------------------
+
+
+def _tree(file: TreeFile, problems: Problems) -> PoolTree:
+    options: TreeOptions = _usable(TREE_ATTRIBUTES, file.options or {}, "options", problems)
+    pools: list[Pool] = []
+    for each in file.pools:
+        settings: PlannedPool = _usable(PLANNED_POOL_ATTRIBUTES, each.attributes, each.place, problems)
+        _check_savings(each, settings, problems)
+        pools.append(Pool(PoolName(each.name), PoolName(each.parent), settings))
+    tree = PoolTree(Tree(TreeName(file.tree or "plan"), pools, options))
+    _check_places(file.pools, tree, problems)
+    return tree
+
+
+def _check_savings(pool: ConfiguredPool, settings: PlannedPool, problems: Problems) -> None:
+    integral = settings.integral_guarantees
+    given = (settings.accumulated_resource_volume, settings.accumulated_resource_ratio_volume)
+    if None not in given:
+        problems.say(pool.place, "savings are given twice", "either the volume or the ratio volume")
+    if given != (None, None) and integral.guarantee_type is IntegralType.NONE:
+        problems.say(pool.place, "savings without integral guarantees", "a guarantee_type, burst or relaxed")
+    if integral.guarantee_type is IntegralType.RELAXED and integral.burst_guarantee_resources.whole != ZERO:
+        place = f"{pool.place}.integral_guarantees.burst_guarantee_resources"
+        problems.say(place, "a figure on a relaxed pool", "none there, or guarantee_type burst")
+
+
+def _check_places(pools: list[ConfiguredPool], tree: PoolTree, problems: Problems) -> None:
+    """Complains of parents that are not there, cycles, pools in fifo pools, and of too many levels."""
+    by_name = {pool.name: pool for pool in pools}
+    levels = {str(ROOT_POOL): 0}
+    for name in tree.preorder:
+        levels[name] = levels[tree.pools[name].parent] + 1
+    for pool in pools:
+        parent = by_name.get(pool.parent)
+        if parent is None and pool.parent != ROOT_POOL:
+            wrong = f"there is no pool {pool.parent!r}"
+            problems.say(f"{pool.place}.parent", wrong, hint(pool.parent, by_name), pool.parent)
+        if parent is not None and tree.pools[PoolName(parent.name)].settings.mode is PoolMode.FIFO:
+            wrong = f"a pool in fifo pool {parent.name} (line {problems.line_of(parent.place)})"
+            problems.say(pool.place, wrong, "operations only in a fifo pool")
+        if levels.get(pool.name) == Bounds().most_levels + 1:
+            problems.say(pool.place, f"level {levels[pool.name]} of pools", f"at most {Bounds().most_levels} levels")
+    _tell_cycles([pool for pool in pools if pool.name not in levels], by_name, problems)
+
+
+def _tell_cycles(pools: list[ConfiguredPool], by_name: dict[str, ConfiguredPool], problems: Problems) -> None:
+    """Complains once of each cycle, at the first of its pools in the file."""
+    told: set[str] = set()
+    for pool in pools:
+        path: list[str] = []
+        name = pool.name
+        while name in by_name and name not in path and name not in told:
+            path.append(name)
+            name = by_name[name].parent
+        if name in path:
+            cycle = path[path.index(name) :]
+            first = min(cycle, key=lambda each: problems.line_of(by_name[each].place))
+            at = cycle.index(first)
+            words = [*cycle[at:], *cycle[:at], first]
+            if len(words) > _MOST_SHOWN:
+                words = [*words[: _MOST_SHOWN - 2], "…", words[-1]]
+            wrong = f"its parents lead back to itself: {' in '.join(words)}"
+            problems.say(f"{by_name[first].place}.parent", wrong, f"parents that lead to {ROOT_POOL}")
+        told.update(path)
+
+
+def _pool_input(tree: PoolTree, name: PoolName, places: Mapping[PoolName, int]) -> PoolInput:
+    pool = tree.pools[name]
+    assert isinstance(pool.settings, PlannedPool)
+    made = pool_input(pool, places.get(pool.parent, -1), tree)
+    return msgspec.structs.replace(made, historic_usage_average=pool.settings.historic_usage_average)
+
+
+def _savings(tree: PoolTree, pool: PoolInput, total: Resources, smooth_period_s: float) -> IntegralState | None:
+    """Savings of an integral pool; unless given, what one in steady demand holds: its flow of one smooth period."""
+    settings = tree.pools[PoolName(pool.name)].settings
+    if pool.integral is IntegralKind.NONE or not isinstance(settings, PlannedPool):
+        return None
+    if settings.accumulated_resource_volume is not None:
+        user_slots, cpu, gpu, memory, network = map(float, settings.accumulated_resource_volume.whole.as_tuple())
+    else:
+        ratio = settings.accumulated_resource_ratio_volume
+        if ratio is None:
+            ratio = max(pool.resource_flow.share_of(total)) * smooth_period_s
+        user_slots, cpu, gpu, memory, network = (amount * ratio for amount in total.as_tuple())
+    return IntegralState((user_slots, cpu, gpu, memory, network))
+
+
+def _refuse_boundless(total: Resources, pools: list[PoolInput], places: Mapping[str, str], problems: Problems) -> None:
+    """Refuses guarantees so far beyond the cluster that their sums could not be told any more."""
+    most = min(_LARGEST_RATIO, LARGEST_SUM / max(total.as_tuple()))
+    settings: tuple[Literal["strong_guarantee", "resource_flow", "burst_guarantee"], ...]
+    settings = ("strong_guarantee", "resource_flow", "burst_guarantee")
+    for setting in settings:
+        together = 0.0
+        for pool in pools:
+            figures = getattr(pool, setting)
+            amount = figures if isinstance(figures, Resources) else Resources(*(each or 0 for each in figures))
+            together += max(amount.share_of(total))
+            if together > most:
+                expected = f"guarantees that come to at most {most:g} times the cluster"
+                problems.say(places[pool.name], f"too large a {setting.replace('_', ' ')}", expected)
+                break
+
+
+# --- operations -----------------------------------------------------------------------------------------------------------
+
+
+class _Operations:
+    """Reads operations of pools at known places."""
+
+    def __init__(self, total: Resources, places: Mapping[str, int], problems: Problems) -> None:
+        self.lines: dict[str, int] = {}
+        self._slotted = total.user_slots > 0
+        self._places = places
+        self._problems = problems
+
+    def read(self, entries: object) -> list[OperationInput]:
+        made: list[OperationInput] = []
+        for name, entry, place in named_entries(entries, "operations", self._problems):
+            if not name.isprintable() or not 0 < len(name.strip()) <= _LONGEST_NAME:
+                expected = f"1 to {_LONGEST_NAME} characters that can be printed"
+                self._problems.say(place, "no name of an operation", expected, name)
+            elif name in self.lines:
+                wrong = f"operation {name} stands on line {self.lines[name]} already"
+                self._problems.say(place, wrong, "each name once", name)
+            else:
+                self.lines[name] = self._problems.line_of(place)
+                made.append(self._operation(name, entry, place, len(made)))
+        return made
+
+    def _operation(self, name: str, entry: Map, place: str, started: int) -> OperationInput:
+        keys = {key: value for key, value in entry.items() if key not in ("name", "pool")}
+        read: PlannedOperation = _usable(OPERATION_ATTRIBUTES, keys, place, self._problems)
+        pool = self._pool(entry, f"{place}.pool")
+        demand, usage, pending = self._wishes(read, place)
+        return OperationInput(
+            name=name,
+            pool=pool,
+            weight=read.weight,
+            demand=demand,
+            usage=usage,
+            limits=read.resource_limits.as_tuple(),
+            gang=read.is_gang,
+            start_time_ms=started,
+            pending_job_count=pending,
+            historic_usage_average=read.historic_usage_average,
+        )
+
+    def _pool(self, entry: Map, place: str) -> int:
+        name = entry.texts.get("pool")
+        if name is None:
+            self._problems.say(place, "missing", "the pool that it stands in")
+        elif name not in self._places:
+            known = hint(name, self._places) if self._places else "a pool"
+            expected = "a pool; none is in the root" if name == ROOT_POOL else known
+            self._problems.say(place, f"there is no pool {name}", expected, name)
+        return self._places.get(name or "", 0)
+
+    def _wishes(self, read: PlannedOperation, place: str) -> tuple[Resources, Resources, int]:
+        """Demand, usage and pending jobs: from jobs of one size, or as they are given."""
+        by_jobs = [key for key in ("resources", "job_count", "running_jobs") if getattr(read, key) is not None]
+        outright = [key for key in ("resource_demand", "resource_usage") if getattr(read, key) is not None]
+        if by_jobs and outright:
+            expected = "either jobs and their resources, or demand and usage"
+            self._problems.say(place, f"both {by_jobs[0]} and {outright[0]}", expected)
+        elif outright:
+            demand = read.resource_demand.whole if read.resource_demand else ZERO
+            usage = read.resource_usage.whole if read.resource_usage else ZERO
+            if not demand.dominates(usage):
+                expected = "a usage that is part of the demand"
+                self._problems.say(f"{place}.resource_usage", "more than resource_demand", expected)
+            return demand, usage, 0
+        elif read.resources is None:
+            expected = "resources of each job and job_count, or resource_demand"
+            self._problems.say(place, "no resources", expected)
+        else:
+            return self._jobs(read, place)
+        return ZERO, ZERO, 0
+
+    def _jobs(self, read: PlannedOperation, place: str) -> tuple[Resources, Resources, int]:
+        """A job takes one slot unless it says otherwise; in a file that counts no slots it takes none."""
+        assert read.resources is not None
+        each = read.resources.whole
+        if self._slotted and read.resources.user_slots is None:
+            each = msgspec.structs.replace(each, user_slots=1)
+        jobs, running = 1 if read.job_count is None else read.job_count, read.running_jobs or 0
+        if running > jobs:
+            self._problems.say(f"{place}.running_jobs", f"{running} run of {jobs}", "at most job_count")
+        return each * jobs, each * min(jobs, running), max(0, jobs - running)

@@ -1,0 +1,169 @@
+"""Reads and writes the pools and options of a file.
+
+    tree: default
+    options: {max_running_operation_count: 100}
+    pools:
+      research:
+        weight: 2
+        pools:
+          vision: {strong_guarantee_resources: {cpu: 4}}
+
+Pools stand in a map by name, or in a list of maps with `name`; a pool stands inside another, or names its `parent`. Attributes are
+kept as they are written: the tables of `headrace.pools` read them, and the rules of a tree are judged by its owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from headrace.errors import BadInput
+from headrace.ids import ROOT_POOL, pool_name
+from headrace.near import hint
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolConfig, TreeOptions
+from headrace.pools.attributes.kinds import refuse_too_deep
+from headrace.tree_file.problems import Problems, shown
+from headrace.tree_file.values import Listing, Map
+
+__all__ = ["ConfiguredPool", "TreeFile", "as_yaml", "named_entries", "read_tree_file", "tree_as_map"]
+
+_KEYS: Final = ("tree", "options", "pools")
+#: Keys of a pool that are no attributes.
+_PLACES: Final = frozenset({"parent", "pools"})
+
+
+@dataclass(frozen=True)
+class ConfiguredPool:
+    """A pool with what is set on it, as people write it."""
+
+    name: str
+    parent: str
+    attributes: dict[str, Any]
+    #: Where it stands in its file, such as `pools.research.pools.vision`.
+    place: str = field(default="", compare=False)
+
+    @staticmethod
+    def of(name: str, parent: str, settings: PoolConfig) -> ConfiguredPool:
+        """Writes the settings of a pool."""
+        return ConfiguredPool(name, parent, POOL_ATTRIBUTES.written(settings))
+
+
+@dataclass(frozen=True)
+class TreeFile:
+    """A tree as a file describes it."""
+
+    #: Each pool behind its parent, where the file names that one.
+    pools: list[ConfiguredPool]
+    #: None where the file says nothing of them.
+    options: dict[str, Any] | None = None
+    tree: str = ""
+
+
+def read_tree_file(root: Map, problems: Problems, more_keys: Sequence[str] = ()) -> TreeFile:
+    """Reads the pools and options of a file, which may have `more_keys` beside them."""
+    keys = (*_KEYS, *more_keys)
+    for key in root:
+        if key not in keys:
+            problems.say(key, "unknown key", hint(key, keys), key)
+    options = root.get("options")
+    if options is not None and not isinstance(options, Map):
+        problems.say("options", f"{shown(options)} cannot be used", "a map of options", shown(options))
+        options = None
+    if options is not None:
+        _refuse_deep(options, "options", problems)
+    pools = _parents_first(list(_pools(root.get("pools"), "pools", "", problems, {})))
+    return TreeFile(pools, options, root.texts.get("tree", ""))
+
+
+def named_entries(entries: object, place: str, problems: Problems) -> Iterator[tuple[str, Map, str]]:
+    """Yields name, settings and place of what stands in a map by name, or in a list of maps with `name`."""
+    match entries:
+        case None:
+            return
+        case Map():
+            for name, entry in entries.items():
+                here = f"{place}.{name}"
+                if entry is None:
+                    yield name, Map(problems.line_of(here)), here
+                elif isinstance(entry, Map):
+                    yield name, entry, here
+                else:
+                    problems.say(here, f"{shown(entry)} cannot be used", "a map of attributes", shown(entry))
+        case Listing():
+            for at, entry in enumerate(entries):
+                if isinstance(entry, Map) and "name" in entry.texts:
+                    yield entry.texts["name"], entry, f"{place}[{at}]"
+                else:
+                    problems.say(f"{place}[{at}]", "no name", "a map with name and settings")
+        case _:
+            expected = "a map by name, or a list of maps with name"
+            problems.say(place, f"{shown(entries)} cannot be used", expected, shown(entries))
+
+
+def tree_as_map(pools: Sequence[ConfiguredPool], options: TreeOptions | None) -> dict[str, Any]:
+    """Nests pools in each other, behind the options that are set; `read_tree_file` reads the same out of it."""
+    inside: dict[str, dict[str, Any]] = {pool.name: dict(pool.attributes) for pool in pools}
+    top: dict[str, Any] = {}
+    for pool in pools:
+        entry = inside[pool.name]
+        if pool.parent in inside:
+            inside[pool.parent].setdefault("pools", {})[pool.name] = entry
+        else:
+            top[pool.name] = entry if pool.parent == ROOT_POOL else {"parent": pool.parent, **entry}
+    return ({} if options is None else {"options": TREE_ATTRIBUTES.written(options)}) | {"pools": top}
+
+
+def as_yaml(whole: Mapping[str, Any]) -> str:
+    """Writes a file as YAML, keys in their order."""
+    return yaml.safe_dump(dict(whole), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+
+
+def _pools(
+    entries: object, place: str, above: str, problems: Problems, seen: dict[str, int]
+) -> Iterator[ConfiguredPool]:
+    for name, entry, here in named_entries(entries, place, problems):
+        try:
+            pool_name(name)
+        except BadInput as error:
+            problems.say(here, f"{name!r} is no name of a pool", error.expected, name)
+            continue
+        if name in seen:
+            problems.say(here, f"pool {name} stands on line {seen[name]} already", "each name once in the tree", name)
+            continue
+        seen[name] = problems.line_of(here)
+        parent = entry.texts.get("parent", above or ROOT_POOL)
+        if above and parent != above:
+            expected = f"{above}, inside which it stands, or nothing"
+            problems.say(f"{here}.parent", f"{parent} cannot be used", expected, parent)
+            parent = above
+        places = _PLACES if isinstance(entries, Map) else {*_PLACES, "name"}
+        attributes = {key: value for key, value in entry.items() if key not in places}
+        _refuse_deep(attributes, here, problems)
+        yield ConfiguredPool(name, parent, attributes, here)
+        yield from _pools(entry.get("pools"), f"{here}.pools", name, problems, seen)
+
+
+def _refuse_deep(values: dict[str, Any], place: str, problems: Problems) -> None:
+    """Empties a map that is nested too deep to be read, and says so."""
+    try:
+        refuse_too_deep(values, place)
+    except BadInput as problem:
+        problems.add(problem)
+        values.clear()
+
+
+def _parents_first(pools: list[ConfiguredPool]) -> list[ConfiguredPool]:
+    """Keeps the order, but puts each pool behind its parent where the file names that one."""
+    listed = {pool.name: pool for pool in pools}
+    placed: dict[str, ConfiguredPool] = {}
+    for pool in pools:
+        chain: dict[str, ConfiguredPool] = {}
+        above: ConfiguredPool | None = pool
+        while above is not None and above.name not in placed and above.name not in chain:
+            chain[above.name] = above
+            above = listed.get(above.parent)
+        placed.update((each.name, each) for each in reversed(chain.values()))
+    return list(placed.values())

@@ -1,0 +1,91 @@
+"""What is wrong with a file: every problem has its line and key, and all of them are told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from headrace.errors import BadInput, HeadraceError, UnknownKey, said_of
+from headrace.wire.version import Counter
+
+__all__ = ["FileProblem", "Problems", "UnusableFile", "shown"]
+
+_LONGEST_SHOWN: Final = 60
+
+
+class FileProblem(msgspec.Struct, frozen=True):
+    """One thing in a file that cannot be used."""
+
+    #: Line of the file, from 1; 0 where it is the file as a whole.
+    line: Counter
+    #: Such as `pools.research.weight`; empty where it is the file as a whole.
+    key: str
+    #: What stands there, shortened; empty where nothing does.
+    value: str
+    wrong: str
+    expected: str
+
+    def text(self, file: str) -> str:
+        """`FILE:LINE: key: what is wrong; expected what would do`."""
+        place = f"{file}:{self.line}" if self.line else file
+        words = f"{self.key}: {self.wrong}" if self.key else self.wrong
+        return f"{place}: {words}" + (f"; {said_of(self.expected)}" if self.expected else "")
+
+
+class UnusableFile(HeadraceError):
+    """The file cannot be used."""
+
+    def __init__(self, file: str, problems: Iterable[FileProblem]) -> None:
+        self.file = file
+        self.problems = sorted(problems, key=lambda problem: problem.line)
+        super().__init__("\n".join(problem.text(file) for problem in self.problems))
+
+
+class Problems:
+    """Collects the problems of one file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.found: list[FileProblem] = []
+        #: Finds the line of a key; set once the file is parsed.
+        self.line_of: Callable[[str], int] = lambda _: 0
+
+    def say(self, key: str, wrong: str, expected: str, value: str = "") -> None:
+        """Adds a problem of the value, or lack of one, at a key."""
+        self.found.append(FileProblem(self.line_of(key), key, value, wrong, expected))
+
+    def add(self, *problems: BadInput) -> None:
+        """Adds what a reader of attributes has refused."""
+        for problem in problems:
+            value = shown(problem.value)
+            if isinstance(problem, UnknownKey):
+                self.say(problem.place, "unknown key", problem.expected, value)
+            else:
+                self.say(problem.place, f"{value} cannot be used", problem.expected, value)
+
+    def unusable(self, *more: FileProblem) -> UnusableFile:
+        """The error that tells all problems so far, and more."""
+        return UnusableFile(self.file, [*self.found, *more])
+
+    def refuse(self) -> None:
+        """Raises `UnusableFile` if there are problems."""
+        if self.found:
+            raise self.unusable()
+
+
+def shown(value: object) -> str:
+    """A value as a short text of a message."""
+    match value:
+        case Mapping():
+            return "a map" if value else "an empty map"
+        case list() | tuple():
+            return "a list"
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+    text = str(value)
+    text = text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+    return text if text and text.isprintable() else repr(text)

@@ -1,0 +1,240 @@
+"""Parses YAML, and with it JSON, into plain values whose maps and lists know their lines.
+
+Only `true` and `false` are booleans, only decimal figures are numbers, and everything else is the text that stands there: `no` can
+be a pool and `4G` an amount. Keys are texts, none stands twice in a map. Tags are refused. Parsing costs no stack; what an anchor
+stands for counts each time, up to `MOST_VALUES`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from headrace.tree_file.problems import FileProblem, Problems, shown
+
+__all__ = ["LARGEST_FILE_BYTES", "MOST_NESTED", "MOST_VALUES", "STDIN", "Listing", "Map", "line_of", "parse", "read"]
+
+LARGEST_FILE_BYTES: Final = 16 * 1024**2
+#: Texts, lists and maps in one file.
+MOST_VALUES: Final = 2_000_000
+#: Maps and lists in each other.
+MOST_NESTED: Final = 200
+#: As a file's name: what comes on standard input.
+STDIN: Final = "-"
+_MERGE: Final = "<<"
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLEANS: Final = {"true": True, "false": False}
+_WHOLE: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,999})\Z")
+_NUMBER: Final = re.compile(r"[-+]?[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?\Z")
+_PART: Final = re.compile(r"[.\[]")
+_INDEX: Final = re.compile(r"\[([0-9]+)\]")
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Map(dict[str, Any]):
+    """A map that knows its line, and line and text of what stands in it."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+        #: Line of a key and its value, by the key with dots for slashes, as places have it.
+        self.places: dict[str, tuple[int, Any]] = {}
+        #: Scalars as they are written, but for null.
+        self.texts: dict[str, str] = {}
+
+
+class Listing(list[Any]):
+    """A list that knows its line and those of its items."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+        self.lines: list[int] = []
+
+
+def read(path: str, problems: Problems) -> bytes:
+    """Reads a file, or standard input for `-`. Raises `UnusableFile`."""
+
+    def whole(wrong: str, expected: str) -> FileProblem:
+        return FileProblem(0, "", "", wrong, expected)
+
+    try:
+        if path == STDIN:
+            data = sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
+        else:
+            if stat.S_ISDIR(os.stat(path).st_mode):
+                raise problems.unusable(whole("is a directory", "a file, YAML or JSON"))
+            with Path(path).open("rb") as file:
+                data = file.read(LARGEST_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        words = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        raise problems.unusable(whole(words, "a file that can be read")) from None
+    if len(data) > LARGEST_FILE_BYTES:
+        raise problems.unusable(whole("is too large", f"at most {LARGEST_FILE_BYTES // 1024**2} MiB"))
+    return data
+
+
+def parse(data: bytes, problems: Problems, expected: str = "a map") -> Map:
+    """Returns the map that a file is, and lets `problems` find lines. Raises `UnusableFile`."""
+    with _refused_in_words(problems, expected):
+        builder = _Builder(problems)
+        for event in yaml.parse(_decoded(data, problems), Loader=_LOADER):
+            builder.on(event)
+    root = builder.root
+    if root is None:
+        raise problems.unusable(FileProblem(1, "", "", "is empty", expected))
+    if not isinstance(root, Map):
+        raise problems.unusable(FileProblem(builder.line, "", shown(root), f"{shown(root)} stands here", expected))
+    problems.line_of = lambda place: line_of(root, place)
+    return root
+
+
+def line_of(root: Map, place: str) -> int:
+    """Finds the line of a place such as `pools.research.weight` or `pools[0]`; the nearest above it if it does not stand there."""
+    line, value, rest = root.line, root, place
+    while rest:
+        if isinstance(value, Map):
+            ends = [len(rest), *(match.start() for match in reversed(list(_PART.finditer(rest))))]
+            end = next((end for end in ends if rest[:end] in value.places), None)
+            if end is None:
+                break
+            line, value = value.places[rest[:end]]
+        else:
+            index = _INDEX.match(rest)
+            if not isinstance(value, Listing) or index is None or int(index[1]) >= len(value):
+                break
+            line, value, end = value.lines[int(index[1])], value[int(index[1])], index.end()
+        rest = rest[end:].removeprefix(".")
+    return line
+
+
+def _decoded(data: bytes, problems: Problems) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        wrong = f"byte 0x{data[error.start]:02x} is not UTF-8"
+        raise problems.unusable(FileProblem(line, "", "", wrong, "a text in UTF-8")) from None
+
+
+@contextmanager
+def _refused_in_words(problems: Problems, expected: str) -> Iterator[None]:
+    try:
+        yield
+        return
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, words = mark.line + 1 if mark else 0, ", ".join(part for part in (error.context, error.problem) if part)
+    except yaml.reader.ReaderError as error:
+        line, words = 0, f"{error.reason} (character {error.position})"
+    except yaml.YAMLError as error:
+        line, words = 0, " ".join(str(error).split())
+    raise problems.unusable(FileProblem(line, "", "", f"cannot be read as YAML or JSON ({words})", expected))
+
+
+class _Open:
+    """A list or map that is being read, with the key that waits for its value."""
+
+    def __init__(self, value: Listing | Map, anchor: str | None) -> None:
+        self.value = value
+        self.anchor = anchor
+        self.key: tuple[int, str] | None = None
+        self.size = 1
+
+
+class _Builder:
+    """Builds values from what the parser reports, one event after another."""
+
+    def __init__(self, problems: Problems) -> None:
+        self.root: Any = None
+        #: Line of the root.
+        self.line = 1
+        self._problems = problems
+        self._open: list[_Open] = []
+        #: Value, text and size by anchor.
+        self._anchors: dict[str, tuple[Any, str | None, int]] = {}
+        self._documents = 0
+
+    def on(self, event: Any) -> None:
+        line = event.start_mark.line + 1
+        if getattr(event, "tag", None) is not None:
+            raise self._refused(line, f"the tag {event.tag}", "values without tags")
+        match event:
+            case yaml.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    raise self._refused(line, "a second document begins here", "one document")
+            case yaml.ScalarEvent():
+                quoted = event.style in ("'", '"', "|", ">")
+                value = event.value if quoted else _plain(event.value)
+                self._put(line, value, event.value, 1, event.anchor)
+            case yaml.AliasEvent():
+                if event.anchor not in self._anchors:
+                    raise self._refused(line, f"*{event.anchor} stands for nothing", "an anchor above")
+                self._put(line, *self._anchors[event.anchor], None)
+            case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
+                if len(self._open) == MOST_NESTED:
+                    raise self._refused(line, "nested very deep", f"at most {MOST_NESTED} maps and lists in each other")
+                container = Listing(line) if isinstance(event, yaml.SequenceStartEvent) else Map(line)
+                self._open.append(_Open(container, event.anchor))
+            case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
+                done = self._open.pop()
+                self._put(done.value.line, done.value, None, done.size, done.anchor)
+
+    def _refused(self, line: int, wrong: str, expected: str) -> Exception:
+        return self._problems.unusable(FileProblem(line, "", "", wrong, expected))
+
+    def _put(self, line: int, value: Any, text: str | None, size: int, anchor: str | None) -> None:
+        """Puts a value where it belongs."""
+        if anchor is not None:
+            self._anchors[anchor] = (value, text, size)
+        if not self._open:
+            self.root, self.line = value, line
+            return
+        above = self._open[-1]
+        above.size += size
+        if above.size > MOST_VALUES:
+            raise self._refused(line, "too many values", f"at most {MOST_VALUES} in one file")
+        if isinstance(above.value, Listing):
+            above.value.append(value)
+            above.value.lines.append(line)
+        elif above.key is None:
+            if isinstance(value, Map | Listing):
+                raise self._refused(line, f"{shown(value)} as a key", "a key that is a text")
+            above.key = (line, text or "")
+        else:
+            key, above.key = above.key, None
+            self._enter(above.value, *key, value, text)
+
+    def _enter(self, into: Map, line: int, key: str, value: Any, text: str | None) -> None:
+        place = key.replace("/", ".")
+        if key in into:
+            wrong = f"stands twice in one map; line {into.places[place][0]} has it already"
+            self._problems.found.append(FileProblem(line, key, "", wrong, "each key once"))
+            return
+        if key == _MERGE:
+            self._problems.found.append(FileProblem(line, _MERGE, "", "maps are not merged", "keys written out"))
+            return
+        into[key] = value
+        into.places[place] = (line, value)
+        if text is not None and value is not None:
+            into.texts[key] = text
+
+
+def _plain(text: str) -> Any:
+    """Reads a scalar without quotes."""
+    if text in _NULLS:
+        return None
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    if _WHOLE.match(text):
+        return int(text)
+    return float(text) if _NUMBER.match(text) else text
