@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Annotated, Literal
+from typing import Annotated, Literal, assert_never
 
 import msgspec
 from cyclopts import Parameter
@@ -71,23 +71,12 @@ def plan(
     resource
         Show figures of this resource.
     total
-        What there is to share, such as `cpu=100,memory=400G`, in place of the file's own `total`.
+        Share this, such as `cpu=100,memory=400G`, in place of the `total` of the file.
     json
         Print everything as JSON (cores in `cpu`, bytes in `memory`; shares are fractions of the cluster).
     """
     screen = Screen(json=json)
-    answer = _ask(file, parse_figures("--total", total) if total is not None else None)
-    match answer:
-        case None:
-            screen.say("the plan could not be computed", style="red")
-            return Exit.FAILED
-        case PlanRefused():
-            for problem in answer.problems:
-                screen.say(problem.text(answer.file), style="red", whole=True)
-            return Exit.USAGE
-        case Plan():
-            _show(screen, answer, resource)
-            return Exit.DONE
+    return _show(screen, _ask(file, parse_figures("--total", total) if total is not None else None), resource)
 
 
 def _ask(file: str, total: dict[str, str] | None) -> Plan | PlanRefused | None:
@@ -102,12 +91,24 @@ def _ask(file: str, total: dict[str, str] | None) -> Plan | PlanRefused | None:
     return answer
 
 
-def _show(screen: Screen, answer: Plan, resource: str | None) -> None:
-    table = plan_table(answer, resource, screen.width)
-    if screen.json:
-        screen.show(answer, table)
-        return
-    screen.print(plan_title(answer, resource), "", table)
-    notes = plan_notes(answer)
-    if notes:
-        screen.print("", *notes)
+def _show(screen: Screen, answer: Plan | PlanRefused | None, resource: str | None) -> int:
+    match answer:
+        case None:
+            screen.say("the plan could not be computed", style="red")
+            return Exit.FAILED
+        case PlanRefused():
+            for problem in answer.problems:
+                screen.say(problem.text(answer.file), style="red", whole=True)
+            return Exit.USAGE
+        case Plan():
+            table = plan_table(answer, resource, screen.width)
+            if screen.json:
+                screen.show(answer, table)
+                return Exit.DONE
+            screen.print(plan_title(answer, resource), "", table)
+            notes = plan_notes(answer)
+            if notes:
+                screen.print("", *notes)
+            return Exit.DONE
+        case _:
+            assert_never(answer)

@@ -1,4 +1,4 @@
-"""A file of pools, YAML or JSON: `pool export` writes it, `pool import` reads it and makes the tree what it says."""
+"""Files of pools, YAML or JSON: `pool export` writes them, `pool import` makes the tree what they say."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_file(path: str) -> TreeFile:
 
 
 def described(data: bytes, file: str) -> TreeFile:
-    """Reads what the bytes of a file say; whether attributes can be used is for their owner to say. Raises `UnusableFile`."""
+    """Reads the bytes of a file. Whether attributes can be used is for their owner to say. Raises `UnusableFile`."""
     problems = Problems(file)
     read = read_tree_file(parse(data, problems, "a map with pools, and perhaps tree and options"), problems)
     problems.refuse()

@@ -79,7 +79,7 @@ def read_tree_file(root: Map, problems: Problems, more_keys: Sequence[str] = ())
 
 
 def named_entries(entries: object, place: str, problems: Problems) -> Iterator[tuple[str, Map, str]]:
-    """Yields name, settings and place of what stands in a map by name, or in a list of maps with `name`."""
+    """Yields name, settings and place of each entry of a map, or of a list of maps with `name`."""
     match entries:
         case None:
             return
@@ -104,7 +104,7 @@ def named_entries(entries: object, place: str, problems: Problems) -> Iterator[t
 
 
 def tree_as_map(pools: Sequence[ConfiguredPool], options: TreeOptions | None) -> dict[str, Any]:
-    """Nests pools in each other, behind the options that are set; `read_tree_file` reads the same out of it."""
+    """Nests pools in each other, behind the options that are set, as `read_tree_file` reads them."""
     inside: dict[str, dict[str, Any]] = {pool.name: dict(pool.attributes) for pool in pools}
     top: dict[str, Any] = {}
     for pool in pools:

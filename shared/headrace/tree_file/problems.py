@@ -1,4 +1,4 @@
-"""What is wrong with a file: every problem has its line and key, and all of them are told at once."""
+"""Problems of a file, each with its line and key, all told at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FileProblem(msgspec.Struct, frozen=True):
     expected: str
 
     def text(self, file: str) -> str:
-        """`FILE:LINE: key: what is wrong; expected what would do`."""
+        """Writes the problem as one line: file and line, key, what is wrong, and what would do."""
         place = f"{file}:{self.line}" if self.line else file
         words = f"{self.key}: {self.wrong}" if self.key else self.wrong
         return f"{place}: {words}" + (f"; {said_of(self.expected)}" if self.expected else "")

@@ -98,7 +98,10 @@ def parse(data: bytes, problems: Problems, expected: str = "a map") -> Map:
 
 
 def line_of(root: Map, place: str) -> int:
-    """Finds the line of a place such as `pools.research.weight` or `pools[0]`; the nearest above it if it does not stand there."""
+    """Finds the line of a place such as `pools.research.weight` or `pools[0]`.
+
+    If the file has no such place, it is the line of the nearest place above.
+    """
     line, value, rest = root.line, root, place
     while rest:
         if isinstance(value, Map):
