@@ -34,6 +34,8 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS: Final = {"true": True, "false": False}
 _WHOLE: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,999})\Z")
 _NUMBER: Final = re.compile(r"[-+]?[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?\Z")
+#: In JSON, where every text is quoted, `1e3` is a number; in YAML it is a text that may be a name.
+_JSON_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?\Z")
 _PART: Final = re.compile(r"[.\[]")
 _INDEX: Final = re.compile(r"\[([0-9]+)\]")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -85,8 +87,9 @@ def read(path: str, problems: Problems) -> bytes:
 def parse(data: bytes, problems: Problems, expected: str = "a map") -> Map:
     """Returns the map that a file is, and lets `problems` find lines. Raises `UnusableFile`."""
     with _refused_in_words(problems, expected):
-        builder = _Builder(problems)
-        for event in yaml.parse(_decoded(data, problems), Loader=_LOADER):
+        text = _decoded(data, problems)
+        builder = _Builder(problems, _JSON_NUMBER if text.lstrip().startswith("{") else _NUMBER)
+        for event in yaml.parse(text, Loader=_LOADER):
             builder.on(event)
     root = builder.root
     if root is None:
@@ -156,11 +159,12 @@ class _Open:
 class _Builder:
     """Builds values from what the parser reports, one event after another."""
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Problems, number: re.Pattern[str]) -> None:
         self.root: Any = None
         #: Line of the root.
         self.line = 1
         self._problems = problems
+        self._number = number
         self._open: list[_Open] = []
         #: Value, text and size by anchor.
         self._anchors: dict[str, tuple[Any, str | None, int]] = {}
@@ -177,7 +181,7 @@ class _Builder:
                     raise self._refused(line, "a second document begins here", "one document")
             case yaml.ScalarEvent():
                 quoted = event.style in ("'", '"', "|", ">")
-                value = event.value if quoted else _plain(event.value)
+                value = event.value if quoted else self._plain(event.value)
                 self._put(line, value, event.value, 1, event.anchor)
             case yaml.AliasEvent():
                 if event.anchor not in self._anchors:
@@ -231,13 +235,12 @@ class _Builder:
         if text is not None and value is not None:
             into.texts[key] = text
 
-
-def _plain(text: str) -> Any:
-    """Reads a scalar without quotes."""
-    if text in _NULLS:
-        return None
-    if text in _BOOLEANS:
-        return _BOOLEANS[text]
-    if _WHOLE.match(text):
-        return int(text)
-    return float(text) if _NUMBER.match(text) else text
+    def _plain(self, text: str) -> Any:
+        """Reads a scalar without quotes."""
+        if text in _NULLS:
+            return None
+        if text in _BOOLEANS:
+            return _BOOLEANS[text]
+        if _WHOLE.match(text):
+            return int(text)
+        return float(text) if self._number.match(text) else text

@@ -44,6 +44,7 @@ def test_what_is_no_decimal_figure_and_no_truth_stays_text() -> None:
 
 
 def test_json_is_read_too() -> None:
+    assert parsed('{"a": [1e3, 5E-324, -2.5, 10, "1e3"]}') == {"a": [1000.0, 5e-324, -2.5, 10, "1e3"]}
     root = parsed('{\n\t"a": [1, true, null],\n"b": {}}')
 
     assert root == {"a": [1, True, None], "b": {}}
