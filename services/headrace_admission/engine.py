@@ -1,153 +1,169 @@
-"""The decisions of admission: which operations start, run and wait, and what people change while they do.
+"""The decisions of admission: which operations start, run and wait, and what people and allocators change while they do.
 
-Every `on_…` looks at the state, decides on events, and has taken each of them into the state (`AdmissionState`) before it decides on
-the next; it returns them with the answer. The shell records the events, and only then lets the answer out.
+Each `on_…` makes one `Transaction` and returns its events as effects: they are part of the state already, and the shell records them
+in this order before it lets the answer out. Questions that change nothing are functions of `queries`, asked of `state`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Concatenate, Never, ParamSpec, TypeVar
+
 import msgspec
 
-from headrace.ids import PoolName, TreeName
-from headrace.near import near
+from headrace.ids import TreeName
+from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
+from headrace.wire import ledger
 from headrace.wire import operations as wire
-from headrace.wire.log import (
-    Event,
-    OperationLeftTree,
-    StateCause,
-)
-from headrace.wire.nodes import Enrol, NodeRecord
+from headrace.wire.log import Event
 from headrace.wire.operations import OperationState
-from headrace.wire.refusals import (
-    NotAllowed,
-    NotFound,
-    Refusal,
-    WrongState,
+from headrace.wire.refusals import NotAllowed
+from headrace_admission.decisions import (
+    blocks,
+    configuration,
+    ends_and_retries,
+    promotion,
+    starts,
+    tree_removal,
+    updates,
 )
-from headrace_admission.decisions import promotion
-from headrace_admission.decisions.starts import LARGEST_SPEC_BYTES, Caps
-from headrace_admission.decisions.transaction import Decision
-from headrace_admission.decisions.updates import UpdateEngine
-from headrace_admission.queries import Queues, counted_pools, levels_of, list_operations
-from headrace_admission.state.life import is_final
-from headrace_admission.state.rules import TreeRules
+from headrace_admission.decisions.rights import may_scan
+from headrace_admission.decisions.transaction import Transaction
+from headrace_admission.state.ephemeral_pools import TreePools
+from headrace_admission.state.operation import Operation, OperationRecord
+from headrace_admission.state.rules import GlobalRules, TreeRules
+from headrace_admission.state.state import State
 
-__all__ = ["LARGEST_SPEC_BYTES", "AdmissionEngine", "Caps", "Decision"]
+__all__ = ["AdmissionEngine", "Decision"]
+
+A = TypeVar("A")
+P = ParamSpec("P")
+#: An answer to let out when the events are durable.
+Decision = Outcome[msgspec.Struct, Event]
 
 
-class AdmissionEngine(UpdateEngine):
+class AdmissionEngine:
     """All operations, of all trees."""
 
-    # --- what people ask ------------------------------------------------------------------------------------------
+    def __init__(self, everywhere: GlobalRules | None = None, *, term: int = 1, keep_finished: int = 10_000) -> None:
+        self.state = State(everywhere, keep_finished=keep_finished)
+        self._term = term
+        self._impossible_ends = 0
 
-    def on_get(self, request: wire.GetOperation) -> wire.OperationView | Refusal:
-        operation = self.operations.get(request.operation)
-        return Queues(self).view(operation) if operation else self._no_operation(request.operation)
+    # --- from the log ----------------------------------------------------------------------------------------------
 
-    def on_list(self, request: wire.ListOperations) -> wire.OperationList | Refusal:
-        """Newest first; an unknown state is refused."""
-        return list_operations(self, request)
+    def on_restored(
+        self, records: Iterable[OperationRecord], pools: Iterable[TreePools], sequence: int, moment: Moment
+    ) -> Outcome[None, Never]:
+        """Takes a checkpoint that covers the log up to `sequence`."""
+        self.state.restore(records, pools, sequence=sequence)
+        return Outcome(None)
 
-    def on_explain(self, request: wire.ExplainOperation) -> wire.OperationExplanation | Refusal:
-        """Every level that an operation's slot is counted at; none for one that is over."""
-        operation = self.operations.get(request.operation)
-        if operation is None:
-            return self._no_operation(request.operation)
-        over = is_final(operation.state)
-        book = self.books[operation.spec.tree]
-        return wire.OperationExplanation(
-            view=Queues(self).view(operation),
-            levels=[] if over else levels_of(self, operation),
-            lightweight=not over and book.is_lightweight(operation.spec.pool, vanilla=operation.is_vanilla),
-        )
+    def on_entry(self, events: Iterable[Event], sequence: int, moment: Moment) -> Outcome[None, Never]:
+        """Takes an entry of the log, unless it is part of the state already."""
+        self.state.take_entry(events, sequence)
+        return Outcome(None)
 
-    def on_counts(self, request: wire.CountPools) -> wire.PoolCounts | Refusal:
-        """Pools of a tree by name, those that live by their operations included, with what their limits compare."""
-        if request.tree not in self.configured:
-            return NotFound("tree", request.tree, near=near(request.tree, self.configured))
-        book = self.books[request.tree]
-        if request.pool and not book.exists(request.pool):
-            return NotFound("pool", request.pool, near=near(request.pool, [*book.rules.pools, *book.ephemeral]))
-        return counted_pools(self, request)
+    def on_recorded(self, events: Iterable[Event], sequence: int, moment: Moment) -> Outcome[list[Operation], Event]:
+        """Notes that decided events are durable as the entry `sequence`. Answers with their operations."""
+        return Outcome(self.state.confirm(events, sequence))
 
-    def on_jobs(self, request: wire.GetJobs) -> wire.JobPage | Refusal:
-        operation = self.operations.get(request.operation)
-        if operation is None:
-            return self._no_operation(request.operation)
-        rows = operation.ledger.rows(request.first, request.limit)
-        return wire.JobPage(operation=operation.id, jobs=rows, job_count=operation.spec.job_count)
+    # --- people ----------------------------------------------------------------------------------------------------
 
-    # --- configuration, time, nodes -------------------------------------------------------------------------------
+    def on_start(self, request: wire.StartOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(moment, starts.start, request, user)
 
-    def on_pools(self, tree: TreeName, rules: TreeRules, now_ms: int) -> list[Event]:
-        """A tree's configuration, as it is now."""
-        self._begin(now_ms)
-        self._take_rules(tree, rules)
-        return self._decided()
+    def on_update(self, request: wire.UpdateOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(moment, updates.update, request, user)
 
-    def on_tree_removed(self, tree: TreeName, now_ms: int) -> list[Event]:
-        """A tree is configured no more: operations lose it; those that ran there or have no other are aborted."""
-        self._begin(now_ms)
-        self.configured.discard(tree)
-        for name in list(self.books[tree].members) if tree in self.books else []:
-            operation = self.live[name]
-            runs_here = operation.spec.tree == tree and operation.state is not OperationState.PENDING
-            if runs_here or len(operation.placements) == 1:
-                self._change(operation, StateCause.TREE_REMOVED, f"tree {tree} was removed")
-            else:
-                self._record(OperationLeftTree(name, tree))
-        return self._decided()
+    def on_abort(self, request: wire.AbortOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(moment, updates.abort, request, user)
 
-    def on_scan_asked(self, user: str, now_ms: int) -> Decision:
-        """A scan out of turn, for administrators."""
-        if not self.caps.person(user).administrator:
-            return self._answer(NotAllowed(who=user, what="have the queues judged anew; administrators may"))
-        before = self.waiting
-        events = self.on_scan(now_ms)
-        return Decision(events, wire.Scanned(promoted=max(0, before - self.waiting), still_waiting=self.waiting))
+    def on_complete(self, request: wire.CompleteOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(moment, updates.complete, request, user)
 
-    @property
-    def waiting(self) -> int:
-        """How many places in queues are taken, in all trees."""
-        return sum(len(queue) for book in self.books.values() for queue in book.queues.values())
+    def on_suspend(self, request: wire.SuspendOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(moment, updates.suspend, request, user)
 
-    def on_scan(self, now_ms: int) -> list[Event]:
-        """Judges everybody anew who waits."""
-        self._begin(now_ms)
-        for tree in self.configured:
-            promotion.scan(tree, self.books[tree], self._decide)
-            if not self.books[tree].rules.promote_only_on_scan:
-                promotion.settle(tree, self.books[tree], self._decide, moved=False)
-        return self._decided()
+    def on_resume(self, request: wire.ResumeOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(moment, updates.resume, request, user)
 
-    def on_enrol(self, request: Enrol, known: NodeRecord | None, now_ms: int) -> NodeRecord | Refusal:
-        """The record to keep of a node; a node stays in its tree and keeps its drain."""
-        if known is None:
-            return NodeRecord(
-                node=request.node, tree=request.tree, tags=sorted(set(request.tags)), enrolled_at_ms=now_ms
-            )
-        if known.tree != request.tree:
-            return WrongState("node", request.node, f"in tree {known.tree}", f"a node of tree {request.tree}")
-        return msgspec.structs.replace(known, tags=sorted(set(request.tags)))
+    def on_scan_asked(self, _request: wire.ScanQueues, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        """Judges the queues out of turn, for an administrator."""
+        if not may_scan(self.state, user):
+            return Outcome(NotAllowed(who=user, what="have the queues judged anew; administrators may"))
+        before = self.state.waiting
+        events = self.on_scan(moment).effects
+        waiting = self.state.waiting
+        return Outcome(wire.Scanned(promoted=max(0, before - waiting), still_waiting=waiting), events)
 
-    def knows_pool(self, tree: TreeName, pool: PoolName) -> bool:
-        """True for a configured pool and for one that lives by its operations."""
-        return tree in self.books and self.books[tree].exists(pool)
+    # --- allocators ------------------------------------------------------------------------------------------------
+
+    def on_attach(self, request: ledger.Attach, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(moment, blocks.attach, request, self._term)
+
+    def on_draw(self, request: ledger.DrawBlock, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(moment, blocks.draw, request)
+
+    def on_report(self, request: ledger.ReportEnds, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        outcome = self._decide(moment, ends_and_retries.report, request)
+        answer, impossible = outcome.answer
+        self._impossible_ends += impossible
+        return Outcome(answer, outcome.effects)
+
+    def on_released(self, request: ledger.Released, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(moment, ends_and_retries.release, request)
+
+    # --- configuration and time ------------------------------------------------------------------------------------
+
+    def on_configuration(self, tree: TreeName, rules: TreeRules | None, moment: Moment) -> Outcome[None, Event]:
+        """Takes a tree's rules as they are now. None says that the tree is configured no more."""
+        if rules is None:
+            return self._decide(moment, tree_removal.remove_tree, tree)
+        return self._decide(moment, configuration.take_rules, tree, rules)
+
+    def on_scan(self, moment: Moment) -> Outcome[None, Event]:
+        """Judges all queues anew."""
+        return self._decide(moment, promotion.scan)
+
+    # --- watching --------------------------------------------------------------------------------------------------
+
+    def checks(self) -> Iterator[Check]:
+        """One check for each operation and for each tree."""
+        for operation in list(self.state.operations):
+            yield partial(self.state.check_operation, operation)
+        for tree in list(self.state.books):
+            yield partial(self._check_tree, tree)
 
     def check(self) -> list[str]:
-        """Broken invariants, in words; empty when all hold."""
-        broken = super().check()
-        for tree in self.configured:
-            if not self.books[tree].rules.promote_only_on_scan:
-                broken += [f"tree {tree}: {what}" for what in promotion.check_settled(self.books[tree])]
-        return broken
+        return run_checks(self.checks())
 
-    def statistics(self) -> dict[str, int]:
-        return {
-            "operations": len(self.operations),
-            "live": len(self.live),
-            "finished": len(self._finished),
-            "waiting": self.waiting,
-            "ephemeral_pools": sum(len(book.ephemeral) for book in self.books.values()),
-            "impossible_ends": self.impossible_ends,
-        }
+    def figures(self) -> list[Figure]:
+        state = self.state
+        states = Counter(operation.state for operation in state.operations.values())
+        ephemeral = sum(len(book.ephemeral.by_name) for book in state.books.values())
+        return [
+            *(gauge(f"operations_{each.value}", "operations", states[each]) for each in OperationState),
+            gauge("waiting", "places in queues", state.waiting),
+            gauge("ephemeral_pools", "pools", ephemeral),
+            gauge("held_back_configurations", "trees", len(state.configuration.held_back)),
+            counter("impossible_ends", "ends", self._impossible_ends),
+        ]
+
+    # --- within ----------------------------------------------------------------------------------------------------
+
+    def _decide(
+        self, moment: Moment, decide: Callable[Concatenate[Transaction, P], A], *args: P.args, **kwargs: P.kwargs
+    ) -> Outcome[A, Event]:
+        transaction = Transaction(self.state, moment)
+        answer = decide(transaction, *args, **kwargs)
+        return Outcome(answer, transaction.events)
+
+    def _check_tree(self, tree: TreeName) -> list[str]:
+        broken = self.state.check_tree(tree)
+        rules = self.state.configuration.trees.get(tree)
+        if rules is not None and not rules.promote_only_on_scan:
+            broken += [f"tree {tree}: {words}" for words in promotion.check_settled(self.state.books[tree])]
+        return broken

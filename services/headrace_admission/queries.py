@@ -1,53 +1,59 @@
-"""Reading operations, for people and for services that keep up; pages, so that no answer grows too large."""
+"""Questions about the state, for people and for services that keep up.
+
+Answers come in pages or cut short, so that none grows too large. Everything here is pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
 import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.wire.ledger import LiveOperation, WholeOperationsRequest
-from headrace.wire.operations import (
-    CountPools,
-    ListOperations,
-    OperationList,
-    OperationState,
-    OperationView,
-    PoolCounts,
-)
+from headrace.near import near
+from headrace.wire import operations as wire
+from headrace.wire.heartbeat import JobResult
+from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
+from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.placements import PoolHolder, PoolLevel, WaitingFor
-from headrace.wire.refusals import BadRequest
+from headrace.wire.refusals import BadRequest, NotFound
+from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, size_bytes
 from headrace_admission.state.life import is_final
 from headrace_admission.state.operation import Operation
-from headrace_admission.state.state import AdmissionState
+from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
-__all__ = ["Queues", "counted_pools", "levels_of", "list_operations", "page_of_live"]
+__all__ = [
+    "Queues",
+    "count_pools",
+    "explain_operation",
+    "get_operation",
+    "jobs_of",
+    "list_operations",
+    "live_operation",
+    "not_found",
+    "view",
+    "view_of",
+    "whole_operations",
+]
 
-#: Bytes of a page of live operations.
-_PAGE_BYTES: Final = 256 * 1024
 #: Holders of one level that are listed.
 _MOST_HOLDERS: Final = 20
-#: What people call it.
+#: Another word for `pending` in lists.
 _WAITING: Final = "waiting"
 
 
 class Queues:
-    """The places in the queues, counted once for each queue that is asked for; of one moment."""
+    """The places in the queues at one moment, counted once for each queue that is asked for."""
 
-    def __init__(self, state: AdmissionState) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
         self._places: dict[tuple[TreeName, PoolName], dict[OperationId, int]] = {}
 
-    def view(self, operation: Operation, *, short: bool = False) -> OperationView:
-        """For people, with what it waits for and at which place."""
-        return operation.view(self.waiting(operation), short=short)
-
     def waiting(self, operation: Operation) -> list[WaitingFor]:
-        """What holds a pending operation back, by tree; nothing for one that is not pending."""
+        """The limits that hold a pending operation back, by tree. There are none for any other operation."""
         if operation.state is not OperationState.PENDING:
             return []
         found = []
@@ -68,48 +74,30 @@ class Queues:
         return found
 
     def _place(self, tree: TreeName, pool: PoolName, operation: OperationId) -> tuple[int, int]:
-        """The place in a queue, and how many are in it."""
+        """The operation's place in a queue, and the length of the queue."""
         queue = self._state.books[tree].queues[pool]
         if next(reversed(queue)) == operation:
-            # Who came last, as everybody just did who started and waits, is not counted through.
+            # The last one, as every operation that just started and waits, is not counted through.
             return len(queue), len(queue)
-        return self._of(tree, pool)[operation], len(queue)
-
-    def _of(self, tree: TreeName, pool: PoolName) -> dict[OperationId, int]:
         places = self._places.get((tree, pool))
         if places is None:
-            queue = self._state.books[tree].queues[pool]
             places = self._places[tree, pool] = {name: place for place, name in enumerate(queue, 1)}
-        return places
+        return places[operation], len(queue)
 
 
-def levels_of(state: AdmissionState, operation: Operation) -> list[PoolLevel]:
-    """Every pool from the root down to the operation's, in each of its trees; a full one with who holds its slots."""
-    return [
-        _level(state, tree, state.books[tree], pool)
-        for tree, placement in operation.placements.items()
-        for pool in reversed(list(state.books[tree].upwards(placement.pool)))
-    ]
+def not_found(state: State, name: str) -> NotFound:
+    """The refusal for an unknown operation, with those whose names begin in the same way."""
+    beginning_so: list[str] = [other for other in state.operations if name and other.startswith(name)]
+    return NotFound("operation", name, near=beginning_so[:3])
 
 
-def counted_pools(state: AdmissionState, request: CountPools) -> PoolCounts:
-    """One pool, or those behind the one named, in the order of their names, the root first."""
-    book = state.books[request.tree]
-    if request.pool:
-        names = [request.pool]
-    else:
-        everybody = {ROOT_POOL, *book.rules.pools, *book.ephemeral}
-        names = sorted(name for name in everybody if name > request.after)
-    page = names[: request.limit]
-    return PoolCounts(
-        tree=request.tree,
-        pools=[_level(state, request.tree, book, name) for name in page],
-        more=len(names) > len(page),
-        held_back=state.held_back[request.tree][1] if request.tree in state.held_back else "",
-    )
+def get_operation(state: State, request: wire.GetOperation) -> OperationView | NotFound:
+    """One operation, as people see it."""
+    operation = state.operations.get(request.operation)
+    return view(state, operation) if operation else not_found(state, request.operation)
 
 
-def list_operations(state: AdmissionState, request: ListOperations) -> OperationList | BadRequest:
+def list_operations(state: State, request: wire.ListOperations) -> wire.OperationList | BadRequest:
     """Operations that match, newest first, behind the one that `request` names."""
     wanted = OperationState.PENDING.value if request.state == _WAITING else request.state
     if wanted and wanted not in list(OperationState):
@@ -122,44 +110,141 @@ def list_operations(state: AdmissionState, request: ListOperations) -> Operation
             reached = operation.id == request.after
         elif _matches(operation, request, wanted):
             if len(chosen) == request.limit:
-                return OperationList(chosen, more=True)
-            chosen.append(queues.view(operation, short=True))
-    return OperationList(chosen)
+                return wire.OperationList(chosen, more=True)
+            chosen.append(view_of(operation, queues.waiting(operation), short=True))
+    return wire.OperationList(chosen)
 
 
-def page_of_live(
-    live: Mapping[OperationId, Operation], request: WholeOperationsRequest
-) -> tuple[list[LiveOperation], bool]:
-    """Live operations of the tree behind the one named, in the order of their ids, and whether there are more."""
+def jobs_of(state: State, request: wire.GetJobs) -> wire.JobPage | NotFound:
+    """A page of an operation's jobs."""
+    operation = state.operations.get(request.operation)
+    if operation is None:
+        return not_found(state, request.operation)
+    rows = operation.ledger.rows(request.first, request.limit)
+    return wire.JobPage(operation=operation.id, jobs=rows, job_count=operation.spec.job_count)
+
+
+def explain_operation(state: State, request: wire.ExplainOperation) -> wire.OperationExplanation | NotFound:
+    """Every pool at which a live operation's slot is counted, from the root down in each of its trees."""
+    operation = state.operations.get(request.operation)
+    if operation is None:
+        return not_found(state, request.operation)
+    over = is_final(operation.state)
+    levels = [
+        _level(state, tree, state.books[tree], pool)
+        for tree, placement in operation.placements.items()
+        for pool in reversed(list(state.books[tree].upwards(placement.pool)))
+        if not over
+    ]
+    book = state.books[operation.spec.tree]
+    lightweight = not over and book.is_lightweight(operation.spec.pool, operation.is_vanilla)
+    return wire.OperationExplanation(view(state, operation), levels, lightweight=lightweight)
+
+
+def count_pools(state: State, request: wire.CountPools) -> wire.PoolCounts | NotFound:
+    """Pools of a tree by name, ephemeral ones included, with the counts that their limits compare."""
+    tree, configured = request.tree, state.configuration.trees
+    if tree not in configured:
+        return NotFound("tree", tree, near=near(tree, configured))
+    book = state.books[tree]
+    everybody = {ROOT_POOL, *book.rules.pools, *book.ephemeral.by_name}
+    if request.pool and request.pool not in everybody:
+        return NotFound("pool", request.pool, near=near(request.pool, [*book.rules.pools, *book.ephemeral.by_name]))
+    names = [request.pool] if request.pool else sorted(name for name in everybody if name > request.after)
+    page = names[: request.limit]
+    held = state.configuration.held_back.get(tree)
+    return wire.PoolCounts(
+        tree=tree,
+        pools=[_level(state, tree, book, name) for name in page],
+        more=len(names) > len(page),
+        held_back=held.reason if held is not None else "",
+    )
+
+
+def whole_operations(state: State, request: WholeOperationsRequest, admission_term: int) -> WholeOperations:
+    """A page of a tree's live operations by id, and on the first page its ephemeral pools."""
+    book = None if request.after else state.books.get(request.tree)
+    pools = [] if book is None else list(book.ephemeral.by_name.values())
     page: list[LiveOperation] = []
     size = 0
-    for name in sorted(name for name in live if name > request.after):
-        operation = live[name]
-        if operation.spec.tree != request.tree:
+    for name in sorted(name for name in state.live if name > request.after):
+        if state.live[name].spec.tree != request.tree:
             continue
-        one = operation.live()
-        size += len(msgspec.msgpack.encode(one))
-        if page and size > _PAGE_BYTES:
-            return page, True
+        one = live_operation(state.live[name])
+        size += size_bytes(one)
+        if page and size > PAGE_OF_OPERATIONS_BYTES:
+            return WholeOperations(state.sequence, admission_term, page, more=True, ephemeral_pools=pools)
         page.append(one)
-    return page, False
+    return WholeOperations(state.sequence, admission_term, page, ephemeral_pools=pools)
 
 
-def _level(state: AdmissionState, tree: TreeName, book: TreeBook, pool: PoolName) -> PoolLevel:
-    counts, limit = book.counts(pool), book.max_running_operation_count(pool)
-    full = counts.running >= limit
+def view(state: State, operation: Operation) -> OperationView:
+    """An operation as people see it, with its place in the queues."""
+    return view_of(operation, Queues(state).waiting(operation))
+
+
+def live_operation(operation: Operation) -> LiveOperation:
+    """An operation as the allocator and fair share need it."""
+    ledger = operation.ledger
+    return LiveOperation(
+        operation=operation.id,
+        user=operation.user,
+        spec=operation.spec,
+        state=operation.state,
+        suspended=operation.suspended,
+        ephemeral_pool=operation.ephemeral_pool,
+        started_at_ms=operation.started_at_ms,
+        block=ledger.block,
+        block_term=ledger.block_term,
+        done=ledger.done_bits(),
+        attempts=ledger.attempt_slots(),
+        ends_running_jobs=operation.ends_running_jobs,
+    )
+
+
+def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: bool = False) -> OperationView:
+    """An operation as people see it. `short` leaves out the fields that lists do not show."""
+    counts, spec = operation.ledger.counts, operation.spec
+    if short:
+        spec = msgspec.structs.replace(spec, argv=spec.argv[:1], environment={}, working_directory="")
+    return OperationView(
+        operation=operation.id,
+        user=operation.user,
+        spec=spec,
+        state=operation.state,
+        suspended=operation.suspended,
+        ephemeral_pool=operation.ephemeral_pool,
+        started_at_ms=operation.started_at_ms,
+        ended_at_ms=operation.ended_at_ms,
+        completed_jobs=counts[JobResult.COMPLETED],
+        failed_jobs=counts[JobResult.FAILED],
+        aborted_jobs=counts[JobResult.ABORTED],
+        lost_jobs=counts[JobResult.LOST],
+        open_jobs=spec.job_count - counts[JobResult.COMPLETED],
+        reason=operation.reason,
+        last_failures=[] if short else operation.ledger.failures[-3:],
+        sequence=operation.sequence,
+        placements=list(operation.placements.values()),
+        waiting=list(waiting),
+    )
+
+
+def _level(state: State, tree: TreeName, book: TreeBook, pool: PoolName) -> PoolLevel:
+    """One pool with its counts and limits; a full one also names the holders of its slots."""
+    counts, queue = book.counts(pool), book.queues.get(pool, {})
+    full = not book.free_slots(pool)
     holders = _holders(state, book, pool) if full else []
     return PoolLevel(
         tree=tree,
         pool=pool,
-        max_running_operation_count=limit,
+        max_running_operation_count=book.max_running_operation_count(pool),
         running_operation_count=counts.running,
         lightweight_running_operation_count=counts.lightweight,
         max_operation_count=book.max_operation_count(pool),
         operation_count=counts.total,
         full=full,
-        waiting=len(book.queues.get(pool, ())),
-        first_waiting=list(islice(book.queues.get(pool, ()), _MOST_HOLDERS)),
+        waiting=len(queue),
+        first_waiting=list(islice(queue, _MOST_HOLDERS)),
         parent=book.parent(pool),
         ephemeral=book.is_ephemeral(pool),
         holders=holders[:_MOST_HOLDERS],
@@ -167,16 +252,17 @@ def _level(state: AdmissionState, tree: TreeName, book: TreeBook, pool: PoolName
     )
 
 
-def _holders(state: AdmissionState, book: TreeBook, pool: PoolName) -> list[PoolHolder]:
+def _holders(state: State, book: TreeBook, pool: PoolName) -> list[PoolHolder]:
+    """The operations that hold slots of a pool, the longest running first."""
     holders = [
         PoolHolder(member.operation, member.user, member.pool, state.live[member.operation].started_at_ms)
         for member in book.slots_below(pool)
-        if not book.is_lightweight(member.pool, vanilla=member.vanilla)
+        if not book.is_lightweight(member.pool, member.vanilla)
     ]
     return sorted(holders, key=lambda holder: (holder.started_at_ms, holder.operation))
 
 
-def _matches(operation: Operation, request: ListOperations, wanted: str) -> bool:
+def _matches(operation: Operation, request: wire.ListOperations, wanted: str) -> bool:
     return (
         (not request.pool or operation.spec.pool == request.pool)
         and (not wanted or operation.state.value == wanted)

@@ -25,10 +25,11 @@ from headrace.wire.codec import encode
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import OperationSpec, OperationState, StartAnswer, StartOperation
 from headrace.wire.refusals import decode_answer
-from headrace_admission.decisions.transaction import Decision
-from headrace_admission.engine import AdmissionEngine, Caps
-from headrace_admission.state.rules_of_tree import rules_of
+from headrace_admission.engine import AdmissionEngine, Decision
+from headrace_admission.log.byte_budget import encode_event
+from headrace_admission.state.rules import GlobalRules, rules_of
 from tests.bench.registry import REGISTRY, Figure
+from tests.support.clocks import NOW, at
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import TREE, a_bus, ask
 
@@ -39,8 +40,6 @@ IN_FLIGHT = 64
 STARTS = 6_000
 ROUNDS = 3
 _TIMED = 300
-
-_event_encoder = msgspec.msgpack.Encoder()
 
 
 def a_start(number: int, prefix: str = "operation", pool: str = "work") -> StartOperation:
@@ -61,16 +60,16 @@ def a_tree(running: int = CAP) -> Tree:
 
 
 def an_engine(registered: int, running: int = CAP) -> AdmissionEngine:
-    engine = AdmissionEngine(caps=Caps(max_operation_count=CAP))
-    engine.on_pools(TREE, rules_of(a_tree(running)), 0)
+    engine = AdmissionEngine(GlobalRules(max_operation_count=CAP))
+    engine.on_configuration(TREE, rules_of(a_tree(running)), NOW)
     for number in range(registered):
-        engine.on_start(a_start(number), "anna", number)
+        engine.on_start(a_start(number), "anna", at(0, number))
     return engine
 
 
 def decided(decision: Decision) -> list[bytes]:
     """What the service does with a decision before it is on its way to the log."""
-    return [_event_encoder.encode(event) for event in decision.events]
+    return [encode_event(event) for event in decision.effects]
 
 
 def start_us(engine: AdmissionEngine, prefix: str) -> float:
@@ -79,7 +78,7 @@ def start_us(engine: AdmissionEngine, prefix: str) -> float:
     taken = []
     for request in requests:
         begun = time.perf_counter()
-        decision = engine.on_start(request, "anna", 1)
+        decision = engine.on_start(request, "anna", NOW)
         decided(decision)
         encode(decision.answer)
         taken.append((time.perf_counter() - begun) * 1e6)
@@ -104,16 +103,16 @@ def promotion() -> Figure:
     gc.freeze()
     taken = []
     for number in range(_TIMED):
-        operation = engine.operations[OperationId(f"operation-{number:06}")]
+        operation = engine.state.operations[OperationId(f"operation-{number:06}")]
         ends = [
             ledger.ReportedEnd(NodeName("n1"), JobEnd(operation.id, index, 1, AllocationId("1-1"), JobResult.COMPLETED))
             for index in range(operation.spec.job_count)
         ]
         begun = time.perf_counter()
-        decision = engine.on_report(ledger.ReportEnds(TREE, 1, ends), 1)
+        decision = engine.on_report(ledger.ReportEnds(TREE, 1, ends), NOW)
         decided(decision)
         taken.append((time.perf_counter() - begun) * 1e3)
-        following = engine.operations[OperationId(f"operation-{number + 1:06}")]
+        following = engine.state.operations[OperationId(f"operation-{number + 1:06}")]
         assert following.state is OperationState.RUNNING
     return Figure.of(taken, "ms")
 

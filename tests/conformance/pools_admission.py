@@ -15,11 +15,12 @@ from headrace.wire import operations as wire
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.refusals import OverLimit, WrongState
-from headrace_admission.engine import AdmissionEngine, Caps
+from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.life import may_change_parameters
-from headrace_admission.state.rules_of_tree import rules_of
+from headrace_admission.state.rules import GlobalRules, rules_of
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Problem, only_keys
+from tests.support.clocks import NOW
 
 __all__ = [
     "AdmissionDesk",
@@ -75,7 +76,7 @@ class Configuration:
 
     def __init__(self, tree_config: dict[str, Any], pools: dict[str, dict[str, Any]]) -> None:
         plain = {"promote_only_on_scan": True, **tree_config}
-        self.cap = plain.pop(_CAP, Caps().max_operation_count)
+        self.cap = plain.pop(_CAP, GlobalRules().max_operation_count)
         if _USER_MAP in plain:
             plain["use_user_default_parent_pool_map"] = True
         self.options: dict[str, Any] = plain
@@ -137,12 +138,12 @@ class EngineDesk:
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
-        self.engine = AdmissionEngine(caps=Caps(max_operation_count=configuration.cap))
+        self.engine = AdmissionEngine(GlobalRules(max_operation_count=configuration.cap))
         self.configure()
 
     def configure(self) -> None:
         """The configuration as it is now reaches admission."""
-        self.engine.on_pools(TREE, rules_of(self._configuration.tree()), 0)
+        self.engine.on_configuration(TREE, rules_of(self._configuration.tree()), NOW)
 
     def start(self, step: dict[str, Any]) -> Verdict:
         spec = OperationSpec(
@@ -152,7 +153,7 @@ class EngineDesk:
             weight=step.get("weight", 1.0),
             type=step.get("type", "map"),
         )
-        answer = self.engine.on_start(wire.StartOperation(_id(step["op"]), spec), step.get("user", "root"), 0).answer
+        answer = self.engine.on_start(wire.StartOperation(_id(step["op"]), spec), step.get("user", "root"), NOW).answer
         if not isinstance(answer, wire.StartAnswer):
             return refused(answer)
         blocked_by = next((each.blocked_by for each in answer.waiting), "")
@@ -160,7 +161,7 @@ class EngineDesk:
 
     def move(self, step: dict[str, Any]) -> Verdict:
         answer = self.engine.on_update(
-            wire.UpdateOperation(_id(step["op"]), pool=PoolName(step["pool"])), "root", 0
+            wire.UpdateOperation(_id(step["op"]), pool=PoolName(step["pool"])), "root", NOW
         ).answer
         if not isinstance(answer, wire.OperationView):
             return refused(answer)
@@ -168,30 +169,30 @@ class EngineDesk:
 
     def finish(self, name: str) -> None:
         """Its one job completes; an operation that waits is aborted."""
-        operation = self.engine.operations[_id(name)]
+        operation = self.engine.state.operations[_id(name)]
         if operation.state is OperationState.PENDING:
-            self.engine.on_abort(wire.AbortOperation(operation.id), operation.user, 0)
+            self.engine.on_abort(wire.AbortOperation(operation.id), operation.user, NOW)
         else:
             end = JobEnd(operation.id, 0, 1, AllocationId("1-1"), JobResult.COMPLETED)
-            self.engine.on_report(ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)]), 0)
+            self.engine.on_report(ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)]), NOW)
 
     def scan(self) -> None:
-        self.engine.on_scan(0)
+        self.engine.on_scan(NOW)
 
     def seen(self, what: str, key: str) -> Any:
         """What there is to compare with what a check expects under `what` for `key`."""
-        book, pool = self.engine.books[TREE], PoolName(key)
+        book, pool = self.engine.state.books[TREE], PoolName(key)
         match what:
             case "counters":
                 return list(book.counts(pool).as_tuple())
             case "states":
-                return self.engine.operations[_id(key)].state.value
+                return self.engine.state.operations[_id(key)].state.value
             case "queues":
                 return [_name(operation) for operation in book.queues.get(pool, {})]
             case "parents":
                 return book.parent(pool)
             case "op_pools":
-                return self.engine.operations[_id(key)].spec.pool
+                return self.engine.state.operations[_id(key)].spec.pool
             case "pool_exists":
                 return book.exists(pool)
             case "is_ephemeral":
@@ -300,14 +301,14 @@ def _request(case: dict[str, Any]) -> list[Comparison]:
     for tree in {*trees, *per_tree}:
         _lay_limits(engine, tree, names, {})
     spec = OperationSpec(PoolName("p"), ["true"], resources=Resources(user_slots=1, cpu=100), pool_trees=trees)
-    engine.on_start(wire.StartOperation(_id("a"), spec), "root", 0)
+    engine.on_start(wire.StartOperation(_id("a"), spec), "root", NOW)
     for tree in trees:
         _lay_limits(engine, tree, names, case.get("pool_limits", {}))
     said = {tree: wire.PerTree(PoolName(one.get("pool", "")), one.get("weight")) for tree, one in per_tree.items()}
     pool = PoolName(request["pool"]) if "pool" in request else None
     update = wire.UpdateOperation(_id("a"), request.get("weight"), pool, said)
-    answer = engine.on_update(update, "root", 0).answer
-    operation = engine.operations[_id("a")]
+    answer = engine.on_update(update, "root", NOW).answer
+    operation = engine.state.operations[_id("a")]
     actual: dict[str, Any] = {"result": "accept" if isinstance(answer, wire.OperationView) else "reject"}
     for tree, placement in operation.placements.items():
         own = operation.spec.scheduling_options_per_pool_tree.get(tree, wire.PerTree())
@@ -324,7 +325,7 @@ def _request(case: dict[str, Any]) -> list[Comparison]:
 def _lay_limits(engine: AdmissionEngine, tree: TreeName, pools: set[str], limits: dict[str, Any]) -> None:
     settings: PoolConfig = POOL_ATTRIBUTES.changed(PoolConfig(), limits).value
     configured = [Pool(PoolName(name), ROOT_POOL, settings) for name in sorted(pools)]
-    engine.on_pools(tree, rules_of(Tree(tree, configured)), 0)
+    engine.on_configuration(tree, rules_of(Tree(tree, configured)), NOW)
 
 
 def multi_tree(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
@@ -336,7 +337,7 @@ def multi_tree(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
         only_keys(given, {"full", "tentative"}, name)
         limits = {"max_operation_count": 0, "max_running_operation_count": 0} if given["full"] else {}
         pool = Pool(PoolName("p"), ROOT_POOL, POOL_ATTRIBUTES.changed(PoolConfig(), limits).value)
-        engine.on_pools(TreeName(name), rules_of(Tree(TreeName(name), [pool])), 0)
+        engine.on_configuration(TreeName(name), rules_of(Tree(TreeName(name), [pool])), NOW)
     spec = OperationSpec(
         pool=PoolName("p"),
         argv=["true"],
@@ -346,12 +347,12 @@ def multi_tree(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
         tentative_pool_trees=[TreeName(name) for name, given in trees.items() if given["tentative"]],
         erase_trees_with_pool_limit_violations=case["trees"].get("@erase_flag", False),
     )
-    answer = engine.on_start(wire.StartOperation(_id("a"), spec), "root", 0).answer
+    answer = engine.on_start(wire.StartOperation(_id("a"), spec), "root", NOW).answer
     actual: dict[str, Any] = {"result": "reject"}
     if isinstance(answer, wire.StartAnswer):
         actual = {
             "result": "accept",
-            "trees": list(engine.operations[_id("a")].placements),
+            "trees": list(engine.state.operations[_id("a")].placements),
             "erased": list(answer.erased_trees),
         }
     elif isinstance(answer, OverLimit):

@@ -27,7 +27,7 @@ from headrace.wire.pool_changes import (
 )
 from headrace.wire.refusals import BadRequest, BrokenRules, Exists, NotAllowed, NotFound, Refusal
 from headrace_admission.decisions.target_pool import default_parent
-from headrace_admission.state.rules_of_tree import rules_of
+from headrace_admission.state.rules import rules_of
 from headrace_admission.state.tree_book import TreeBook
 from headrace_fair_share.configuration.between_trees import departure
 from headrace_fair_share.configuration.changes import Draft

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.bus import BusError
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
-from headrace.runtime.role import Deposed
+from headrace.runtime.role import Deposed, Role
 from headrace.wire import ledger, subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
@@ -44,6 +44,7 @@ from headrace.wire.pools import Pool, Tree
 from headrace.wire.refusals import BadRequest, Exists, NotFound, NotRecorded, StaleTerm
 from headrace_admission.service import AdmissionService, serve
 from headrace_admission.settings import AdmissionSettings
+from tests.support.clocks import NOW
 from tests.support.killing import killed
 from tests.support.mutate import mutated
 from tests.support.nats_server import NatsServer, nats_server
@@ -331,7 +332,7 @@ async def test_no_damaged_message_stops_admission_or_breaks_its_books(
     services: list[AdmissionService] = []
 
     async def watched(runtime: Any) -> None:
-        service = AdmissionService(runtime, 1)
+        service = AdmissionService(runtime, Role("admission", 1, runtime.deposition))
         services.append(service)
         await service.start()
         await anyio.sleep_forever()
@@ -354,15 +355,16 @@ async def test_no_damaged_message_stops_admission_or_breaks_its_books(
 
 
 def test_a_spec_that_is_too_large_for_the_log_is_refused_before_anything_is_done() -> None:
-    from headrace_admission.engine import LARGEST_SPEC_BYTES, AdmissionEngine
+    from headrace_admission.engine import AdmissionEngine
+    from headrace_admission.log.byte_budget import LARGEST_SPEC_BYTES
     from headrace_admission.state.rules import TreeRules
 
     engine = AdmissionEngine()
-    engine.on_pools(TREE, TreeRules(), 0)
+    engine.on_configuration(TREE, TreeRules(), NOW)
     start = a_start(environment={"LONG": "x" * LARGEST_SPEC_BYTES})
 
-    decision = engine.on_start(start, "anna", 1)
+    decision = engine.on_start(start, "anna", NOW)
 
-    assert decision.events == []
+    assert decision.effects == []
     assert isinstance(decision.answer, BadRequest)
-    assert engine.operations == {}
+    assert engine.state.operations == {}

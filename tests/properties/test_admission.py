@@ -16,10 +16,11 @@ from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace.wire.refusals import OverLimit
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log import checkpoint
+from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import OperationRecord
-from headrace_admission.state.rules_of_tree import rules_of
-from headrace_admission.state.state import TreePools
+from headrace_admission.state.rules import rules_of
 from tests.reference.admission import ROOT, Model, ModelPool
+from tests.support.clocks import NOW
 from tests.unit.admission.desk import TREE, Desk, oid
 
 #: Few names and small limits, so that everything meets everything.
@@ -67,8 +68,8 @@ class AdmissionMachine(RuleBasedStateMachine):
             answer = self.desk.start(name, pool, user, type="vanilla" if vanilla else "map")
             assert _refused_at(answer) == self.model.start(name, user, pool or user, vanilla=vanilla)
             if isinstance(answer, wire.StartAnswer):
-                again = self.desk.engine.on_start(_the_same(self.desk, name), user, 0)
-                assert again.events == []
+                again = self.desk.engine.on_start(_the_same(self.desk, name), user, NOW)
+                assert again.effects == []
                 assert isinstance(again.answer, wire.StartAnswer)
                 assert again.answer.repeated
 
@@ -77,7 +78,7 @@ class AdmissionMachine(RuleBasedStateMachine):
     def finish(self, data: st.DataObject) -> None:
         self._remember()
         name = data.draw(st.sampled_from(sorted(self.model.operations)))
-        if self.desk.state(name) is OperationState.RUNNING:
+        if self.desk.state_of(name) is OperationState.RUNNING:
             self.desk.finish(name)
         else:
             self.desk.abort(name)
@@ -89,7 +90,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self._remember()
         name = data.draw(st.sampled_from(sorted(self.model.operations)))
         self.desk.abort(name)
-        if self.desk.state(name) is OperationState.ABORTING:
+        if self.desk.state_of(name) is OperationState.ABORTING:
             self._compare()
             self.desk.released(name)
         self.model.end(name)
@@ -187,15 +188,14 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     @rule()
     def write_checkpoint(self) -> None:
-        engine = self.desk.engine
-        sequence = len(self.desk.entries)
-        self.checkpoint = checkpoint.cut(list(engine.operations.values()), engine.ephemeral_pools(), sequence)
+        assert self.desk.state.sequence == len(self.desk.entries)
+        self.checkpoint = checkpoint.cut(self.desk.state)
 
     @rule()
     def restart(self) -> None:
         """From the checkpoint and what the log holds behind it; the configuration is as it was."""
         engine = self._restored()
-        assert engine.on_pools(TREE, rules_of(self.desk.trees[TREE]), 0) == []
+        assert engine.on_configuration(TREE, rules_of(self.desk.trees[TREE]), NOW).effects == []
         self.desk.engine = engine
 
     @rule(data=st.data(), running=limit)
@@ -226,8 +226,8 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def _compare(self) -> None:
         assert self.desk.engine.check() == []
-        book, model = self.desk.engine.books[TREE], self.model
-        live = {name.removeprefix("operation-"): o for name, o in self.desk.engine.live.items()}
+        book, model = self.desk.state.books[TREE], self.model
+        live = {name.removeprefix("operation-"): o for name, o in self.desk.state.live.items()}
         assert {name: (o.spec.pool, o.state is OperationState.PENDING) for name, o in live.items()} == {
             name: (o.pool, o.waits_at is not None) for name, o in model.operations.items()
         }
@@ -288,12 +288,12 @@ class AdmissionMachine(RuleBasedStateMachine):
             records += read.operations
             pools += read.pools
         engine = AdmissionEngine()
-        engine.restore(records, pools, sequence=self.checkpoint.sequence)
+        engine.on_restored(records, pools, self.checkpoint.sequence, NOW)
         self.desk.replay(engine, 1 + self.checkpoint.sequence // 2)
-        assert {name: o.to_record() for name, o in engine.operations.items()} == {
-            name: o.to_record() for name, o in self.desk.engine.operations.items()
+        assert {name: o.to_record() for name, o in engine.state.operations.items()} == {
+            name: o.to_record() for name, o in self.desk.state.operations.items()
         }
-        assert all(o.state not in FINAL_STATES for o in engine.live.values())
+        assert all(o.state not in FINAL_STATES for o in engine.state.live.values())
         return engine
 
     def _some_pool(self, data: st.DataObject) -> str:
@@ -330,7 +330,7 @@ def _refused_at(answer: msgspec.Struct) -> str | None:
 
 
 def _the_same(desk: Desk, name: str) -> wire.StartOperation:
-    return wire.StartOperation(oid(name), desk.engine.operations[oid(name)].spec)
+    return wire.StartOperation(oid(name), desk.state.operations[oid(name)].spec)
 
 
 assert ROOT == ROOT_POOL  # two words for one thing would make every comparison vain

@@ -39,8 +39,8 @@ def test_never_runs_a_job_twice_and_completes_every_job_though_messages_are_lost
     settled = world.settle()
 
     no_problem(world, seed)
-    assert settled, {name: o.state for name, o in world.admission.operations.items()}
-    for operation in world.admission.operations.values():
+    assert settled, {name: o.state for name, o in world.admission.state.operations.items()}
+    for operation in world.admission.state.operations.values():
         assert operation.state is OperationState.COMPLETED
         assert operation.ledger.counts[JobResult.COMPLETED] == operation.spec.job_count
 
@@ -65,8 +65,8 @@ def test_never_loses_or_doubles_a_job_when_services_agents_and_runners_restart(s
     settled = world.settle()
 
     no_problem(world, seed)
-    assert settled, {name: o.state for name, o in world.admission.operations.items()}
-    counts = world.admission.operations["operation-a"].ledger.counts  # type: ignore[index]
+    assert settled, {name: o.state for name, o in world.admission.state.operations.items()}
+    counts = world.admission.state.operations["operation-a"].ledger.counts  # type: ignore[index]
     assert counts[JobResult.COMPLETED] == 12
 
 
@@ -84,7 +84,7 @@ def test_an_aborted_operation_ends_and_leaves_nothing_running(seed: int) -> None
 
     no_problem(world, seed)
     assert settled
-    assert world.admission.operations["operation-a"].state in (  # type: ignore[index]
+    assert world.admission.state.operations["operation-a"].state in (  # type: ignore[index]
         OperationState.ABORTED,
         OperationState.COMPLETED,
     )
@@ -99,7 +99,7 @@ def test_a_suspended_operation_whose_jobs_are_to_end_leaves_nothing_running_and_
     world = a_world(seed)
     for _ in range(100 + seed):
         world.step()
-    operation = world.admission.operations["operation-a"]  # type: ignore[index]
+    operation = world.admission.state.operations["operation-a"]  # type: ignore[index]
     if operation.state is OperationState.COMPLETED:
         return
     world.suspend("operation-a", abort_running_jobs=True)
@@ -115,7 +115,7 @@ def test_a_suspended_operation_whose_jobs_are_to_end_leaves_nothing_running_and_
         world.step()
 
     assert not any(host.running for host in world.hosts.values())
-    operation = world.admission.operations["operation-a"]  # type: ignore[index]
+    operation = world.admission.state.operations["operation-a"]  # type: ignore[index]
     if operation.state is not OperationState.COMPLETED:
         world.resume("operation-a")
     assert world.settle()
@@ -146,7 +146,7 @@ def test_never_do_two_operations_run_in_a_pool_for_one_though_everything_restart
                 order.append(name)
         no_problem(world, seed)
         assert world.admission.check() == []
-        running = [o.id for o in world.admission.live.values() if o.state is not OperationState.PENDING]
+        running = [o.id for o in world.admission.state.live.values() if o.state is not OperationState.PENDING]
         assert len(running) <= 1
 
     assert world.settle()

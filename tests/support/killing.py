@@ -27,6 +27,7 @@ async def killed(
         try:
             async with anyio.create_task_group() as tasks:
                 runtime = runtime_on(bus, name, settings, tasks, anyio.Event())
+                tasks.start_soon(runtime.deposition.watch)
                 await runtime.terms.serve(bus)
                 tasks.start_soon(serve, runtime)
                 yield runtime

@@ -38,6 +38,7 @@ from headrace.wire.operations import (
     StartOperation,
     SuspendOperation,
 )
+from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine, Decision
 from headrace_admission.state.rules import TreeRules
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Reconnect, Tell, Trouble
@@ -107,17 +108,17 @@ class World:
             resources=Resources(user_slots=1, cpu=cpu),
             max_failed_job_count=max_failed,
         )
-        self._record(self.admission.on_start(StartOperation(OperationId(name), spec), "anna", self.now_ms))
+        self._record(self.admission.on_start(StartOperation(OperationId(name), spec), "anna", self.moment))
 
     def abort(self, name: str) -> None:
-        self._record(self.admission.on_abort(AbortOperation(OperationId(name)), "anna", self.now_ms))
+        self._record(self.admission.on_abort(AbortOperation(OperationId(name)), "anna", self.moment))
 
     def suspend(self, name: str, *, abort_running_jobs: bool = False) -> None:
         request = SuspendOperation(OperationId(name), abort_running_jobs)
-        self._record(self.admission.on_suspend(request, "anna", self.now_ms))
+        self._record(self.admission.on_suspend(request, "anna", self.moment))
 
     def resume(self, name: str) -> None:
-        self._record(self.admission.on_resume(ResumeOperation(OperationId(name)), "anna", self.now_ms))
+        self._record(self.admission.on_resume(ResumeOperation(OperationId(name)), "anna", self.moment))
 
     # --- chance ---------------------------------------------------------------------------------------------------
 
@@ -133,7 +134,7 @@ class World:
         """No more faults; true when every operation came to its end."""
         self.faults = False
         for _ in range(most):
-            if all(operation.state in FINAL_STATES for operation in self.admission.operations.values()):
+            if all(operation.state in FINAL_STATES for operation in self.admission.state.operations.values()):
                 return True
             self.step()
         return False
@@ -142,8 +143,8 @@ class World:
         self.term += 1
         self.allocator = AllocatorEngine(TREE, self.term, Timing())
         self.pending = []
-        self.admission.on_attach(Attach(TREE, self.term), len(self.log), 1)
-        whole = self.admission.on_whole(WholeOperationsRequest(TREE), len(self.log), 1)
+        self.admission.on_attach(Attach(TREE, self.term), self.moment)
+        whole = queries.whole_operations(self.admission.state, WholeOperationsRequest(TREE), 1)
         self.fed = len(self.log)
         self._perform(self.allocator.on_operations(whole.operations, self.moment).effects)
         records = {NodeName(name): NodeRecord(NodeName(name)) for name in self.hosts}
@@ -152,8 +153,7 @@ class World:
     def restart_admission(self) -> None:
         self.admission = self._new_admission()
         for number, events in enumerate(self.log, 1):
-            for event in decode(encode(LogBatch(1, events)), LogBatch).events:
-                self.admission.apply(event, number)
+            self.admission.on_entry(decode(encode(LogBatch(1, events)), LogBatch).events, number, self.moment)
 
     def restart_agent(self, name: str) -> None:
         self.lives += 1
@@ -277,7 +277,7 @@ class World:
                 answer = None
                 if not lost_before:
                     answer = self._record(
-                        self.admission.on_draw(DrawBlock(TREE, self.term, effect.operation, effect.below))
+                        self.admission.on_draw(DrawBlock(TREE, self.term, effect.operation, effect.below), self.moment)
                     )
                 below = answer.below if isinstance(answer, DrawAnswer) and not lost_after else None
                 self._perform(self.allocator.on_drawn(effect.operation, below, self.moment).effects)
@@ -285,7 +285,7 @@ class World:
                 confirmed = None
                 if not lost_before:
                     confirmed = self._record(
-                        self.admission.on_report(ReportEnds(TREE, self.term, effect.ends), self.now_ms)
+                        self.admission.on_report(ReportEnds(TREE, self.term, effect.ends), self.moment)
                     )
                 if isinstance(confirmed, ReportAnswer) and not lost_after:
                     self._perform(self.allocator.on_recorded(effect.ends, self.moment).effects)
@@ -295,7 +295,7 @@ class World:
                 told = None
                 if not lost_before:
                     told = self._record(
-                        self.admission.on_released(Released(TREE, self.term, effect.operations), self.now_ms)
+                        self.admission.on_released(Released(TREE, self.term, effect.operations), self.moment)
                     )
                 if not isinstance(told, ReleasedAnswer) or lost_after:
                     self.allocator.on_release_failed(effect.operations, self.moment)
@@ -376,13 +376,13 @@ class World:
                             self._agent(effect.node, agent.on_nudge(nudge, self.moment))
 
     def _record(self, decision: Decision) -> msgspec.Struct:
-        if decision.events:
-            self.log.append(decision.events)
+        if decision.effects:
+            self.log.append(list(decision.effects))
         return decision.answer
 
     def _new_admission(self) -> AdmissionEngine:
         engine = AdmissionEngine()
-        engine.on_pools(TREE, self.rules, 0)
+        engine.on_configuration(TREE, self.rules, self.moment)
         return engine
 
     def _end(self, key: JobKey, run: Run, result: JobResult) -> JobEnd:

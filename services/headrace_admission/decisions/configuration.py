@@ -1,63 +1,86 @@
-"""What a change of the configuration does to pools that live by their operations, and to who waits.
+"""A change of a tree's configuration, and its consequences for ephemeral pools and waiting operations.
 
-Everything is judged by what is there, not by what changed, so that a configuration that changed while nobody looked is taken as well.
+Everything is judged by the tree as it is, not by what changed, so a configuration that changed while nobody looked is taken as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from headrace.ids import PoolName, TreeName
-from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet, OperationPlaced
+from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
 from headrace.wire.placements import EphemeralPool, TreePlacement
+from headrace_admission.decisions.limits import full_pool
+from headrace_admission.decisions.placing import place
 from headrace_admission.decisions.promotion import release_lightweight, settle
-from headrace_admission.decisions.target_pool import default_parent, laid_on
+from headrace_admission.decisions.target_pool import default_parent, with_parent_settings
+from headrace_admission.decisions.transaction import Transaction
+from headrace_admission.state.configuration import HeldBack
 from headrace_admission.state.rules import TreeRules
 from headrace_admission.state.tree_book import TreeBook
 
-__all__ = ["TreeEvent", "fifo_above_ephemeral", "reconfigure"]
+__all__ = ["fifo_above_ephemeral", "take_held_back", "take_rules"]
 
-TreeEvent = EphemeralPoolSet | EphemeralPoolAdopted | OperationPlaced
+
+def take_rules(transaction: Transaction, tree: TreeName, rules: TreeRules) -> None:
+    """Takes a tree's rules, or holds them back while ephemeral pools live below a pool that would become fifo."""
+    state = transaction.state
+    if tree in state.configuration.trees:
+        in_the_way = fifo_above_ephemeral(state.books[tree], rules)
+        if in_the_way:
+            words = "; ".join(f"{pool} has {', '.join(below[:3])}" for pool, below in in_the_way.items())
+            reason = f"a fifo pool has no pools below it, but ephemeral ones live there: {words}"
+            state.configure(tree, HeldBack(rules, reason))
+            return
+    book = state.books.get(tree, TreeBook())
+    pools_moved = _parents(book.rules) != _parents(rules)
+    state.configure(tree, rules)
+    pools_moved |= _take_pools(transaction, tree)
+    _rehome(transaction, tree)
+    release_lightweight(transaction, tree)
+    if not rules.promote_only_on_scan:
+        settle(transaction, tree, pools_moved=pools_moved)
+
+
+def take_held_back(transaction: Transaction, tree: TreeName) -> None:
+    """Tries a configuration again that waits for the end of ephemeral pools."""
+    held = transaction.state.configuration.held_back.get(tree)
+    if held is not None:
+        take_rules(transaction, tree, held.rules)
 
 
 def fifo_above_ephemeral(book: TreeBook, rules: TreeRules) -> dict[PoolName, list[PoolName]]:
-    """Pools that `rules` make fifo though ephemeral pools live below them, which a fifo pool cannot have."""
+    """Pools that `rules` make fifo, with the ephemeral pools below them, which a fifo pool cannot have."""
     return {
         parent: sorted(pools)
-        for parent, pools in book.ephemeral_below.items()
+        for parent, pools in book.ephemeral.below.items()
         if parent in rules.pools and rules.pools[parent].fifo and not book.rules_of(parent).fifo
     }
 
 
-def reconfigure(tree: TreeName, book: TreeBook, rules: TreeRules, record: Callable[[TreeEvent], None]) -> None:
-    """Takes other rules. Nobody is stopped or refused by them."""
-    moved = _stands(book.rules) != _stands(rules)
-    book.configure(rules)
-    for pool in [pool for pool in book.ephemeral if pool in rules.pools]:
-        record(EphemeralPoolAdopted(tree, pool))
-    for pool in _left_over(book):
-        # With default settings and what its new parent lays on it, as if it had been made there.
-        record(EphemeralPoolSet(tree, laid_on(book, EphemeralPool(pool, default_parent(book, pool)))))
-        moved = True
-    switched_off = {name for name, ephemeral in book.ephemeral.items() if _hub_is_off(book, ephemeral)}
-    for ephemeral in list(book.ephemeral.values()):
-        if ephemeral.name not in switched_off and (laid := laid_on(book, ephemeral)) != ephemeral:
-            record(EphemeralPoolSet(tree, laid))
-    _empty_into_hubs(tree, book, switched_off, record)
-    moved = moved or bool(switched_off)
-    _rehome(tree, book, record)
-    release_lightweight(tree, book, record)
-    if not rules.promote_only_on_scan:
-        settle(tree, book, record, moved=moved)
-
-
-def _stands(rules: TreeRules) -> dict[PoolName, PoolName]:
+def _parents(rules: TreeRules) -> dict[PoolName, PoolName]:
     return {name: pool.parent for name, pool in rules.pools.items()}
 
 
+def _take_pools(transaction: Transaction, tree: TreeName) -> bool:
+    """Brings the ephemeral pools in line with the rules; True if one stands elsewhere than before."""
+    book = transaction.state.books[tree]
+    for name in [name for name in book.ephemeral.by_name if name in book.rules.pools]:
+        transaction.record(EphemeralPoolAdopted(tree, name))
+    left_over = _left_over(book)
+    for name in left_over:
+        # With default settings and those of its new parent, as if it had been made there.
+        pool = EphemeralPool(name, default_parent(book, name))
+        transaction.record(EphemeralPoolSet(tree, with_parent_settings(book, pool)))
+    switched_off = {name for name, pool in book.ephemeral.by_name.items() if _hub_is_off(book, pool)}
+    for pool in list(book.ephemeral.by_name.values()):
+        if pool.name not in switched_off and (changed := with_parent_settings(book, pool)) != pool:
+            transaction.record(EphemeralPoolSet(tree, changed))
+    _empty_into_hubs(transaction, tree, switched_off)
+    return bool(left_over or switched_off)
+
+
 def _left_over(book: TreeBook) -> list[PoolName]:
-    """Pools that are not configured any more and cannot be gone yet; the one below which the others come is the first."""
-    used = [*book.ephemeral_below, *book.in_pool]
+    """Pools that are not configured any more but still in use; the default parent of the others comes first."""
+    used = [*book.ephemeral.below, *book.in_pool]
     found = dict.fromkeys(pool for pool in used if not book.exists(pool))
     return sorted(found, key=lambda pool: pool != book.rules.default_parent_pool)
 
@@ -67,20 +90,22 @@ def _hub_is_off(book: TreeBook, pool: EphemeralPool) -> bool:
     return pool.of_hub and parent is not None and not parent.create_ephemeral_subpools
 
 
-def _empty_into_hubs(tree: TreeName, book: TreeBook, pools: set[PoolName], record: Callable[[TreeEvent], None]) -> None:
-    """Moves operations of hubs that are none any more into the hub itself; who waits elsewhere keeps its place there."""
+def _empty_into_hubs(transaction: Transaction, tree: TreeName, pools: set[PoolName]) -> None:
+    """Moves the operations of a former hub's pools into the hub. Those that wait elsewhere keep their place there."""
+    book = transaction.state.books[tree]
     members = [book.members[name] for pool in pools for name in book.in_pool.get(pool, ())]
     for member in sorted(members, key=lambda member: member.ticket):
         hub = book.parent(member.pool)
         strands = member.blocked_by in pools
         ticket = book.next_ticket() if strands else member.ticket
         blocked_by = hub if strands else member.blocked_by
-        record(OperationPlaced(member.operation, TreePlacement(tree, hub, ticket, blocked_by)))
+        place(transaction, member.operation, TreePlacement(tree, hub, ticket, blocked_by))
 
 
-def _rehome(tree: TreeName, book: TreeBook, record: Callable[[TreeEvent], None]) -> None:
-    """Who waits at a pool that is gone waits at the next that blocks it, else at its own, until slots are given out."""
+def _rehome(transaction: Transaction, tree: TreeName) -> None:
+    """Lets operations that wait at a vanished pool wait at the next full one, or else at their own."""
+    book = transaction.state.books[tree]
     homeless = [member for pool, queue in book.queues.items() if not book.exists(pool) for member in queue.values()]
     for member in sorted(homeless, key=lambda member: member.ticket):
-        blocked_by = book.full_pool(member.pool) or member.pool
-        record(OperationPlaced(member.operation, TreePlacement(tree, member.pool, book.next_ticket(), blocked_by)))
+        blocked_by = full_pool(book, member.pool) or member.pool
+        place(transaction, member.operation, TreePlacement(tree, member.pool, book.next_ticket(), blocked_by))

@@ -1,129 +1,114 @@
-"""What the allocator asks: indexes to give out, ends to book, operations that no node holds any more."""
+"""Ends of jobs and their consequences: the job runs again, or the operation is over.
+
+An end counts once, however often it is reported. A failed, aborted or lost job runs again with its next attempt
+(`next_attempt`), until the operation is ending or has failed too often.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from headrace.ids import OperationId, TreeName
-from headrace.wire import ledger as ledger_wire
+from headrace.ids import OperationId
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
-from headrace.wire.log import BlockDrawn, JobsEnded, LoggedEnd, StateCause
-from headrace.wire.operations import OperationState
-from headrace.wire.refusals import NotFound, StaleTerm, WrongState
-from headrace_admission.decisions.transaction import Deciding, Decision
-from headrace_admission.queries import page_of_live
+from headrace.wire.ledger import Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
+from headrace.wire.log import JobsEnded, LoggedEnd, StateCause
+from headrace.wire.refusals import StaleTerm
+from headrace_admission.decisions.blocks import stale_term
+from headrace_admission.decisions.configuration import take_held_back
+from headrace_admission.decisions.promotion import offer_slots
+from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.ledger import Verdict
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
 
-__all__ = ["LedgerEngine"]
+__all__ = ["end_operation", "has_failed_too_often", "next_attempt", "release", "report"]
 
 
-class LedgerEngine(Deciding):
-    """Decides on jobs."""
+def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer | StaleTerm, int]:
+    """Records the new ends among those that an allocator reports. Also returns how many were impossible."""
+    stale = stale_term(transaction, request.tree, request.term)
+    if stale is not None:
+        return stale, 0
+    reported: dict[OperationId, list[ReportedEnd]] = {}
+    for one in request.ends:
+        reported.setdefault(one.end.operation, []).append(one)
+    impossible = 0
+    for name, ends in reported.items():
+        operation = transaction.state.operations.get(name)
+        if operation is not None:
+            impossible += _take_ends(transaction, operation, ends)
+    return ReportAnswer(recorded=[one.end.key for one in request.ends]), impossible
 
-    def __init__(self, *, keep_finished: int = 10_000) -> None:
-        super().__init__(keep_finished=keep_finished)
-        #: Ends of jobs that were never out: something is wrong with who reported them.
-        self.impossible_ends = 0
 
-    def on_attach(
-        self, request: ledger_wire.Attach, sequence: int, admission_term: int
-    ) -> ledger_wire.Attached | StaleTerm:
-        """From now on blocks are of this allocator's term."""
-        stale = self._stale(request.tree, request.term)
-        return stale or ledger_wire.Attached(term=request.term, sequence=sequence, admission_term=admission_term)
-
-    def on_draw(self, request: ledger_wire.DrawBlock) -> Decision:
-        """Lets more indexes out, up to the number of jobs."""
-        operation = self.operations.get(request.operation)
-        stale = self._stale(request.tree, request.term)
-        if stale is not None:
-            return self._answer(stale)
-        if operation is None:
-            return self._answer(self._no_operation(request.operation))
-        if operation.state is not OperationState.RUNNING:
-            return self._answer(WrongState("operation", operation.id, operation.state.value, "running"))
-        if request.below > operation.ledger.block and operation.ledger.block < operation.spec.job_count:
-            below = min(request.below, operation.spec.job_count)
-            self._record(BlockDrawn(operation=operation.id, below=below, term=request.term))
-        return self._answer(ledger_wire.DrawAnswer(operation=operation.id, below=operation.ledger.block))
-
-    def on_report(self, request: ledger_wire.ReportEnds, now_ms: int) -> Decision:
-        """Books ends of jobs; decides which run again and which operations are over by it."""
-        stale = self._stale(request.tree, request.term)
-        if stale is not None:
-            return self._answer(stale)
-        self._begin(now_ms)
-        for operation, reported in _by_operation(request.ends, self.operations.get):
-            self._on_ends(operation, reported)
-        recorded = [one.end.key for one in request.ends]
-        return self._answer(ledger_wire.ReportAnswer(recorded=recorded))
-
-    def on_released(self, request: ledger_wire.Released, now_ms: int) -> Decision:
-        """What was ending is over."""
-        stale = self._stale(request.tree, request.term)
-        if stale is not None:
-            return self._answer(stale)
-        self._begin(now_ms)
-        for name in request.operations:
-            operation = self.operations.get(name)
-            if operation is not None:
-                self._change(operation, StateCause.RELEASED, operation.reason)
-        return self._answer(ledger_wire.ReleasedAnswer(operations=list(request.operations)))
-
-    def on_whole(
-        self, request: ledger_wire.WholeOperationsRequest, sequence: int, admission_term: int
-    ) -> ledger_wire.WholeOperations:
-        """A page of live operations, in the order of their ids, as of `sequence`."""
-        page, more = page_of_live(self.live, request)
-        book = None if request.after else self.books.get(request.tree)
-        pools = [] if book is None else list(book.ephemeral.values())
-        return ledger_wire.WholeOperations(sequence, admission_term, page, more=more, ephemeral_pools=pools)
-
-    def _on_ends(self, operation: Operation, reported: list[ledger_wire.ReportedEnd]) -> None:
-        logged: list[LoggedEnd] = []
-        failed = operation.ledger.counts[JobResult.FAILED]
-        for one in reported:
-            verdict = operation.ledger.judge(one.end)
-            if verdict is not Verdict.NEW or is_final(operation.state):
-                self.impossible_ends += verdict is Verdict.NEVER_OUT
-                continue
-            failed += one.end.result is JobResult.FAILED
-            ending = is_ending(operation.state) or failed >= operation.spec.max_failed_job_count
-            retry = None
-            if one.end.result is not JobResult.COMPLETED and not ending:
-                retry = JobSlot(one.end.index, one.end.attempt + 1)
-            operation.ledger.record(one.end, one.node, retry)
-            logged.append(LoggedEnd(end=one.end, node=one.node, retry=retry))
-        if logged:
-            # Booked already, one after the other; applying it again changes nothing.
-            self._record(JobsEnded(operation=operation.id, ends=logged, at_ms=self._now_ms))
-        if operation.ledger.all_done:
-            self._change(operation, StateCause.JOBS_DONE)
-        elif failed >= operation.spec.max_failed_job_count:
-            self._change(operation, StateCause.TOO_MANY_FAILURES, _failure_words(operation))
-
-    def _no_operation(self, name: str) -> NotFound:
-        near: list[str] = [other for other in self.operations if name and other.startswith(name)]
-        return NotFound("operation", name, near=near[:3])
-
-    def _stale(self, tree: TreeName, term: int) -> StaleTerm | None:
-        known = self._allocator_terms.get(tree, 0)
-        if term < known:
-            return StaleTerm(role=f"allocator.{tree}", known=known, got=term)
-        self._see_term(tree, term)
+def next_attempt(operation: Operation, end: JobEnd, failed_jobs: int) -> JobSlot | None:
+    """The attempt that follows an end. None if the job is completed, or if its operation is ending or must fail."""
+    if end.result is JobResult.COMPLETED or is_ending(operation.state) or has_failed_too_often(operation, failed_jobs):
         return None
+    return JobSlot(end.index, end.attempt + 1)
 
 
-def _by_operation(
-    ends: list[ledger_wire.ReportedEnd], find: Callable[[OperationId], Operation | None]
-) -> list[tuple[Operation, list[ledger_wire.ReportedEnd]]]:
-    grouped: dict[OperationId, list[ledger_wire.ReportedEnd]] = {}
-    for one in ends:
-        grouped.setdefault(one.end.operation, []).append(one)
-    found = ((find(name), group) for name, group in grouped.items())
-    return [(operation, group) for operation, group in found if operation is not None]
+def has_failed_too_often(operation: Operation, failed_jobs: int) -> bool:
+    """True if so many failed jobs fail the operation (`max_failed_job_count`)."""
+    return failed_jobs >= operation.spec.max_failed_job_count
+
+
+def release(transaction: Transaction, request: Released) -> ReleasedAnswer | StaleTerm:
+    """Ends the ending operations among those of which no node holds an allocation any more."""
+    stale = stale_term(transaction, request.tree, request.term)
+    if stale is not None:
+        return stale
+    for name in request.operations:
+        operation = transaction.state.operations.get(name)
+        if operation is not None:
+            end_operation(transaction, operation, StateCause.RELEASED, operation.reason)
+    return ReleasedAnswer(operations=list(request.operations))
+
+
+def end_operation(transaction: Transaction, operation: Operation, cause: StateCause, reason: str = "") -> bool:
+    """Moves an operation towards its end. False if the cause means nothing in its state.
+
+    With its end its running slots are given on, and a configuration that waited for it is taken.
+    """
+    state = transaction.state
+    chains = {
+        tree: list(state.books[tree].upwards(placement.pool))
+        for tree, placement in operation.placements.items()
+        if placement.blocked_by is None
+    }
+    if not transaction.change_state(operation, cause, reason):
+        return False
+    if is_final(operation.state):
+        for tree, chain in chains.items():
+            offer_slots(transaction, tree, chain)
+        for tree in operation.placements:
+            take_held_back(transaction, tree)
+    return True
+
+
+def _take_ends(transaction: Transaction, operation: Operation, reported: list[ReportedEnd]) -> int:
+    """Records the new ends of one operation, and ends it where they say so; returns how many were impossible."""
+    impossible = 0
+    new: dict[int, LoggedEnd] = {}
+    failed_jobs = operation.ledger.counts[JobResult.FAILED]
+    for one in reported:
+        if one.end.index in new:
+            # The verdict on a second end of the same job depends on the first.
+            _record(transaction, operation, new)
+        verdict = operation.ledger.judge(one.end)
+        impossible += verdict is Verdict.NEVER_OUT
+        if verdict is Verdict.NEW and not is_final(operation.state):
+            failed_jobs += one.end.result is JobResult.FAILED
+            new[one.end.index] = LoggedEnd(one.end, one.node, next_attempt(operation, one.end, failed_jobs))
+    _record(transaction, operation, new)
+    if operation.ledger.all_done:
+        end_operation(transaction, operation, StateCause.JOBS_DONE)
+    elif has_failed_too_often(operation, failed_jobs):
+        end_operation(transaction, operation, StateCause.TOO_MANY_FAILURES, _failure_words(operation))
+    return impossible
+
+
+def _record(transaction: Transaction, operation: Operation, new: dict[int, LoggedEnd]) -> None:
+    if new:
+        transaction.record(JobsEnded(operation=operation.id, ends=list(new.values()), at_ms=transaction.now_ms))
+        new.clear()
 
 
 def _failure_words(operation: Operation) -> str:

@@ -1,56 +1,52 @@
-"""What keeps an operation out of a pool: names, flags, and the limits on how many there may be."""
+"""Limits: each rule that keeps an operation out of a pool, or makes it wait there, is one function here.
+
+Two limits are of each pool and of the root: `max_operation_count` refuses starts, `max_running_operation_count` makes operations
+wait. A lightweight operation passes the second.
+"""
 
 from __future__ import annotations
-
-import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.near import near
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, Refusal, WrongState
 from headrace_admission.decisions.target_pool import NAME_RULE, Target, is_name_for_users
-from headrace_admission.state.tree_book import TreeBook
+from headrace_admission.state.state import State
+from headrace_admission.state.tree_book import Member, TreeBook
 
-__all__ = ["Asked", "broken_limit", "too_many_pools", "unfit_pool"]
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """What the checks of a pool need to know of an operation."""
-
-    tree: TreeName
-    pool: PoolName
-    user: str
-    gang: bool = False
-    #: The pool must exist already.
-    specified_pools_only: bool = False
+__all__ = [
+    "blocking_pool",
+    "ephemeral_pool_limit",
+    "full_pool",
+    "global_limit",
+    "move_limit",
+    "pool_limit",
+    "unfit_pool",
+]
 
 
-def unfit_pool(book: TreeBook, asked: Asked, target: Target) -> Refusal | None:
-    """Why the pool is none for this operation whatever runs there now; None when it is one."""
-    if asked.pool == ROOT_POOL:
-        return BadRequest("pool", asked.pool, "a pool below the root: no operation runs in the root itself")
-    if not book.exists(asked.pool):
-        if not is_name_for_users(asked.pool):
-            return BadRequest("pool name", asked.pool, NAME_RULE)
-        if asked.specified_pools_only:
-            return NotFound("pool", asked.pool, near=near(asked.pool, book.rules.pools))
-    rules = book.rules_of(target.pool)
-    if rules.forbid_immediate_operations:
-        return WrongState(
-            "pool",
-            target.pool,
-            "closed to operations of its own (forbid_immediate_operations)",
-            "one of the pools below it",
-        )
-    gangs_anywhere = not book.rules.allow_gang_operations_only_in_fifo_pools or rules.always_allow_gang_operations
-    if asked.gang and not gangs_anywhere and not _is_fifo(book, target):
-        return WrongState("pool", target.pool, "in mode fair_share", "a fifo pool: gang operations run in no other")
+def blocking_pool(book: TreeBook, pool: PoolName, *, vanilla: bool) -> PoolName | None:
+    """The pool at which an operation of this pool has to wait. None if it may run."""
+    return None if book.is_lightweight(pool, vanilla) else full_pool(book, pool)
+
+
+def full_pool(book: TreeBook, pool: PoolName) -> PoolName | None:
+    """The first pool on the way up without a free running slot."""
+    for each in book.upwards(pool):
+        if not book.free_slots(each):
+            return each
     return None
 
 
-def broken_limit(
+def global_limit(state: State) -> LimitBroken | None:
+    """The limit on operations of all trees together, if one more would break it."""
+    limit, count = state.configuration.everywhere.max_operation_count, len(state.live)
+    return LimitBroken("max_operation_count", limit, count) if count >= limit else None
+
+
+def pool_limit(
     tree: TreeName, book: TreeBook, target: Target, *, running: bool = False, skipped: frozenset[PoolName] = frozenset()
 ) -> LimitBroken | None:
-    """The first pool from the target up that may take no more operations, or with `running` let no more run; None: all may.
+    """The first limit from the target up that allows no further operation, or with `running` no further running one.
 
     A pool that would be made has no limits yet. Pools in `skipped` are not asked.
     """
@@ -62,23 +58,63 @@ def broken_limit(
         limit = book.max_operation_count(pool)
         if counts.total >= limit:
             return LimitBroken("max_operation_count", limit, counts.total, pool=pool, tree=tree)
-        limit = book.max_running_operation_count(pool)
-        if running and counts.running >= limit:
+        if running and not book.free_slots(pool):
+            limit = book.max_running_operation_count(pool)
             return LimitBroken("max_running_operation_count", limit, counts.running, pool=pool, tree=tree)
     return None
 
 
-def too_many_pools(tree: TreeName, book: TreeBook, target: Target, user: str) -> LimitBroken | None:
-    """The cap on ephemeral pools of one user; a hub's do not count."""
+def ephemeral_pool_limit(tree: TreeName, book: TreeBook, target: Target, user: str) -> LimitBroken | None:
+    """The limit on ephemeral pools of one user, if a new one would break it. Pools of a hub do not count."""
     if target.made is None or target.made.of_hub:
         return None
-    mine = book.pools_of_user.get(user, set())
+    mine = book.ephemeral.of_user.get(user, set())
     limit = book.rules.max_ephemeral_pools_per_user
     if len(mine) < limit:
         return None
     return LimitBroken(
         "max_ephemeral_pools_per_user", limit, len(mine), pool=target.pool, tree=tree, user=user, holders=sorted(mine)
     )
+
+
+def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -> LimitBroken | None:
+    """The limit that keeps an operation from running in `target` at once. None if it may move there.
+
+    Pools above both places are not asked for an operation that counts there as running already. For a waiting or lightweight one
+    they are, though nothing of theirs may change by the move, as upstream.
+    """
+    crowded = ephemeral_pool_limit(tree, book, target, member.user)
+    if crowded is not None:
+        return crowded
+    runs = member.holds_slot and not book.is_lightweight(member.pool, member.vanilla)
+    shared: frozenset[PoolName] = frozenset(book.upwards(member.pool)) if runs else frozenset()
+    lightweight = target.made is None and book.is_lightweight(target.pool, member.vanilla)
+    return pool_limit(tree, book, target, running=not lightweight, skipped=shared)
+
+
+def unfit_pool(
+    book: TreeBook, asked: PoolName, target: Target, *, gang: bool, specified_pools_only: bool = False
+) -> Refusal | None:
+    """The refusal of a pool that does not take such operations, whatever runs there now."""
+    if asked == ROOT_POOL:
+        return BadRequest("pool", asked, "a pool below the root: no operation runs in the root itself")
+    if not book.exists(asked):
+        if not is_name_for_users(asked):
+            return BadRequest("pool name", asked, NAME_RULE)
+        if specified_pools_only:
+            return NotFound("pool", asked, near=near(asked, book.rules.pools))
+    rules = book.rules_of(target.pool)
+    if rules.forbid_immediate_operations:
+        return WrongState(
+            "pool",
+            target.pool,
+            "closed to operations of its own (forbid_immediate_operations)",
+            "one of the pools below it",
+        )
+    gangs_anywhere = not book.rules.allow_gang_operations_only_in_fifo_pools or rules.always_allow_gang_operations
+    if gang and not gangs_anywhere and not _is_fifo(book, target):
+        return WrongState("pool", target.pool, "in mode fair_share", "a fifo pool: gang operations run in no other")
+    return None
 
 
 def _is_fifo(book: TreeBook, target: Target) -> bool:

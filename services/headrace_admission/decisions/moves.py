@@ -1,26 +1,85 @@
-"""Moving an operation to another pool while it runs or waits: it must be able to run there at once, or it stays where it is."""
+"""Moves of an operation to other pools. It must be able to run there at once, or it stays where it is."""
 
 from __future__ import annotations
 
 from headrace.ids import PoolName, TreeName
-from headrace.wire.refusals import LimitBroken
-from headrace_admission.decisions.limits import broken_limit, too_many_pools
-from headrace_admission.decisions.target_pool import Target
-from headrace_admission.state.tree_book import Member, TreeBook
+from headrace.wire.log import EphemeralPoolSet
+from headrace.wire.operations import UpdateOperation
+from headrace.wire.placements import TreePlacement
+from headrace.wire.refusals import BadRequest, NotAllowed, OverLimit, Refusal, WrongState
+from headrace_admission.decisions.configuration import take_held_back
+from headrace_admission.decisions.limits import move_limit, unfit_pool
+from headrace_admission.decisions.placing import place
+from headrace_admission.decisions.promotion import offer_slots
+from headrace_admission.decisions.rights import may_move, no_use
+from headrace_admission.decisions.target_pool import Target, target_pool
+from headrace_admission.decisions.transaction import Transaction
+from headrace_admission.state.life import may_change_parameters
+from headrace_admission.state.operation import Operation
+from headrace_admission.state.state import State
 
-__all__ = ["limit_on_move"]
+__all__ = ["move", "plan_move"]
 
 
-def limit_on_move(tree: TreeName, book: TreeBook, member: Member, target: Target) -> LimitBroken | None:
-    """The limit that keeps it from running in `target`; None when it may.
+def plan_move(
+    state: State, operation: Operation, request: UpdateOperation, user: str
+) -> dict[TreeName, Target] | Refusal:
+    """Plans the new pool in each tree where it changes. The move is refused as a whole if one of them cannot be."""
+    if not may_change_parameters(operation.state):
+        return WrongState("operation", operation.id, operation.state.value, "pending or running")
+    for tree in request.scheduling_options_per_pool_tree:
+        if tree not in operation.placements:
+            named = f"scheduling_options_per_pool_tree.{tree}"
+            return BadRequest(named, tree, "a tree of the operation: " + ", ".join(operation.placements))
+    everywhere = state.configuration.everywhere
+    targets: dict[TreeName, Target] = {}
+    for tree, placement in operation.placements.items():
+        pool = _asked_pool(request, tree)
+        if pool is None:
+            continue
+        book = state.books[tree]
+        target = target_pool(book, pool, operation.user)
+        refusal = unfit_pool(book, pool, target, gang=operation.spec.is_gang)
+        refusal = refusal or no_use(book, everywhere.person(operation.user), target)
+        if refusal is not None:
+            return refusal
+        if not may_move(state, operation, user):
+            return NotAllowed(who=user, what=f"move operation {operation.id} of {operation.user}")
+        if target.pool != placement.pool or placement.blocked_by is not None:
+            targets[tree] = target
+    if targets and not everywhere.pool_change_is_allowed:
+        return WrongState("operation", operation.id, "in a pool", "another one: pool_change_is_allowed is off")
+    return _over_limit(state, operation, targets) or targets
 
-    Pools above both the old and the new place do not matter to an operation that counts there as running already. They do to one that
-    waits or is lightweight, though nothing of theirs may change by the move, as upstream.
-    """
-    crowded = too_many_pools(tree, book, target, member.user)
-    if crowded is not None:
-        return crowded
-    runs = member.holds_slot and not book.is_lightweight(member.pool, vanilla=member.vanilla)
-    shared: frozenset[PoolName] = frozenset(book.upwards(member.pool)) if runs else frozenset()
-    lightweight = target.made is None and book.is_lightweight(target.pool, vanilla=member.vanilla)
-    return broken_limit(tree, book, target, running=not lightweight, skipped=shared)
+
+def move(transaction: Transaction, operation: Operation, targets: dict[TreeName, Target]) -> None:
+    """Moves an operation as planned, where it runs at once. Slots that it gives back are offered."""
+    books = transaction.state.books
+    chains = {tree: list(books[tree].upwards(operation.placements[tree].pool)) for tree in targets}
+    for tree, target in targets.items():
+        if target.made is not None:
+            transaction.record(EphemeralPoolSet(tree, target.made))
+        place(transaction, operation.id, TreePlacement(tree, target.pool, books[tree].next_ticket()))
+    for tree, chain in chains.items():
+        if not books[tree].rules.promote_only_on_scan:
+            offer_slots(transaction, tree, chain)
+        take_held_back(transaction, tree)
+
+
+def _asked_pool(request: UpdateOperation, tree: TreeName) -> PoolName | None:
+    """The pool asked for in a tree. Options for the tree hide those for the whole, even if they name no pool."""
+    said = request.scheduling_options_per_pool_tree.get(tree)
+    return (said.pool or None) if said is not None else request.pool
+
+
+def _over_limit(state: State, operation: Operation, targets: dict[TreeName, Target]) -> OverLimit | None:
+    """The limits that a move would break, asked in every tree, also where the pool stays."""
+    if not targets:
+        return None
+    broken = []
+    for tree, placement in operation.placements.items():
+        book = state.books[tree]
+        limit = move_limit(tree, book, book.members[operation.id], targets.get(tree, Target(placement.pool)))
+        if limit is not None:
+            broken.append(limit)
+    return OverLimit(broken) if broken else None

@@ -1,60 +1,63 @@
-"""Who gets a running slot that is free: each queue in the order of arrival, the pool that lost an operation before those above it.
+"""Promotion: free running slots are given to waiting operations, each queue in the order of arrival.
 
-A candidate that another pool above it blocks meanwhile goes to the end of that pool's queue, and the slot is offered to the next.
-Unless the tree promotes only on scans, `settle` follows every change after which somebody who waits might run, so that nobody waits
-at a pool that has a slot free (`check_settled`).
+The pool that lost an operation gives before those above it. A candidate that another pool blocks meanwhile goes to the end of that
+pool's queue, and the slot is offered to the next. Unless the tree promotes only on scans, `settle` follows every change that may let
+somebody run, so nobody waits at a pool with a free slot (`check_settled`).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.wire.log import OperationPlaced
 from headrace.wire.placements import TreePlacement
+from headrace_admission.decisions.limits import blocking_pool
+from headrace_admission.decisions.placing import place
+from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.tree_book import Member, TreeBook
 
-__all__ = ["Place", "check_settled", "offer_slots", "release_lightweight", "scan", "settle"]
-
-#: Records that an operation stands there from now on; the book knows it when the call returns.
-Place = Callable[[OperationPlaced], None]
+__all__ = ["check_settled", "offer_slots", "release_lightweight", "scan", "settle"]
 
 
-def offer_slots(tree: TreeName, book: TreeBook, chain: Iterable[PoolName], record: Place) -> None:
-    """A slot was given back in the first pool of `chain`: whoever waits there, and then further up, may have it."""
+def offer_slots(transaction: Transaction, tree: TreeName, chain: Iterable[PoolName]) -> None:
+    """Offers a slot that was given back to the queues of `chain`, from its pool upwards."""
     for pool in chain:
-        _drain(tree, book, pool, record)
+        _drain(transaction, tree, pool)
 
 
-def release_lightweight(tree: TreeName, book: TreeBook, record: Place) -> None:
-    """Who waits in a pool in which it is lightweight by now need not wait."""
-    if not any(pool.lightweight for pool in book.rules.pools.values()):
+def release_lightweight(transaction: Transaction, tree: TreeName) -> None:
+    """Lets operations run that wait in a pool in which they are lightweight by now."""
+    book = transaction.state.books[tree]
+    if not any(pool.for_lightweight_operations for pool in book.rules.pools.values()):
         return
     for member in _waiting(book, book.queues):
-        if book.is_lightweight(member.pool, vanilla=member.vanilla):
-            _move(tree, book, member, None, record)
+        if book.is_lightweight(member.pool, member.vanilla):
+            _move(transaction, tree, member, None)
 
 
-def scan(tree: TreeName, book: TreeBook, record: Place) -> None:
-    """Judges everybody anew who waits at a pool, the longest waiting first; who waits at the root is left alone, as upstream."""
-    _judge_anew(tree, book, [pool for pool in book.queues if pool != ROOT_POOL], record)
+def scan(transaction: Transaction) -> None:
+    """Judges waiting operations anew, the longest waiting first. Those at the root are left alone, as upstream."""
+    state = transaction.state
+    for tree in state.configuration.trees:
+        book = state.books[tree]
+        _judge_anew(transaction, tree, [pool for pool in book.queues if pool != ROOT_POOL])
+        if not book.rules.promote_only_on_scan:
+            settle(transaction, tree, pools_moved=False)
 
 
-def settle(tree: TreeName, book: TreeBook, record: Place, *, moved: bool) -> None:
-    """Gives out every slot that is free, from the leaves up, among pools of one level where somebody has waited longest first.
-
-    `moved` tells that pools may stand elsewhere than they did.
-    """
-    if moved:
-        strayed = [pool for pool in book.queues if _has_strayed(book, pool)]
-        _judge_anew(tree, book, strayed, record)
+def settle(transaction: Transaction, tree: TreeName, *, pools_moved: bool) -> None:
+    """Gives out every free slot, from the leaves up. Among pools of one level the longest waiting comes first."""
+    book = transaction.state.books[tree]
+    if pools_moved:
+        strayed = [pool for pool in book.queues if any(True for _ in _strays(book, pool))]
+        _judge_anew(transaction, tree, strayed)
     for pool in sorted(book.queues, key=lambda pool: _turn(book, pool)):
-        _drain(tree, book, pool, record)
+        _drain(transaction, tree, pool)
 
 
 def check_settled(book: TreeBook) -> list[str]:
-    """Who waits though it need not, in words; what always holds in a tree that promotes at once."""
+    """The operations that wait needlessly, in words. There are none in a tree that promotes at once."""
     broken = []
     for pool, queue in book.queues.items():
         if book.free_slots(pool):
@@ -68,46 +71,42 @@ def _turn(book: TreeBook, pool: PoolName) -> tuple[int, int]:
     return -sum(1 for _ in book.upwards(pool)), first.ticket
 
 
-def _drain(tree: TreeName, book: TreeBook, pool: PoolName, record: Place) -> None:
+def _drain(transaction: Transaction, tree: TreeName, pool: PoolName) -> None:
+    """Promotes from the front of a pool's queue while the pool has a free slot."""
+    book = transaction.state.books[tree]
     while pool in book.queues and book.free_slots(pool):
         member = next(iter(book.queues[pool].values()))
-        _move(tree, book, member, book.blocking_pool(member.pool, vanilla=member.vanilla), record)
+        _move(transaction, tree, member, blocking_pool(book, member.pool, vanilla=member.vanilla))
 
 
-def _judge_anew(tree: TreeName, book: TreeBook, pools: Iterable[PoolName], record: Place) -> None:
+def _judge_anew(transaction: Transaction, tree: TreeName, pools: Iterable[PoolName]) -> None:
+    """Lets each waiting operation run, or wait at the pool that blocks it by now."""
+    book = transaction.state.books[tree]
     # Slots are only taken meanwhile: a pool that is full stays full.
     full: dict[PoolName, PoolName] = {}
     for member in _waiting(book, pools):
         pool = member.pool
-        known = full.get(pool)
-        if known is None or book.is_lightweight(pool, vanilla=member.vanilla):
-            known = book.blocking_pool(pool, vanilla=member.vanilla)
-            if known is not None:
-                full[pool] = known
-        if known != member.blocked_by:
-            _move(tree, book, member, known, record)
+        blocks = full.get(pool)
+        if blocks is None or book.is_lightweight(pool, member.vanilla):
+            blocks = blocking_pool(book, pool, vanilla=member.vanilla)
+            if blocks is not None:
+                full[pool] = blocks
+        if blocks != member.blocked_by:
+            _move(transaction, tree, member, blocks)
 
 
-def _move(tree: TreeName, book: TreeBook, member: Member, blocked_by: PoolName | None, record: Place) -> None:
-    record(
-        OperationPlaced(
-            operation=member.operation,
-            placement=TreePlacement(tree, member.pool, ticket=book.next_ticket(), blocked_by=blocked_by),
-        )
-    )
+def _move(transaction: Transaction, tree: TreeName, member: Member, blocked_by: PoolName | None) -> None:
+    ticket = transaction.state.books[tree].next_ticket()
+    place(transaction, member.operation, TreePlacement(tree, member.pool, ticket, blocked_by))
 
 
 def _waiting(book: TreeBook, pools: Iterable[PoolName]) -> list[Member]:
-    """A copy, in the order of the tickets."""
+    """A copy of the queues of these pools as one, in the order of the tickets."""
     return list(heapq.merge(*(list(book.queues[pool].values()) for pool in pools), key=lambda member: member.ticket))
 
 
-def _has_strayed(book: TreeBook, pool: PoolName) -> bool:
-    return any(True for _ in _strays(book, pool))
-
-
-def _strays(book: TreeBook, pool: PoolName) -> Iterable[Member]:
-    """Who waits at `pool` without standing below it any more."""
+def _strays(book: TreeBook, pool: PoolName) -> Iterator[Member]:
+    """Operations that wait at `pool` though it is not above them any more."""
     below: dict[PoolName, bool] = {}
     for member in book.queues[pool].values():
         if member.pool not in below:

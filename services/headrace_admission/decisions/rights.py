@@ -1,4 +1,4 @@
-"""Who may run operations in a pool and change those of others."""
+"""Rights: one function for each question of who may do it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,43 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import Person, Right, may
 from headrace.wire.refusals import NotAllowed
 from headrace_admission.decisions.target_pool import Target
+from headrace_admission.state.operation import Operation
+from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
-__all__ = ["holds", "kept_out"]
+__all__ = ["may_change", "may_move", "may_scan", "no_use"]
 
 
-def holds(book: TreeBook, person: Person, right: Right, pool: PoolName) -> bool:
-    """Whether somebody has a right on a pool; on an ephemeral one by the nearest configured pool above it."""
+def no_use(book: TreeBook, person: Person, target: Target) -> NotAllowed | None:
+    """The refusal for a person who may not run operations in a pool: the right `use`."""
+    pool = target.made.parent if target.made is not None else target.pool
+    if _holds(book, person, Right.USE, pool):
+        return None
+    return NotAllowed(who=person.name, what=f"run operations in pool {target.pool}: the right `use` is lacking")
+
+
+def may_change(state: State, operation: Operation, user: str) -> bool:
+    """True for an operation's owner, an administrator, and a user with `manage` on the pool in each of its trees."""
+    person = state.configuration.everywhere.person(user)
+    return may_move(state, operation, user) or all(
+        _holds(state.books[tree], person, Right.MANAGE, placement.pool)
+        for tree, placement in operation.placements.items()
+    )
+
+
+def may_move(state: State, operation: Operation, user: str) -> bool:
+    """True for an operation's owner and for an administrator. The right `manage` on a pool takes nothing out of it."""
+    return user == operation.user or state.configuration.everywhere.person(user).administrator
+
+
+def may_scan(state: State, user: str) -> bool:
+    """True for an administrator, who may have the queues judged out of turn."""
+    return state.configuration.everywhere.person(user).administrator
+
+
+def _holds(book: TreeBook, person: Person, right: Right, pool: PoolName) -> bool:
+    """True if the person has the right on a pool, or for an ephemeral one on the nearest configured pool above."""
     if book.rules.configured is None:
         return True
     named = next(each for each in book.upwards(pool) if each == ROOT_POOL or each in book.rules.pools)
     return may(book.rules.configured, person, right, named)
-
-
-def kept_out(book: TreeBook, person: Person, target: Target) -> NotAllowed | None:
-    """The refusal where somebody may not run operations in a pool; None where they may."""
-    pool = target.made.parent if target.made is not None else target.pool
-    if holds(book, person, Right.USE, pool):
-        return None
-    return NotAllowed(who=person.name, what=f"run operations in pool {target.pool}: the right `use` is lacking")

@@ -1,21 +1,20 @@
-"""In which trees and pools an operation would start, and what refuses it."""
+"""The plan of a start: in which trees and pools an operation would be, or the refusal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 import msgspec
 
 from headrace.ids import PoolName, TreeName
 from headrace.near import hint, near
-from headrace.pools import Person
 from headrace.wire.operations import OperationSpec, PerTree
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, OverLimit, Refusal
-from headrace_admission.decisions.limits import Asked, broken_limit, too_many_pools, unfit_pool
-from headrace_admission.decisions.rights import kept_out
+from headrace_admission.decisions.limits import ephemeral_pool_limit, global_limit, pool_limit, unfit_pool
+from headrace_admission.decisions.rights import no_use
 from headrace_admission.decisions.target_pool import Target, target_pool
 from headrace_admission.state.rules import OPERATION_TYPES
-from headrace_admission.state.tree_book import TreeBook
+from headrace_admission.state.state import State
 
 __all__ = ["StartPlan", "plan_start"]
 
@@ -23,50 +22,59 @@ _NOTHING_SAID = PerTree()
 
 
 class StartPlan(msgspec.Struct, frozen=True):
-    """Trees that take the operation, in the order in which they were named, and those that were left out for want of room."""
+    """The trees that take the operation, in the order in which they were named."""
 
     targets: dict[TreeName, Target]
+    #: Trees that were left out because a limit is reached there.
     erased: list[TreeName]
 
 
-def plan_start(
-    books: Mapping[TreeName, TreeBook], spec: OperationSpec, person: Person, *, specified_pools_only: bool
-) -> StartPlan | Refusal:
-    """Where an operation would start by the books of all configured trees. Changes nothing."""
+def plan_start(state: State, spec: OperationSpec, user: str) -> StartPlan | Refusal:
+    """Plans a start by names, rights and limits of every tree that the operation names."""
+    limit = global_limit(state)
+    if limit is not None:
+        return OverLimit([limit])
     if spec.type not in OPERATION_TYPES:
         return BadRequest("spec.type", spec.type, hint(spec.type, OPERATION_TYPES))
+    everywhere, configured = state.configuration.everywhere, state.configuration.trees
     regular = spec.pool_trees or [spec.tree]
-    refusal = _badly_named(books, spec, regular)
+    refusal = _badly_named(configured, spec, regular)
     if refusal is not None:
         return refusal
     tentative = [
         tree
         for tree in spec.tentative_pool_trees
-        if tree in books and spec.type not in books[tree].rules.non_tentative_operation_types
+        if tree in configured and spec.type not in configured[tree].non_tentative_operation_types
     ]
-    user = person.name
+    only_known = spec.require_specified_pools_existence or everywhere.require_specified_pools_existence
+    person = everywhere.person(user)
     targets: dict[TreeName, Target] = {}
     for tree in (*regular, *tentative):
-        asked = _asked(spec, tree, user, specified_pools_only=specified_pools_only and tree in regular)
-        targets[tree] = target_pool(books[tree], asked.pool, user)
-        refusal = unfit_pool(books[tree], asked, targets[tree]) or kept_out(books[tree], person, targets[tree])
+        book = state.books[tree]
+        said = spec.scheduling_options_per_pool_tree.get(tree, _NOTHING_SAID)
+        asked = said.pool or spec.pool or PoolName(user)
+        target = targets[tree] = target_pool(book, asked, user)
+        must_exist = only_known and tree in regular
+        refusal = unfit_pool(book, asked, target, gang=spec.is_gang, specified_pools_only=must_exist)
+        refusal = refusal or no_use(book, person, target)
         if refusal is not None:
             return refusal
-    return _within_limits(books, spec, user, targets)
+    return _within_limits(state, spec, user, targets)
 
 
-def _badly_named(books: Mapping[TreeName, TreeBook], spec: OperationSpec, regular: list[TreeName]) -> Refusal | None:
+def _badly_named(configured: Collection[TreeName], spec: OperationSpec, regular: list[TreeName]) -> Refusal | None:
+    """The refusal for trees that are unknown, named twice or only in the options."""
     for tree in regular:
-        if tree not in books:
-            return NotFound("tree", tree, near=near(tree, books))
+        if tree not in configured:
+            return NotFound("tree", tree, near=near(tree, configured))
     if spec.tentative_pool_trees and not spec.pool_trees:
         return BadRequest("spec.pool_trees", "none", "the trees that must take it, beside the tentative ones")
     both = sorted({*regular} & {*spec.tentative_pool_trees})
     if both:
         return BadRequest("spec.tentative_pool_trees", ", ".join(both), "trees that are not in pool_trees as well")
     for tree in spec.tentative_pool_trees:
-        if tree not in books and not spec.ignore_missing_tentative_trees:
-            return NotFound("tree", tree, near=near(tree, books))
+        if tree not in configured and not spec.ignore_missing_tentative_trees:
+            return NotFound("tree", tree, near=near(tree, configured))
     named = {*regular, *spec.tentative_pool_trees}
     for tree in spec.scheduling_options_per_pool_tree:
         if tree not in named:
@@ -75,19 +83,14 @@ def _badly_named(books: Mapping[TreeName, TreeBook], spec: OperationSpec, regula
     return None
 
 
-def _asked(spec: OperationSpec, tree: TreeName, user: str, *, specified_pools_only: bool) -> Asked:
-    said = spec.scheduling_options_per_pool_tree.get(tree, _NOTHING_SAID)
-    pool = said.pool or spec.pool or PoolName(user)
-    return Asked(tree, pool, user, gang=spec.is_gang, specified_pools_only=specified_pools_only)
-
-
 def _within_limits(
-    books: Mapping[TreeName, TreeBook], spec: OperationSpec, user: str, targets: dict[TreeName, Target]
+    state: State, spec: OperationSpec, user: str, targets: dict[TreeName, Target]
 ) -> StartPlan | OverLimit:
+    """Leaves trees out that are full, where the operation allows that; otherwise refuses the start."""
     broken: dict[TreeName, LimitBroken] = {}
     for tree, target in targets.items():
-        book = books[tree]
-        limit = broken_limit(tree, book, target) or too_many_pools(tree, book, target, user)
+        book = state.books[tree]
+        limit = pool_limit(tree, book, target) or ephemeral_pool_limit(tree, book, target, user)
         if limit is not None:
             broken[tree] = limit
     firm = [

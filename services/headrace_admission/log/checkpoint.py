@@ -1,4 +1,4 @@
-"""Checkpoints: the engine's state in the bucket, so that a start reads the log's end and not the whole log.
+"""Checkpoints: the state in the bucket, so that a start reads the log's end and not the whole log.
 
 A checkpoint is cut while nothing is in flight, so it covers the log up to its sequence exactly. Its pages are written first, then
 the head that names them, then the pages of the one before are removed: whatever is interrupted, some whole checkpoint stands.
@@ -13,14 +13,14 @@ import msgspec
 
 from headrace.bus import KeyValue
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
-from headrace_admission.state.operation import Operation, OperationRecord
-from headrace_admission.state.state import TreePools
+from headrace_admission.log.byte_budget import CHECKPOINT_PAGE_BYTES, POOLS_OF_A_CHECKPOINT_PAGE, size_bytes
+from headrace_admission.state.ephemeral_pools import TreePools
+from headrace_admission.state.operation import OperationRecord
+from headrace_admission.state.state import State
 
 __all__ = ["Checkpoint", "Page", "Restored", "cut", "load", "read_page", "save"]
 
 _HEAD: Final = "head"
-_PAGE_BYTES: Final = 300 * 1024
-_POOLS_OF_A_PAGE: Final = 500
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -37,41 +37,41 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What a checkpoint held."""
+    """A checkpoint that was read."""
 
     operations: list[OperationRecord] = []
     pools: list[TreePools] = []
-    #: Of the log, up to which it covers.
+    #: The last entry of the log that it covers.
     sequence: int = 0
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The operations as of a sequence, in pages ready to be written."""
+    """The state as of a sequence, in pages ready to be written."""
 
     sequence: int
     pages: list[bytes]
 
 
-def cut(operations: list[Operation], pools: list[TreePools], sequence: int) -> Checkpoint:
-    """The state at this moment, encoded. An operation too large for a page of its own is split off into one."""
-    pages = [msgspec.msgpack.encode(Page([], [some])) for some in _in_pieces(pools)]
-    waiting: list[OperationRecord] = []
+def cut(state: State) -> Checkpoint:
+    """Encodes the state of this moment. An operation too large for a page gets one of its own."""
+    pages = [msgspec.msgpack.encode(Page([], [some])) for some in _in_pieces(state.ephemeral_pools())]
+    gathered: list[OperationRecord] = []
     size = 0
-    for operation in operations:
+    for operation in state.operations.values():
         record = operation.to_record()
-        length = len(msgspec.msgpack.encode(record))
-        if waiting and size + length > _PAGE_BYTES:
-            pages.append(msgspec.msgpack.encode(Page(waiting)))
-            waiting, size = [], 0
-        waiting.append(record)
+        length = size_bytes(record)
+        if gathered and size + length > CHECKPOINT_PAGE_BYTES:
+            pages.append(msgspec.msgpack.encode(Page(gathered)))
+            gathered, size = [], 0
+        gathered.append(record)
         size += length
-    if waiting:
-        pages.append(msgspec.msgpack.encode(Page(waiting)))
-    return Checkpoint(sequence, pages)
+    if gathered:
+        pages.append(msgspec.msgpack.encode(Page(gathered)))
+    return Checkpoint(state.sequence, pages)
 
 
 async def save(bucket: KeyValue, checkpoint: Checkpoint, term: int) -> None:
-    """Writes it. Raises `BusError`; the one before stands then."""
+    """Writes a checkpoint. Raises `BusError`, and then the one before stands."""
     before = await bucket.entries()
     for number, page in enumerate(checkpoint.pages):
         for piece, start in enumerate(range(0, len(page), LARGEST_MESSAGE_BYTES)):
@@ -85,9 +85,9 @@ async def save(bucket: KeyValue, checkpoint: Checkpoint, term: int) -> None:
 
 
 async def load(bucket: KeyValue) -> Restored:
-    """The newest whole checkpoint; nothing and sequence 0 where there is none.
+    """Reads the newest whole checkpoint, or an empty one of sequence 0.
 
-    Raises `BadMessage` when a page is missing or damaged: then the log alone may not tell everything.
+    Raises `BadMessage` if a page is missing or damaged, since the log alone may not tell everything.
     """
     entries = await bucket.entries()
     if _HEAD not in entries:
@@ -106,7 +106,7 @@ async def load(bucket: KeyValue) -> Restored:
 
 
 def read_page(data: bytes) -> Page:
-    """A page that `cut` made. Raises `BadMessage`, `msgspec.DecodeError`."""
+    """Reads a page that `cut` made. Raises `BadMessage` or `msgspec.DecodeError`."""
     if len(data) <= LARGEST_MESSAGE_BYTES:
         return decode(data, Page)
     return msgspec.msgpack.decode(data, type=Page)
@@ -114,5 +114,5 @@ def read_page(data: bytes) -> Page:
 
 def _in_pieces(pools: list[TreePools]) -> Iterator[TreePools]:
     for tree in pools:
-        for first in range(0, len(tree.pools), _POOLS_OF_A_PAGE):
-            yield TreePools(tree.tree, tree.pools[first : first + _POOLS_OF_A_PAGE])
+        for first in range(0, len(tree.pools), POOLS_OF_A_CHECKPOINT_PAGE):
+            yield TreePools(tree.tree, tree.pools[first : first + POOLS_OF_A_CHECKPOINT_PAGE])

@@ -1,13 +1,13 @@
 """Events on their way to the log, and out of it to everybody.
 
-One append is in flight; what is decided meanwhile travels in the next entry. An entry is published only when it is durable, in
-order, once by this process; a reader that misses one reads it from the stream.
+One append is in flight; events decided meanwhile travel in the next entry. An entry is published when it is durable, in order, once
+by this process; a reader that misses one reads it from the stream.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 import msgspec
@@ -15,13 +15,13 @@ import msgspec
 from headrace.bus import Bus, BusError, GroupAppender, Log
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
+from headrace.runtime.engine import Figure, counter, gauge
 from headrace.wire import subjects
 from headrace.wire.codec import MessageTooLarge, encode
 from headrace.wire.log import Event, Published
+from headrace_admission.log.byte_budget import encode_event
 
 __all__ = ["Recorder", "encode_batch", "term_of"]
-
-_event_encoder = msgspec.msgpack.Encoder()
 
 
 class _RawBatch(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ def term_of(data: bytes) -> int:
 
 
 def encode_batch(term: int, events: list[bytes], writer: str, number: int) -> bytes:
-    """An entry of the log from encoded events."""
+    """An entry of the log, made of encoded events."""
     return msgspec.msgpack.encode(_RawBatch(term, [msgspec.Raw(event) for event in events], writer, number))
 
 
@@ -75,24 +75,21 @@ class Recorder:
         #: Durable and to be published.
         self._to_publish: deque[Published] = deque()
         self._publish_wanted = anyio.Event()
-        #: Sequence of the last entry that is durable.
-        self.sequence = last
+        #: The last entry that is durable.
+        self._sequence = last
         self.appender = GroupAppender(log, encode=self._encode, term_of=term_of, last=last, on_durable=self._durable)
 
-    async def record(self, events: list[Event]) -> int:
-        """Returns the sequence when the events are durable. To be called without a pause after they were decided, so that the
-        log has them in the order of the decisions. Cancelling the wait takes nothing back."""
+    async def record(self, events: Sequence[Event]) -> int:
+        """Records the events of a decision. When it returns the entry that holds the last, they are durable.
+
+        To be called without a pause after the decision, so that the log has the order of the decisions. Cancelling the wait takes
+        nothing back.
+        """
         return await self.appender.append_many(self._taken(events))
 
-    def note(self, events: list[Event]) -> None:
+    def note(self, events: Sequence[Event]) -> None:
         """Records as `record` does, for decisions whose answer nobody waits for."""
         self.appender.add(self._taken(events))
-
-    def _taken(self, events: list[Event]) -> list[bytes]:
-        encoded = [_event_encoder.encode(event) for event in events]
-        self._waiting.extend(events)
-        self._decided += len(events)
-        return encoded
 
     async def flush(self) -> None:
         """Returns when everything that was decided before is durable."""
@@ -101,7 +98,7 @@ class Recorder:
             await self._progress.wait()
 
     async def publish(self) -> None:
-        """Publishes what became durable, until cancelled."""
+        """Publishes durable events until cancelled."""
         while True:
             while self._to_publish:
                 await self._send(self._to_publish.popleft())
@@ -109,8 +106,25 @@ class Recorder:
             await self._publish_wanted.wait()
 
     async def tell_position(self) -> None:
-        """Publishes how far the log is, with no events."""
-        await self._send(Published(self._tree, self._term, self.sequence, self.sequence))
+        """Publishes the end of the log, with no events."""
+        await self._send(Published(self._tree, self._term, self._sequence, self._sequence))
+
+    def figures(self) -> list[Figure]:
+        """The figures of the log and its appender."""
+        statistics = self.appender.statistics()
+        return [
+            counter("events_recorded", "events", statistics["events"]),
+            counter("log_entries", "entries", statistics["entries"]),
+            gauge("events_waiting_for_log", "events", statistics["waiting"]),
+            counter("appends_in_doubt", "entries", statistics["doubts"]),
+            counter("appends_sent_again", "entries", statistics["resent"]),
+        ]
+
+    def _taken(self, events: Sequence[Event]) -> list[bytes]:
+        encoded = [encode_event(event) for event in events]
+        self._waiting.extend(events)
+        self._decided += len(events)
+        return encoded
 
     def _encode(self, events: list[bytes]) -> bytes:
         self._number += 1
@@ -118,7 +132,7 @@ class Recorder:
 
     def _durable(self, encoded: list[bytes], sequence: int) -> None:
         events = [self._waiting.popleft() for _ in encoded]
-        self.sequence = sequence
+        self._sequence = sequence
         self._durable_count += len(events)
         progress, self._progress = self._progress, anyio.Event()
         progress.set()

@@ -1,1 +1,5 @@
-"""What admission knows: operations, the ledgers of their jobs, and the books of the trees; pure."""
+"""Everything that admission knows: operations, the ledgers of their jobs, and a book for each pool tree.
+
+Only `State.apply` changes it, one event at a time, so a replay of the log gives the same state. The present configuration is not
+in the log: `State.configure` takes it. This package is pure and imports no decisions.
+"""

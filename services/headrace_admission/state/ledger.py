@@ -1,7 +1,8 @@
-"""The ledger of one operation's jobs: which may be out, which are done, which attempt counts.
+"""The ledger of one operation's jobs: those that may be out, those done, and their attempts.
 
-Invariants (`check`): done and ended jobs lie below `block`; an index past its first attempt is not done unless that attempt was;
-counts add up. Memory is a few bytes a job below `block`, so a million jobs take megabytes, not gigabytes.
+Every end counts once: of each index the ledger knows the newest attempt, and whether that attempt has ended. Invariants (`check`):
+jobs that are done or ended lie below `block`, no job is both done and not retried, and the counts add up. Memory is a few bytes a
+job below `block`, so a million jobs take megabytes.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _CODE_RESULT: Final = {code: result for result, code in _RESULT_CODE.items()}
 
 
 class Verdict(enum.Enum):
-    """What a reported end means to the ledger."""
+    """The meaning of a reported end to the ledger."""
 
-    #: New: it is to be recorded.
+    #: To be recorded.
     NEW = "new"
-    #: Recorded before, or of an attempt that was given up: nothing changes.
+    #: Recorded before, or of an older attempt: nothing changes.
     KNOWN = "known"
-    #: Of a job that was never out: nothing changes, and something is wrong with the sender.
+    #: Of a job that was never out: nothing changes, and its reporter is wrong.
     NEVER_OUT = "never_out"
 
 
@@ -49,22 +50,26 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     exit_codes: dict[int, int]
     counts: dict[JobResult, int]
     failures: list[JobEnd]
+    #: Missing in older records.
+    not_retried: list[int] = []
 
 
 class Ledger:
-    """Jobs of one operation."""
+    """The jobs of one operation. Changed only by `State`."""
 
     def __init__(self, job_count: int) -> None:
         self.job_count = job_count
-        #: Indexes below may be out, drawn by the allocator of this term or an earlier one.
+        #: Indexes below may be out, drawn by the allocator of `block_term` or of an earlier term.
         self.block = 0
         self.block_term = 0
         self.done_count = 0
         #: Newest attempt of each index that is past its first.
         self.attempts: dict[int, int] = {}
-        #: How many runs ended in each way.
+        #: How many attempts ended with each result.
         self.counts: dict[JobResult, int] = dict.fromkeys(JobResult, 0)
         self.failures: list[JobEnd] = []
+        #: Indexes whose newest attempt ended without success and is followed by no other.
+        self._not_retried: set[int] = set()
         self._done = bytearray()
         self._results = bytearray()
         self._nodes: array[int] = array("H")
@@ -95,14 +100,14 @@ class Ledger:
         self.block_term = max(self.block_term, term)
 
     def judge(self, end: JobEnd) -> Verdict:
-        """What an end that was reported means."""
-        current = self.attempts.get(end.index, 1)
-        if end.index >= self.block or end.attempt > current:
+        """Judges a reported end by the newest attempt of its index."""
+        newest = self.attempts.get(end.index, 1)
+        if end.index >= self.block or end.attempt > newest:
             return Verdict.NEVER_OUT
-        return Verdict.KNOWN if end.attempt < current or self.is_done(end.index) else Verdict.NEW
+        return Verdict.KNOWN if end.attempt < newest or self._has_ended(end.index) else Verdict.NEW
 
     def record(self, end: JobEnd, node: str, retry: JobSlot | None) -> None:
-        """Books a new end: a completed job is done for good, another runs again when `retry` names its next attempt."""
+        """Records a new end. `retry` names the attempt that follows it, if one does."""
         index = end.index
         self.counts[end.result] += 1
         self._results[index] = _RESULT_CODE[end.result]
@@ -111,16 +116,18 @@ class Ledger:
             self._exit_codes[index] = end.exit_code
         else:
             self._exit_codes.pop(index, None)
+        if end.result is JobResult.FAILED:
+            self.failures = [*self.failures[1 - KEPT_FAILURES :], end]
         if end.result is JobResult.COMPLETED:
             self._done[index >> 3] |= 1 << (index & 7)
             self.done_count += 1
-        if end.result is JobResult.FAILED:
-            self.failures = [*self.failures[1 - KEPT_FAILURES :], end]
-        if retry is not None:
+        elif retry is not None:
             self.attempts[index] = retry.attempt
+        else:
+            self._not_retried.add(index)
 
     def rows(self, first: int, limit: int) -> list[JobRow]:
-        """Jobs from index `first` on: the newest ended attempt of each, or the attempt that is out or will be."""
+        """Jobs from index `first` on, each with its newest ended attempt, else with its first."""
         return list(self._rows(first, min(first + limit, self.job_count)))
 
     def attempt_slots(self) -> list[JobSlot]:
@@ -139,6 +146,7 @@ class Ledger:
             exit_codes=dict(self._exit_codes),
             counts=dict(self.counts),
             failures=list(self.failures),
+            not_retried=sorted(self._not_retried),
         )
 
     @classmethod
@@ -155,11 +163,12 @@ class Ledger:
         ledger.attempts = dict(record.attempts)
         ledger.counts = {result: record.counts.get(result, 0) for result in JobResult}
         ledger.failures = list(record.failures)
+        ledger._not_retried = set(record.not_retried)
         ledger.done_count = sum(byte.bit_count() for byte in ledger._done)
         return ledger
 
     def check(self) -> list[str]:
-        """Broken invariants, in words; empty when all hold."""
+        """The broken invariants in words."""
         broken = []
         if self.done_count != sum(byte.bit_count() for byte in self._done):
             broken.append(f"done_count {self.done_count} differs from the bits set")
@@ -168,9 +177,14 @@ class Ledger:
         if self.block > self.job_count:
             broken.append(f"block {self.block} beyond the {self.job_count} jobs")
         broken += [
-            f"attempt {attempt} of index {i} beyond block" for i, attempt in self.attempts.items() if i >= self.block
+            f"attempt {number} of index {i} beyond block" for i, number in self.attempts.items() if i >= self.block
         ]
+        broken += [f"index {i} is done, and ended without a retry" for i in self._not_retried if self.is_done(i)]
         return broken
+
+    def _has_ended(self, index: int) -> bool:
+        """True if the newest attempt of the index has ended."""
+        return self.is_done(index) or index in self._not_retried
 
     def _rows(self, first: int, end: int) -> Iterator[JobRow]:
         for index in range(first, end):
@@ -180,7 +194,7 @@ class Ledger:
                 yield JobRow(JobSlot(index, attempt), None, "")
                 continue
             result = _CODE_RESULT[code]
-            ended = attempt if self.is_done(index) or attempt == 1 else attempt - 1
+            ended = attempt if self._has_ended(index) or attempt == 1 else attempt - 1
             exit_code = 0 if result is JobResult.COMPLETED else self._exit_codes.get(index)
             yield JobRow(JobSlot(index, ended), result, self._node_names[self._nodes[index]], exit_code)
 

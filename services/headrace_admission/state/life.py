@@ -1,4 +1,4 @@
-"""The life of an operation as a table. What is not in the table cannot happen."""
+"""The life of an operation as a table. A step that is not in the table cannot happen."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Final
 from headrace.wire.log import StateCause
 from headrace.wire.operations import FINAL_STATES, OperationState
 
-__all__ = ["TRANSITIONS", "after", "is_ending", "is_final", "may_change_parameters"]
+__all__ = ["TRANSITIONS", "is_ending", "is_final", "may_change_parameters", "next_state"]
 
 _S = OperationState
 _C = StateCause
 
-#: (state, what happened) → next state.
+#: (state, cause) → next state.
 TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
     (_S.STARTING, _C.ADMITTED): _S.RUNNING,
     (_S.STARTING, _C.WAITING): _S.PENDING,
     (_S.PENDING, _C.ADMITTED): _S.RUNNING,
-    # Nothing of it ran yet: it need not wait for nodes to let go of it.
+    # Nothing of it ran yet, so no node holds anything of it.
     (_S.PENDING, _C.ABORTED_BY_USER): _S.ABORTED,
     (_S.PENDING, _C.TREE_REMOVED): _S.ABORTED,
     (_S.RUNNING, _C.JOBS_DONE): _S.COMPLETED,
@@ -25,7 +25,7 @@ TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
     (_S.RUNNING, _C.TOO_MANY_FAILURES): _S.FAILING,
     (_S.RUNNING, _C.ABORTED_BY_USER): _S.ABORTING,
     (_S.RUNNING, _C.TREE_REMOVED): _S.ABORTING,
-    # What is ending is over once no node holds an allocation of it.
+    # An ending operation is over once no node holds an allocation of it.
     (_S.COMPLETING, _C.RELEASED): _S.COMPLETED,
     (_S.FAILING, _C.RELEASED): _S.FAILED,
     (_S.ABORTING, _C.RELEASED): _S.ABORTED,
@@ -36,8 +36,8 @@ TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
 }
 
 
-def after(state: OperationState, cause: StateCause) -> OperationState | None:
-    """The state that follows, or None where `cause` means nothing in `state`."""
+def next_state(state: OperationState, cause: StateCause) -> OperationState | None:
+    """The state that follows, or None if the cause means nothing in this state."""
     return TRANSITIONS.get((state, cause))
 
 
@@ -51,12 +51,11 @@ def is_ending(state: OperationState) -> bool:
     return state in (OperationState.COMPLETING, OperationState.FAILING, OperationState.ABORTING)
 
 
-#: Between getting a slot and the first job. Here both are one entry of the log, so that nobody ever meets an operation in these; the
-#: words are upstream's.
+#: Upstream's states between getting a slot and the first job. Here both steps are one entry of the log, so nobody meets them.
 _IN_TRANSIT: Final = frozenset({"materializing", "reviving_jobs"})
 
 
 def may_change_parameters(state: str) -> bool:
-    """Whether weight and pool of an operation in this state may be changed."""
+    """True if weight and pool of an operation in this state may be changed."""
     ending = {state.value for state in OperationState if is_final(state) or is_ending(state)}
     return state not in _IN_TRANSIT and state not in ending

@@ -1,14 +1,12 @@
-"""One operation in admission's memory: its spec, its state, its ledger."""
+"""One operation in admission's memory: its spec, its state, its ledger and its place in each tree."""
 
 from __future__ import annotations
 
 import msgspec
 
 from headrace.ids import OperationId, TreeName
-from headrace.wire.heartbeat import JobResult
-from headrace.wire.ledger import LiveOperation
-from headrace.wire.operations import OperationSpec, OperationState, OperationView
-from headrace.wire.placements import TreePlacement, WaitingFor
+from headrace.wire.operations import OperationSpec, OperationState
+from headrace.wire.placements import TreePlacement
 from headrace_admission.state.ledger import Ledger, LedgerRecord
 from headrace_admission.state.rules import VANILLA
 
@@ -35,7 +33,7 @@ class OperationRecord(msgspec.Struct, frozen=True):
 
 
 class Operation:
-    """Changed only by `AdmissionState`."""
+    """Changed only by `State`."""
 
     def __init__(
         self, operation: OperationId, user: str, spec: OperationSpec, state: OperationState, started_at_ms: int
@@ -47,63 +45,19 @@ class Operation:
         self.started_at_ms = started_at_ms
         self.ended_at_ms = 0
         self.suspended = False
-        #: While it is suspended: what runs of it is to be ended.
+        #: True if running jobs are to be ended while it is suspended.
         self.ends_running_jobs = False
         self.ephemeral_pool = False
         self.reason = ""
         self.ledger = Ledger(spec.job_count)
-        #: Sequence of the log's entry that changed it last; 0 while that is not known yet.
+        #: The log's entry that changed it last; 0 while that is not known yet.
         self.sequence = 0
-        #: Where it stands, or stood when it was over, by tree.
+        #: Its place in each of its trees, or the last one once it is over.
         self.placements: dict[TreeName, TreePlacement] = {}
 
     @property
     def is_vanilla(self) -> bool:
         return self.spec.type == VANILLA
-
-    def view(self, waiting: list[WaitingFor] | None = None, *, short: bool = False) -> OperationView:
-        """For people; `short` leaves out what lists do not show. `waiting` is what holds it back."""
-        counts = self.ledger.counts
-        spec = self.spec
-        if short:
-            spec = msgspec.structs.replace(spec, argv=spec.argv[:1], environment={}, working_directory="")
-        return OperationView(
-            operation=self.id,
-            user=self.user,
-            spec=spec,
-            state=self.state,
-            suspended=self.suspended,
-            ephemeral_pool=self.ephemeral_pool,
-            started_at_ms=self.started_at_ms,
-            ended_at_ms=self.ended_at_ms,
-            completed_jobs=counts[JobResult.COMPLETED],
-            failed_jobs=counts[JobResult.FAILED],
-            aborted_jobs=counts[JobResult.ABORTED],
-            lost_jobs=counts[JobResult.LOST],
-            open_jobs=self.spec.job_count - counts[JobResult.COMPLETED],
-            reason=self.reason,
-            last_failures=[] if short else self.ledger.failures[-3:],
-            sequence=self.sequence,
-            placements=list(self.placements.values()),
-            waiting=waiting or [],
-        )
-
-    def live(self) -> LiveOperation:
-        """For the allocator and fair_share."""
-        return LiveOperation(
-            operation=self.id,
-            user=self.user,
-            spec=self.spec,
-            state=self.state,
-            suspended=self.suspended,
-            ephemeral_pool=self.ephemeral_pool,
-            started_at_ms=self.started_at_ms,
-            block=self.ledger.block,
-            block_term=self.ledger.block_term,
-            done=self.ledger.done_bits(),
-            attempts=self.ledger.attempt_slots(),
-            ends_running_jobs=self.ends_running_jobs,
-        )
 
     def to_record(self) -> OperationRecord:
         return OperationRecord(

@@ -1,4 +1,4 @@
-"""What admission needs to know of a tree's configuration, with presets and defaults resolved."""
+"""The rules of admission: all of a tree's configuration that operations meet, with presets and defaults resolved."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools import PoolTree
+from headrace.pools import EVERYBODY, Person, PoolConfig, PoolMode, PoolTree, Tree, person_of
 
-__all__ = ["NON_TENTATIVE_TYPES", "OPERATION_TYPES", "VANILLA", "PoolRules", "SubpoolRules", "TreeRules"]
+__all__ = [
+    "NON_TENTATIVE_TYPES",
+    "OPERATION_TYPES",
+    "VANILLA",
+    "GlobalRules",
+    "PoolRules",
+    "SubpoolRules",
+    "TreeRules",
+    "rules_of",
+]
 
 VANILLA: Final = "vanilla"
 #: Labels that an operation may carry.
@@ -28,8 +37,24 @@ OPERATION_TYPES: Final = (
 NON_TENTATIVE_TYPES: Final = frozenset({"sort", "map_reduce", "remote_copy"})
 
 
+class GlobalRules(msgspec.Struct, frozen=True):
+    """The rules for all trees together."""
+
+    max_operation_count: int = 5_000
+    #: No operation makes an ephemeral pool by naming one.
+    require_specified_pools_existence: bool = False
+    #: Operations may be moved to another pool.
+    pool_change_is_allowed: bool = True
+    #: Users who may do everything; `*` is everybody.
+    administrators: frozenset[str] = frozenset({EVERYBODY})
+
+    def person(self, user: str) -> Person:
+        """The user, and whether they are an administrator."""
+        return person_of(user, self.administrators)
+
+
 class SubpoolRules(msgspec.Struct, frozen=True):
-    """What a pool lays on the ephemeral pools right below it."""
+    """The settings that a pool gives to the ephemeral pools right below it."""
 
     fifo: bool = False
     max_operation_count: int | None = None
@@ -38,7 +63,7 @@ class SubpoolRules(msgspec.Struct, frozen=True):
 
 
 class PoolRules(msgspec.Struct, frozen=True):
-    """A configured pool. A limit of None is the tree's figure for a pool."""
+    """The rules of a configured pool. A limit of None is the tree's default for a pool."""
 
     parent: PoolName = ROOT_POOL
     max_operation_count: int | None = None
@@ -51,13 +76,13 @@ class PoolRules(msgspec.Struct, frozen=True):
     always_allow_gang_operations: bool = False
 
     @property
-    def lightweight(self) -> bool:
-        """Whether vanilla operations pass the running limits here."""
+    def for_lightweight_operations(self) -> bool:
+        """True if vanilla operations are lightweight here: the pool is fifo and allows it."""
         return self.fifo and self.enable_lightweight_operations
 
 
 class TreeRules(msgspec.Struct, frozen=True):
-    """A tree. The root's limits are the tree's."""
+    """The rules of a tree and its pools. The root's limits are the tree's."""
 
     pools: dict[PoolName, PoolRules] = {}
     max_operation_count: int = 50_000
@@ -65,12 +90,56 @@ class TreeRules(msgspec.Struct, frozen=True):
     max_operation_count_per_pool: int = 50
     max_running_operation_count_per_pool: int = 50
     default_parent_pool: PoolName = ROOT_POOL
-    #: By user: where ephemeral pools of theirs come; used as it stands.
+    #: By user, the pool below which ephemeral pools of theirs are made.
     user_to_default_pool: dict[str, PoolName] = {}
     max_ephemeral_pools_per_user: int = 1
     allow_gang_operations_only_in_fifo_pools: bool = False
     non_tentative_operation_types: frozenset[str] = NON_TENTATIVE_TYPES
-    #: A raised limit, a moved pool or operation and a re-booked one promote nobody until the next scan, as upstream.
+    #: Raised limits, moved pools and moved operations promote nobody until the next scan, as upstream.
     promote_only_on_scan: bool = False
-    #: For rights; None: everybody may everything.
+    #: The tree with its lists of rights; None: everybody may do everything.
     configured: PoolTree | None = None
+
+
+def rules_of(tree: Tree) -> TreeRules:
+    """Reads the rules from a tree's options and its pools, presets included."""
+    index, options = PoolTree(tree), tree.options
+    types = options.non_tentative_operation_types
+    by_user = options.user_to_default_pool if options.use_user_default_parent_pool_map else {}
+    return TreeRules(
+        pools={name: _pool_rules(pool.parent, index.settings(name)) for name, pool in index.pools.items()},
+        max_operation_count=options.max_operation_count,
+        max_running_operation_count=options.max_running_operation_count,
+        max_operation_count_per_pool=options.max_operation_count_per_pool,
+        max_running_operation_count_per_pool=options.max_running_operation_count_per_pool,
+        default_parent_pool=PoolName(options.default_parent_pool),
+        user_to_default_pool={user: PoolName(pool) for user, pool in by_user.items()},
+        max_ephemeral_pools_per_user=options.max_ephemeral_pools_per_user,
+        allow_gang_operations_only_in_fifo_pools=options.allow_gang_operations_only_in_fifo_pools,
+        non_tentative_operation_types=NON_TENTATIVE_TYPES if types is None else frozenset(types),
+        promote_only_on_scan=options.promote_only_on_scan,
+        configured=index,
+    )
+
+
+def _pool_rules(parent: PoolName, configured: PoolConfig) -> PoolRules:
+    config = configured.ephemeral_subpool_config
+    subpools = None
+    if config is not None:
+        subpools = SubpoolRules(
+            fifo=config.mode is PoolMode.FIFO,
+            max_operation_count=config.max_operation_count,
+            max_running_operation_count=config.max_running_operation_count,
+            resource_limits=config.resource_limits.named(),
+        )
+    return PoolRules(
+        parent=parent,
+        max_operation_count=configured.max_operation_count,
+        max_running_operation_count=configured.max_running_operation_count,
+        fifo=configured.mode is PoolMode.FIFO,
+        enable_lightweight_operations=bool(configured.enable_lightweight_operations),
+        create_ephemeral_subpools=configured.create_ephemeral_subpools,
+        ephemeral_subpools=subpools,
+        forbid_immediate_operations=configured.forbid_immediate_operations,
+        always_allow_gang_operations=configured.always_allow_gang_operations,
+    )

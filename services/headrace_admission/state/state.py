@@ -1,10 +1,9 @@
-"""What admission knows, as the log tells it: operations, the ledgers of their jobs, and the books of the trees.
+"""All operations of all trees, as the log tells them.
 
-Event sourced: the same events give the same state, whatever the configuration is by now. An entry of the log that comes again
-changes nothing (`take_entry`), so that a checkpoint may be followed by entries that it covers already.
-
-Invariants (`check`): an operation is in `live` exactly while its state is not final; it waits only while it is pending; the order of
-`operations` is the order of their starts; every ledger's and every book's own.
+The same events give the same state, whatever the configuration is by now. An entry of the log that comes again changes nothing, so a
+checkpoint may be followed by entries that it covers already. Invariants (`check_operation`, `check_tree`): an operation is in `live`
+exactly while its state is not final; it is pending exactly while it waits in all its trees; the books of the trees have the same
+members as there are live operations in them; and those of every ledger and every book.
 """
 
 from __future__ import annotations
@@ -29,50 +28,45 @@ from headrace.wire.log import (
     OperationStateChanged,
     OperationSuspended,
     ParametersChanged,
+    concerned,
 )
 from headrace.wire.operations import OperationState
-from headrace.wire.placements import EphemeralPool, TreePlacement
+from headrace.wire.placements import TreePlacement
+from headrace_admission.state.configuration import Configuration, HeldBack
+from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.ledger import Verdict
 from headrace_admission.state.life import is_final
 from headrace_admission.state.operation import Operation, OperationRecord
-from headrace_admission.state.rules import TreeRules
+from headrace_admission.state.rules import GlobalRules, TreeRules
 from headrace_admission.state.tree_book import TreeBook
 
-__all__ = ["AdmissionState", "TreePools"]
+__all__ = ["State"]
 
 
-class TreePools(msgspec.Struct, frozen=True):
-    """The ephemeral pools of a tree, as a checkpoint keeps them."""
+class State:
+    """Operations, books of trees, and beside them the present configuration."""
 
-    tree: TreeName
-    pools: list[EphemeralPool]
-
-
-class AdmissionState:
-    """All operations, of all trees. Changed only by `apply` and `restore`."""
-
-    def __init__(self, *, keep_finished: int = 10_000) -> None:
+    def __init__(self, everywhere: GlobalRules | None = None, *, keep_finished: int = 10_000) -> None:
         self._keep_finished = keep_finished
         #: In the order of their starts.
         self.operations: dict[OperationId, Operation] = {}
         self.live: dict[OperationId, Operation] = {}
-        self._finished: dict[OperationId, None] = {}
+        #: In the order of their ends.
+        self.finished: dict[OperationId, None] = {}
         self.books: dict[TreeName, TreeBook] = {}
-        self._allocator_terms: dict[TreeName, int] = {}
-        #: Configurations that cannot be taken yet, and why.
-        self.held_back: dict[TreeName, tuple[TreeRules, str]] = {}
+        #: The highest term of each tree's allocator that was heard of.
+        self.allocator_terms: dict[TreeName, int] = {}
+        self.configuration = Configuration(everywhere or GlobalRules())
         #: The last entry of the log that is part of this.
         self.sequence = 0
 
-    def take_entry(self, events: Iterable[Event], sequence: int) -> None:
-        """Takes an entry of the log, unless it is part of the state already."""
-        if sequence > self.sequence:
-            self.sequence = sequence
-            for event in events:
-                self.apply(event, sequence)
+    # --- from the log ----------------------------------------------------------------------------------------------
 
     def apply(self, event: Event, sequence: int = 0) -> None:
-        """Takes an event that was decided or recorded. The same again, before any other, changes nothing."""
+        """Takes an event that was decided now or recorded in the entry `sequence`.
+
+        The same event again, before any other, changes nothing.
+        """
         match event:
             case EphemeralPoolSet():
                 self._book(event.tree).set_ephemeral(event.pool)
@@ -85,10 +79,26 @@ class AdmissionState:
                 if operation is not None and sequence:
                     operation.sequence = sequence
 
+    def take_entry(self, events: Iterable[Event], sequence: int) -> None:
+        """Takes an entry of the log, unless it is part of the state already."""
+        if sequence > self.sequence:
+            self.sequence = sequence
+            for event in events:
+                self.apply(event, sequence)
+
+    def confirm(self, events: Iterable[Event], sequence: int) -> list[Operation]:
+        """Notes the entry of the log that holds events applied before. Returns their operations."""
+        self.sequence = sequence
+        names = dict.fromkeys(concerned(event) for event in events)
+        touched = [self.operations[name] for name in names if name in self.operations]
+        for operation in touched:
+            operation.sequence = sequence
+        return touched
+
     def restore(
         self, records: Iterable[OperationRecord], pools: Iterable[TreePools] = (), *, sequence: int = 0
     ) -> None:
-        """Takes what a checkpoint kept, operations in the order of their starts; `sequence` is the last entry that it covers."""
+        """Takes a checkpoint, which covers the log up to `sequence`. Operations come in the order of their starts."""
         self.sequence = sequence
         for tree in pools:
             for pool in tree.pools:
@@ -97,37 +107,72 @@ class AdmissionState:
         for record in records:
             operation = Operation.from_record(record)
             self.operations[operation.id] = operation
-            self._see_term(operation.spec.tree, operation.ledger.block_term)
+            self.hear_allocator(operation.spec.tree, operation.ledger.block_term)
             if is_final(operation.state):
-                self._finished[operation.id] = None
+                self.finished[operation.id] = None
             else:
                 self.live[operation.id] = operation
                 waiting += [(each.ticket, operation, each) for each in operation.placements.values()]
         for _, operation, placement in sorted(waiting, key=lambda each: each[0]):
             self._place(operation, placement)
 
-    def ephemeral_pools(self) -> list[TreePools]:
-        """For a checkpoint."""
-        return [TreePools(tree, list(book.ephemeral.values())) for tree, book in self.books.items() if book.ephemeral]
+    # --- not from the log ------------------------------------------------------------------------------------------
 
-    def check(self) -> list[str]:
-        """Broken invariants, in words; empty when all hold."""
-        broken = [
-            f"{name} is {operation.state} and {'' if name in self.live else 'not '}in live"
-            for name, operation in self.operations.items()
-            if (name in self.live) == is_final(operation.state)
-        ]
-        for name, operation in self.operations.items():
-            broken += [f"{name}: {what}" for what in operation.ledger.check()]
-            waits = all(placement.blocked_by is not None for placement in operation.placements.values())
-            if name in self.live and waits != (operation.state is OperationState.PENDING):
-                broken.append(f"{name} is {operation.state} with {list(operation.placements.values())}")
-        for tree, book in self.books.items():
-            broken += [f"tree {tree}: {what}" for what in book.check()]
-            members = {name for name, operation in self.live.items() if tree in operation.placements}
-            if members != book.members.keys():
-                broken.append(f"tree {tree} has other members than there are operations in it")
+    def configure(self, tree: TreeName, rules: TreeRules | HeldBack | None) -> None:
+        """Takes the present rules of a tree, or rules that must wait. None: it is configured no more."""
+        self.configuration.held_back.pop(tree, None)
+        match rules:
+            case TreeRules():
+                self.configuration.trees[tree] = rules
+                self._book(tree).configure(rules)
+            case HeldBack():
+                self.configuration.held_back[tree] = rules
+            case None:
+                self.configuration.trees.pop(tree, None)
+
+    def hear_allocator(self, tree: TreeName, term: int) -> int:
+        """Notes a term of a tree's allocator. Returns the highest that was heard of.
+
+        Blocks tell terms as well, so a restart forgets only an allocator that has drawn nothing.
+        """
+        highest = self.allocator_terms[tree] = max(term, self.allocator_terms.get(tree, 0))
+        return highest
+
+    # --- questions -------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """The number of places that are taken in all queues of all trees."""
+        return sum(len(queue) for book in self.books.values() for queue in book.queues.values())
+
+    def ephemeral_pools(self) -> list[TreePools]:
+        """The ephemeral pools of all trees, for a checkpoint."""
+        pools = {tree: list(book.ephemeral.by_name.values()) for tree, book in self.books.items()}
+        return [TreePools(tree, some) for tree, some in pools.items() if some]
+
+    def check_operation(self, name: OperationId) -> list[str]:
+        """The broken invariants of one operation in words. There are none if it is not known."""
+        operation = self.operations.get(name)
+        if operation is None:
+            return []
+        broken = [f"{name}: {words}" for words in operation.ledger.check()]
+        if (name in self.live) == is_final(operation.state):
+            broken.append(f"{name} is {operation.state} and {'' if name in self.live else 'not '}in live")
+        waits = all(placement.blocked_by is not None for placement in operation.placements.values())
+        if name in self.live and waits != (operation.state is OperationState.PENDING):
+            broken.append(f"{name} is {operation.state} with {list(operation.placements.values())}")
         return broken
+
+    def check_tree(self, tree: TreeName) -> list[str]:
+        """The broken invariants of one tree's book in words."""
+        book = self.books[tree]
+        broken = [f"tree {tree}: {words}" for words in book.check()]
+        members = {name for name, operation in self.live.items() if tree in operation.placements}
+        if members != book.members.keys():
+            broken.append(f"tree {tree} has other members than there are operations in it")
+        return broken
+
+    # --- within ----------------------------------------------------------------------------------------------------
 
     def _apply_to_operation(self, event: OperationEvent) -> Operation | None:
         operation = self.operations.get(event.operation)
@@ -146,9 +191,9 @@ class AdmissionState:
                     self.books[event.tree].remove(operation.id)
             case BlockDrawn():
                 operation.ledger.draw(event.below, event.term)
-                self._see_term(operation.spec.tree, event.term)
+                self.hear_allocator(operation.spec.tree, event.term)
             case JobsEnded():
-                _book(operation, event.ends)
+                _record_ends(operation, event.ends)
             case OperationSuspended():
                 operation.suspended, operation.ends_running_jobs = event.suspended, event.abort_running_jobs
             case ParametersChanged():
@@ -158,6 +203,7 @@ class AdmissionState:
         return operation
 
     def _flag(self, tree: TreeName, pool: PoolName, *, ephemeral: bool) -> None:
+        """Tells the operations that run in a pool whether it is an ephemeral one."""
         for name in self._book(tree).in_pool.get(pool, ()):
             if self.live[name].spec.tree == tree:
                 self.live[name].ephemeral_pool = ephemeral
@@ -176,7 +222,7 @@ class AdmissionState:
         placements = event.placements or [TreePlacement(event.spec.tree, event.spec.pool, ticket=0)]
         for placement in placements:
             self._place(operation, placement)
-        self._see_term(event.spec.tree, event.block_term)
+        self.hear_allocator(event.spec.tree, event.block_term)
         return operation
 
     def _place(self, operation: Operation, placement: TreePlacement) -> None:
@@ -196,10 +242,10 @@ class AdmissionState:
             del self.live[operation.id]
             for tree in operation.placements:
                 self.books[tree].remove(operation.id)
-            self._finished[operation.id] = None
-            while len(self._finished) > self._keep_finished:
-                oldest = next(iter(self._finished))
-                del self._finished[oldest]
+            self.finished[operation.id] = None
+            while len(self.finished) > self._keep_finished:
+                oldest = next(iter(self.finished))
+                del self.finished[oldest]
                 del self.operations[oldest]
 
     def _book(self, tree: TreeName) -> TreeBook:
@@ -208,11 +254,8 @@ class AdmissionState:
             book = self.books[tree] = TreeBook()
         return book
 
-    def _see_term(self, tree: TreeName, term: int) -> None:
-        self._allocator_terms[tree] = max(term, self._allocator_terms.get(tree, 0))
 
-
-def _book(operation: Operation, ends: list[LoggedEnd]) -> None:
+def _record_ends(operation: Operation, ends: list[LoggedEnd]) -> None:
     for one in ends:
         if operation.ledger.judge(one.end) is Verdict.NEW:
             operation.ledger.record(one.end, one.node, one.retry)

@@ -1,10 +1,8 @@
-"""One tree as the log tells it: who is in which pool, holds a slot or waits, and which pools live by their operations.
+"""One tree as the log tells it: operations by pool, queues of waiting ones, ephemeral pools.
 
-Changed only by recorded events and by the configuration. Everything is counted as it comes, so that asking costs by the depth of a
-pool and not by the number of operations.
-
-Invariants (`check`): the sums of the counts are those of the members; who waits is in the queue of the pool that blocks it and in
-no other, and the queues are in the order of the tickets; an ephemeral pool has operations, or pools below it, or a queue.
+Everything is counted as it comes, so an answer costs by the depth of a pool and not by the number of operations. Invariants
+(`check`): the sums are those of the members; a waiting operation is in the queue of the pool that blocks it and in no other; queues
+are in the order of the tickets; an ephemeral pool has operations, or pools below it, or a queue.
 """
 
 from __future__ import annotations
@@ -17,24 +15,25 @@ import msgspec
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace_admission.state.counts import Counts, PoolCounts
+from headrace_admission.state.ephemeral_pools import EphemeralPools
 from headrace_admission.state.rules import PoolRules, TreeRules
 
 __all__ = ["Member", "TreeBook"]
 
 _NO_RULES: Final = PoolRules()
-#: Deeper than any tree that may be configured; the way up ends here whatever was recorded.
+#: Deeper than any tree that may be configured, so the way up ends here whatever was recorded.
 _DEEPEST: Final = 64
 
 
 class Member(msgspec.Struct):
-    """An operation that is not over, in this tree."""
+    """A live operation in this tree."""
 
     operation: OperationId
     user: str
     vanilla: bool
     pool: PoolName
     ticket: int
-    #: In whose queue it waits; None: it holds a slot.
+    #: The pool in whose queue it waits; None: it holds a slot.
     blocked_by: PoolName | None
 
     @property
@@ -43,34 +42,30 @@ class Member(msgspec.Struct):
 
 
 class TreeBook:
-    """Members, counts, queues and ephemeral pools of one tree."""
+    """Members, counts, queues and ephemeral pools of one tree. Changed only by `State`."""
 
     def __init__(self, rules: TreeRules | None = None) -> None:
         self.rules = rules or TreeRules()
         self.members: dict[OperationId, Member] = {}
         self.in_pool: dict[PoolName, dict[OperationId, None]] = {}
-        self.ephemeral: dict[PoolName, EphemeralPool] = {}
-        #: Ephemeral pools right below a pool.
-        self.ephemeral_below: dict[PoolName, set[PoolName]] = {}
-        #: Ephemeral pools that count for a user.
-        self.pools_of_user: dict[str, set[PoolName]] = {}
-        #: Who waits, by the pool that blocks; in the order of the tickets. No entry is empty.
+        self.ephemeral = EphemeralPools()
+        #: Waiting operations by the pool that blocks them, in the order of the tickets. No entry is empty.
         self.queues: dict[PoolName, dict[OperationId, Member]] = {}
         self.last_ticket = 0
         self._counts = PoolCounts()
 
-    # --- what comes of events and configuration --------------------------------------------------------------------
+    # --- changed by events and by the configuration ----------------------------------------------------------------
 
     def configure(self, rules: TreeRules) -> None:
-        """Other rules hold from now on; nobody is moved, promoted or stopped by it."""
+        """Takes other rules. Nobody is moved, promoted or stopped by it."""
         self.rules = rules
         self._recount()
-        for pool in list(self.ephemeral):
-            # One whose first operation was not recorded any more when the process ended.
+        for pool in list(self.ephemeral.by_name):
+            # The operation for which it was made may never have reached the log.
             self._sweep(pool)
 
     def place(self, operation: OperationId, user: str, vanilla: bool, placement: TreePlacement) -> None:
-        """Puts an operation where an event says. A word that is older than one that was heard changes nothing."""
+        """Puts an operation at its place. A placement with an older ticket than the last changes nothing."""
         known = self.members.get(operation)
         if known is not None and placement.ticket < known.ticket:
             return
@@ -90,7 +85,7 @@ class TreeBook:
             self._sweep_after(known)
 
     def remove(self, operation: OperationId) -> None:
-        """An operation is over, or no longer in this tree; ephemeral pools that lived by it are gone."""
+        """Takes out an operation that is over or has left the tree, and ephemeral pools that lived by it."""
         member = self.members.pop(operation, None)
         if member is None:
             return
@@ -98,45 +93,37 @@ class TreeBook:
         self._sweep_after(member)
 
     def set_ephemeral(self, pool: EphemeralPool) -> None:
-        """An ephemeral pool begins, or is another than before."""
-        before = self.ephemeral.get(pool.name)
-        self._forget_ephemeral(pool.name)
-        self.ephemeral[pool.name] = pool
-        self.ephemeral_below.setdefault(pool.parent, set()).add(pool.name)
-        if pool.user:
-            self.pools_of_user.setdefault(pool.user, set()).add(pool.name)
-        if (before is None or before.parent != pool.parent) and self.is_in_use(pool.name):
+        """Adds an ephemeral pool, or changes the one of its name."""
+        before = self.ephemeral.by_name.get(pool.name)
+        self.ephemeral.put(pool)
+        if (before is None or before.parent != pool.parent) and self._is_in_use(pool.name):
             self._recount()
         if before is not None and before.parent != pool.parent:
             self._sweep(before.parent)
 
     def adopt(self, pool: PoolName) -> None:
-        """An ephemeral pool lives by its configuration from now on."""
-        if pool in self.ephemeral:
-            parent = self.ephemeral[pool].parent
-            self._forget_ephemeral(pool)
+        """Takes an ephemeral pool for a configured one from now on."""
+        known = self.ephemeral.by_name.get(pool)
+        if known is not None:
+            self.ephemeral.drop(pool)
             self._recount()
-            self._sweep(parent)
+            self._sweep(known.parent)
 
-    # --- what can be asked -----------------------------------------------------------------------------------------
+    # --- questions -------------------------------------------------------------------------------------------------
 
     def exists(self, pool: PoolName) -> bool:
         """True for the root, a configured pool and an ephemeral one."""
-        return pool == ROOT_POOL or pool in self.rules.pools or pool in self.ephemeral
+        return pool == ROOT_POOL or pool in self.rules.pools or pool in self.ephemeral.by_name
 
     def is_ephemeral(self, pool: PoolName) -> bool:
-        return pool in self.ephemeral and pool not in self.rules.pools
-
-    def is_in_use(self, pool: PoolName) -> bool:
-        """Whether there are operations in it, ephemeral pools below it, or a queue at it."""
-        return pool in self.in_pool or pool in self.ephemeral_below or pool in self.queues
+        return pool in self.ephemeral.by_name and pool not in self.rules.pools
 
     def parent(self, pool: PoolName) -> PoolName:
-        """The root's parent, and that of a pool nobody knows, is the root."""
+        """The parent of a pool. The root is its own, and that of an unknown pool."""
         rules = self.rules.pools.get(pool)
         if rules is not None:
             return rules.parent
-        ephemeral = self.ephemeral.get(pool)
+        ephemeral = self.ephemeral.by_name.get(pool)
         return ephemeral.parent if ephemeral is not None else ROOT_POOL
 
     def upwards(self, pool: PoolName) -> Iterator[PoolName]:
@@ -149,16 +136,16 @@ class TreeBook:
         yield ROOT_POOL
 
     def rules_of(self, pool: PoolName) -> PoolRules:
-        """Of a configured pool; those of a pool without settings where it is not configured."""
+        """The rules of a configured pool. Any other has those of a pool without settings."""
         return self.rules.pools.get(pool, _NO_RULES)
 
     def is_fifo(self, pool: PoolName) -> bool:
-        ephemeral = self.ephemeral.get(pool) if pool not in self.rules.pools else None
+        ephemeral = self.ephemeral.by_name.get(pool) if pool not in self.rules.pools else None
         return ephemeral.mode == "fifo" if ephemeral is not None else self.rules_of(pool).fifo
 
-    def is_lightweight(self, pool: PoolName, *, vanilla: bool) -> bool:
-        """Whether an operation passes the running limits in this pool."""
-        return vanilla and self.rules_of(pool).lightweight
+    def is_lightweight(self, pool: PoolName, vanilla: bool) -> bool:
+        """True if an operation of this pool is lightweight: it counts against no running limit."""
+        return vanilla and self.rules_of(pool).for_lightweight_operations
 
     def max_operation_count(self, pool: PoolName) -> int:
         if pool == ROOT_POOL:
@@ -176,19 +163,8 @@ class TreeBook:
         return self._counts.of(pool)
 
     def free_slots(self, pool: PoolName) -> int:
-        """Running slots that are free by this pool's own limit; 0 also where more run than the limit allows."""
+        """The running slots that this pool's own limit leaves: 0 for a full pool, never less."""
         return max(0, self.max_running_operation_count(pool) - self._counts.of(pool).running)
-
-    def full_pool(self, pool: PoolName) -> PoolName | None:
-        """The first pool on the way up in which no running slot is free."""
-        for each in self.upwards(pool):
-            if self._counts.of(each).running >= self.max_running_operation_count(each):
-                return each
-        return None
-
-    def blocking_pool(self, pool: PoolName, *, vanilla: bool) -> PoolName | None:
-        """Where an operation of this pool would have to wait; None: it may run."""
-        return None if self.is_lightweight(pool, vanilla=vanilla) else self.full_pool(pool)
 
     def next_ticket(self) -> int:
         return self.last_ticket + 1
@@ -200,29 +176,31 @@ class TreeBook:
                 yield from (self.members[each] for each in operations if self.members[each].holds_slot)
 
     def check(self) -> list[str]:
-        """Broken invariants, in words; empty when all hold."""
+        """The broken invariants in words."""
         return [*self._check_counts(), *self._check_queues(), *self._check_pools()]
 
     # --- within ----------------------------------------------------------------------------------------------------
 
+    def _is_in_use(self, pool: PoolName) -> bool:
+        """True if there are operations in it, ephemeral pools below it, or a queue at it."""
+        return pool in self.in_pool or pool in self.ephemeral.below or pool in self.queues
+
     def _settings(self, pool: PoolName) -> PoolRules | EphemeralPool:
         rules = self.rules.pools.get(pool)
-        return rules or self.ephemeral.get(pool) or _NO_RULES
+        return rules or self.ephemeral.by_name.get(pool) or _NO_RULES
 
     def _count(self, member: Member, sign: int) -> None:
         self._counts.change(
             self.upwards(member.pool),
             member.pool,
+            vanilla=member.vanilla,
             total=sign,
             slots=sign if member.holds_slot else 0,
-            vanilla=member.vanilla,
-            lightweight=self.rules_of(member.pool).lightweight,
+            lightweight=self.is_lightweight(member.pool, member.vanilla),
         )
 
     def _recount(self) -> None:
-        self._counts.recount(
-            (pool, self.upwards(pool), self.rules_of(pool).lightweight) for pool in self._counts.direct
-        )
+        self._counts.recount(self.upwards, self.is_lightweight)
 
     def _take_out(self, member: Member, *, leaves_queue: bool = True) -> None:
         self._count(member, -1)
@@ -242,30 +220,16 @@ class TreeBook:
             self._sweep(member.blocked_by)
 
     def _sweep(self, pool: PoolName) -> None:
-        """An ephemeral pool that nothing lives in is gone, and then perhaps the one above it."""
-        while pool in self.ephemeral and not self.is_in_use(pool):
-            parent = self.ephemeral[pool].parent
-            self._forget_ephemeral(pool)
+        """Drops an ephemeral pool that nothing lives in, and then perhaps the one above it."""
+        while pool in self.ephemeral.by_name and not self._is_in_use(pool):
+            parent = self.ephemeral.by_name[pool].parent
+            self.ephemeral.drop(pool)
             pool = parent
-
-    def _forget_ephemeral(self, pool: PoolName) -> None:
-        known = self.ephemeral.pop(pool, None)
-        if known is None:
-            return
-        siblings = self.ephemeral_below[known.parent]
-        siblings.discard(pool)
-        if not siblings:
-            del self.ephemeral_below[known.parent]
-        if known.user:
-            pools = self.pools_of_user[known.user]
-            pools.discard(pool)
-            if not pools:
-                del self.pools_of_user[known.user]
 
     def _check_counts(self) -> list[str]:
         expected: dict[PoolName, list[int]] = {}
         for member in self.members.values():
-            light = self.is_lightweight(member.pool, vanilla=member.vanilla)
+            light = self.is_lightweight(member.pool, member.vanilla)
             slot = (0, 1) if light else (1, 0)
             for pool in self.upwards(member.pool):
                 counts = expected.setdefault(pool, [0, 0, 0])
@@ -273,7 +237,7 @@ class TreeBook:
                 if member.holds_slot:
                     counts[1] += slot[0]
                     counts[2] += slot[1]
-        names = {*expected, *self.rules.pools, *self.ephemeral, ROOT_POOL}
+        names = {*expected, *self.rules.pools, *self.ephemeral.by_name, ROOT_POOL}
         return [
             f"{pool} counts {self.counts(pool).as_tuple()}, its members are {tuple(expected.get(pool, (0, 0, 0)))}"
             for pool in sorted(names)
@@ -297,7 +261,9 @@ class TreeBook:
         return broken
 
     def _check_pools(self) -> list[str]:
-        broken = [f"ephemeral pool {pool} has nothing in it" for pool in self.ephemeral if not self.is_in_use(pool)]
+        broken = [
+            f"ephemeral pool {pool} has nothing in it" for pool in self.ephemeral.by_name if not self._is_in_use(pool)
+        ]
         listed = {name: pool for pool, names in self.in_pool.items() for name in names}
         if listed != {name: member.pool for name, member in self.members.items()}:
             broken.append("the lists of pools differ from the members")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,15 +10,17 @@ import msgspec
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Pool, PoolConfig, Tree, TreeOptions
 from headrace.resources import Resources
+from headrace.runtime.engine import Moment
 from headrace.wire import ledger
 from headrace.wire import operations as wire
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
-from headrace.wire.log import Event, LogBatch, concerned
+from headrace.wire.log import Event, LogBatch
 from headrace.wire.operations import OperationSpec, OperationState
-from headrace_admission.decisions.transaction import Decision
-from headrace_admission.engine import AdmissionEngine, Caps
-from headrace_admission.state.rules_of_tree import rules_of
+from headrace_admission.engine import AdmissionEngine, Decision
+from headrace_admission.state.rules import GlobalRules, rules_of
+from headrace_admission.state.state import State
+from tests.support.clocks import at
 
 __all__ = ["TREE", "Desk", "oid"]
 
@@ -31,14 +34,20 @@ def oid(name: str) -> OperationId:
 class Desk:
     """An engine, its configuration, and everything that it recorded."""
 
-    def __init__(self, pools: dict[str, Any] | None = None, *, caps: Caps | None = None, **options: Any) -> None:
-        self.caps = caps or Caps()
-        self.engine = AdmissionEngine(caps=self.caps)
+    def __init__(
+        self, pools: dict[str, Any] | None = None, *, everywhere: GlobalRules | None = None, **options: Any
+    ) -> None:
+        self.everywhere = everywhere or GlobalRules()
+        self.engine = AdmissionEngine(self.everywhere)
         #: What was recorded, an entry for each decision.
         self.entries: list[list[Event]] = []
         self.trees: dict[TreeName, Tree] = {}
         self.now_ms = 0
         self.configure(pools or {}, **options)
+
+    @property
+    def state(self) -> State:
+        return self.engine.state
 
     def configure(self, pools: dict[str, Any], tree: TreeName = TREE, **options: Any) -> None:
         """The whole configuration of a tree; `parent` stands among a pool's settings."""
@@ -56,7 +65,7 @@ class Desk:
             ],
             TREE_ATTRIBUTES.changed(TreeOptions(), options).value,
         )
-        self.record(self.engine.on_pools(tree, rules_of(self.trees[tree]), self._tick()))
+        self.record(self.engine.on_configuration(tree, rules_of(self.trees[tree]), self._tick()).effects)
 
     def start(self, name: str, pool: str = "", user: str = "anna", **spec: Any) -> Any:
         """The answer, or the refusal."""
@@ -70,7 +79,7 @@ class Desk:
     def finish(self, name: str) -> None:
         """Its job completes."""
         end = JobEnd(oid(name), 0, 1, AllocationId("1-1"), JobResult.COMPLETED)
-        tree = self.engine.operations[oid(name)].spec.tree
+        tree = self.state.operations[oid(name)].spec.tree
         report = ledger.ReportEnds(tree, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
         self._done(self.engine.on_report(report, self._tick()))
 
@@ -79,7 +88,7 @@ class Desk:
 
     def released(self, name: str) -> None:
         """No node holds anything of it any more."""
-        tree = self.engine.operations[oid(name)].spec.tree
+        tree = self.state.operations[oid(name)].spec.tree
         self._done(self.engine.on_released(ledger.Released(tree, 1, [oid(name)]), self._tick()))
 
     def suspend(self, name: str, *, abort_running_jobs: bool = False) -> Any:
@@ -100,10 +109,10 @@ class Desk:
         return self.update(name, pool=PoolName(pool))
 
     def scan(self) -> None:
-        self.record(self.engine.on_scan(self._tick()))
+        self.record(self.engine.on_scan(self._tick()).effects)
 
-    def state(self, name: str) -> OperationState:
-        return self.engine.operations[oid(name)].state
+    def state_of(self, name: str) -> OperationState:
+        return self.state.operations[oid(name)].state
 
     def running(self) -> list[str]:
         return self._in_state(OperationState.RUNNING)
@@ -112,33 +121,30 @@ class Desk:
         return self._in_state(OperationState.PENDING)
 
     def queue(self, pool: str, tree: TreeName = TREE) -> list[str]:
-        queue = self.engine.books[tree].queues.get(PoolName(pool), {})
+        queue = self.state.books[tree].queues.get(PoolName(pool), {})
         return [name.removeprefix("operation-") for name in queue]
 
     def counts(self, pool: str, tree: TreeName = TREE) -> tuple[int, int, int]:
-        return self.engine.books[tree].counts(PoolName(pool)).as_tuple()
+        return self.state.books[tree].counts(PoolName(pool)).as_tuple()
 
     def replayed(self) -> AdmissionEngine:
         """Another engine that has read all the events as the log holds them, and has the configuration since."""
-        engine = AdmissionEngine(caps=self.caps)
+        engine = AdmissionEngine(self.everywhere)
         self.replay(engine)
         for tree in self.trees.values():
-            assert engine.on_pools(tree.tree, rules_of(tree), self.now_ms) == []
+            assert engine.on_configuration(tree.tree, rules_of(tree), at(0, self.now_ms)).effects == []
         return engine
 
     def replay(self, engine: AdmissionEngine, first: int = 1) -> None:
         """Gives an engine the entries from `first` on, as the log holds them."""
         for sequence, events in enumerate(self.entries[first - 1 :], first):
-            engine.take_entry(decode(encode(LogBatch(1, events)), LogBatch).events, sequence)
+            engine.on_entry(decode(encode(LogBatch(1, events)), LogBatch).events, sequence, at(0, self.now_ms))
 
-    def record(self, events: list[Event]) -> None:
+    def record(self, events: Sequence[Event]) -> None:
         """Makes what was decided an entry."""
         if events:
-            self.entries.append(events)
-            self.engine.sequence = len(self.entries)
-            for name in dict.fromkeys(concerned(event) for event in events):
-                if name in self.engine.operations:
-                    self.engine.operations[name].sequence = self.engine.sequence
+            self.entries.append(list(events))
+            self.engine.on_recorded(events, len(self.entries), at(0, self.now_ms))
         self.check()
 
     @property
@@ -149,13 +155,13 @@ class Desk:
         assert self.engine.check() == []
 
     def _in_state(self, state: OperationState) -> list[str]:
-        found = [name for name, operation in self.engine.operations.items() if operation.state is state]
+        found = [name for name, operation in self.state.operations.items() if operation.state is state]
         return sorted(name.removeprefix("operation-") for name in found)
 
     def _done(self, decision: Decision) -> msgspec.Struct:
-        self.record(decision.events)
+        self.record(decision.effects)
         return decision.answer
 
-    def _tick(self) -> int:
+    def _tick(self) -> Moment:
         self.now_ms += 1
-        return self.now_ms
+        return at(0, self.now_ms)

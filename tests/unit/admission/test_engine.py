@@ -19,29 +19,32 @@ from headrace.wire.operations import (
     StartOperation,
 )
 from headrace.wire.refusals import NotFound, WrongState
+from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
+from headrace_admission.enrolment import node_record
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.rules import PoolRules, TreeRules
+from tests.support.clocks import at
 
 TREE = TreeName("default")
 
 
 def an_engine(keep_finished: int = 10_000) -> AdmissionEngine:
     engine = AdmissionEngine(keep_finished=keep_finished)
-    engine.on_pools(TREE, TreeRules(pools={PoolName("research"): PoolRules()}), 0)
+    engine.on_configuration(TREE, TreeRules(pools={PoolName("research"): PoolRules()}), at(0, 0))
     return engine
 
 
 def started(engine: AdmissionEngine, name: str, jobs: int = 2, pool: str = "research", **spec: Any) -> Operation:
     wanted = OperationSpec(PoolName(pool), ["true"], jobs, Resources(user_slots=1, cpu=100), **spec)
-    engine.on_start(StartOperation(OperationId(name), wanted), "anna", 1)
-    return engine.operations[OperationId(name)]
+    engine.on_start(StartOperation(OperationId(name), wanted), "anna", at(0, 1))
+    return engine.state.operations[OperationId(name)]
 
 
 def ended(engine: AdmissionEngine, name: str, index: int, result: JobResult, attempt: int = 1) -> list[Any]:
     end = JobEnd(OperationId(name), index, attempt, AllocationId("1-1"), result)
     report = ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
-    return engine.on_report(report, 2).events
+    return list(engine.on_report(report, at(0, 2)).effects)
 
 
 def test_an_operation_is_completed_by_its_last_job() -> None:
@@ -49,12 +52,12 @@ def test_an_operation_is_completed_by_its_last_job() -> None:
     operation = started(engine, "operation-1")
 
     ended(engine, "operation-1", 0, JobResult.COMPLETED)
-    assert not engine.operations[operation.id].ended_at_ms
+    assert not engine.state.operations[operation.id].ended_at_ms
     events = ended(engine, "operation-1", 1, JobResult.COMPLETED)
 
     assert operation.state is OperationState.COMPLETED
     assert [type(event) for event in events] == [JobsEnded, OperationStateChanged]
-    assert engine.live == {}
+    assert engine.state.live == {}
 
 
 def test_what_we_ended_or_lost_counts_against_nobody_and_runs_again() -> None:
@@ -71,10 +74,10 @@ def test_what_we_ended_or_lost_counts_against_nobody_and_runs_again() -> None:
 def test_a_job_that_ends_while_its_operation_is_being_aborted_is_not_retried() -> None:
     engine = an_engine()
     operation = started(engine, "operation-1")
-    engine.on_abort(AbortOperation(OperationId("operation-1"), "a mistake"), "anna", 3)
+    engine.on_abort(AbortOperation(OperationId("operation-1"), "a mistake"), "anna", at(0, 3))
 
     ended(engine, "operation-1", 0, JobResult.ABORTED)
-    engine.on_released(ledger.Released(TREE, 1, [OperationId("operation-1")]), 4)
+    engine.on_released(ledger.Released(TREE, 1, [OperationId("operation-1")]), at(0, 4))
 
     assert operation.ledger.attempts == {}
     assert operation.state is OperationState.ABORTED
@@ -82,31 +85,120 @@ def test_a_job_that_ends_while_its_operation_is_being_aborted_is_not_retried() -
     assert operation.ended_at_ms == 4
 
 
+def reported(*ends: JobEnd) -> ledger.ReportEnds:
+    return ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end) for end in ends])
+
+
+def an_end(index: int, result: JobResult, attempt: int = 1) -> JobEnd:
+    return JobEnd(OperationId("operation-1"), index, attempt, AllocationId("1-1"), result)
+
+
+def test_an_end_that_no_attempt_follows_counts_once_however_often_it_is_reported() -> None:
+    """Four jobs fail where three are too many, and the report comes three times, the last time after a replay."""
+    engine, replayed = an_engine(), an_engine()
+    operation = started(engine, "operation-1", jobs=10, max_failed_job_count=3)
+    report = reported(*(an_end(index, JobResult.FAILED) for index in range(4)))
+
+    events = [engine.on_report(report, at(0, 2)).effects for _ in range(2)]
+    started(replayed, "operation-1", jobs=10, max_failed_job_count=3)
+    for event in events[0]:
+        replayed.state.apply(event)
+    again = replayed.on_report(report, at(0, 2)).effects
+
+    assert operation.ledger.counts[JobResult.FAILED] == 4
+    assert (events[1], again) == ([], [])
+    assert replayed.state.operations[operation.id].to_record() == operation.to_record()
+    assert "4 failed jobs" in operation.reason
+
+
+def test_a_job_that_was_aborted_with_its_operation_counts_once_after_a_checkpoint_too() -> None:
+    engine, restored = an_engine(), an_engine()
+    started(engine, "operation-1")
+    engine.on_abort(AbortOperation(OperationId("operation-1")), "anna", at(0, 3))
+    engine.on_report(reported(an_end(0, JobResult.ABORTED)), at(0, 4))
+
+    restored.on_restored([each.to_record() for each in engine.state.operations.values()], [], 1, at(0, 5))
+    again = restored.on_report(reported(an_end(0, JobResult.ABORTED)), at(0, 6))
+
+    assert again.effects == []
+    assert restored.state.operations[OperationId("operation-1")].ledger.counts[JobResult.ABORTED] == 1
+
+
+def test_two_ends_of_one_job_in_one_report_are_taken_in_their_order() -> None:
+    engine, replayed = an_engine(), an_engine()
+    operation = started(engine, "operation-1", jobs=2)
+    started(replayed, "operation-1", jobs=2)
+    first, second = an_end(0, JobResult.LOST), an_end(0, JobResult.COMPLETED, attempt=2)
+
+    outcome = engine.on_report(reported(first, first, second), at(0, 2))
+    for event in outcome.effects:
+        replayed.state.apply(event)
+
+    assert [event.ends[0].end for event in outcome.effects if isinstance(event, JobsEnded)] == [first, second]
+    assert (operation.ledger.counts[JobResult.LOST], operation.ledger.done_count) == (1, 1)
+    assert replayed.state.operations[operation.id].to_record() == operation.to_record()
+
+
+def test_ends_of_jobs_that_were_never_out_are_counted_and_change_nothing() -> None:
+    engine = an_engine()
+    started(engine, "operation-1")
+
+    outcome = engine.on_report(reported(an_end(0, JobResult.FAILED, attempt=2)), at(0, 2))
+
+    assert outcome.effects == []
+    assert {figure.name: figure.value for figure in engine.figures()}["impossible_ends"] == 1
+
+
+def test_figures_count_operations_by_their_states() -> None:
+    engine = an_engine()
+    started(engine, "operation-1")
+    started(engine, "operation-2", jobs=1)
+    ended(engine, "operation-2", 0, JobResult.COMPLETED)
+
+    figures = {figure.name: figure.value for figure in engine.figures()}
+
+    assert (figures["operations_running"], figures["operations_completed"], figures["waiting"]) == (1, 1, 0)
+
+
+def test_a_broken_operation_and_a_broken_tree_are_told_one_by_one() -> None:
+    engine = an_engine()
+    operation = started(engine, "operation-1")
+    operation.ledger.done_count = 7
+    engine.state.books[TREE].remove(operation.id)
+
+    found = [check() for check in engine.checks()]
+
+    assert len(found) == 2
+    assert "operation-1: done_count 7" in found[0][0]
+    assert found[1] == ["tree default has other members than there are operations in it"]
+    assert engine.check() == [words for each in found for words in each]
+
+
 def test_aborting_twice_is_no_error() -> None:
     engine = an_engine()
     started(engine, "operation-1")
-    engine.on_abort(AbortOperation(OperationId("operation-1")), "anna", 3)
+    engine.on_abort(AbortOperation(OperationId("operation-1")), "anna", at(0, 3))
 
-    again = engine.on_abort(AbortOperation(OperationId("operation-1")), "anna", 4)
+    again = engine.on_abort(AbortOperation(OperationId("operation-1")), "anna", at(0, 4))
 
-    assert again.events == []
+    assert again.effects == []
 
 
 def test_replaying_the_events_gives_the_same_state_and_twice_changes_nothing() -> None:
     engine = an_engine()
     events: list[Any] = []
     spec = OperationSpec(PoolName("research"), ["true"], 3, Resources(user_slots=1, cpu=100))
-    events += engine.on_start(StartOperation(OperationId("operation-1"), spec), "anna", 1).events
+    events += engine.on_start(StartOperation(OperationId("operation-1"), spec), "anna", at(0, 1)).effects
     events += ended(engine, "operation-1", 0, JobResult.FAILED)
     events += ended(engine, "operation-1", 1, JobResult.COMPLETED)
-    events += engine.on_abort(AbortOperation(OperationId("operation-1")), "anna", 3).events
+    events += engine.on_abort(AbortOperation(OperationId("operation-1")), "anna", at(0, 3)).effects
 
     replayed = an_engine()
     for event in [event for event in events for _ in range(2)]:
-        replayed.apply(event)
+        replayed.state.apply(event)
 
-    record = engine.operations[OperationId("operation-1")].to_record()
-    assert replayed.operations[OperationId("operation-1")].to_record() == record
+    record = engine.state.operations[OperationId("operation-1")].to_record()
+    assert replayed.state.operations[OperationId("operation-1")].to_record() == record
     assert isinstance(events[0], OperationStarted)
 
 
@@ -116,7 +208,7 @@ def test_the_oldest_finished_operations_are_forgotten_first() -> None:
         started(engine, f"operation-{number}", jobs=1)
         ended(engine, f"operation-{number}", 0, JobResult.COMPLETED)
 
-    assert list(engine.operations) == ["operation-2", "operation-3"]
+    assert list(engine.state.operations) == ["operation-2", "operation-3"]
 
 
 def test_lists_are_newest_first_filtered_and_paged() -> None:
@@ -125,9 +217,9 @@ def test_lists_are_newest_first_filtered_and_paged() -> None:
         started(engine, f"operation-{number}", jobs=1, pool="research" if number % 2 else "other")
     ended(engine, "operation-3", 0, JobResult.COMPLETED)
 
-    first = engine.on_list(ListOperations(limit=2))
-    rest = engine.on_list(ListOperations(limit=10, after="operation-3"))
-    live = engine.on_list(ListOperations(pool="research", live=True))
+    first = queries.list_operations(engine.state, ListOperations(limit=2))
+    rest = queries.list_operations(engine.state, ListOperations(limit=10, after="operation-3"))
+    live = queries.list_operations(engine.state, ListOperations(pool="research", live=True))
 
     assert isinstance(first, OperationList)
     assert isinstance(rest, OperationList)
@@ -144,7 +236,9 @@ def test_pages_of_live_operations_follow_each_other_by_id() -> None:
 
     names: list[str] = []
     while True:
-        page = engine.on_whole(ledger.WholeOperationsRequest(TREE, names[-1] if names else ""), 1, 1)
+        page = queries.whole_operations(
+            engine.state, ledger.WholeOperationsRequest(TREE, names[-1] if names else ""), 1
+        )
         names += [operation.operation for operation in page.operations]
         if not page.more:
             break
@@ -153,11 +247,10 @@ def test_pages_of_live_operations_follow_each_other_by_id() -> None:
 
 
 def test_a_node_stays_in_its_tree_and_keeps_its_drain() -> None:
-    engine = an_engine()
     known = NodeRecord(NodeName("n1"), TREE, tags=["ssd"], drained=True, enrolled_at_ms=5)
 
-    again = engine.on_enrol(Enrol(NodeName("n1"), TREE, ["gpu", "gpu"]), known, 9)
-    elsewhere = engine.on_enrol(Enrol(NodeName("n1"), TreeName("other")), known, 9)
+    again = node_record(Enrol(NodeName("n1"), TREE, ["gpu", "gpu"]), known, at(0, 9))
+    elsewhere = node_record(Enrol(NodeName("n1"), TreeName("other")), known, at(0, 9))
 
     assert again == NodeRecord(NodeName("n1"), TREE, tags=["gpu"], drained=True, enrolled_at_ms=5)
     assert isinstance(elsewhere, WrongState)
@@ -167,6 +260,6 @@ def test_an_operation_of_an_unknown_tree_is_refused_with_the_nearest_name() -> N
     engine = an_engine()
     spec = OperationSpec(PoolName("p"), ["true"], 1, tree=TreeName("defualt"))
 
-    answer = engine.on_start(StartOperation(OperationId("operation-1"), spec), "anna", 1).answer
+    answer = engine.on_start(StartOperation(OperationId("operation-1"), spec), "anna", at(0, 1)).answer
 
     assert answer == NotFound("tree", "defualt", near=["default"])

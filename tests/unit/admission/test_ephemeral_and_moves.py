@@ -7,7 +7,8 @@ from headrace.wire import operations as wire
 from headrace.wire.log import OperationStarted
 from headrace.wire.operations import OperationState, PerTree
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, OverLimit, WrongState
-from headrace_admission.engine import Caps
+from headrace_admission.state.rules import GlobalRules
+from tests.support.clocks import at
 from tests.unit.admission.desk import TREE, Desk, oid
 
 T1, T2 = TreeName("tree-1"), TreeName("tree-2")
@@ -31,10 +32,10 @@ def test_an_ephemeral_pool_is_over_with_its_last_operation_even_one_that_waited(
     desk.started("a", "b", pool="mine")
 
     desk.finish("a")
-    assert desk.engine.books[TREE].exists(PoolName("mine"))
+    assert desk.state.books[TREE].exists(PoolName("mine"))
     desk.finish("b")
 
-    assert not desk.engine.books[TREE].exists(PoolName("mine"))
+    assert not desk.state.books[TREE].exists(PoolName("mine"))
     assert desk.start("c", "another").pool == "another"
 
 
@@ -46,13 +47,13 @@ def test_when_a_hub_is_switched_off_its_operations_move_into_it_and_who_waits_ke
 
     desk.configure({"hub": {"max_running_operation_count": 1}}, promote_only_on_scan=True)
 
-    assert {name: operation.spec.pool for name, operation in desk.engine.operations.items()} == {
+    assert {name: operation.spec.pool for name, operation in desk.state.operations.items()} == {
         oid("a"): "hub",
         oid("b"): "hub",
     }
     assert desk.queue("hub") == ["b"]
-    assert desk.engine.books[TREE].ephemeral == {}
-    assert not desk.engine.operations[oid("a")].ephemeral_pool
+    assert desk.state.books[TREE].ephemeral.by_name == {}
+    assert not desk.state.operations[oid("a")].ephemeral_pool
 
 
 def test_who_waits_at_a_hubs_pool_waits_at_the_hub_when_it_is_switched_off() -> None:
@@ -75,7 +76,7 @@ def test_a_removed_pool_lives_on_below_the_default_parent_and_counts_there() -> 
     desk.configure({"default_pool": {}}, default_parent_pool="default_pool")
 
     assert desk.counts("default_pool") == (1, 1, 0)
-    assert desk.engine.operations[oid("a")].ephemeral_pool
+    assert desk.state.operations[oid("a")].ephemeral_pool
     assert desk.start("b", "mine").pool == "mine"
 
 
@@ -86,7 +87,7 @@ def test_a_default_parent_that_is_removed_goes_below_the_root_with_its_ephemeral
 
     desk.configure({}, default_parent_pool="default_pool")
 
-    book = desk.engine.books[TREE]
+    book = desk.state.books[TREE]
     parents = {pool: book.parent(PoolName(pool)) for pool in ("default_pool", "mine", "p")}
     assert parents == {"default_pool": "<Root>", "mine": "default_pool", "p": "default_pool"}
 
@@ -97,11 +98,23 @@ def test_a_configuration_that_makes_a_pool_with_ephemeral_ones_below_it_fifo_wai
 
     desk.configure({"hub": {"mode": "fifo"}, "p": {"max_operation_count": 7}})
 
-    assert "hub has hub$anna" in desk.engine.held_back[TREE][1]
-    assert desk.engine.books[TREE].max_operation_count(PoolName("p")) == 1
+    assert "hub has hub$anna" in desk.state.configuration.held_back[TREE].reason
+    assert desk.state.books[TREE].max_operation_count(PoolName("p")) == 1
     desk.finish("a")
-    assert desk.engine.held_back == {}
-    assert desk.engine.books[TREE].max_operation_count(PoolName("p")) == 7
+    assert desk.state.configuration.held_back == {}
+    assert desk.state.books[TREE].max_operation_count(PoolName("p")) == 7
+
+
+def test_a_tree_that_was_removed_does_not_come_back_with_a_configuration_that_waited() -> None:
+    desk = Desk({"hub": {"create_ephemeral_subpools": True}})
+    desk.started("a", pool="hub")
+    desk.configure({"hub": {"mode": "fifo"}})
+
+    desk.record(desk.engine.on_configuration(TREE, None, at(0, 5)).effects)
+    desk.released("a")
+
+    assert desk.state_of("a") is OperationState.ABORTED
+    assert isinstance(desk.start("b", "p"), NotFound)
 
 
 def test_what_changed_while_nobody_looked_is_taken_at_the_next_start() -> None:
@@ -111,17 +124,17 @@ def test_what_changed_while_nobody_looked_is_taken_at_the_next_start() -> None:
     desk.started("c", pool="mine")
     before = list(desk.entries)
     desk.configure({"hub": {}, "mine": {}})
-    wanted = desk.engine.books[TREE]
+    wanted = desk.state.books[TREE]
 
     late = Desk()
-    late.engine.books.clear()
+    late.state.books.clear()
     late.entries = before
     late.replay(late.engine)
     late.configure({"hub": {}, "mine": {}})
 
-    assert late.engine.books[TREE].members.keys() == wanted.members.keys()
-    assert late.engine.books[TREE].ephemeral == wanted.ephemeral
-    assert late.engine.operations[oid("b")].spec.pool == "hub"
+    assert late.state.books[TREE].members.keys() == wanted.members.keys()
+    assert late.state.books[TREE].ephemeral.by_name == wanted.ephemeral.by_name
+    assert late.state.operations[oid("b")].spec.pool == "hub"
 
 
 def test_a_move_is_refused_as_a_whole_and_changes_nothing() -> None:
@@ -131,11 +144,11 @@ def test_a_move_is_refused_as_a_whole_and_changes_nothing() -> None:
     refused = desk.update("a", pool=PoolName("full"), weight=3.0)
 
     assert isinstance(refused, OverLimit)
-    assert desk.engine.operations[oid("a")].spec.weight == 1.0
+    assert desk.state.operations[oid("a")].spec.weight == 1.0
 
 
 def test_pools_can_be_kept_from_changing_while_weights_do() -> None:
-    desk = Desk({"p": {}, "q": {}}, caps=Caps(pool_change_is_allowed=False))
+    desk = Desk({"p": {}, "q": {}}, everywhere=GlobalRules(pool_change_is_allowed=False))
     desk.started("a", pool="p")
 
     assert isinstance(desk.move("a", "q"), WrongState)
@@ -163,7 +176,7 @@ def test_an_operation_runs_as_soon_as_one_tree_has_room_and_there() -> None:
     answer = desk.start("a", "p", pool_trees=[T1, T2])
 
     assert answer.state is OperationState.RUNNING
-    assert desk.engine.operations[oid("a")].spec.tree == T2
+    assert desk.state.operations[oid("a")].spec.tree == T2
     assert (desk.counts("p", T1), desk.counts("p", T2)) == ((1, 0, 0), (1, 1, 0))
 
 
@@ -171,15 +184,15 @@ def test_an_operation_that_waits_everywhere_is_started_over_in_the_tree_that_has
     desk = two_trees({"max_running_operation_count": 0}, {"max_running_operation_count": 1})
     desk.started("a", pool="p", tree=T2)
     desk.started("b", pool="p", pool_trees=[T1, T2])
-    assert desk.engine.operations[oid("b")].spec.tree == T1
+    assert desk.state.operations[oid("b")].spec.tree == T1
     told = len(desk.events)
 
     desk.finish("a")
 
-    assert desk.state("b") is OperationState.RUNNING
+    assert desk.state_of("b") is OperationState.RUNNING
     again = [event for event in desk.events[told:] if isinstance(event, OperationStarted)]
     assert [(event.operation, event.spec.tree) for event in again] == [(oid("b"), T2)]
-    assert desk.replayed().operations[oid("b")].to_record() == desk.engine.operations[oid("b")].to_record()
+    assert desk.replayed().state.operations[oid("b")].to_record() == desk.state.operations[oid("b")].to_record()
 
 
 def test_tentative_trees_must_be_others_and_there_must_be_regular_ones() -> None:
@@ -203,8 +216,8 @@ def test_types_without_tentative_trees_have_none() -> None:
     desk.started("a", pool="p", pool_trees=[T1], tentative_pool_trees=[T2], type="sort")
     desk.started("b", pool="p", pool_trees=[T1], tentative_pool_trees=[T2], type="map")
 
-    assert list(desk.engine.operations[oid("a")].placements) == [T1]
-    assert list(desk.engine.operations[oid("b")].placements) == [T1, T2]
+    assert list(desk.state.operations[oid("a")].placements) == [T1]
+    assert list(desk.state.operations[oid("b")].placements) == [T1, T2]
 
 
 def test_what_is_said_for_a_tree_hides_the_pool_and_yields_to_the_weight_said_for_the_whole() -> None:
@@ -213,7 +226,7 @@ def test_what_is_said_for_a_tree_hides_the_pool_and_yields_to_the_weight_said_fo
 
     desk.update("a", pool=PoolName("q"), weight=5.0, scheduling_options_per_pool_tree={T1: PerTree(weight=2.0)})
 
-    operation = desk.engine.operations[oid("a")]
+    operation = desk.state.operations[oid("a")]
     assert {tree: placement.pool for tree, placement in operation.placements.items()} == {T1: "p", T2: "q"}
     assert operation.spec.weight == 5.0
 
@@ -242,9 +255,9 @@ def test_operations_of_a_removed_tree_are_aborted_unless_they_have_another() -> 
     desk.started("a", pool="p", pool_trees=[T1])
     desk.started("b", pool="p", pool_trees=[T1, T2])
 
-    desk.record(desk.engine.on_tree_removed(T1, 5))
+    desk.record(desk.engine.on_configuration(T1, None, at(0, 5)).effects)
 
-    assert desk.state("a") is OperationState.ABORTED
-    assert desk.state("b") is OperationState.RUNNING
-    assert list(desk.engine.operations[oid("b")].placements) == [T2]
+    assert desk.state_of("a") is OperationState.ABORTED
+    assert desk.state_of("b") is OperationState.RUNNING
+    assert list(desk.state.operations[oid("b")].placements) == [T2]
     assert isinstance(desk.start("c", "p", tree=T1), NotFound)

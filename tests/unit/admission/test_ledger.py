@@ -64,6 +64,18 @@ def test_rows_tell_the_newest_attempt_that_ended_and_where() -> None:
     ]
 
 
+def test_rows_tell_the_last_attempt_of_a_job_that_is_not_retried() -> None:
+    ledger = a_ledger()
+    ledger.record(an_end(0, 1, JobResult.FAILED, 1), "n1", JobSlot(0, 2))
+    ledger.record(an_end(0, 2, JobResult.FAILED, 3), "n2", None)
+
+    (row,) = ledger.rows(0, 1)
+
+    assert (row.slot.attempt, row.result, row.node, row.exit_code) == (2, JobResult.FAILED, "n2", 3)
+    assert ledger.judge(an_end(0, 2, JobResult.FAILED, 3)) is Verdict.KNOWN
+    assert Ledger.from_record(10, ledger.to_record()).judge(an_end(0, 2)) is Verdict.KNOWN
+
+
 @pytest.mark.parametrize("jobs", [1, 7, 8, 9, 1000])
 def test_a_record_brings_everything_back(jobs: int) -> None:
     ledger = Ledger(jobs)

@@ -6,17 +6,17 @@ from itertools import product
 
 from headrace.wire.log import StateCause
 from headrace.wire.operations import FINAL_STATES, OperationState
-from headrace_admission.state.life import TRANSITIONS, after, is_ending, is_final
+from headrace_admission.state.life import TRANSITIONS, is_ending, is_final, next_state
 
 
 def test_nothing_follows_a_final_state() -> None:
     for state, cause in product(FINAL_STATES, StateCause):
-        assert after(state, cause) is None
+        assert next_state(state, cause) is None
 
 
 def test_every_pair_outside_the_table_means_nothing() -> None:
     for state, cause in product(OperationState, StateCause):
-        assert after(state, cause) == TRANSITIONS.get((state, cause))
+        assert next_state(state, cause) == TRANSITIONS.get((state, cause))
 
 
 def test_every_state_can_be_reached_from_the_first() -> None:

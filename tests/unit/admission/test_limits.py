@@ -7,7 +7,9 @@ from headrace.wire import operations as wire
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import WaitingFor
 from headrace.wire.refusals import BadRequest, LimitBroken, NotAllowed, NotFound, OverLimit, WrongState
-from headrace_admission.engine import Caps
+from headrace_admission import queries
+from headrace_admission.state.rules import GlobalRules
+from tests.support.clocks import NOW
 from tests.unit.admission.desk import TREE, Desk, oid
 
 
@@ -90,7 +92,7 @@ def test_a_waiting_operation_that_is_aborted_is_over_at_once_and_leaves_its_queu
 
     desk.abort("b")
 
-    assert desk.state("b") is OperationState.ABORTED
+    assert desk.state_of("b") is OperationState.ABORTED
     assert desk.queue("p") == ["c"]
     assert desk.counts("p") == (2, 1, 0)
 
@@ -101,7 +103,7 @@ def test_what_is_ending_keeps_its_slot_until_it_is_over() -> None:
 
     desk.abort("a")
 
-    assert desk.state("a") is OperationState.ABORTING
+    assert desk.state_of("a") is OperationState.ABORTING
     assert desk.waiting() == ["b"]
     desk.released("a")
     assert desk.running() == ["b"]
@@ -112,7 +114,7 @@ def test_what_waits_is_shown_with_its_place_and_the_limit() -> None:
     desk.started("a", "b", pool="p")
 
     answer = desk.start("c", "p")
-    view = desk.engine.on_get(wire.GetOperation(oid("b")))
+    view = queries.get_operation(desk.state, wire.GetOperation(oid("b")))
 
     assert isinstance(view, wire.OperationView)
     assert answer.waiting == [WaitingFor(TREE, "p", limit=1, running=1, place=2, waiting=2)]  # type: ignore[arg-type]
@@ -123,7 +125,7 @@ def test_waiting_is_another_word_for_pending_in_lists() -> None:
     desk = Desk({"p": {"max_running_operation_count": 1}})
     desk.started("a", "b", pool="p")
 
-    listed = desk.engine.on_list(wire.ListOperations(state="waiting"))
+    listed = queries.list_operations(desk.state, wire.ListOperations(state="waiting"))
 
     assert isinstance(listed, wire.OperationList)
     assert [(view.operation, view.waiting[0].blocked_by) for view in listed.operations] == [(oid("b"), "p")]
@@ -133,7 +135,7 @@ def test_explain_names_every_level_that_holds_back_and_who_holds_its_slots() -> 
     desk = Desk({"top": {"max_running_operation_count": 1}, "p": {"parent": "top", "max_running_operation_count": 1}})
     desk.started("a", "b", pool="p")
 
-    told = desk.engine.on_explain(wire.ExplainOperation(oid("b")))
+    told = queries.explain_operation(desk.state, wire.ExplainOperation(oid("b")))
 
     assert isinstance(told, wire.OperationExplanation)
     levels = [(level.pool, level.full, [holder.operation for holder in level.holders]) for level in told.levels]
@@ -142,7 +144,7 @@ def test_explain_names_every_level_that_holds_back_and_who_holds_its_slots() -> 
 
 
 def test_the_cap_on_all_trees_together_is_told_without_a_pool() -> None:
-    desk = Desk({"p": {}}, caps=Caps(max_operation_count=1))
+    desk = Desk({"p": {}}, everywhere=GlobalRules(max_operation_count=1))
     desk.started("a", pool="p")
 
     refused = desk.start("b", "p")
@@ -160,7 +162,7 @@ def test_a_refusal_names_pool_tree_count_and_limit() -> None:
     assert desk.start("b", "p").text() == (
         "too many operations: pool 'p' of tree default has 1 operations; its max_operation_count is 1"
     )
-    assert desk.engine.operations.keys() == {oid("a")}
+    assert desk.state.operations.keys() == {oid("a")}
 
 
 def test_only_the_own_flag_of_a_pool_forbids_operations() -> None:
@@ -208,11 +210,11 @@ def test_suspended_operations_keep_their_slot_and_resuming_others_is_refused() -
 
     desk.suspend("a")
 
-    assert desk.engine.operations[oid("a")].suspended
+    assert desk.state.operations[oid("a")].suspended
     assert desk.waiting() == ["b"]
     assert isinstance(desk.resume("b"), WrongState)
     desk.resume("a")
-    assert not desk.engine.operations[oid("a")].suspended
+    assert not desk.state.operations[oid("a")].suspended
 
 
 def test_only_a_running_operation_can_be_completed() -> None:
@@ -223,11 +225,11 @@ def test_only_a_running_operation_can_be_completed() -> None:
     desk.complete("a")
 
     assert waiting == WrongState("operation", oid("b"), "pending", "running")
-    assert desk.state("a") is OperationState.COMPLETING
+    assert desk.state_of("a") is OperationState.COMPLETING
 
 
 def test_a_misspelt_pool_is_refused_where_pools_must_exist() -> None:
-    desk = Desk({"research": {}}, caps=Caps(require_specified_pools_existence=True))
+    desk = Desk({"research": {}}, everywhere=GlobalRules(require_specified_pools_existence=True))
 
     assert desk.start("a", "reserch") == NotFound("pool", "reserch", near=["research"])
     assert desk.start("b", "research").pool == "research"
@@ -244,20 +246,20 @@ def test_replaying_the_events_gives_the_same_queues_in_the_same_order() -> None:
     desk.finish("d")
     desk.move("e", "hub")
 
-    replayed = desk.replayed()
+    replayed = desk.replayed().state
 
-    book, other = desk.engine.books[TREE], replayed.books[TREE]
+    book, other = desk.state.books[TREE], replayed.books[TREE]
     assert {pool: list(queue.values()) for pool, queue in book.queues.items()} == {
         pool: list(queue.values()) for pool, queue in other.queues.items()
     }
-    assert (other.members, other.ephemeral) == (book.members, book.ephemeral)
+    assert (other.members, other.ephemeral.by_name) == (book.members, book.ephemeral.by_name)
     assert {name: o.to_record() for name, o in replayed.operations.items()} == {
-        name: o.to_record() for name, o in desk.engine.operations.items()
+        name: o.to_record() for name, o in desk.state.operations.items()
     }
 
 
 def test_who_is_not_named_for_a_pool_runs_nothing_in_it() -> None:
-    desk = Desk({"p": {"access": {"use": ["boris"]}}}, caps=Caps(administrators=frozenset()))
+    desk = Desk({"p": {"access": {"use": ["boris"]}}}, everywhere=GlobalRules(administrators=frozenset()))
 
     assert isinstance(desk.start("a", "p"), NotAllowed)
     assert isinstance(desk.start("b", "p", user="boris"), wire.StartAnswer)
@@ -265,7 +267,7 @@ def test_who_is_not_named_for_a_pool_runs_nothing_in_it() -> None:
 
 def test_operations_of_others_are_changed_by_who_manages_their_pool_but_not_moved() -> None:
     pools = {"p": {"access": {"manage": ["chris"]}}, "q": {}}
-    desk = Desk(pools, caps=Caps(administrators=frozenset()))
+    desk = Desk(pools, everywhere=GlobalRules(administrators=frozenset()))
     desk.started("a", pool="p")
 
     assert isinstance(desk.update("a", "boris", weight=2.0), NotAllowed)
@@ -279,8 +281,10 @@ def test_only_administrators_have_the_queues_judged_out_of_turn() -> None:
     desk.started("a", "b", pool="p")
     desk.configure({"p": {"max_running_operation_count": 2}}, promote_only_on_scan=True)
 
-    done = desk.engine.on_scan_asked("anna", 1)
-    nobody = Desk(caps=Caps(administrators=frozenset({"root"}))).engine.on_scan_asked("anna", 1)
+    done = desk.engine.on_scan_asked(wire.ScanQueues(), "anna", NOW)
+    nobody = Desk(everywhere=GlobalRules(administrators=frozenset({"root"}))).engine.on_scan_asked(
+        wire.ScanQueues(), "anna", NOW
+    )
 
     assert done.answer == wire.Scanned(promoted=1, still_waiting=0)
     assert isinstance(nobody.answer, NotAllowed)
@@ -290,9 +294,9 @@ def test_pools_are_counted_with_their_limits_and_who_waits_first() -> None:
     desk = Desk({"top": {}, "p": {"parent": "top", "max_running_operation_count": 1}})
     desk.started("a", "b", pool="p")
 
-    counted = desk.engine.on_counts(wire.CountPools())
-    page = desk.engine.on_counts(wire.CountPools(after="<Root>", limit=1))
-    missing = desk.engine.on_counts(wire.CountPools(PoolName("topp")))
+    counted = queries.count_pools(desk.state, wire.CountPools())
+    page = queries.count_pools(desk.state, wire.CountPools(after="<Root>", limit=1))
+    missing = queries.count_pools(desk.state, wire.CountPools(PoolName("topp")))
 
     assert isinstance(counted, wire.PoolCounts)
     assert isinstance(page, wire.PoolCounts)
@@ -310,11 +314,11 @@ def test_that_what_runs_of_a_suspended_operation_ends_is_kept_until_it_goes_on()
     desk.started("a", pool="p")
 
     desk.suspend("a")
-    softly = desk.replayed().operations[oid("a")].live()
+    softly = queries.live_operation(desk.replayed().state.operations[oid("a")])
     desk.suspend("a", abort_running_jobs=True)
-    hard = desk.replayed().operations[oid("a")].live()
+    hard = queries.live_operation(desk.replayed().state.operations[oid("a")])
     desk.resume("a")
 
     assert (softly.suspended, softly.ends_running_jobs) == (True, False)
     assert (hard.suspended, hard.ends_running_jobs) == (True, True)
-    assert not desk.engine.operations[oid("a")].live().ends_running_jobs
+    assert not queries.live_operation(desk.state.operations[oid("a")]).ends_running_jobs

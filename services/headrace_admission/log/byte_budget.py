@@ -1,0 +1,39 @@
+"""Byte budgets: everything that grows is cut where it is made, by the limits that stand here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headrace.wire.log import Event
+
+__all__ = [
+    "CHECKPOINT_PAGE_BYTES",
+    "LARGEST_SPEC_BYTES",
+    "PAGE_OF_OPERATIONS_BYTES",
+    "POOLS_OF_A_CHECKPOINT_PAGE",
+    "encode_event",
+    "size_bytes",
+]
+
+#: A spec travels in one event, which must fit into one entry of the log beside others.
+LARGEST_SPEC_BYTES: Final = 128 * 1024
+#: A page of live operations; a single larger one has a page of its own.
+PAGE_OF_OPERATIONS_BYTES: Final = 256 * 1024
+#: A page of a checkpoint; a single larger record has a page of its own.
+CHECKPOINT_PAGE_BYTES: Final = 300 * 1024
+#: Ephemeral pools in one page of a checkpoint.
+POOLS_OF_A_CHECKPOINT_PAGE: Final = 500
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode_event(event: Event) -> bytes:
+    """An event as it stands in an entry of the log."""
+    return _encoder.encode(event)
+
+
+def size_bytes(message: msgspec.Struct) -> int:
+    """The size of a message, or of a part of one, on the bus."""
+    return len(_encoder.encode(message))

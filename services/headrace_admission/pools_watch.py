@@ -1,0 +1,75 @@
+"""The trees' configurations as they come from the bucket of pools, until the engine takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import anyio
+import msgspec
+
+from headrace.bus import BusError, Entry, Mirror
+from headrace.ids import TreeName
+from headrace.obs.logging import logger
+from headrace.pools import read_tree
+from headrace.runtime.service import Runtime
+from headrace.wire import subjects
+from headrace_admission.settings import AdmissionSettings
+from headrace_admission.state.rules import TreeRules, rules_of
+
+__all__ = ["PoolsWatch"]
+
+
+class PoolsWatch:
+    """Follows the bucket, and keeps what came until it is taken."""
+
+    def __init__(self, runtime: Runtime[AdmissionSettings]) -> None:
+        self._runtime = runtime
+        #: None for a tree that is gone. The service's own tree needs no configuration.
+        self._came: dict[TreeName, TreeRules | None] = {TreeName(runtime.settings.tree): TreeRules()}
+        self._changed = anyio.Event()
+        self._mirror: Mirror | None = None
+
+    async def follow(self, known: anyio.Event) -> None:
+        """Follows the bucket until cancelled. Sets `known` when its whole content has come."""
+        bucket = await self._runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
+        async with bucket.mirror(self._on_entries) as mirror:
+            self._mirror = mirror
+            self._on_entries(mirror.entries, frozenset(mirror.entries))
+            known.set()
+            await anyio.sleep_forever()
+
+    def take(self) -> Iterator[tuple[TreeName, TreeRules | None]]:
+        """Hands out the configurations that came, each once."""
+        while self._came:
+            yield self._came.popitem()
+
+    async def wait_for_change(self) -> None:
+        """Returns when configurations came."""
+        await self._changed.wait()
+        self._changed = anyio.Event()
+
+    async def wait_for_revision(self, revision: int, timeout_s: float) -> bool:
+        """Waits until the mirror has a revision. False if it does not come in time."""
+        assert self._mirror is not None
+        return revision <= self._mirror.revision or await self._mirror.wait_for(revision, timeout_s=timeout_s)
+
+    async def read_again(self) -> None:
+        """Reads the whole bucket, whatever the watch has brought so far."""
+        assert self._mirror is not None
+        try:
+            await self._mirror.refresh()
+        except BusError as error:
+            logger().info("pools not read", error=str(error))
+
+    def _on_entries(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
+        for key in changed:
+            if key not in entries:
+                self._came[TreeName(key)] = None
+                continue
+            try:
+                tree = read_tree(entries[key].value)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                self._runtime.border.report_malformed(f"bucket {subjects.POOLS_BUCKET}", key, str(error))
+                continue
+            self._came[tree.tree] = rules_of(tree)
+        self._changed.set()

@@ -1,0 +1,55 @@
+"""The pools of one tree that nobody configured, found by name, by parent and by user."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from headrace.ids import PoolName, TreeName
+from headrace.wire.placements import EphemeralPool
+
+__all__ = ["EphemeralPools", "TreePools"]
+
+K = TypeVar("K")
+
+
+class TreePools(msgspec.Struct, frozen=True):
+    """The ephemeral pools of a tree, as a checkpoint keeps them."""
+
+    tree: TreeName
+    pools: list[EphemeralPool]
+
+
+class EphemeralPools:
+    """Changed only by the tree's book."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[PoolName, EphemeralPool] = {}
+        #: Names of the ephemeral pools right below a pool.
+        self.below: dict[PoolName, set[PoolName]] = {}
+        #: Names of the pools that count for a user.
+        self.of_user: dict[str, set[PoolName]] = {}
+
+    def put(self, pool: EphemeralPool) -> None:
+        """Adds a pool, or replaces the one of its name."""
+        self.drop(pool.name)
+        self.by_name[pool.name] = pool
+        self.below.setdefault(pool.parent, set()).add(pool.name)
+        if pool.user:
+            self.of_user.setdefault(pool.user, set()).add(pool.name)
+
+    def drop(self, name: PoolName) -> None:
+        """Takes a pool out, if it is there."""
+        pool = self.by_name.pop(name, None)
+        if pool is not None:
+            _take_out(self.below, pool.parent, name)
+            if pool.user:
+                _take_out(self.of_user, pool.user, name)
+
+
+def _take_out(index: dict[K, set[PoolName]], key: K, name: PoolName) -> None:
+    names = index[key]
+    names.discard(name)
+    if not names:
+        del index[key]
