@@ -29,7 +29,7 @@ from headrace.wire.history import GetHistory, HistorySample, PoolHistory  # noqa
 from headrace_cli.volume.files import draw  # noqa: E402
 from headrace_cli.volume.picture import picture  # noqa: E402
 from headrace_fair_share.history.downsampling import Downsampler  # noqa: E402
-from headrace_fair_share.history.samples import HistoryOptions, Sampler, View  # noqa: E402
+from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler  # noqa: E402
 from tests.support.integral_day import (  # noqa: E402
     BUSY_FROM_S,
     BUSY_UNTIL_S,
@@ -67,7 +67,7 @@ def days() -> Days:
     sampler = Sampler(TREE, HistoryOptions(period_ms=PERIOD_S * 1_000))
 
     def keep(tree: SimulatedTree) -> None:
-        view = View.of(tree.fair_share)
+        view = SampleInput.of(tree.fair_share)
         taken = sampler.take(view)
         sampler.on_taken(view, taken)
         record.extend(decode(page, HistorySample) for page in taken.pages)

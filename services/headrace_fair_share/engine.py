@@ -1,357 +1,318 @@
-"""What fair_share knows of one tree, and the updates it makes of it; pure.
+"""The engine of fair share: everything known of one tree, and the updates made of it; pure.
 
-What is known comes from four sides: the configuration (`book`), operations from admission, usage from the allocator (the only source
-of demand, but for operations that it has not named yet), volumes from integral. An update is cut from all of it at one moment, may be
-computed anywhere (`updater`), and takes effect as a whole.
+Facts come from four sides: the configuration, operations from admission, usage from the allocator, volumes from integral. An update is
+a chain of messages, each of which tells what became of the effect before:
+
+    on_update_due -> SendAdvance -> on_advance_answer (again and again) -> Compute -> on_updated -> Publish -> on_published
+
+It is made of a frozen cut, computed beside the loop, and takes effect as a whole; if it fails, the shares of before stay.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import Pool, PoolTree
-from headrace.resources import ZERO, Resources
-from headrace.wire.integral import Advance, Advanced, AdvanceGap, Downtime, PoolFlow, PoolVolume
+from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.pools import Person, Pool
+from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
+from headrace.wire.integral import Advance
 from headrace.wire.ledger import LiveOperation
-from headrace.wire.log import (
-    EphemeralPoolAdopted,
-    EphemeralPoolSet,
-    Event,
-    OperationStarted,
-    OperationStateChanged,
-    OperationSuspended,
-    ParametersChanged,
-)
-from headrace.wire.operations import FINAL_STATES
-from headrace.wire.placements import EphemeralPool
-from headrace.wire.refusals import NotReady, Refusal
-from headrace.wire.snapshots import ShareFrame, ShareItem, UsageFrame, UsageItem
-from headrace.wire.version import NEVER, Term, Version
+from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet, Event
+from headrace.wire.pool_changes import ChangePools, PoolPlan
+from headrace.wire.refusals import NotReady, Refusal, StaleTerm
+from headrace.wire.snapshots import ShareFrame, ShareItem
+from headrace.wire.version import Term
 from headrace_fair_share.configuration.rules import Bounds
-from headrace_fair_share.configuration.tree_book import PoolBook
-from headrace_fair_share.starvation.clocks import Age, Ages, Clock, aged, clocks_of
-from headrace_fair_share.starvation.time_that_counts import JudgingClock, Moment
-from headrace_fair_share.update.advances import AdvanceChain
-from headrace_fair_share.update.cut import Cut, KnownOperation
-from headrace_fair_share.update.ephemeral_pools import guests_of
-from headrace_fair_share.update.figures import PoolFigures
-from headrace_fair_share.update.flows_to_integral import flows_of, with_grants
-from headrace_fair_share.update.pool_inputs import pool_input
-from headrace_fair_share.update.run import Update, Updater
-from headrace_fair_share.update.usage_averages import UsageAverages
+from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration, takes_away
+from headrace_fair_share.effects import (
+    Compute,
+    Effect,
+    KeepBrokenTree,
+    OfferSample,
+    Publish,
+    SendAdvance,
+    StepDown,
+    UpdateSooner,
+    WriteTree,
+)
+from headrace_fair_share.facts.ephemeral_pools import ToldEphemeralPools, ephemeral_pools_of
+from headrace_fair_share.facts.operations import KnownOperations
+from headrace_fair_share.facts.usage import KnownUsage, UsageChange
+from headrace_fair_share.facts.usage_averages import UsageAverages
+from headrace_fair_share.facts.volumes import AdvanceAnswer, KnownVolumes
+from headrace_fair_share.starvation.clocks import Age, Ages, Clock, ages_of, clocks_of
+from headrace_fair_share.starvation.time_that_counts import TimeThatCounts
+from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.results import PoolResults, check_shares
+from headrace_fair_share.update.run import FailedUpdate, Update
+from headrace_fair_share.update.schedule import UpdateSchedule
 
-__all__ = ["EngineOptions", "FairShareEngine", "UsageChange"]
+__all__ = ["EngineOptions", "FairShareEngine"]
 
-#: Ephemeral pools that may be known without a look whether they are over.
-_GUESTS_AT_LEAST = 1_000
+#: Faults of which the trees are kept, in one life of the service.
+_MOST_FAULTS = 10
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
-    """What is set for the service."""
+    """The settings that the engine reads."""
 
-    #: Older usage judges nobody.
-    usage_judged_within_us: int = 2_000_000
+    #: While usage is older, time does not count for starvation.
+    usage_counts_within_us: int = 2_000_000
     most_missed_advances: int = 10_000
+    #: How long an update waits for volumes.
+    advance_budget_us: int = 20_000
+    #: Least time between two updates, and the longest; 0: by the number of operations.
+    update_spacing_us: int = 5_000
+    update_period_us: int = 0
     #: Nothing that an update kept of those before is trusted for longer.
     full_update_period_us: int = 5_000_000
     bounds: Bounds = Bounds()
-
-
-class UsageChange(msgspec.Struct, frozen=True):
-    """What a usage snapshot changed; `whole` replaces everything."""
-
-    version: Version
-    frame: UsageFrame
-    items: list[UsageItem]
-    removed: frozenset[str] = frozenset()
-    whole: bool = False
 
 
 class FairShareEngine:
     """One tree, in one life of the service."""
 
     def __init__(self, tree: TreeName, term: Term, options: EngineOptions) -> None:
-        self._tree = tree
         self._options = options
-        self.book = PoolBook(tree, options.bounds)
-        self.chain = AdvanceChain(tree, term, options.most_missed_advances)
-        self.operations: dict[OperationId, KnownOperation] = {}
-        self.operations_known = False
-        self.volumes: dict[PoolName, PoolVolume] = {}
-        #: Time that no volume was credited or charged for, as integral told last.
-        self.downtime = Downtime()
-        self.total = ZERO
+        self.configuration = TreeConfiguration(tree, options.bounds)
+        self.operations = KnownOperations(tree)
+        self.usage = KnownUsage(options.usage_counts_within_us)
+        self.volumes = KnownVolumes(tree, term, options.most_missed_advances)
+        #: The outcome of the last update.
         self.frame = ShareFrame()
         self.items: dict[str, ShareItem] = {}
-        self.figures: dict[PoolName, PoolFigures] = {}
+        self.pool_results: dict[PoolName, PoolResults] = {}
         self.clocks: dict[str, Clock] = {}
         self.updates = 0
-        self._time = JudgingClock()
+        self.failed_updates = 0
+        self._ephemeral_pools = ToldEphemeralPools(tree)
+        self._time = TimeThatCounts()
         self._averages = UsageAverages()
-        #: Replaced, never changed; pools that are over stay until the next whole.
-        self._guests: dict[PoolName, EphemeralPool] = {}
-        #: With more it is looked which are over.
-        self._most_guests = _GUESTS_AT_LEAST
-        #: Used by one thread at a time, which need not be the one that all else here belongs to.
-        self.updater = Updater()
+        self._schedule = UpdateSchedule(options.update_spacing_us, options.update_period_us)
+        self._wait_for_volumes_until_us = 0
         self._afresh_us = 0
-        self._usage: dict[OperationId, UsageItem] = {}
-        self._named: set[OperationId] = set()
-        self._usage_version = NEVER
-        self._usage_frame = UsageFrame()
-        self._heard_us: int | None = None
-        self._had_complete = False
-        #: The flows of a configuration and a total, as long as these stay.
-        self._flowing: tuple[PoolTree, Resources, list[PoolFlow]] | None = None
+        self._faults: set[str] = set()
 
     # --- what becomes known -----------------------------------------------------------------------------------------
 
-    def on_operations(self, operations: Iterable[LiveOperation]) -> bool:
-        """Everything live, replacing what was known."""
-        before = self.operations
-        self.operations_known = True
-        self._guests = {}
-        self.operations = {each.operation: _known(each) for each in operations if each.spec.tree == self._tree}
-        return before != self.operations
+    def on_operations(self, operations: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
+        """Everything live, replacing what was known. Ephemeral pools are told anew behind it."""
+        self._ephemeral_pools.clear()
+        return self._changed(self.operations.replace(operations))
 
-    def on_events(self, events: Iterable[Event]) -> bool:
-        """What the log recorded next; true when it matters here. Applying an event again changes nothing."""
+    def on_events(self, events: Iterable[Event], moment: Moment) -> Outcome[None, Effect]:
+        """Events of the log, in their order. Applying an event again changes nothing."""
         changed = False
         for event in events:
-            changed = self._on_event(event) or changed
-        return changed
+            if isinstance(event, EphemeralPoolSet | EphemeralPoolAdopted):
+                changed = self._ephemeral_pools.apply(event, self.operations.in_use) or changed
+            else:
+                changed = self.operations.apply(event) or changed
+        return self._changed(changed)
 
-    def on_usage(self, usage: UsageChange, now: Moment) -> bool:
-        """A snapshot of the allocator; true when it says anything new."""
-        if usage.version.term != self._usage_version.term:
-            self._named.clear()
-        if usage.whole:
-            changed = len(usage.items) != len(self._usage)
-            changed = changed or any(self._usage.get(item.operation) != item for item in usage.items)
-            self._usage = {item.operation: item for item in usage.items}
-        else:
-            changed = bool(usage.items or usage.removed)
-            self._usage.update((item.operation, item) for item in usage.items)
-            for name in usage.removed:
-                self._usage.pop(OperationId(name), None)
-        self._named.update(item.operation for item in usage.items)
-        frame = usage.frame
-        changed = changed or frame.total != self._usage_frame.total or frame.complete != self._usage_frame.complete
-        if frame.complete or not self._had_complete:
-            self.total = frame.total
-        self._had_complete = self._had_complete or frame.complete
-        self._usage_version, self._usage_frame, self._heard_us = usage.version, frame, now.steady_us
-        return changed
+    def on_usage(self, usage: UsageChange, moment: Moment) -> Outcome[None, Effect]:
+        """A snapshot of the allocator."""
+        return self._changed(self.usage.apply(usage, moment))
 
-    def on_ages(self, saved: Iterable[Ages]) -> None:
-        """Clocks that were saved by an earlier life; they go on from where they stood."""
+    def on_saved_clocks(self, saved: Iterable[Ages], moment: Moment) -> Outcome[None, Effect]:
+        """Clocks that an earlier life saved; they go on from where they stood."""
         for ages in saved:
             self.clocks.update(clocks_of(ages.ages, self._time.now_ms))
+        return Outcome(None)
+
+    def on_stored_tree(self, stored: StoredTree, moment: Moment) -> Outcome[None, Effect]:
+        """The configuration as the bucket has it, whoever wrote it."""
+        return self._changed(self.configuration.on_stored(stored))
+
+    # --- changes of the configuration -------------------------------------------------------------------------------
+
+    def on_change_request(
+        self, request: ChangePools, person: Person, moment: Moment
+    ) -> Outcome[PoolPlan | Refusal | None, Effect]:
+        """Decides on a change: an answer, or a tree to write. Nothing changes before `on_tree_written`."""
+        if takes_away(request) and not self.operations.are_known:
+            return Outcome(NotReady("the operations are not known yet"))
+        decision = self.configuration.decide(request, self.operations.in_use(), person, self.usage.total)
+        if isinstance(decision, Change):
+            return Outcome(None, [WriteTree(decision)])
+        return Outcome(decision)
+
+    def on_tree_written(self, change: Change, revision: int, moment: Moment) -> Outcome[PoolPlan, Effect]:
+        """A decided change is durable: it is in force and is confirmed."""
+        plan = self.configuration.on_written(change, revision)
+        return Outcome(plan, self._changed(True).effects)
 
     # --- an update --------------------------------------------------------------------------------------------------
 
-    def on_update_begins(self, now: Moment) -> None:
-        """Time passes: volumes are to be advanced (`chain`) before the update is cut."""
-        dt_us = self._time.on_update(now, judged=self._judged(now), complete=self._usage_frame.complete)
+    def seconds_until_update(self, moment: Moment) -> float:
+        """Seconds until `on_update_due` is to be called; 0 if it is due."""
+        return self._schedule.seconds_until_due(moment, len(self.operations.by_id))
+
+    def on_update_due(self, moment: Moment) -> Outcome[None, Effect]:
+        """Time passes: volumes are advanced before the update is cut."""
+        self._schedule.on_begin(moment)
+        counts, complete = self.usage.counts(moment), self.usage.frame.complete
+        dt_us = self._time.on_update(moment, usage_counts=counts, complete=complete)
         self._averages.add(dt_us)
-        if self.book.known:
+        if self.configuration.is_known:
             # Before that nobody knows which pools have savings; naming none would cost them.
-            self.chain.add(dt_us, self.total, self._flows(), self.saturation_period_s, now.wall_ms)
+            pools = self.configuration.pools
+            self.volumes.advance(dt_us, self.usage.total, pools, self._grants(), moment.wall_ms)
+        self._wait_for_volumes_until_us = moment.steady_us + self._options.advance_budget_us
+        return self._advanced(self.volumes.chain.head(), moment)
 
-    def on_advance_answer(self, answer: Advanced | AdvanceGap | Refusal) -> Advance | None:
-        """What integral answered to the head of the chain; returns what to send next."""
-        match answer:
-            case Advanced():
-                if not self.chain.on_confirmed(answer):
-                    return None
-                self.volumes = {volume.pool: volume for volume in answer.pools}
-                self.downtime = answer.downtime
-            case AdvanceGap():
-                self.chain.on_gap(answer)
-            case NotReady():
-                return None
-            case _:
-                self.chain.give_up()
-        return self.chain.head()
+    def on_advance_answer(self, answer: AdvanceAnswer, moment: Moment) -> Outcome[None, Effect]:
+        """Integral answered the oldest advance that it has not confirmed."""
+        if isinstance(answer, StaleTerm):
+            return Outcome(None, [StepDown(answer.text())])
+        return self._advanced(self.volumes.on_answer(answer), moment)
 
-    def is_afresh_due(self, now: Moment) -> bool:
-        """True every few seconds: then an update works everything out anew. To be asked before the update is cut."""
-        if now.steady_us - self._afresh_us < self._options.full_update_period_us:
-            return False
-        self._afresh_us = now.steady_us
-        # Seldom, for every update in which a weight changes costs as much as a whole one.
-        self._averages.bring_up_to_date(self.book.pools, self.items.values())
-        return True
+    def on_advance_unanswered(self, moment: Moment) -> Outcome[None, Effect]:
+        """Integral did not answer in time; the update goes on with the volumes of before."""
+        return self._advanced(None, moment)
 
-    def cut(self, now: Moment) -> Cut:
-        """Everything that is known, as it is now; later changes do not reach it."""
-        return Cut(
-            pools=self.book.pools,
-            operations=dict(self.operations),
-            usage=dict(self._usage),
-            named=frozenset(self._named),
-            volumes=self.volumes,
-            grants=self._grants(),
-            downtime=self.downtime,
-            total=self.total,
-            usage_version=self._usage_version,
-            pools_revision=self.book.revision,
-            stale_volumes=len(self.chain) > 0,
-            troubles=self.book.alerts(),
-            now_ms=now.wall_ms,
-            clock_ms=self._time.now_ms,
-            clock_offset_ms=self._time.offset_ms,
-            judged=self._judged(now),
-            clocks=self.clocks,
-            usage_averages=self._averages.of,
-            guests=self._guests,
-        )
+    def on_advance_too_large(self, moment: Moment) -> Outcome[None, Effect]:
+        """The advance fits no message: its time is given up."""
+        self.volumes.chain.give_up()
+        return self._advanced(None, moment)
 
-    def on_updated(self, update: Update) -> None:
-        """The figures of a cut are there: they take effect as a whole."""
+    def on_updated(self, update: Update, moment: Moment) -> Outcome[None, Effect]:
+        """The results of a cut are there: they take effect as a whole."""
         self.updates += 1
         self.frame, self.clocks = update.frame, update.clocks
         self.items.update((item.key, item) for item in update.changed)
-        self.figures.update(update.figures)
+        self.pool_results.update(update.pool_results)
         for key in update.removed:
             del self.items[key]
             if key.startswith("/"):
-                self.figures.pop(PoolName(key[1:]), None)
+                self.pool_results.pop(PoolName(key[1:]), None)
+        return Outcome(None, [OfferSample(), Publish(update.frame, update.changed, update.removed)])
 
-    def on_update(self, now: Moment) -> Update:
-        """A whole update without asking integral: what a single process would do at `now`."""
-        self.on_update_begins(now)
-        afresh = self.is_afresh_due(now)
-        update = self.updater.update(self.cut(now), afresh=afresh)
-        self.on_updated(update)
-        return update
+    def on_update_failed(self, failure: FailedUpdate, moment: Moment) -> Outcome[None, Effect]:
+        """The algorithm broke: the shares of before stay in force, and everybody is told so.
+
+        The tree is kept for those who mend it, once for each fault in a life of the service.
+        """
+        self.failed_updates += 1
+        effects: list[Effect] = []
+        words = repr(failure.fault)
+        if failure.tree is not None and words not in self._faults and len(self._faults) < _MOST_FAULTS:
+            self._faults.add(words)
+            effects.append(KeepBrokenTree(failure.tree, failure.fault))
+        told = f"an update failed, earlier shares stay: {failure.fault}"
+        frame = msgspec.structs.replace(self.frame, at_ms=failure.at_ms, errors=[told])
+        return Outcome(None, [*effects, Publish(frame, [], [])])
+
+    def on_published(self, moment: Moment) -> Outcome[None, Effect]:
+        """The update is over; readers have its shares, or will ask for them."""
+        self._schedule.on_end(moment)
+        return Outcome(None)
 
     # --- questions --------------------------------------------------------------------------------------------------
 
-    def guests(self) -> list[Pool]:
+    def ephemeral_pools(self) -> list[Pool]:
         """The ephemeral pools that there are, parents first."""
-        pools = self.book.pools
-        return guests_of((name for name in self.in_use() if name not in pools.pools), self._guests, pools)
-
-    def guest(self, name: PoolName) -> Pool | None:
-        """One of them."""
-        if name in self.book.pools.pools:
-            return None
-        return next((pool for pool in guests_of([name], self._guests, self.book.pools) if pool.name == name), None)
-
-    def in_use(self) -> Mapping[PoolName, int]:
-        """How many operations name each pool."""
-        return Counter(operation.pool for operation in self.operations.values())
+        configured = self.configuration.pools
+        used = (name for name in self.operations.in_use() if name not in configured.pools)
+        return ephemeral_pools_of(used, self._ephemeral_pools.pools, configured)
 
     def ages(self) -> list[Age]:
-        """What must survive of the clocks, the longest first."""
-        return sorted(aged(self.clocks, self._time.now_ms), key=lambda age: (-age.below_ms, age.key))
+        """Ages of all clocks, the longest first: what must survive of them."""
+        return sorted(ages_of(self.clocks, self._time.now_ms), key=lambda age: (-age.below_ms, age.key))
 
-    def statistics(self) -> dict[str, int]:
-        return {
-            "pools": len(self.book.pools.pools),
-            "operations": len(self.operations),
-            "updates": self.updates,
-            "below_fair_share": len(self.clocks),
-            **{f"advances_{name}": figure for name, figure in self.chain.statistics().items()},
-            "downtime_gaps": self.downtime.gaps,
-            "downtime_ms": self.downtime.together_ms,
-        }
+    def checks(self) -> Iterator[Check]:
+        """The structures: configuration, operations, usage, advances, results of pools, clocks, ephemeral pools."""
+        yield self.configuration.check
+        yield self.operations.check
+        yield self.usage.check
+        yield self.volumes.chain.check
+        yield lambda: check_shares(self.items, self.pool_results)
+        yield self._check_clocks
+        yield self._check_ephemeral_pools
 
-    def _judged(self, now: Moment) -> bool:
-        heard = self._heard_us
-        fresh = heard is not None and now.steady_us - heard <= self._options.usage_judged_within_us
-        return fresh and self._usage_frame.complete
+    def check(self) -> list[str]:
+        """Broken invariants in words; empty if all hold."""
+        return run_checks(self.checks())
 
-    @property
-    def saturation_period_s(self) -> float:
-        """Savings end at this long a time of the flow."""
-        return self.book.pools.options.integral_guarantees.pool_capacity_saturation_period / 1000
+    def figures(self) -> list[Figure]:
+        """Sizes of the tree, updates by how they went, and the advances to integral."""
+        return [
+            gauge("pools", "pools", len(self.configuration.pools.pools)),
+            gauge("operations", "operations", len(self.operations.by_id)),
+            gauge("below_fair_share", "elements", len(self.clocks)),
+            counter("updates", "updates", self.updates),
+            counter("failed_updates", "updates", self.failed_updates),
+            *self.volumes.figures(),
+        ]
 
-    def _grants(self) -> dict[PoolName, float]:
-        return {name: each.grant_ratio for name, each in self.figures.items() if each.grant_ratio}
+    # --- parts ------------------------------------------------------------------------------------------------------
 
-    def _flows(self) -> list[PoolFlow]:
-        if self._flowing is None or self._flowing[0] is not self.book.pools or self._flowing[1] != self.total:
-            pools = self.book.pools
-            places = {ROOT_POOL: -1, **{name: place for place, name in enumerate(pools.preorder)}}
-            inputs = [
-                pool_input(pool, places[pool.parent], pools) for pool in map(pools.pools.__getitem__, pools.preorder)
-            ]
-            distribute = pools.options.should_distribute_free_volume_among_children
-            self._flowing = (pools, self.total, flows_of(inputs, self.total, distribute=distribute))
-        return with_grants(self._flowing[2], self._grants())
+    def _changed(self, changed: bool) -> Outcome[None, Effect]:
+        if not changed:
+            return Outcome(None)
+        self._schedule.on_change()
+        return Outcome(None, [UpdateSooner()])
 
-    def _on_guest(self, event: EphemeralPoolSet | EphemeralPoolAdopted) -> bool:
-        if event.tree != self._tree:
+    def _advanced(self, next_advance: Advance | None, moment: Moment) -> Outcome[None, Effect]:
+        """Goes on with the next advance while there is time, else with the computation."""
+        left_us = self._wait_for_volumes_until_us - moment.steady_us
+        if next_advance is not None and left_us > 0:
+            return Outcome(None, [SendAdvance(next_advance, left_us / 1_000_000)])
+        self._schedule.on_compute(moment)
+        afresh = self._is_afresh_due(moment)
+        return Outcome(None, [Compute(self._cut(moment), afresh)])
+
+    def _is_afresh_due(self, moment: Moment) -> bool:
+        """True every few seconds: then an update works everything out anew."""
+        if moment.steady_us - self._afresh_us < self._options.full_update_period_us:
             return False
-        before = self._guests
-        if isinstance(event, EphemeralPoolSet):
-            self._guests = {**self._guests_in_use(), event.pool.name: event.pool}
-        else:
-            self._guests = {name: pool for name, pool in before.items() if name != event.pool}
-        return before != self._guests
+        self._afresh_us = moment.steady_us
+        # Seldom, for every update in which a weight changes costs as much as a whole one.
+        self._averages.bring_up_to_date(self.configuration.pools, self.items.values())
+        return True
 
-    def _guests_in_use(self) -> dict[PoolName, EphemeralPool]:
-        """Without those that are over: an ephemeral pool goes with its last operation and nothing more is said of it."""
-        if len(self._guests) <= self._most_guests:
-            return self._guests
-        kept: dict[PoolName, EphemeralPool] = {}
-        for name in self.in_use():
-            while name in self._guests and name not in kept:
-                kept[name] = self._guests[name]
-                name = kept[name].parent
-        self._most_guests = _GUESTS_AT_LEAST + 2 * len(kept)
-        return kept
+    def _cut(self, moment: Moment) -> Cut:
+        """Everything that is known, as it is now; later changes do not reach it."""
+        return Cut(
+            pools=self.configuration.pools,
+            operations=dict(self.operations.by_id),
+            usage=dict(self.usage.items),
+            named=frozenset(self.usage.named),
+            volumes=self.volumes.of,
+            grants=self._grants(),
+            downtime=self.volumes.downtime,
+            total=self.usage.total,
+            usage_version=self.usage.version,
+            pools_revision=self.configuration.revision,
+            stale_volumes=len(self.volumes.chain) > 0,
+            troubles=self.configuration.alerts(),
+            now_ms=moment.wall_ms,
+            clock_ms=self._time.now_ms,
+            clock_offset_ms=self._time.offset_ms,
+            usage_counts=self.usage.counts(moment),
+            clocks=self.clocks,
+            usage_averages=self._averages.of,
+            ephemeral_pools=self._ephemeral_pools.pools,
+        )
 
-    def _on_event(self, event: Event) -> bool:
-        if isinstance(event, EphemeralPoolSet | EphemeralPoolAdopted):
-            return self._on_guest(event)
-        if isinstance(event, OperationStarted):
-            if event.spec.tree != self._tree:
-                # Pending so far, it is to run in another of its trees.
-                return self.operations.pop(event.operation, None) is not None
-            if event.operation in self.operations:
-                return False
-            self.operations[event.operation] = KnownOperation.of(
-                event.spec,
-                event.spec.job_count,
-                operation=event.operation,
-                state=event.state,
-                suspended=False,
-                started_at_ms=event.at_ms,
-            )
-            return True
-        known = self.operations.get(event.operation)
-        if known is None:
-            return False
-        match event:
-            case OperationStateChanged() if event.state in FINAL_STATES:
-                del self.operations[event.operation]
-                return True
-            case OperationStateChanged():
-                after = msgspec.structs.replace(known, state=event.state)
-            case OperationSuspended():
-                after = msgspec.structs.replace(known, suspended=event.suspended)
-            case ParametersChanged():
-                after = msgspec.structs.replace(known, pool=event.pool, weight=event.weight)
-            case _:
-                return False
-        self.operations[event.operation] = after
-        return after != known
+    def _grants(self) -> Mapping[PoolName, float]:
+        """The integral shares that the last update granted, which volumes are charged for."""
+        return {name: each.grant_ratio for name, each in self.pool_results.items() if each.grant_ratio}
 
+    def _check_clocks(self) -> list[str]:
+        """Clocks run only for elements of the last update; before the first one those that were saved stand by."""
+        strangers = self.clocks.keys() - self.items.keys() if self.updates else set()
+        return [f"a clock runs for {key}, which the last update does not have" for key in sorted(strangers)[:10]]
 
-def _known(live: LiveOperation) -> KnownOperation:
-    open_jobs = max(0, live.spec.job_count - sum(byte.bit_count() for byte in live.done))
-    return KnownOperation.of(
-        live.spec,
-        open_jobs,
-        operation=live.operation,
-        state=live.state,
-        suspended=live.suspended,
-        started_at_ms=live.started_at_ms,
-    )
+    def _check_ephemeral_pools(self) -> list[str]:
+        """Every ephemeral pool stands behind its parent."""
+        configured = self.configuration.pools.pools
+        seen: set[str] = {ROOT_POOL}
+        broken: list[str] = []
+        for pool in self.ephemeral_pools():
+            if pool.parent not in seen and pool.parent not in configured:
+                broken.append(f"ephemeral pool {pool.name} stands in {pool.parent}, which is not there")
+            seen.add(pool.name)
+        return broken

@@ -1,7 +1,8 @@
-"""The shell of fair_share: hears operations, usage and pools, updates at once and at least every period, publishes what changed."""
+"""The shell of fair share: hears operations, usage and pools, computes updates beside the loop, publishes what changed."""
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 from typing import Any
 
@@ -9,109 +10,140 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from headrace.bus import BusError
+from headrace.bus import BusError, KeyValue
 from headrace.ids import TreeName, tree_name
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.engine import Figure, Outcome, counter
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
-from headrace.runtime.role import Deposed
+from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime
-from headrace.runtime.terms import take_term
+from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
-from headrace.wire.integral import Advance, Advanced, AdvanceGap
+from headrace.wire.integral import Advanced
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event, concerned
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.pools import GetPools
-from headrace.wire.refusals import Refusal, StaleTerm
+from headrace.wire.refusals import StaleTerm
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
-from headrace.wire.version import Term
 from headrace_fair_share.configuration.other_trees import OtherTrees
-from headrace_fair_share.configuration.requests import Configuring
-from headrace_fair_share.configuration.store import PoolStore, StoredTree
-from headrace_fair_share.engine import FairShareEngine, UsageChange
-from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.configuration.requests import ConfigurationRequests
+from headrace_fair_share.configuration.store import PoolStore
+from headrace_fair_share.configuration.tree_configuration import StoredTree
+from headrace_fair_share.effects import (
+    Compute,
+    Effect,
+    KeepBrokenTree,
+    OfferSample,
+    Publish,
+    SendAdvance,
+    StepDown,
+    UpdateSooner,
+)
+from headrace_fair_share.engine import FairShareEngine
+from headrace_fair_share.facts.usage import UsageChange
+from headrace_fair_share.facts.volumes import AdvanceAnswer
 from headrace_fair_share.history.keeping import HistoryKeeper
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.starvation.saved_clocks import ClockStore
-from headrace_fair_share.starvation.time_that_counts import Moment
-from headrace_fair_share.update.broken_trees import FAULTS, keep_broken_tree
+from headrace_fair_share.update.broken_trees import keep_broken_tree
+from headrace_fair_share.update.run import Update, Updater
 from headrace_fair_share.view import pool_list
 
 __all__ = ["serve"]
 
-#: Faults of which the trees are written, in one life of the service.
-_MOST_FAULTS = 10
-_AdvanceAnswer: Any = Advanced | AdvanceGap | Refusal
+_AdvanceAnswer: Any = AdvanceAnswer
+_Next = Outcome[None, Effect]
 
 
 async def serve(runtime: Runtime[FairShareSettings]) -> None:
-    """Runs the service until it is asked to stop. Raises `Deposed` when another process has taken over."""
+    """Runs the service until it is asked to stop."""
     tree = tree_name(runtime.settings.tree)
-    term = await take_term(runtime.bus, f"fair_share.{tree}")
-    runtime.terms.see(f"fair_share.{tree}", term)
-    await _Shell(runtime, tree, term).run()
+
+    async def with_role(role: Role) -> None:
+        pools = await runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
+        clocks = ClockStore(await runtime.bus.key_value(subjects.CLOCKS_BUCKET), tree)
+        await FairShareService(runtime, tree, role, pools, clocks).run()
+
+    await runtime.lead(role_of("fair_share", tree), with_role)
 
 
-class _Shell:
-    def __init__(self, runtime: Runtime[FairShareSettings], tree: TreeName, term: Term) -> None:
+class FairShareService:
+    """One term of one tree's fair share."""
+
+    def __init__(
+        self, runtime: Runtime[FairShareSettings], tree: TreeName, role: Role, pools: KeyValue, clocks: ClockStore
+    ) -> None:
         self._runtime = runtime
         self._settings = runtime.settings
         self._bus = runtime.bus
-        self._clock = runtime.clock
         self._tree = tree
-        self._term = term
+        self._role = role
+        self._clocks = clocks
         self._log = logger(tree=tree)
-        self._options = runtime.settings.engine_options()
-        self.engine = FairShareEngine(tree, term, self._options)
-        self._history = HistoryKeeper(runtime.bus, tree, self.engine, runtime.settings.history_options())
-        self._publisher: SnapshotPublisher[ShareItem, ShareFrame] = SnapshotPublisher(
-            SharePart, tree, term, ShareFrame(), key=lambda item: item.key
+        options = runtime.settings.engine_options()
+        self.engine = FairShareEngine(tree, role.term, options)
+        self._shell: Shell[Effect] = Shell(
+            "fair_share",
+            self.engine,
+            runtime.clock,
+            runtime.border,
+            perform=self._perform_at_once,
+            role=role,
+            figures=self.figures,
         )
-        self._usage: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(
-            tree, UsageFrame(), key=lambda item: item.operation
+        self._pools = pools
+        self._store = PoolStore(pools, tree, runtime.clock, self._on_stored)
+        others = OtherTrees(pools, tree, options.bounds)
+        self._requests = ConfigurationRequests(self.engine, self._shell, self._store, others, runtime.settings.person)
+        self._history = HistoryKeeper(runtime.bus, tree, self.engine, runtime.settings.history_options())
+        #: Used by one worker thread at a time.
+        self._updater = Updater()
+        self._publisher: SnapshotPublisher[ShareItem, ShareFrame] = SnapshotPublisher(
+            SharePart, tree, role.term, ShareFrame(), key=lambda item: item.key
         )
         #: Held by whoever works on the publisher, which nobody else may look into meanwhile.
         self._publishing = anyio.Lock()
-        self._changed = anyio.Event()
+        self._usage: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(
+            tree, UsageFrame(), key=lambda item: item.operation
+        )
+        self._sooner = anyio.Event()
         self._operations_known = anyio.Event()
         self._serves_whole = False
-        self.failed_updates = 0
-        self._faults: set[str] = set()
-        self.old_terms = 0
+        self._old_terms = 0
 
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """From the first subscription to the last saved clock."""
-        pools = await self._bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
-        clocks = ClockStore(await self._bus.key_value(subjects.CLOCKS_BUCKET), self._tree)
-        self._store = PoolStore(pools, self._tree, self._clock, self._on_stored)
-        others = OtherTrees(pools, self._tree, self._options.bounds)
-        self._configuring = Configuring(
-            self.engine, self._store, others, self._settings.person, lambda: self._changed.set()
-        )
-        self.engine.on_ages(await clocks.load())
-        async with pools.mirror(self._store.on_change), anyio.create_task_group() as tasks:
+        """Serves from the first subscription to the last saved clock."""
+        self._shell.take(self.engine.on_saved_clocks(await self._clocks.load(), self._shell.moment()))
+        async with self._pools.mirror(self._store.on_change), anyio.create_task_group() as tasks:
             await self._store.ensure(self._settings.tree_options())
             await self._serve_people()
             operations = OperationsFeed(self._bus, self._runtime.border, self._tree, self, self._runtime.terms)
             tasks.start_soon(operations.run, self._operations_known)
             tasks.start_soon(self._usage_feed().run)
             tasks.start_soon(self._keep_updated)
-            tasks.start_soon(self._keep_clocks, clocks)
+            tasks.start_soon(self._keep_clocks)
             tasks.start_soon(self._history.run)
-            self._log.info("fair_share serves", term=self._term, pools=len(self.engine.book.pools.pools))
+            tasks.start_soon(self._shell.watch, self._bus)
+            pools = len(self.engine.configuration.pools.pools)
+            self._log.info("fair_share serves", term=self._role.term, pools=pools)
             await self._runtime.stopping.wait()
             tasks.cancel_scope.cancel()
-        await self._save_clocks(clocks)
+        await self._save_clocks()
+
+    def figures(self) -> list[Figure]:
+        """Snapshots of allocators that somebody has succeeded, and the history's own."""
+        return [counter("old_terms", "snapshots", self._old_terms), *self._history.figures()]
 
     def _usage_feed(self) -> SnapshotFeed[UsageItem, UsageFrame]:
         return SnapshotFeed(
             self._bus,
             self._runtime.border,
-            self._clock,
+            self._runtime.clock,
             subjects.usage(self._tree),
             subjects.usage_whole(self._tree),
             UsagePart,
@@ -120,14 +152,14 @@ class _Shell:
             silence_s=self._settings.usage_silence_ms / 1000,
         )
 
-    async def _keep_clocks(self, clocks: ClockStore) -> None:
+    async def _keep_clocks(self) -> None:
         while True:
             await anyio.sleep(self._settings.clocks_save_period_ms / 1000)
-            await self._save_clocks(clocks)
+            await self._save_clocks()
 
-    async def _save_clocks(self, clocks: ClockStore) -> None:
+    async def _save_clocks(self) -> None:
         try:
-            await clocks.save(self.engine.ages())
+            await self._clocks.save(self.engine.ages())
         except BusError as error:
             self._log.warning("clocks not saved", error=str(error))
 
@@ -135,21 +167,20 @@ class _Shell:
 
     async def on_operations(self, operations: list[LiveOperation], sequence: int) -> None:
         """Everything live, from admission."""
-        if self.engine.on_operations(operations):
-            self._changed.set()
-        self._log.debug("operations known", sequence=sequence, operations=len(self.engine.operations))
+        self._shell.take(self.engine.on_operations(operations, self._shell.moment()))
+        self._log.debug("operations known", sequence=sequence, operations=len(self.engine.operations.by_id))
 
     async def on_events(self, events: list[Event], sequence: int) -> None:
-        """What the log recorded next, from admission."""
-        if not self.engine.on_events(events):
-            return
-        self._changed.set()
-        for event in events:
-            self._log.debug("event", sequence=sequence, operation=concerned(event), kind=type(event).__name__)
+        """Events of the log, from admission."""
+        outcome = self.engine.on_events(events, self._shell.moment())
+        self._shell.take(outcome)
+        if outcome.effects:
+            for event in events:
+                self._log.debug("event", sequence=sequence, operation=concerned(event), kind=type(event).__name__)
 
     async def _on_usage(self, applied: Applied) -> None:
-        if not self._runtime.terms.see(f"allocator.{self._tree}", applied.version.term):
-            self.old_terms += 1
+        if not self._runtime.terms.see(role_of("allocator", self._tree), applied.version.term):
+            self._old_terms += 1
             return
         items = self._usage.items
         change = UsageChange(
@@ -159,78 +190,94 @@ class _Shell:
             removed=applied.removed,
             whole=applied.whole,
         )
-        if self.engine.on_usage(change, self._now()):
-            self._changed.set()
+        self._shell.take(self.engine.on_usage(change, self._shell.moment()))
 
     def _on_stored(self, stored: StoredTree) -> None:
-        book = self.engine.book
-        revision, tree = stored.revision, stored.tree
-        different = book.on_tree(tree, revision) if tree else book.on_unusable(revision, stored.defect)
-        if book.trouble:
-            self._log.error("pools cannot be used", trouble=book.trouble)
-        if different:
-            self._log.debug("pools", revision=revision, pools=len(book.pools.pools))
-            self._changed.set()
+        outcome = self.engine.on_stored_tree(stored, self._shell.moment())
+        self._shell.take(outcome)
+        configuration = self.engine.configuration
+        if configuration.trouble:
+            self._log.error("pools cannot be used", trouble=configuration.trouble)
+        if outcome.effects:
+            self._log.debug("pools", revision=stored.revision, pools=len(configuration.pools.pools))
+
+    def _perform_at_once(self, effect: Effect) -> None:
+        assert isinstance(effect, UpdateSooner), f"{effect} is performed by the update that it is a part of"
+        self._sooner.set()
 
     # --- updates ----------------------------------------------------------------------------------------------------
-
-    def _now(self) -> Moment:
-        return Moment(wall_ms=self._clock.wall_ms(), steady_us=int(self._clock.steady_s() * 1_000_000))
 
     async def _keep_updated(self) -> None:
         await self._operations_known.wait()
         while True:
-            started = self._clock.steady_s()
-            self._changed = anyio.Event()
-            cost_s = await self._update()
-            await anyio.sleep(max(self._settings.update_spacing_ms / 1000, 2 * cost_s))
-            due = started + self._settings.period_s(len(self.engine.operations))
-            with anyio.move_on_after(max(0.0, due - self._clock.steady_s())):
-                await self._changed.wait()
+            await self._wait_for_update()
+            effects = deque(self.engine.on_update_due(self._shell.moment()).effects)
+            while effects:
+                effects.extend((await self._perform(effects.popleft())).effects)
 
-    async def _update(self) -> float:
-        """One update, published; returns the seconds that took, without waiting for volumes."""
-        engine = self.engine
-        engine.on_update_begins(self._now())
-        with anyio.move_on_after(self._settings.advance_budget_ms / 1000):
-            await self._advance_volumes()
-        now = self._now()
-        afresh = engine.is_afresh_due(now)
-        cut = engine.cut(now)
-        started = self._clock.steady_s()
+    async def _wait_for_update(self) -> None:
+        while True:
+            self._sooner = anyio.Event()
+            wait_s = self.engine.seconds_until_update(self._shell.moment())
+            if not wait_s:
+                return
+            with anyio.move_on_after(wait_s):
+                await self._sooner.wait()
+
+    async def _perform(self, effect: Effect) -> _Next:
+        """Performs an effect of an update; returns what the engine said to its result."""
+        match effect:
+            case SendAdvance():
+                return await self._send(effect)
+            case Compute():
+                return await self._compute(effect)
+            case Publish():
+                await self._publish(effect)
+                return self.engine.on_published(self._shell.moment())
+            case OfferSample():
+                self._history.on_updated()
+            case KeepBrokenTree():
+                self._runtime.tasks.start_soon(self._keep_broken_tree, effect)
+            case StepDown():
+                self._role.step_down(effect.reason)
+                await anyio.sleep_forever()
+        return Outcome(None)
+
+    async def _send(self, effect: SendAdvance) -> _Next:
+        engine, advance = self.engine, effect.advance
+        subject = subjects.integral_advance(self._tree)
         try:
-            update = await anyio.to_thread.run_sync(partial(engine.updater.update, cut, afresh=afresh))
-        except FAULTS as error:
-            # The shares of before stay in force, and everybody is told so.
-            self.failed_updates += 1
-            self._log.error("update failed", exc_info=error)
-            told = f"an update failed, earlier shares stay: {error}"
-            self._keep_broken_tree(error)
-            await self._publish(msgspec.structs.replace(engine.frame, at_ms=cut.now_ms, errors=[told]), [], [])
-            return self._clock.steady_s() - started
-        engine.on_updated(update)
-        self._history.on_updated()
-        await self._publish(update.frame, update.changed, update.removed)
-        return self._clock.steady_s() - started
+            with anyio.fail_after(effect.timeout_s):
+                data = await self._bus.request(subject, encode(advance), timeout_s=effect.timeout_s)
+            answer = decode(data, _AdvanceAnswer)
+        except (BusError, BadMessage, TimeoutError) as error:
+            self._log.debug("advance not answered", version=str(advance.version), error=str(error))
+            return engine.on_advance_unanswered(self._shell.moment())
+        except MessageTooLarge as error:
+            self._log.error("advance too large", version=str(advance.version), error=str(error))
+            return engine.on_advance_too_large(self._shell.moment())
+        if not isinstance(answer, Advanced | StaleTerm):
+            self._log.warning("advance refused", version=str(advance.version), why=answer.text())
+        return engine.on_advance_answer(answer, self._shell.moment())
 
-    def _keep_broken_tree(self, fault: Exception) -> None:
-        """Has the tree of a failed update written to a file, once for each kind of fault in a life of the service."""
-        words, tree = repr(fault), self.engine.updater.tree
-        if tree is None or words in self._faults or len(self._faults) >= _MOST_FAULTS:
-            return
-        self._faults.add(words)
-        self._runtime.tasks.start_soon(self._write_broken_tree, tree, fault)
+    async def _compute(self, effect: Compute) -> _Next:
+        result = await anyio.to_thread.run_sync(partial(self._updater.compute, effect.cut, afresh=effect.afresh))
+        if isinstance(result, Update):
+            return self.engine.on_updated(result, self._shell.moment())
+        self._log.error("update failed", exc_info=result.fault)
+        return self.engine.on_update_failed(result, self._shell.moment())
 
-    async def _write_broken_tree(self, tree: TreeInput, fault: Exception) -> None:
-        folder = self._settings.broken_trees_path()
+    async def _keep_broken_tree(self, effect: KeepBrokenTree) -> None:
+        folder, at_ms = self._settings.broken_trees_path(), self._runtime.clock.wall_ms()
         try:
-            path = await anyio.to_thread.run_sync(keep_broken_tree, tree, fault, folder, self._clock.wall_ms())
+            path = await anyio.to_thread.run_sync(keep_broken_tree, effect.tree, effect.fault, folder, at_ms)
         except OSError as error:
             self._log.error("the tree of a failed update cannot be written", folder=str(folder), error=str(error))
         else:
             self._log.error("the tree of a failed update was written", file=str(path))
 
-    async def _publish(self, frame: ShareFrame, changed: list[ShareItem], removed: list[str]) -> None:
+    async def _publish(self, effect: Publish) -> None:
+        frame, changed, removed = effect.frame, effect.changed, effect.removed
         async with self._publishing:
             # Beside the loop, as the update itself: at 10,000 operations it is tens of milliseconds.
             parts = await anyio.to_thread.run_sync(self._publisher.advance, frame, changed, removed)
@@ -253,37 +300,13 @@ class _Shell:
         except BusError as error:
             self._log.warning("shares not published", version=str(self._publisher.version), error=str(error))
 
-    async def _advance_volumes(self) -> None:
-        advance = self.engine.chain.head()
-        while advance is not None:
-            advance = await self._send(advance)
-
-    async def _send(self, advance: Advance) -> Advance | None:
-        """Sends one advance; returns the next one to send."""
-        subject = subjects.integral_advance(self._tree)
-        try:
-            data = await self._bus.request(subject, encode(advance), timeout_s=self._settings.advance_budget_ms / 1000)
-            answer = decode(data, _AdvanceAnswer)
-        except (BusError, BadMessage) as error:
-            self._log.debug("advance not answered", version=str(advance.version), error=str(error))
-            return None
-        except MessageTooLarge as error:
-            self._log.error("advance too large", version=str(advance.version), error=str(error))
-            self.engine.chain.give_up()
-            return None
-        if isinstance(answer, StaleTerm):
-            raise Deposed(answer.text())
-        if not isinstance(answer, Advanced):
-            self._log.warning("advance refused", version=str(advance.version), why=answer.text())
-        return self.engine.on_advance_answer(answer)
-
     # --- questions --------------------------------------------------------------------------------------------------
 
     async def _serve_people(self) -> None:
         border = self._runtime.border
-        await self._configuring.serve(border)
+        await self._requests.serve(border)
         await border.serve(subjects.user("*", "pool.list"), GetPools, CallerKind.USER, self._on_list)
-        await self._history.serve(border, self._configuring.unknown_tree)
+        await self._history.serve(border, self._requests.unknown_tree)
 
     async def _on_whole(self, request: WholeRequest, caller: Caller) -> bytes:
         async with self._publishing:
@@ -291,5 +314,5 @@ class _Shell:
 
     async def _on_list(self, request: GetPools, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:
-            return self._configuring.unknown_tree(request.tree)
+            return self._requests.unknown_tree(request.tree)
         return pool_list(self.engine, request, self._publisher.version)

@@ -31,8 +31,8 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     advance_budget_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 20
     #: Advances that are kept for integral while it does not answer; later ones are given up and counted.
     most_missed_advances: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
-    #: Usage older than this judges nobody: statuses keep, clocks stand.
-    usage_judged_within_ms: Period = 2_000
+    #: With usage older than this time does not count: statuses stay, clocks stand.
+    usage_counts_within_ms: Period = 2_000
     #: Without a word of the allocator for this long its whole usage is asked for.
     usage_silence_ms: Period = 1_000
     #: Names that users may give pools, and names that administrators may give besides.
@@ -53,14 +53,14 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     broken_trees_folder: str = ""
 
     def broken_trees_path(self) -> Path:
-        """The folder of trees on which the algorithm broke."""
+        """Returns the folder of trees on which the algorithm broke."""
         return Path(self.broken_trees_folder or Path(tempfile.gettempdir()) / "headrace-broken-trees")
 
     #: Options with which the tree is made where it does not exist yet; once there is one, its own hold.
     new_tree_options: dict[str, bool | int | float | str] = msgspec.field(default_factory=dict)
 
     def tree_options(self) -> TreeOptions:
-        """Those of a new tree. Raises `BadInput` for one that is unknown or has a value that cannot be used."""
+        """Returns the options of a new tree. Raises `BadInput` for one that is unknown or has a value that cannot be used."""
         try:
             changed = TREE_ATTRIBUTES.changed(TreeOptions(), self.new_tree_options, "new_tree_options")
         except Defects as defects:
@@ -73,10 +73,13 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
         return options
 
     def engine_options(self) -> EngineOptions:
-        """What of this the engine needs."""
+        """The settings that the engine reads."""
         return EngineOptions(
-            usage_judged_within_us=self.usage_judged_within_ms * 1000,
+            usage_counts_within_us=self.usage_counts_within_ms * 1000,
             most_missed_advances=self.most_missed_advances,
+            advance_budget_us=self.advance_budget_ms * 1000,
+            update_spacing_us=self.update_spacing_ms * 1000,
+            update_period_us=self.fair_share_update_period_ms * 1000,
             bounds=Bounds(
                 pool_name_pattern_for_users=self.pool_name_pattern_for_users,
                 pool_name_pattern_for_administrators=self.pool_name_pattern_for_administrators,
@@ -86,7 +89,7 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
         )
 
     def history_options(self) -> HistoryOptions:
-        """What of this the history needs."""
+        """The settings that the history reads."""
         return HistoryOptions(self.history_period_ms, self.history_max_age_ms, self.history_max_bytes)
 
     def __post_init__(self) -> None:
@@ -95,8 +98,3 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
                 re.compile(getattr(self, name))
             except re.error as error:
                 raise ValueError(f"{name}: {error}") from None
-
-    def period_s(self, operations: int) -> float:
-        """The longest time between two updates."""
-        ms = self.fair_share_update_period_ms or (200 if operations < 1_000 else 1_000)
-        return ms / 1000

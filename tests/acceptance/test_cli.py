@@ -244,7 +244,7 @@ def test_without_a_server_one_line_says_how_to_start_it(tmp_path: Path, up: Up) 
 async def test_a_program_does_the_same_through_connect(up: Up) -> None:
     seen: list[int] = []
     async with headrace.connect(state=up.state) as client:
-        await client.pools.create("program", settings=None)
+        await client.pools.create("program")
         operation = await client.run(
             ["sh", "-c", "echo $HEADRACE_JOB_INDEX"], pool="program", jobs=3, cpu=0.5, memory="32M"
         )

@@ -18,8 +18,8 @@ from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolConf
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
 from headrace_fair_share.history.downsampling import Downsampler
-from headrace_fair_share.history.samples import HistoryOptions, Sampler, View
-from headrace_fair_share.update.figures import PoolFigures
+from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
+from headrace_fair_share.update.results import PoolResults
 from tests.bench.registry import REGISTRY, Figure, milliseconds
 
 POOLS = 10_000
@@ -29,7 +29,7 @@ TOTAL = Resources(user_slots=200_000, cpu=10_000_000, memory=2**46)
 
 
 @cache
-def a_view(pools: int = POOLS) -> View:
+def a_view(pools: int = POOLS) -> SampleInput:
     """Every third pool has an integral guarantee; all are in use."""
     integral = PoolConfig(
         integral_guarantees=IntegralGuarantees(IntegralType.BURST, PartialResources(cpu=100), PartialResources(cpu=200))
@@ -41,11 +41,11 @@ def a_view(pools: int = POOLS) -> View:
     figures, items = {}, {}
     for at, name in enumerate(names):
         usage = Resources(at % 50, at % 50 * 100, 0, at % 50 * 2**31)
-        figures[name] = PoolFigures(usage, usage * 2)
+        figures[name] = PoolResults(usage, usage * 2)
         fair = DetailedShare(total=usage.share_of(TOTAL))
         items[f"/{name}"] = ShareItem(ElementKind.POOL, name, ROOT_POOL, fair_share=fair)
     frame = ShareFrame(usage_version=Version(1, 1), total=TOTAL, at_ms=1_700_000_000_000)
-    return View(tree, frame, items, figures, {}, 86_400.0)
+    return SampleInput(tree, frame, items, figures, {}, 86_400.0)
 
 
 @REGISTRY.add("history_sample_ms", "a sample of 10,000 pools in use, made beside the loop", 250)

@@ -17,7 +17,8 @@ from headrace_fair_share.hdrf.arrays import Floats
 from headrace_fair_share.hdrf.functions.curves import FunctionStore
 from headrace_fair_share.hdrf.layout import laid_out
 from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
-from headrace_fair_share.starvation.satisfaction import below_fair_share, local_satisfaction_ratios
+from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios
+from headrace_fair_share.starvation.status import below_fair_share
 from tests.conformance.via_service import shared_out
 from tests.reference import plots as twin_plots
 from tests.reference import update as twin_update

@@ -1,6 +1,6 @@
 """Cases of the configuration of pools: what may be configured, what may be given from pool to pool, what becomes of it.
 
-They are decided by the book of the fair-share service; a `ConfigCase` can as well be asked over the bus.
+They are decided by the configuration of the fair-share service; a `ConfigCase` can as well be asked over the bus.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from headrace_admission.state.tree_book import TreeBook
 from headrace_fair_share.configuration.between_trees import departure
 from headrace_fair_share.configuration.changes import Draft
 from headrace_fair_share.configuration.rules import Bounds
-from headrace_fair_share.configuration.tree_book import Change, PoolBook
+from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
+from headrace_fair_share.facts.pool_inputs import pool_input
 from headrace_fair_share.hdrf.model import ErrorKind, OperationInput, PoolInput, TreeInput
-from headrace_fair_share.update.pool_inputs import pool_input
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Problem, only_keys
 
@@ -100,24 +100,24 @@ class ConfigCase:
 
 
 class _Desk:
-    """A tree in the hands of the service's book."""
+    """A tree in the hands of the service."""
 
     def __init__(self, tree: TreeName, bounds: Bounds) -> None:
-        self.book = PoolBook(tree, bounds)
-        self.book.on_tree(Tree(tree=tree), 1)
+        self.configuration = TreeConfiguration(tree, bounds)
+        self.configuration.on_stored(StoredTree(1, Tree(tree=tree)))
 
     def ask(self, changes: list[PoolChange], person: Person) -> PoolPlan | Refusal:
         """Asks for changes; what is granted is written."""
-        decision = self.book.decide(ChangePools(changes, self.book.pools.name), {}, person, TOTAL)
+        decision = self.configuration.decide(ChangePools(changes, self.configuration.pools.name), {}, person, TOTAL)
         if not isinstance(decision, Change):
             return decision
-        answer = self.book.on_written(decision, self.book.revision + 1)
+        answer = self.configuration.on_written(decision, self.configuration.revision + 1)
         assert isinstance(answer, PoolPlan)
         return answer
 
     def problems(self, changes: list[PoolChange], person: Person, bounds: Bounds) -> list[Refusal]:
         """Everything that speaks against changes, each with its rule."""
-        draft = Draft(self.book.pools, bounds, person)
+        draft = Draft(self.configuration.pools, bounds, person)
         for change in changes:
             draft.make(change)
         draft.check()
@@ -132,7 +132,7 @@ def config(case: dict[str, Any], engine: Engine) -> list[Comparison]:
     made = desk.ask(asked.existing, _SUPERUSER)
     if not isinstance(made, PoolPlan):
         raise Problem(f"what exists is refused: {made.text()}")
-    before = desk.book.pools.tree
+    before = desk.configuration.pools.tree
     person = _SUPERUSER if asked.user is None else Person(asked.user)
     if asked.to_tree:
         return _between(desk, asked, person, case)
@@ -140,11 +140,11 @@ def config(case: dict[str, Any], engine: Engine) -> list[Comparison]:
     answer = desk.ask(asked.changes, person)
     found = [compared("verdict", case["expect"], "accept" if isinstance(answer, PoolPlan) else "reject")]
     if case["expect"] == "reject":
-        found.append(compared("the tree", _plain(before), _plain(desk.book.pools.tree)))
+        found.append(compared("the tree", _plain(before), _plain(desk.configuration.pools.tree)))
         found.append(_reason(case["reason"], problems, case["action"]))
     if "alert" in case and isinstance(answer, PoolPlan):
         found.append(_alert(case["alert"], answer.warnings))
-    return found + _after(case, desk.book.pools)
+    return found + _after(case, desk.configuration.pools)
 
 
 def transfer(case: dict[str, Any], engine: Engine) -> list[Comparison]:
@@ -157,16 +157,16 @@ def transfer(case: dict[str, Any], engine: Engine) -> list[Comparison]:
     made = desk.ask(_in_order(existing), _SUPERUSER)
     if not isinstance(made, PoolPlan):
         raise Problem(f"what exists is refused: {made.text()}")
-    before = _plain(desk.book.pools.tree)
+    before = _plain(desk.configuration.pools.tree)
     request, expect = case["request"], dict(case["expect"])
     only_keys(request, {"src", "dst", "delta"}, "request")
     answer = desk.ask([_transfer(request)], _SUPERUSER)
     verdict = "accept" if isinstance(answer, PoolPlan) else "reject"
     found = [compared("verdict", expect.pop("result"), verdict)]
     if expect.pop("unchanged", False):
-        found.append(compared("the tree", before, _plain(desk.book.pools.tree)))
+        found.append(compared("the tree", before, _plain(desk.configuration.pools.tree)))
     for name, figures in expect.items():
-        pool = desk.book.pools.pools[PoolName(name)]
+        pool = desk.configuration.pools.pools[PoolName(name)]
         found.append(compared(name, figures, _figures(pool.settings)))
     return found
 
@@ -317,7 +317,7 @@ def _tree(options: dict[str, Any], pools: dict[str, dict[str, Any]]) -> Tree:
     """A stored tree; what cannot be read as a request would have been refused, so it is put there as it is."""
     desk = _Desk(TREE, Bounds())
     changes = [_options(options), *_in_order(pools)]
-    draft = Draft(desk.book.pools, Bounds(), _SUPERUSER)
+    draft = Draft(desk.configuration.pools, Bounds(), _SUPERUSER)
     for change in changes:
         draft.make(change)
     return draft.tree.tree
@@ -339,13 +339,13 @@ def _between(desk: _Desk, asked: ConfigCase, person: Person, case: dict[str, Any
         answer: PoolPlan | Refusal = other.ask([change], person)
         return [compared("verdict", case["expect"], "accept" if isinstance(answer, PoolPlan) else "reject")]
     assert isinstance(change, Move)
-    settings = desk.book.pools.pools[change.name].settings
-    answer = other.ask(departure(desk.book.pools, change.name, ROOT_POOL, change.name), person)
+    settings = desk.configuration.pools.pools[change.name].settings
+    answer = other.ask(departure(desk.configuration.pools, change.name, ROOT_POOL, change.name), person)
     gone = desk.ask([Remove(change.name, recursive=True)], person)
     accepted = isinstance(answer, PoolPlan) and isinstance(gone, PoolPlan)
     found = [compared("verdict", case["expect"], "accept" if accepted else "reject")]
-    found.append(compared("left behind", [], [str(name) for name in desk.book.pools.preorder]))
-    arrived = other.book.pools.pools.get(change.name, Pool(change.name, ROOT_POOL, PoolConfig(weight=7.0)))
+    found.append(compared("left behind", [], [str(name) for name in desk.configuration.pools.preorder]))
+    arrived = other.configuration.pools.pools.get(change.name, Pool(change.name, ROOT_POOL, PoolConfig(weight=7.0)))
     return [*found, compared("settings", settings, arrived.settings)]
 
 
@@ -407,11 +407,11 @@ def _stored(options: dict[str, Any], pools: dict[str, dict[str, Any]], expect: d
     only_keys(expect, {"update", "alert", "fallback_parent"}, "expect")
     desk = _Desk(TREE, Bounds())
     desk.ask([_create("earlier", ROOT_POOL, {})], _SUPERUSER)
-    desk.book.on_tree(_tree(options, pools), 9)
-    applied = set(desk.book.pools.pools) == set(pools)
-    kept = list(desk.book.pools.pools) == ["earlier"]
+    desk.configuration.on_stored(StoredTree(9, _tree(options, pools)))
+    applied = set(desk.configuration.pools.pools) == set(pools)
+    kept = list(desk.configuration.pools.pools) == ["earlier"]
     found = [compared("update", expect["update"], "applied" if applied else "skipped_whole_tree" if kept else "partly")]
-    alerts = desk.book.alerts()
+    alerts = desk.configuration.alerts()
     if expect["alert"] is True:
         found.append(compared("alert", True, bool(alerts)))
     elif expect["alert"] == "invalid_default_parent_pool":
@@ -421,7 +421,7 @@ def _stored(options: dict[str, Any], pools: dict[str, dict[str, Any]], expect: d
         raise Problem(f"unknown alert: {expect['alert']}")
     if "fallback_parent" in expect:
         # Admission makes ephemeral pools, by the rules that it reads of the same tree.
-        rules = TreeBook(rules_of(desk.book.pools.tree))
+        rules = TreeBook(rules_of(desk.configuration.pools.tree))
         parent = default_parent(rules, PoolName("nobody-made-it"), USER)
         found.append(compared("fallback_parent", expect["fallback_parent"], parent))
     return found

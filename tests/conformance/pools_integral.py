@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace_fair_share.hdrf.model import ErrorKind, IntegralKind, PoolInput, TreeInput, TreeOptions, UpdateResult
-from headrace_fair_share.integral_fields import (
+from headrace_fair_share.integral_guarantees import (
     accumulated_resource_ratio_volume,
     distribution,
     estimated_burst_usage_duration_seconds,

@@ -11,6 +11,7 @@ from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.codec import decode, encode
 from headrace.wire.integral import PoolFlow, PoolVolume
 from headrace.wire.version import Version
+from headrace_fair_share.facts.advances import AdvanceChain
 from headrace_fair_share.hdrf.model import (
     IntegralKind,
     IntegralState,
@@ -20,7 +21,6 @@ from headrace_fair_share.hdrf.model import (
     TreeOptions,
     UpdateResult,
 )
-from headrace_fair_share.update.advances import AdvanceChain
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.conformance.engines import Engine
 from tests.conformance.integral_trees import (

@@ -31,7 +31,8 @@ from headrace.wire.snapshots import (
     WholeRequest,
 )
 from headrace.wire.version import Version
-from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
+from headrace_fair_share.engine import EngineOptions, FairShareEngine
+from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.hdrf.model import (
     UNLIMITED,
     ElementShares,
@@ -43,9 +44,11 @@ from headrace_fair_share.hdrf.model import (
     TreeInput,
     UpdateResult,
 )
-from headrace_fair_share.starvation.time_that_counts import Moment
-from headrace_fair_share.update.figures import PoolFigures
+from headrace_fair_share.update.results import PoolResults
+from headrace_fair_share.update.run import Updater
 from tests.conformance.reporting import Unsupported
+from tests.support.clocks import NOW
+from tests.support.fair_share import computed
 
 __all__ = ["shared_out"]
 
@@ -67,16 +70,15 @@ def shared_out(tree: TreeInput, random: Random) -> UpdateResult:
     engine = FairShareEngine(TREE, 1, EngineOptions())
     configured = read_tree(write_tree(Tree(tree=TREE, pools=_pools(tree.pools), options=_options(tree))))
     # Cases have trees, too, that no configuration would be allowed to be.
-    engine.book.pools, engine.book.known, engine.book.revision = PoolTree(configured), True, 1
-    engine.volumes = {volume.pool: volume for volume in _volumes(tree)}
-    engine.figures = {
-        PoolName(name): PoolFigures(grant_ratio=state.last_share_ratio) for name, state in tree.integral.items()
+    configuration = engine.configuration
+    configuration.pools, configuration.is_known, configuration.revision = PoolTree(configured), True, 1
+    engine.volumes.of = {volume.pool: volume for volume in _volumes(tree)}
+    engine.pool_results = {
+        PoolName(name): PoolResults(grant_ratio=state.last_share_ratio) for name, state in tree.integral.items()
     }
-    engine.on_operations(_operations(tree))
-    now = Moment(wall_ms=1_000, steady_us=1_000_000)
-    engine.on_usage(_usage(tree, random), now)
-    update = engine.updater.update(engine.cut(now))
-    engine.on_updated(update)
+    engine.on_operations(_operations(tree), NOW)
+    engine.on_usage(_usage(tree, random), NOW)
+    update = computed(engine, Updater(), NOW)
     items, frame = _read(update.frame, update.changed, random)
     return _result(tree, items, frame, engine)
 
@@ -239,7 +241,7 @@ def _live(tree: TreeInput, operation: OperationInput) -> LiveOperation:
 
 
 def _result(tree: TreeInput, items: dict[str, ShareItem], frame: ShareFrame, engine: FairShareEngine) -> UpdateResult:
-    grants = {name: figures.grant_ratio for name, figures in engine.figures.items()}
+    grants = {name: figures.grant_ratio for name, figures in engine.pool_results.items()}
     return UpdateResult(
         root=_element(items[f"/{ROOT_POOL}"]),
         pools={pool.name: _element(items[f"/{pool.name}"]) for pool in tree.pools},

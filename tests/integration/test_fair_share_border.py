@@ -10,28 +10,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.bus import BusError
-from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.ids import TreeName
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, decode, encode
 from headrace.wire.history import GetHistory, PoolHistory
 from headrace.wire.log import Published
-from headrace.wire.pool_changes import ChangePools, PoolPlan
-from headrace.wire.pools import CreatePool, GetPools, PoolChanged, PoolList, RemovePool, SetPool
+from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
+from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.refusals import BadRequest, Refusal
 from headrace.wire.snapshots import SharePart, UsagePart, WholeRequest
 from headrace.wire.trees import CreateTree, ListTrees, MovePoolToTree, RemoveTree, TreeList
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
 from tests.contract.waiting import eventually
+from tests.support.fair_share import create_pool
 from tests.support.mutate import mutated
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import TREE, SmallWorld, live, running, small_world
 
 SETTINGS = FairShareSettings(administrators="*")
 VERBS: list[tuple[str, Any]] = [
-    ("pool.create", CreatePool),
-    ("pool.set", SetPool),
-    ("pool.remove", RemovePool),
     ("pool.change", ChangePools),
     ("pool.move_to_tree", MovePoolToTree),
     ("tree.list", ListTrees),
@@ -40,7 +38,6 @@ VERBS: list[tuple[str, Any]] = [
     ("pool.list", GetPools),
     ("pool.history", GetHistory),
 ]
-#: Of what is not a change.
 ANSWERS: dict[Any, Any] = {
     GetPools: PoolList,
     GetHistory: PoolHistory,
@@ -94,11 +91,11 @@ async def test_never_do_damaged_requests_change_anything(
 ) -> None:
     messages = data.draw(st.lists(mutated(kind), min_size=5, max_size=25))
     async with small_world(server) as world, running(server, SETTINGS, serve) as runtime:
-        await world.ask("pool.create", CreatePool(PoolName("there"), ROOT_POOL), PoolChanged)
+        await world.ask("pool.change", create_pool("there"), PoolPlan)
         before = await names(world)
         answers = []
         for message in messages:
-            answer: Any = ANSWERS.get(kind, PoolChanged) | Refusal
+            answer: Any = ANSWERS[kind] | Refusal
             try:
                 reply = await world.user.request(subjects.user("anna", verb), message, timeout_s=5)
             except BusError as error:
@@ -109,7 +106,7 @@ async def test_never_do_damaged_requests_change_anything(
             answers.append(decode(reply, answer))
         broken = [answer for answer in answers if isinstance(answer, BadRequest) and answer.place == "message"]
         assert len(broken) == sum(not is_one(message, kind) for message in messages) == runtime.border.malformed
-        if not any(isinstance(answer, PoolChanged | PoolPlan) for answer in answers):
+        if not any(isinstance(answer, PoolPlan) for answer in answers):
             assert await names(world) == before
         for made in await other_trees(world):
             await world.ask("tree.remove", RemoveTree(made, recursive=True), PoolPlan)
@@ -138,14 +135,14 @@ async def test_never_do_damaged_publications_stop_the_service(server: NatsServer
 
 
 async def test_an_oversized_request_is_answered(server: NatsServer) -> None:
-    message = encode(SetPool(PoolName("there"), b" " * (LARGEST_MESSAGE_BYTES - 200)))
+    message = encode(ChangePools([SetOptions(b" " * (LARGEST_MESSAGE_BYTES - 200))]))
     async with small_world(server) as world, running(server, SETTINGS, serve) as runtime:
         await names(world)
-        too_much = await world.user.request(subjects.user("anna", "pool.set"), message + b" " * 1_000, timeout_s=5)
-        too_deep = await world.user.request(subjects.user("anna", "pool.set"), message, timeout_s=5)
+        too_much = await world.user.request(subjects.user("anna", "pool.change"), message + b" " * 1_000, timeout_s=5)
+        too_deep = await world.user.request(subjects.user("anna", "pool.change"), message, timeout_s=5)
         counted = runtime.border.malformed
 
-    answer: Any = PoolChanged | Refusal
+    answer: Any = PoolPlan | Refusal
     assert isinstance(decode(too_much, answer), BadRequest)
     assert decode(too_deep, answer).text()
     assert counted == 1

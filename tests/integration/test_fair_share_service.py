@@ -17,7 +17,8 @@ from headrace.wire import subjects
 from headrace.wire.codec import decode
 from headrace.wire.log import OperationStarted
 from headrace.wire.operations import OperationState
-from headrace.wire.pools import CreatePool, GetPools, PoolChanged, PoolConfig, PoolList, RemovePool, SetPool, Tree
+from headrace.wire.pool_changes import ChangePools, PoolPlan
+from headrace.wire.pools import GetPools, PoolConfig, PoolList, Tree
 from headrace.wire.refusals import BadRequest, Exists, NotFound, WrongState
 from headrace.wire.snapshots import SchedulingStatus, UsageItem
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
@@ -27,20 +28,21 @@ from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.starvation.clocks import Ages
+from tests.support.fair_share import create_pool, remove_pool, set_pool
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import TREE, live, running, small_world
 
 SETTINGS = FairShareSettings(administrators="*")
 
 
-def a_pool(name: str, parent: str = ROOT_POOL, **settings: Any) -> CreatePool:
-    return CreatePool(name=PoolName(name), parent=PoolName(parent), settings=PoolConfig(**settings))
+def a_pool(name: str, parent: str = ROOT_POOL, **settings: Any) -> ChangePools:
+    return create_pool(name, parent, PoolConfig(**settings))
 
 
 async def test_a_started_operation_gets_its_share_from_the_first_event_on() -> None:
     with nats_server() as server:
         async with small_world(server) as world, running(server, SETTINGS, serve):
-            made = await world.ask("pool.create", a_pool("research"), PoolChanged)
+            made = await world.ask("pool.change", a_pool("research"), PoolPlan)
             operation = live("operation-1", "research")
             started = OperationStarted(
                 operation=operation.operation,
@@ -67,8 +69,8 @@ async def test_two_pools_of_different_weight_share_what_there_is() -> None:
         async with small_world(server) as world:
             world.admission.operations = [live("operation-1", "heavy", 100), live("operation-2", "light", 100)]
             async with running(server, SETTINGS, serve):
-                await world.ask("pool.create", a_pool("heavy", weight=3.0), PoolChanged)
-                made = await world.ask("pool.create", a_pool("light"), PoolChanged)
+                await world.ask("pool.change", a_pool("heavy", weight=3.0), PoolPlan)
+                made = await world.ask("pool.change", a_pool("light"), PoolPlan)
                 await world.shares.until(
                     lambda shares: shares.frame.pools_revision >= made.revision and shares.frame.total.cpu
                 )
@@ -94,23 +96,23 @@ async def test_a_reader_that_comes_late_asks_for_the_whole() -> None:
 async def test_people_make_change_list_and_remove_pools() -> None:
     with nats_server() as server:
         async with small_world(server) as world, running(server, SETTINGS, serve):
-            await world.ask("pool.create", a_pool("research"), PoolChanged)
-            await world.ask("pool.create", a_pool("vision", "research"), PoolChanged)
-            twice = await world.ask("pool.create", a_pool("vision"), PoolChanged)
-            change = SetPool(name=PoolName("research"), settings=b'{"weight": "2.5"}')
-            changed = await world.ask("pool.set", change, PoolChanged)
-            wrong = SetPool(name=PoolName("research"), settings=b'{"wieght": 2}')
-            refused = await world.ask("pool.set", wrong, PoolChanged)
+            await world.ask("pool.change", a_pool("research"), PoolPlan)
+            await world.ask("pool.change", a_pool("vision", "research"), PoolPlan)
+            twice = await world.ask("pool.change", a_pool("vision"), PoolPlan)
+            change = set_pool("research", b'{"weight": "2.5"}')
+            changed = await world.ask("pool.change", change, PoolPlan)
+            wrong = set_pool("research", b'{"wieght": 2}')
+            refused = await world.ask("pool.change", wrong, PoolPlan)
             listed = await world.ask("pool.list", GetPools(), PoolList)
             # Before the operations are known nothing is removed.
             await world.shares.until(lambda shares: shares.frame.total.cpu)
-            parent = await world.ask("pool.remove", RemovePool(PoolName("research")), PoolChanged)
+            parent = await world.ask("pool.change", remove_pool("research"), PoolPlan)
             missing = await world.ask("pool.list", GetPools(name="reserch"), PoolList)
-            await world.ask("pool.remove", RemovePool(PoolName("vision")), PoolChanged)
+            await world.ask("pool.change", remove_pool("vision"), PoolPlan)
             left = await world.ask("pool.list", GetPools(), PoolList)
 
     assert twice == Exists(what="pool", name="vision", where="/research/vision")
-    assert isinstance(changed, PoolChanged)
+    assert isinstance(changed, PoolPlan)
     assert refused == BadRequest("pools.research.wieght", "2", "did you mean weight?")
     assert [(view.name, view.path) for view in listed.pools] == [
         (ROOT_POOL, "/"),
@@ -128,7 +130,7 @@ async def test_pools_survive_a_restart_and_the_next_life_has_a_higher_term() -> 
     with nats_server() as server:
         async with small_world(server) as world:
             async with running(server, SETTINGS, serve):
-                made = await world.ask("pool.create", a_pool("research"), PoolChanged)
+                made = await world.ask("pool.change", a_pool("research"), PoolPlan)
                 await world.shares.until(lambda shares: shares.frame.pools_revision == made.revision)
                 first = world.shares.reader.version
             async with running(server, SETTINGS, serve):
@@ -141,28 +143,28 @@ async def test_pools_survive_a_restart_and_the_next_life_has_a_higher_term() -> 
 async def test_what_somebody_else_wrote_into_the_bucket_is_found_and_kept() -> None:
     with nats_server() as server:
         async with small_world(server) as world, running(server, SETTINGS, serve):
-            await world.ask("pool.create", a_pool("research"), PoolChanged)
+            await world.ask("pool.change", a_pool("research"), PoolPlan)
             bucket = await world.service.key_value(subjects.POOLS_BUCKET, history=64)
             entry = await bucket.get(TREE)
             assert entry is not None
             tree = msgspec.json.decode(entry.value, type=Tree)
             pools = [*tree.pools, msgspec.structs.replace(tree.pools[0], name=PoolName("theirs"))]
             await bucket.put(TREE, msgspec.json.encode(Tree(tree=TREE, pools=pools)))
-            made = await world.ask("pool.create", a_pool("ours"), PoolChanged)
+            made = await world.ask("pool.change", a_pool("ours"), PoolPlan)
             listed = await world.ask("pool.list", GetPools(), PoolList)
 
-    assert isinstance(made, PoolChanged)
+    assert isinstance(made, PoolPlan)
     assert [view.name for view in listed.pools] == [ROOT_POOL, "research", "theirs", "ours"]
 
 
 async def test_rubbish_in_the_bucket_changes_nothing_and_is_said() -> None:
     with nats_server() as server:
         async with small_world(server) as world, running(server, SETTINGS, serve):
-            await world.ask("pool.create", a_pool("research"), PoolChanged)
+            await world.ask("pool.change", a_pool("research"), PoolPlan)
             bucket = await world.service.key_value(subjects.POOLS_BUCKET, history=64)
             await bucket.put(TREE, b'{"tree": "default", "pools": [{"name": "a", "parent": "nowhere"}]}')
             await world.shares.until(lambda shares: shares.frame.errors)
-            refused = await world.ask("pool.create", a_pool("more"), PoolChanged)
+            refused = await world.ask("pool.change", a_pool("more"), PoolPlan)
 
     assert "/research" in world.shares.reader.items
     assert "cannot be used" in world.shares.reader.frame.errors[0]
@@ -208,7 +210,7 @@ async def test_the_clock_of_who_is_short_goes_on_in_the_next_life() -> None:
     with nats_server() as server:
         async with small_world(server) as world:
             world.admission.operations = [live("operation-1", "research", 100)]
-            settings = FairShareSettings(administrators="*", usage_judged_within_ms=60_000)
+            settings = FairShareSettings(administrators="*", usage_counts_within_ms=60_000)
             async with running(server, settings, serve):
                 await world.shares.until(lambda shares: shares.version.epoch >= 3 and "operation-1" in shares.items)
                 first = world.shares.reader
@@ -234,7 +236,7 @@ async def test_a_fifo_pool_owes_its_operations_one_after_another_and_a_limit_hol
             async with running(server, SETTINGS, serve):
                 limits = PartialResources(cpu=900)
                 made = await world.ask(
-                    "pool.create", a_pool("line", mode=PoolMode.FIFO, resource_limits=limits), PoolChanged
+                    "pool.change", a_pool("line", mode=PoolMode.FIFO, resource_limits=limits), PoolPlan
                 )
                 await world.shares.until(
                     lambda shares: shares.frame.pools_revision >= made.revision and shares.frame.total.cpu
@@ -293,5 +295,5 @@ async def test_an_update_that_breaks_leaves_the_shares_as_they_were_says_so_and_
     assert world.shares.reader.frame.errors == ["an update failed, earlier shares stay: one and one are three"]
     (exact,) = (tmp_path / "broken").glob("*.json")
     tree = msgspec.json.decode(exact.read_bytes(), type=TreeInput)
-    assert [each.name for each in tree.operations] == ["operation-2"]
+    assert {each.name for each in tree.operations} == {"operation-1", "operation-2", "operation-3"}
     assert "one and one are three" in kept.read_text()

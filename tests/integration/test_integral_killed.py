@@ -97,15 +97,15 @@ async def sent(bus: Bus, advance: Advance) -> Advanced | AdvanceGap | NotReady |
 
 async def confirmed(bus: Bus, tree: SimulatedTree) -> None:
     """fair_share sends again what was not confirmed."""
-    while (head := tree.fair_share.chain.head()) is not None:
+    while (head := tree.unconfirmed()) is not None:
         answer = await sent(bus, head)
         if answer is not None:
-            tree.fair_share.on_advance_answer(answer)
+            tree.answered(answer)
 
 
 async def killed_within(bus: Bus, process: Process, tree: SimulatedTree) -> None:
     """The newest advance is sent, and integral ends where that was arranged."""
-    head = tree.fair_share.chain.head()
+    head = tree.unconfirmed()
     assert head is not None
     if FatalStore.fate is Fate.AFTER_ANSWER:
         await confirmed(bus, tree)
@@ -145,7 +145,7 @@ async def test_a_kill_at_each_of_500_updates_changes_no_volume(monkeypatch: pyte
     alone = without_kills(UPDATES)
 
     assert process.lives == UPDATES + 1
-    assert tree.fair_share.chain.given_up == 0
+    assert tree.fair_share.volumes.chain.given_up == 0
     assert stored.pools == alone.integral.record.pools
     assert stored.version == alone.integral.record.version
     assert dict(tree.points()) == dict(alone.points())
@@ -160,7 +160,7 @@ def test_the_course_of_updates_has_everything_in_it() -> None:
         tree.exchange()
         tree.finish_update()
         for name, kinds in seen.items():
-            pool = tree.fair_share.volumes[PoolName(name)]
+            pool = tree.fair_share.volumes.of[PoolName(name)]
             ratio, flow = pool.ratio_volume, tree.fair_share.items[f"/{name}"].specified_resource_flow_ratio
             kinds.add("full" if ratio >= flow * 29.0 else "empty" if ratio < flow else "between")
 

@@ -13,12 +13,12 @@ import anyio
 import pytest
 
 from headrace.bus import Bus, BusError
-from headrace.ids import ROOT_POOL, PoolName
+from headrace.ids import ROOT_POOL
 from headrace.pools import IntegralType
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes
-from headrace.wire.pools import CreatePool, PoolChanged
+from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.refusals import NotReady
 from headrace.wire.version import NEVER
 from headrace_fair_share.service import serve as serve_fair_share
@@ -27,6 +27,7 @@ from headrace_integral.engine import IntegralEngine
 from headrace_integral.service import serve
 from headrace_integral.settings import IntegralSettings
 from tests.support.clocks import NOW
+from tests.support.fair_share import create_pool
 from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.savers import a_saver, a_tree_of_savers, begin
@@ -58,18 +59,18 @@ def a_process(server: NatsServer) -> Iterator[subprocess.Popen[bytes]]:
 async def confirmed(bus: Bus, tree: SimulatedTree) -> None:
     """Everything is sent until it is confirmed, as long as there is nobody as well."""
     with anyio.fail_after(30.0):
-        while (head := tree.fair_share.chain.head()) is not None:
+        while (head := tree.unconfirmed()) is not None:
             try:
                 data = await bus.request(subjects.integral_advance(TREE), encode(head), timeout_s=0.5)
             except BusError:
                 await anyio.sleep(0.01)
                 continue
-            tree.fair_share.on_advance_answer(decode(data, _Answer))
+            tree.answered(decode(data, _Answer))
 
 
 async def sent_and_killed(bus: Bus, tree: SimulatedTree, process: subprocess.Popen[bytes]) -> None:
     """An advance is on its way when the process ends; nobody knows how far it came."""
-    head = tree.fair_share.chain.head()
+    head = tree.unconfirmed()
     assert head is not None
     await bus.publish(subjects.integral_advance(TREE), encode(head))
     await bus.barrier()
@@ -153,9 +154,9 @@ async def test_a_killed_fair_share_loses_the_time_that_it_was_down_and_nothing_e
             for life in range(3):
                 async with killed(server, BRISK, serve_fair_share, "fair-share"):
                     if not life:
-                        request = CreatePool(PoolName("saver"), ROOT_POOL, saver.settings)
-                        made = await world.ask("pool.create", request, PoolChanged)
-                        assert isinstance(made, PoolChanged)
+                        request = create_pool("saver", config=saver.settings)
+                        made = await world.ask("pool.change", request, PoolPlan)
+                        assert isinstance(made, PoolPlan)
                     await heard.until_epoch(life + 1, 5)
                 await anyio.sleep(0.3)
             told = await ask(world.service, subjects.integral_volumes(TREE), GetVolumes(TREE), Advanced)

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from headrace.bus import Bus, ServiceInfo
-from headrace.ids import ROOT_POOL, PoolName
+from headrace.ids import PoolName
 from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.runtime.role import Deposed
@@ -17,12 +17,11 @@ from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.figures import FiguresAnswer, FiguresRequest
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes, PoolFlow, Volume
+from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.pools import (
-    CreatePool,
     GetPools,
     IntegralGuarantees,
     IntegralType,
-    PoolChanged,
     PoolConfig,
     PoolList,
 )
@@ -33,6 +32,7 @@ from headrace_fair_share.settings import FairShareSettings
 from headrace_integral.engine import VolumesRecord
 from headrace_integral.service import serve
 from headrace_integral.settings import IntegralSettings
+from tests.support.fair_share import create_pool
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import TREE, SmallWorld, a_bus, ask, running, small_world
 
@@ -182,8 +182,8 @@ async def test_a_burst_pool_saves_while_nobody_uses_it() -> None:
             running(server, SETTINGS, serve, "integral"),
             running(server, BRISK, serve_fair_share, "fair-share"),
         ):
-            made = await world.ask("pool.create", CreatePool(PoolName("saver"), ROOT_POOL, BURST), PoolChanged)
-            assert isinstance(made, PoolChanged)
+            made = await world.ask("pool.change", create_pool("saver", config=BURST), PoolPlan)
+            assert isinstance(made, PoolPlan)
             await world.shares.until(
                 lambda shares: "/saver" in shares.items and shares.items["/saver"].accumulated_ratio_volume > 0
             )
@@ -199,8 +199,8 @@ async def test_without_integral_shares_go_on_and_what_was_missed_is_sent_when_it
             small_world(server) as world,
             running(server, BRISK, serve_fair_share, "fair-share"),
         ):
-            made = await world.ask("pool.create", CreatePool(PoolName("saver"), ROOT_POOL, BURST), PoolChanged)
-            assert isinstance(made, PoolChanged)
+            made = await world.ask("pool.change", create_pool("saver", config=BURST), PoolPlan)
+            assert isinstance(made, PoolPlan)
             await world.shares.until(lambda shares: shares.frame.stale_volumes)
             at = world.shares.reader.version
             await world.shares.until(lambda shares: shares.version.epoch >= at.epoch + 10)

@@ -18,13 +18,15 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, PoolHistory
-from headrace.wire.pools import CreatePool, IntegralGuarantees, IntegralType, PoolChanged, PoolConfig
+from headrace.wire.pool_changes import PoolPlan
+from headrace.wire.pools import IntegralGuarantees, IntegralType, PoolConfig
 from headrace.wire.refusals import BadRequest, NotFound, Refused
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
 from headrace_integral.service import serve as serve_integral
 from headrace_integral.settings import IntegralSettings
+from tests.support.fair_share import create_pool
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import PATIENCE_S, TREE, SmallWorld, live, running, small_world
 
@@ -61,7 +63,7 @@ async def test_guarantees_and_savings_of_a_burst_pool_can_be_read_afterwards() -
             running(server, IntegralSettings(), serve_integral, "integral"),
             running(server, SETTINGS, serve),
         ):
-            await world.ask("pool.create", CreatePool(PoolName("nightly"), ROOT_POOL, BURST), PoolChanged)
+            await world.ask("pool.change", create_pool("nightly", config=BURST), PoolPlan)
             idle = await history_until(world, "nightly", lambda point: point.integral and point.integral.volume)
             whole = await history_until(world, ROOT_POOL, lambda point: point.samples)
 
@@ -145,7 +147,7 @@ async def add(stream: Records, data: bytes) -> None:
 async def test_a_name_that_nobody_knows_is_refused_with_the_nearest() -> None:
     with nats_server() as server:
         async with small_world(server) as world, running(server, SETTINGS, serve):
-            await world.ask("pool.create", CreatePool(PoolName("nightly"), ROOT_POOL), PoolChanged)
+            await world.ask("pool.change", create_pool("nightly"), PoolPlan)
             refusal = None
             try:
                 await pools_of(world).history("nighty", since_ms=0, until_ms=1)
@@ -192,6 +194,6 @@ async def test_without_room_for_a_history_fair_share_works_all_the_same() -> Non
     with nats_server(store_bytes=10 * 2**20) as server:
         async with small_world(server) as world, running(server, SETTINGS, serve):
             await world.shares.until(lambda shares: shares.frame.total.cpu)
-            made = await world.ask("pool.create", CreatePool(PoolName("nightly"), ROOT_POOL), PoolChanged)
+            made = await world.ask("pool.change", create_pool("nightly"), PoolPlan)
 
-    assert isinstance(made, PoolChanged)
+    assert isinstance(made, PoolPlan)

@@ -13,14 +13,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import PartialResources, TreeOptions
 from headrace.resources import Resources
+from headrace.runtime.engine import Moment
 from headrace.wire.integral import PoolVolume, Volume
 from headrace.wire.log import OperationStateChanged, ParametersChanged, StateCause
 from headrace.wire.operations import OperationState
 from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolConfig, Tree
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import Version
-from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
-from headrace_fair_share.starvation.time_that_counts import Moment
+from headrace_fair_share.configuration.tree_configuration import StoredTree
+from headrace_fair_share.effects import Compute
+from headrace_fair_share.engine import EngineOptions, FairShareEngine
+from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.update.run import Updater
 from tests.support.tree_services import live
 
@@ -31,16 +34,18 @@ OPTIONS = TreeOptions(
     fair_share_aggressive_starvation_timeout=1_000,
     enable_aggressive_starvation=True,
 )
+#: Every update goes on from the one before it.
+GOING_ON = EngineOptions(full_update_period_us=2**62)
 NAMES = [PoolName(name) for name in ("a", "b", "c")]
 #: Pools that no configuration has.
-GUESTS = [PoolName(name) for name in ("guest-1", "guest-2")]
+EPHEMERAL = [PoolName(name) for name in ("ephemeral-1", "ephemeral-2")]
 OPERATIONS = [f"operation-{number}" for number in range(3)]
 #: What the incremental and the full computation may differ by.
 NEAR = 1e-12
 
 cpus = st.integers(0, 60_000)
 operations = st.sampled_from(OPERATIONS)
-pools = st.sampled_from([*NAMES, *GUESTS])
+pools = st.sampled_from([*NAMES, *EPHEMERAL])
 
 
 @st.composite
@@ -74,29 +79,32 @@ class Course(RuleBasedStateMachine):
 
     @initialize(listed=configurations())
     def begin(self, listed: list[Pool]) -> None:
-        self.engine = FairShareEngine(TREE, 1, EngineOptions())
+        self.engine = FairShareEngine(TREE, 1, GOING_ON)
+        self.updater = Updater()
         self.revision = self.epoch = 0
         self.now_ms = 1_000_000
         self.told: dict[str, ShareItem] = {}
         self.configured(listed)
-        self.engine.on_operations([])
+        self.engine.on_operations([], self.now)
         self.used([])
 
     @rule(listed=configurations())
     def configured(self, listed: list[Pool]) -> None:
         self.revision += 1
-        self.engine.book.on_tree(Tree(tree=TREE, pools=listed, options=OPTIONS), self.revision)
+        tree = Tree(tree=TREE, pools=listed, options=OPTIONS)
+        self.engine.on_stored_tree(StoredTree(self.revision, tree), self.now)
 
     @rule(operation=operations, pool=pools, jobs=st.sampled_from([0, 1, 100, 400]))
     def starts(self, operation: str, pool: PoolName, jobs: int) -> None:
-        if operation not in self.engine.operations:
+        if operation not in self.engine.operations.by_id:
             newcomer = FairShareEngine(TREE, 1, EngineOptions())
-            newcomer.on_operations([live(operation, pool, jobs)])
-            self.engine.operations |= newcomer.operations
+            newcomer.on_operations([live(operation, pool, jobs)], self.now)
+            self.engine.operations.by_id |= newcomer.operations.by_id
 
     @rule(operation=operations, pool=pools, weight=st.sampled_from([1.0, 2.0]))
     def moves(self, operation: str, pool: PoolName, weight: float) -> None:
-        self.engine.on_events([ParametersChanged(OperationId(operation), pool, weight, ephemeral_pool=False, at_ms=0)])
+        event = ParametersChanged(OperationId(operation), pool, weight, ephemeral_pool=False, at_ms=0)
+        self.engine.on_events([event], self.now)
 
     @rule(used=st.dictionaries(operations, st.tuples(cpus, cpus), min_size=1, max_size=3))
     def used_for_a_moment(self, used: dict[str, tuple[int, int]]) -> None:
@@ -105,9 +113,8 @@ class Course(RuleBasedStateMachine):
 
     @rule(operation=operations, state=st.sampled_from([OperationState.COMPLETED, OperationState.COMPLETING]))
     def ends(self, operation: str, state: OperationState) -> None:
-        self.engine.on_events(
-            [OperationStateChanged(OperationId(operation), state, StateCause.COMPLETED_BY_USER, "", at_ms=0)]
-        )
+        event = OperationStateChanged(OperationId(operation), state, StateCause.COMPLETED_BY_USER, "", at_ms=0)
+        self.engine.on_events([event], self.now)
 
     @rule(used=st.dictionaries(operations, st.tuples(cpus, cpus), max_size=3))
     def uses(self, used: dict[str, tuple[int, int]]) -> None:
@@ -120,7 +127,7 @@ class Course(RuleBasedStateMachine):
     @rule(names=st.lists(st.sampled_from(NAMES), unique=True), ratio=st.sampled_from([0.0, 10.0, 1e6]))
     def saved(self, names: list[PoolName], ratio: float) -> None:
         volume = Volume(user_slots=1_000 * ratio, cpu=int(100_000 * ratio), memory=2**40 * ratio)
-        self.engine.volumes = {name: PoolVolume(name, volume, ratio) for name in names}
+        self.engine.volumes.of = {name: PoolVolume(name, volume, ratio) for name in names}
 
     def used(self, items: list[UsageItem], *, removed: frozenset[str] = frozenset(), complete: bool = True) -> None:
         self.epoch += 1
@@ -129,29 +136,32 @@ class Course(RuleBasedStateMachine):
 
     @property
     def now(self) -> Moment:
-        return Moment(wall_ms=1_700_000_000_000 + self.now_ms, steady_us=self.now_ms * 1_000)
+        return Moment(self.now_ms * 1_000_000, 1_700_000_000_000 + self.now_ms)
 
     @invariant()
     def what_was_told_is_what_a_new_one_would_tell(self) -> None:
         if not hasattr(self, "engine"):
             return
         self.now_ms += 200
-        self.engine.on_update_begins(self.now)
-        cut = self.engine.cut(self.now)
-        update = self.engine.updater.update(cut)
-        anew = Updater().update(cut)
-        self.engine.on_updated(update)
+        self.engine.on_update_due(self.now)
+        (compute,) = self.engine.on_advance_unanswered(self.now).effects
+        assert isinstance(compute, Compute)
+        assert not compute.afresh
+        update = self.updater.update(compute.cut)
+        anew = Updater().update(compute.cut)
+        self.engine.on_updated(update, self.now)
 
         expected = {item.key: item for item in anew.changed}
         assert self.engine.items.keys() == expected.keys()
         for key, item in expected.items():
             _assert_same(self.engine.items[key], item)
         pools = {PoolName(key[1:]) for key in expected if key.startswith("/")}
-        assert self.engine.figures.keys() == pools
+        assert self.engine.pool_results.keys() == pools
         for name in pools:
-            _assert_same(self.engine.figures[name], anew.figures[name])
+            _assert_same(self.engine.pool_results[name], anew.pool_results[name])
         assert self.engine.clocks == anew.clocks
         assert update.frame == anew.frame
+        assert self.engine.check() == []
         assert [item.kind for item in expected.values()].count(ElementKind.ROOT) == 1
 
 

@@ -17,8 +17,9 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap
 from headrace.wire.refusals import StaleTerm
 from headrace.wire.version import Version
+from headrace_fair_share.effects import Compute
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.update.input import Roster
+from headrace_fair_share.update.input import InputMaker
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.support.clocks import NOW
 from tests.support.simulated_tree import TREE, SimulatedTree
@@ -59,22 +60,24 @@ class Split(SimulatedTree):
 
     def exchange(self) -> None:
         """Sends again and again, as updates do, until everything is confirmed."""
-        while (head := self.fair_share.chain.head()) is not None:
+        while (head := self.unconfirmed()) is not None:
             self._sent.append(head)
             answer = self._delivered(head, self._data.draw(st.sampled_from(["", "", "", *FATES])))
             if self.fatal and self._data.draw(st.booleans()):
                 raise _Killed
             if answer is not None:
-                self.fair_share.on_advance_answer(answer)
+                self.answered(answer)
 
     @property
     def newest(self) -> Version:
         """Of the advance that was begun last."""
-        return self.fair_share.chain._newest
+        return self.fair_share.volumes.chain._newest
 
     def tree_input(self) -> TreeInput:
         """What the algorithm is to work on now, but for the savings."""
-        return Roster().take(self.fair_share.cut(self.now)).tree
+        (compute,) = self.fair_share.on_advance_unanswered(self.now).effects
+        assert isinstance(compute, Compute)
+        return InputMaker().take(compute.cut).tree
 
     def kill_fair_share(self) -> None:
         """It begins again, with a higher term."""
@@ -204,18 +207,18 @@ def test_always_savings_and_grants_are_those_of_a_single_process(data: st.DataOb
         single.pass_time(split.tree_input(), dt_us)
         same(split, single)
         single.grant(split.tree_input())
-        granted = {name: each.grant_ratio for name, each in split.fair_share.figures.items() if each.grant_ratio}
+        granted = {name: each.grant_ratio for name, each in split.fair_share.pool_results.items() if each.grant_ratio}
         assert granted == {
             name: state.last_share_ratio for name, state in single.states.items() if state.last_share_ratio
         }
         last_ms, complete_before = begun_ms, split.complete
     assert split.integral.out_of_bounds == 0
-    assert split.fair_share.chain.given_up == 0
+    assert split.fair_share.volumes.chain.given_up == 0
 
 
 def same(split: Split, single: SingleProcess) -> None:
     """The savings in both services are those of the single process, to the bit."""
-    told = {name: pool.volume for name, pool in split.fair_share.volumes.items()}
+    told = {name: pool.volume for name, pool in split.fair_share.volumes.of.items()}
     if split.integral.record.version == split.newest:
         assert told == {pool.pool: pool.volume for pool in split.integral.record.pools}
     wanted = {name: state.volume for name, state in single.states.items()}

@@ -13,7 +13,7 @@ from headrace.pools import PoolMode, PoolTree, Tree, read_tree
 from headrace.resources import ZERO
 from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan
 from headrace_fair_share.configuration.rules import Bounds, broken_options, broken_rules, invalid_values, misplaced
-from headrace_fair_share.configuration.tree_book import Change, PoolBook
+from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
 from tests.support.pool_trees import ANYBODY, create, move, remove, set_, set_options, transfer
 
 BOUNDS = Bounds(most_levels=3, largest_subtree=4)
@@ -70,27 +70,31 @@ def changes(draw: st.DrawFn) -> PoolChange:
 def test_always_what_is_granted_keeps_every_rule_and_what_is_refused_changes_nothing(
     requests: list[list[PoolChange]],
 ) -> None:
-    book = PoolBook(TreeName("default"), BOUNDS)
+    configuration = TreeConfiguration(TreeName("default"), BOUNDS)
     revision = 1
-    book.on_tree(Tree(TreeName("default")), revision)
+    configuration.on_stored(StoredTree(revision, Tree(TreeName("default"))))
     for request in requests:
-        before = book.pools.tree
-        plan = book.decide(ChangePools(request, dry_run=True), {}, ANYBODY, ZERO)
+        before = configuration.pools.tree
+        plan = configuration.decide(ChangePools(request, dry_run=True), {}, ANYBODY, ZERO)
         assert isinstance(plan, PoolPlan)
-        decision = book.decide(ChangePools(request), {}, ANYBODY, ZERO)
-        assert book.pools.tree is before
+        decision = configuration.decide(ChangePools(request), {}, ANYBODY, ZERO)
+        assert configuration.pools.tree is before
         assert isinstance(decision, Change) is (not plan.broken)
         if not isinstance(decision, Change):
             continue
         revision += 1
-        book.on_written(decision, revision)
-        assert all_kept(book.pools)
-        assert {pool.name for pool in plan.created} == book.pools.pools.keys() - {pool.name for pool in before.pools}
-        assert {pool.name for pool in plan.removed} == {pool.name for pool in before.pools} - book.pools.pools.keys()
-    stored = read_tree(msgspec.json.encode(book.pools.tree))
-    anew = PoolBook(TreeName("default"), BOUNDS)
-    anew.on_tree(stored, 1)
-    assert (anew.trouble, anew.pools.tree) == ("", book.pools.tree)
+        configuration.on_written(decision, revision)
+        assert all_kept(configuration.pools)
+        assert {pool.name for pool in plan.created} == configuration.pools.pools.keys() - {
+            pool.name for pool in before.pools
+        }
+        assert {pool.name for pool in plan.removed} == {
+            pool.name for pool in before.pools
+        } - configuration.pools.pools.keys()
+    stored = read_tree(msgspec.json.encode(configuration.pools.tree))
+    anew = TreeConfiguration(TreeName("default"), BOUNDS)
+    anew.on_stored(StoredTree(1, stored))
+    assert (anew.trouble, anew.pools.tree) == ("", configuration.pools.tree)
 
 
 def all_kept(tree: PoolTree) -> bool:

@@ -8,8 +8,8 @@ from headrace.ids import PoolName, TreeName
 from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advance, Advanced, PoolVolume, Volume
 from headrace.wire.version import NEVER, Version
+from headrace_fair_share.facts.flows_to_integral import flows_of, with_grants
 from headrace_fair_share.hdrf.model import IntegralState, TreeInput
-from headrace_fair_share.update.flows_to_integral import flows_of, with_grants
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.support.clocks import NOW
 

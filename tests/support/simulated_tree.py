@@ -13,15 +13,19 @@ import msgspec
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.pools import Pool, Tree, TreeOptions
 from headrace.resources import ZERO, Resources
+from headrace.runtime.engine import Moment
 from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advance, Advanced
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace.wire.version import Version
-from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
-from headrace_fair_share.starvation.time_that_counts import Moment
-from headrace_fair_share.update.run import Update
+from headrace_fair_share.configuration.tree_configuration import StoredTree
+from headrace_fair_share.engine import EngineOptions, FairShareEngine
+from headrace_fair_share.facts.usage import UsageChange
+from headrace_fair_share.facts.volumes import AdvanceAnswer
+from headrace_fair_share.update.run import Update, Updater
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.support.clocks import NOW
+from tests.support.fair_share import computed
 from tests.support.tree_services import live
 
 __all__ = ["PoolPoint", "SimulatedTree"]
@@ -29,6 +33,8 @@ __all__ = ["PoolPoint", "SimulatedTree"]
 TREE = TreeName("default")
 #: Midnight somewhere.
 _BEGIN_MS = 1_700_006_400_000
+#: Every update goes on from the one before it.
+OPTIONS = EngineOptions(full_update_period_us=2**62)
 
 
 class PoolPoint(msgspec.Struct, frozen=True):
@@ -61,21 +67,22 @@ class SimulatedTree:
 
     @property
     def now(self) -> Moment:
-        return Moment(wall_ms=_BEGIN_MS + self.now_ms, steady_us=self.now_ms * 1_000)
+        return Moment(self.now_ms * 1_000_000, _BEGIN_MS + self.now_ms)
 
     def begin_fair_share(self, term: int) -> None:
         """fair_share has begun a life that knows nothing but what everybody tells it."""
-        self.fair_share = FairShareEngine(TREE, term, EngineOptions())
-        self.fair_share.book.on_tree(self.tree, self._revision)
+        self.fair_share = FairShareEngine(TREE, term, OPTIONS)
+        self._updater = Updater()
+        self.fair_share.on_stored_tree(StoredTree(self._revision, self.tree), self.now)
         self._tell_operations()
 
     def configure(self, pools: Iterable[Pool], options: TreeOptions | None = None) -> None:
         """The tree is configured so. Raises `ValueError` where it must not be."""
         self.tree = Tree(tree=TREE, pools=list(pools), options=options or TreeOptions())
         self._revision += 1
-        self.fair_share.book.on_tree(self.tree, self._revision)
-        if self.fair_share.book.trouble:
-            raise ValueError(self.fair_share.book.trouble)
+        self.fair_share.on_stored_tree(StoredTree(self._revision, self.tree), self.now)
+        if self.fair_share.configuration.trouble:
+            raise ValueError(self.fair_share.configuration.trouble)
 
     def wants(self, pool: str, cores: int) -> None:
         """From now on the pool has work for so many cores."""
@@ -92,28 +99,32 @@ class SimulatedTree:
         """Time passes, usage is heard, volumes are to be advanced."""
         self.now_ms += after_ms
         self._hear_usage()
-        self.fair_share.on_update_begins(self.now)
+        self.fair_share.on_update_due(self.now)
 
     def finish_update(self) -> Update:
         """Shares are worked out with the volumes that are known."""
-        engine = self.fair_share
-        update = engine.updater.update(engine.cut(self.now))
-        engine.on_updated(update)
-        return update
+        return computed(self.fair_share, self._updater, self.now)
 
     def exchange(self) -> None:
         """fair_share sends what integral has not confirmed, until it has."""
-        advance = self.fair_share.chain.head()
-        while advance is not None:
-            advance = self.fair_share.on_advance_answer(self._advanced(advance))
+        while (advance := self.unconfirmed()) is not None:
+            self.answered(self._advanced(advance))
+
+    def unconfirmed(self) -> Advance | None:
+        """The oldest advance that integral has not confirmed."""
+        return self.fair_share.volumes.chain.head()
+
+    def answered(self, answer: AdvanceAnswer) -> None:
+        """Integral answers that advance."""
+        self.fair_share.on_advance_answer(answer, self.now)
 
     def points(self) -> Mapping[PoolName, PoolPoint]:
         """All configured pools as of the last update."""
-        return {name: self._point(name) for name in self.fair_share.book.pools.preorder}
+        return {name: self._point(name) for name in self.fair_share.configuration.pools.preorder}
 
     def _point(self, name: PoolName) -> PoolPoint:
         cores = self.total.cpu / 100
-        item, volume = self.fair_share.items[f"/{name}"], self.fair_share.volumes.get(name)
+        item, volume = self.fair_share.items[f"/{name}"], self.fair_share.volumes.of.get(name)
         share = item.fair_share
         return PoolPoint(
             demand=item.demand_share[1] * cores,
@@ -126,7 +137,7 @@ class SimulatedTree:
 
     def _tell_operations(self) -> None:
         operations = [live(_operation(name), name, wanted) for name, wanted in self.wanted.items() if wanted]
-        self.fair_share.on_operations(operations)
+        self.fair_share.on_operations(operations, self.now)
 
     def _hear_usage(self) -> None:
         self._usage_epoch += 1

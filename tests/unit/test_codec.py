@@ -16,13 +16,13 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, MessageTooLar
 from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.integral import Advance, Advanced
 from headrace.wire.operations import OperationSpec, StartOperation
-from headrace.wire.pool_changes import ChangePools
-from headrace.wire.pools import CreatePool, SetPool
+from headrace.wire.pool_changes import ChangePools, SetOptions
+from headrace.wire.pools import GetPools
 from headrace.wire.refusals import NotFound, Refusal, decode_answer
 from headrace.wire.snapshots import SharePart, UsagePart
 from tests.support.mutate import damaged, mutated, valid
 
-KINDS: list[Any] = [Heartbeat, Orders, SharePart, UsagePart, StartOperation, CreatePool, ChangePools, Advance]
+KINDS: list[Any] = [Heartbeat, Orders, SharePart, UsagePart, StartOperation, GetPools, ChangePools, Advance]
 
 
 class Deep(msgspec.Struct):
@@ -78,12 +78,12 @@ def test_bytes_that_only_look_like_a_float_that_is_no_number_do_no_harm() -> Non
 
 
 def test_a_message_that_is_too_large_is_neither_sent_nor_read() -> None:
-    large = SetPool(name="a", settings=b" " * LARGEST_MESSAGE_BYTES)  # type: ignore[arg-type]
+    large = SetOptions(b" " * LARGEST_MESSAGE_BYTES)
 
-    with pytest.raises(MessageTooLarge, match="SetPool: 512"):
+    with pytest.raises(MessageTooLarge, match="SetOptions: 512"):
         encode(large)
     with pytest.raises(BadMessage, match="at most 512000 are read"):
-        decode(msgspec.msgpack.encode(large), SetPool)
+        decode(msgspec.msgpack.encode(large), SetOptions)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x91" * 100_000, b"\x81\xa1a", b"\xa1\xff", b"\xdf\xff\xff\xff\xff"])

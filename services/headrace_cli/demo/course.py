@@ -41,7 +41,7 @@ class Course:
     async def run(self) -> None:
         """Raises `Refused`, `Unanswered`."""
         for pool in POOLS:
-            await self._client.pools.create(pool.name, settings=pool.options.settings())
+            await self._client.pools.create(pool.name, attributes=pool.options.changes())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._look_at_shares)
             async with anyio.create_task_group() as waits:

@@ -9,7 +9,6 @@ from typing import Literal
 from cyclopts import Parameter
 
 from headrace.errors import BadInput
-from headrace.pools import POOL_ATTRIBUTES, PoolConfig
 from headrace.resources import RESOURCE_NAMES, parse_resources
 
 __all__ = ["PoolOptions", "parse_figures"]
@@ -45,11 +44,6 @@ class PoolOptions:
         if self.burst is not None:
             changes["integral_guarantees/burst_guarantee_resources"] = parse_figures("--burst", self.burst)
         return changes
-
-    def settings(self) -> PoolConfig:
-        """Of a new pool. Raises `BadInput`."""
-        settings: PoolConfig = POOL_ATTRIBUTES.changed(PoolConfig(), self.changes()).value
-        return settings
 
 
 def parse_figures(option: str, text: str) -> dict[str, str]:

@@ -24,15 +24,14 @@ from headrace.pools import (
     PoolConfig,
     PoolMode,
     PoolTree,
-    Right,
     Tree,
     TreeOptions,
     Who,
 )
-from headrace.pools.rights import allowed
 from headrace.pools.stored_tree import TREE_FORMAT
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
-from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, Refusal, WrongState
+from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal, WrongState
+from headrace_fair_share.configuration.rights import Rights
 from headrace_fair_share.configuration.rules import Bounds, as_refusal, broken_options, broken_rules
 from headrace_fair_share.configuration.transfer import transferred
 from headrace_fair_share.configuration.written_attributes import kept_unknown, read_object, without_pool_attributes
@@ -52,7 +51,7 @@ class Draft:
         """`in_use` counts the operations that name a pool."""
         self.before = before
         self._bounds = bounds
-        self._person = person
+        self._rights = Rights(person, self._access)
         self._in_use = in_use or {}
         self._pools: dict[PoolName, Pool] = dict(before.pools)
         self._options = before.options
@@ -116,7 +115,7 @@ class Draft:
         if parent != ROOT_POOL and parent not in self._pools:
             self._no_parent(parent)
             return
-        self._need(Right.WRITE, parent, f"make pools in {parent}")
+        self._need(self._rights.to_make_pools_in(parent))
         if not self._is_free_name(change.name, parent):
             return
         settings = self._with_attributes(PoolConfig(), change.attributes, parent, change.name)
@@ -126,7 +125,7 @@ class Draft:
         pool = self._pool(change.name)
         if pool is None:
             return
-        self._need(Right.WRITE, pool.name, f"change pool {pool.name}")
+        self._need(self._rights.to_change(pool.name))
         settings = self._with_attributes(pool.settings, change.attributes, pool.name, pool.name)
         self._put(msgspec.structs.replace(pool, settings=settings))
 
@@ -134,7 +133,7 @@ class Draft:
         pool = self._pool(change.name)
         if pool is None:
             return
-        self._need(Right.WRITE, pool.name, f"remove pool {pool.name}")
+        self._need(self._rights.to_remove(pool.name))
         below = self.tree.subtree(pool.name)
         if len(below) > 1 and not change.recursive:
             state = f"the parent of {some(self.tree.children[pool.name])}"
@@ -157,11 +156,11 @@ class Draft:
             return
         parent = change.parent or pool.parent
         new_name = change.new_name or pool.name
-        self._need(Right.WRITE, pool.name, f"move pool {pool.name}")
+        self._need(self._rights.to_move(pool.name))
         if parent != ROOT_POOL and parent not in self._pools:
             self._no_parent(parent)
             return
-        self._need(Right.WRITE, parent, f"make pools in {parent}")
+        self._need(self._rights.to_make_pools_in(parent))
         if pool.name in self.tree.upwards(parent):
             value = f"{self.tree.path(parent)}, which is {'the pool itself' if parent == pool.name else 'below it'}"
             self.problems.append(BadRequest("parent", value, f"a pool that is not below {pool.name}", rule="cycle"))
@@ -189,11 +188,11 @@ class Draft:
             self.problems.extend(map(as_refusal, defects.problems))
             return
         for pool in changed:
-            self._need(Right.WRITE, pool.name, f"change pool {pool.name}")
+            self._need(self._rights.to_change(pool.name))
             self._put(pool)
 
     def _set_options(self, change: SetOptions) -> None:
-        self._need(Right.ADMINISTER, ROOT_POOL, f"change options of tree {self.before.name}")
+        self._need(self._rights.to_change_options(self.before.name))
         try:
             plain = read_object(change.options, "options")
             changed = TREE_ATTRIBUTES.changed(self._options, without_pool_attributes(plain), "options")
@@ -217,22 +216,20 @@ class Draft:
         # With what can be used of them, so that all rules that are broken come to light at once.
         changed, problems = POOL_ATTRIBUTES.usable(before, plain, place)
         self.problems.extend(map(as_refusal, problems))
-        administers = self._may(Right.ADMINISTER, rights_at)
-        if not administers:
+        if not self._rights.administers(rights_at):
             for key in changed.unknown:
                 value = changed.value.unrecognized.get(key)
                 problem = POOL_ATTRIBUTES.refuse_unknown(key, value, f"{place}.{key}")
                 self.problems.append(as_refusal(problem, rule="permission"))
             for attribute in POOL_ATTRIBUTES.attributes.values():
                 if attribute.name in changed.touched and attribute.who is Who.ADMINISTRATOR:
-                    what = f"set {attribute.name} on pool {name}, which is for those who administer it"
-                    self.problems.append(NotAllowed(self._person.name, what))
+                    self.problems.append(self._rights.to_set(attribute.name, name))
         self.warnings.extend(kept_unknown(POOL_ATTRIBUTES, f"pool {name}", changed))
         settings: PoolConfig = changed.value
         return settings
 
     def _is_free_name(self, name: PoolName, parent: PoolName) -> bool:
-        problem = self._problem_of_name(name, self._may(Right.ADMINISTER, parent))
+        problem = self._problem_of_name(name, self._rights.administers(parent))
         if problem is None and name in self._pools:
             problem = Exists(what="pool", name=name, where=self.tree.path(name))
         if problem is not None:
@@ -265,9 +262,9 @@ class Draft:
         settings, old = self.tree.settings(name), self.before.settings(name)
         if settings.mode is not PoolMode.FIFO or old.mode is PoolMode.FIFO or name not in self.before.pools:
             return
-        guests = [guest for guest in self._in_use if guest not in self._pools and self.before.hub_of(guest) == name]
-        if guests:
-            state = f"the parent of ephemeral {some(guests)}"
+        ephemeral = [each for each in self._in_use if each not in self._pools and self.before.hub_of(each) == name]
+        if ephemeral:
+            state = f"the parent of ephemeral {some(ephemeral)}"
             self.problems.append(WrongState("pool", name, state, "a pool without child pools before its mode is fifo"))
 
     def _pool(self, name: PoolName) -> Pool | None:
@@ -289,14 +286,9 @@ class Draft:
     def _not_found(self, name: str) -> NotFound:
         return NotFound(what="pool", name=name, near=near(name, self._pools))
 
-    def _need(self, right: Right, pool: PoolName, what: str) -> None:
-        if not self._may(right, pool):
-            problem = NotAllowed(self._person.name, f"{what}: no right `{right}` there")
-            if problem not in self.problems:
-                self.problems.append(problem)
-
-    def _may(self, right: Right, pool: PoolName) -> bool:
-        return self._person.administrator or allowed(self._access(pool), self._person, right)
+    def _need(self, refusal: Refusal | None) -> None:
+        if refusal is not None and refusal not in self.problems:
+            self.problems.append(refusal)
 
     def _access(self, pool: PoolName) -> Iterator[Access]:
         """Lists of a pool and of all above it, without an index: that would be made anew for each of many changes."""

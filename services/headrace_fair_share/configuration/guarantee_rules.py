@@ -12,7 +12,7 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import NOTHING, IntegralType, PartialResources, PoolConfig, PoolTree
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace.wire.refusals import BadRequest
-from headrace_fair_share.integral_fields import specified_ratio
+from headrace_fair_share.integral_guarantees import specified_ratio
 
 __all__ = ["broken_guarantees", "guarantee_warnings", "overcommitted", "saves_nothing"]
 

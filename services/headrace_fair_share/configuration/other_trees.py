@@ -14,12 +14,13 @@ from headrace.obs.logging import logger
 from headrace.pools import Person, PoolTree, Tree, write_tree
 from headrace.resources import ZERO
 from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
-from headrace.wire.refusals import Exists, NotAllowed, NotFound, NotReady, NotRecorded, Refusal, WrongState
+from headrace.wire.refusals import Exists, NotFound, NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.trees import CreateTree, RemoveTree, TreeList, TreeView
 from headrace_fair_share.configuration.differences import planned
+from headrace_fair_share.configuration.rights import to_make_trees, to_remove_trees
 from headrace_fair_share.configuration.rules import Bounds, as_refusal
 from headrace_fair_share.configuration.store import read_stored
-from headrace_fair_share.configuration.tree_book import Change, PoolBook, option_warnings
+from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration, option_warnings
 
 __all__ = ["OtherTrees"]
 
@@ -51,11 +52,12 @@ class OtherTrees:
             name = tree_name(request.name)
         except BadInput as error:
             return as_refusal(error)
-        if not person.administrator:
-            return NotAllowed(person.name, "make trees")
-        book = PoolBook(name, self._bounds)
+        refusal = to_make_trees(person)
+        if refusal is not None:
+            return refusal
+        configured = TreeConfiguration(name, self._bounds)
         change = ChangePools([SetOptions(request.options)], name, request.dry_run)
-        decision = book.decide(change, {}, person, ZERO)
+        decision = configured.decide(change, {}, person, ZERO)
         if not isinstance(decision, Change):
             return decision
         value = write_tree(decision.tree)
@@ -63,27 +65,28 @@ class OtherTrees:
 
     async def remove(self, request: RemoveTree, person: Person) -> PoolPlan | Refusal:
         """Takes a tree away."""
-        if not person.administrator:
-            return NotAllowed(person.name, "remove trees")
+        refusal = to_remove_trees(person)
+        if refusal is not None:
+            return refusal
         if request.name == self._own:
             expected = "a tree that this fair_share does not serve; stop what serves it and ask that of another tree"
             return WrongState("tree", request.name, "being served", expected)
-        book = await self._book(request.name)
-        if not isinstance(book, PoolBook):
-            return book
-        if book.pools.pools and not request.recursive:
-            count = len(book.pools.pools)
+        configured = await self._configured(request.name)
+        if not isinstance(configured, TreeConfiguration):
+            return configured
+        if configured.pools.pools and not request.recursive:
+            count = len(configured.pools.pools)
             return WrongState(
                 "tree", request.name, f"the home of {count} pools", "a tree without pools, or to remove all"
             )
-        plan = msgspec.structs.replace(planned(book.pools, PoolTree(Tree(request.name))), dry_run=request.dry_run)
+        plan = msgspec.structs.replace(planned(configured.pools, PoolTree(Tree(request.name))), dry_run=request.dry_run)
         if request.dry_run:
             return plan
 
         async def delete() -> int:
             # Only what was looked at is deleted: nothing that somebody wrote meanwhile.
             empty = write_tree(Tree(request.name))
-            revision = await self._bucket.update(request.name, empty, book.revision)
+            revision = await self._bucket.update(request.name, empty, configured.revision)
             await self._bucket.delete(request.name)
             return revision
 
@@ -93,13 +96,13 @@ class OtherTrees:
         """Changes a tree of which no operations are known here."""
         busy = _busy(request.tree)
         for _ in range(_MOST_TRIES):
-            book = await self._book(request.tree)
-            if not isinstance(book, PoolBook):
-                return book
-            decision = book.decide(request, {}, person, ZERO)
+            configured = await self._configured(request.tree)
+            if not isinstance(configured, TreeConfiguration):
+                return configured
+            decision = configured.decide(request, {}, person, ZERO)
             if not isinstance(decision, Change):
                 return decision
-            value, revision = write_tree(decision.tree), book.revision
+            value, revision = write_tree(decision.tree), configured.revision
 
             async def update(value: bytes = value, revision: int = revision) -> int:
                 return await self._bucket.update(request.tree, value, revision)
@@ -109,7 +112,7 @@ class OtherTrees:
                 return answer
         return busy
 
-    async def _book(self, tree: TreeName) -> PoolBook | Refusal:
+    async def _configured(self, tree: TreeName) -> TreeConfiguration | Refusal:
         try:
             entries = await self._bucket.entries()
         except BusError as error:
@@ -117,12 +120,9 @@ class OtherTrees:
         entry = entries.get(tree)
         if entry is None:
             return NotFound("tree", tree, near(tree, entries))
-        book, stored = PoolBook(tree, self._bounds), read_stored(entry)
-        if stored.tree is None:
-            book.on_unusable(stored.revision, stored.defect)
-        else:
-            book.on_tree(stored.tree, stored.revision)
-        return book
+        configured = TreeConfiguration(tree, self._bounds)
+        configured.on_stored(read_stored(entry))
+        return configured
 
     async def _write(self, write: Callable[[], Awaitable[int]], plan: PoolPlan, lost: Refusal) -> PoolPlan | Refusal:
         try:
@@ -141,10 +141,10 @@ class OtherTrees:
         name = TreeName(entry.key)
         if stored.tree is None:
             return TreeView(name, Tree(name).options, entry.revision, 0, stored.defect)
-        book = PoolBook(name, self._bounds)
-        book.on_tree(stored.tree, entry.revision)
+        configured = TreeConfiguration(name, self._bounds)
+        configured.on_stored(stored)
         tree = PoolTree(stored.tree)
-        return TreeView(name, tree.options, entry.revision, len(tree.pools), book.trouble, option_warnings(tree))
+        return TreeView(name, tree.options, entry.revision, len(tree.pools), configured.trouble, option_warnings(tree))
 
 
 def _busy(tree: TreeName) -> WrongState:

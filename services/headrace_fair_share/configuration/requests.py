@@ -1,4 +1,4 @@
-"""Requests of people about the configuration: decided by the book, written to the bucket, answered when durable.
+"""Requests of people about the configuration: decided by the engine, written to the bucket, answered when durable.
 
 A request is answered by the fair_share of the tree that it asks; all others keep silent. A tree that does not exist is told of by all.
 """
@@ -14,47 +14,45 @@ from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.pools import Person
 from headrace.runtime.border import Border, Caller, CallerKind
+from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.pool_changes import ChangePools, PoolPlan, Remove
-from headrace.wire.pools import CreatePool, PoolChanged, RemovePool, SetPool
-from headrace.wire.refusals import NotFound, NotReady, Refusal, WrongState
+from headrace.wire.refusals import NotFound, Refusal, WrongState
 from headrace.wire.trees import CreateTree, ListTrees, MovePoolToTree, RemoveTree
 from headrace_fair_share.configuration.between_trees import departure
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.store import PoolStore
-from headrace_fair_share.configuration.tree_book import Change, ChangeRequest, pools_of, takes_away
+from headrace_fair_share.configuration.tree_configuration import Change, pools_of
+from headrace_fair_share.effects import Effect, WriteTree
 from headrace_fair_share.engine import FairShareEngine
 
-__all__ = ["Configuring"]
+__all__ = ["ConfigurationRequests"]
 
 _TreeRequest = ListTrees | CreateTree | RemoveTree
 
 
-class Configuring:
-    """The desk at which configuration is changed. `on_changed` is called when a change of the own tree is durable."""
+class ConfigurationRequests:
+    """Changes of the own tree, decided by the engine, and of all others."""
 
     def __init__(
         self,
         engine: FairShareEngine,
+        shell: Shell[Effect],
         store: PoolStore,
         others: OtherTrees,
         person: Callable[[str], Person],
-        on_changed: Callable[[], None],
     ) -> None:
         self._engine = engine
+        self._shell = shell
         self._store = store
         self._others = others
         self._person = person
-        self._on_changed = on_changed
 
     async def serve(self, border: Border) -> None:
         """Answers people from now on."""
         user = CallerKind.USER
-        await border.serve(subjects.user("*", "pool.create"), CreatePool, user, self._on_change)
-        await border.serve(subjects.user("*", "pool.set"), SetPool, user, self._on_change)
-        await border.serve(subjects.user("*", "pool.remove"), RemovePool, user, self._on_change)
         await border.serve(subjects.user("*", "pool.change"), ChangePools, user, self._on_change)
         await border.serve(subjects.user("*", "pool.move_to_tree"), MovePoolToTree, user, self._on_move)
         await border.serve(subjects.user("*", "tree.list"), ListTrees, user, self._on_trees)
@@ -62,27 +60,27 @@ class Configuring:
         await border.serve(subjects.user("*", "tree.remove"), RemoveTree, user, self._on_trees)
 
     def unknown_tree(self, tree: str) -> NotFound | None:
-        """What to answer about a tree that is not ours; None where another service answers."""
+        """Answers about a tree that is not ours; None where another service answers."""
         trees = self._store.trees
         return None if tree in trees else NotFound(what="tree", name=tree, near=near(tree, trees) or sorted(trees)[:3])
 
     @property
     def _tree(self) -> TreeName:
-        return self._engine.book.pools.name
+        return self._engine.configuration.pools.name
 
-    async def _on_change(self, request: ChangeRequest, caller: Caller) -> msgspec.Struct | None:
-        asked = request.asked or request.tree if isinstance(request, ChangePools) else request.tree
+    async def _on_change(self, request: ChangePools, caller: Caller) -> msgspec.Struct | None:
+        asked = request.asked or request.tree
         if asked != self._tree:
             return self.unknown_tree(asked)
         person = self._person(caller.name)
-        if isinstance(request, ChangePools) and request.tree != self._tree:
+        if request.tree != self._tree:
             return self._told(request, person, await self._others.change(request, person))
         return self._told(request, person, await self._changed(request, person))
 
     async def _on_move(self, request: MovePoolToTree, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:
             return self.unknown_tree(request.tree)
-        person, pools = self._person(caller.name), self._engine.book.pools
+        person, pools = self._person(caller.name), self._engine.configuration.pools
         if request.to_tree == self._tree:
             return WrongState(
                 "tree", request.to_tree, "the tree that the pool is in", "another tree, or to move it here"
@@ -118,28 +116,28 @@ class Configuring:
         logger().info("tree change", verb=type(request).__name__, tree=request.name, user=caller.name, answer=told)
         return answer
 
-    async def _changed(self, request: ChangeRequest, person: Person) -> PoolChanged | PoolPlan | Refusal:
-        engine = self._engine
-        if takes_away(request) and not engine.operations_known:
-            return NotReady("the operations are not known yet")
-        return await self._store.change(
-            lambda: engine.book.decide(request, engine.in_use(), person, engine.total), self._on_written
-        )
+    async def _changed(self, request: ChangePools, person: Person) -> PoolPlan | Refusal:
+        def decide() -> Change | PoolPlan | Refusal:
+            outcome = self._engine.on_change_request(request, person, self._shell.moment())
+            for effect in outcome.effects:
+                assert isinstance(effect, WriteTree)
+                return effect.change
+            assert outcome.answer is not None
+            return outcome.answer
 
-    def _on_written(self, change: Change, revision: int) -> PoolChanged | PoolPlan:
-        self._on_changed()
-        return self._engine.book.on_written(change, revision)
+        return await self._store.change(decide, self._on_written)
 
-    def _told(
-        self, request: ChangeRequest, person: Person, answer: PoolChanged | PoolPlan | Refusal
-    ) -> PoolChanged | PoolPlan | Refusal:
+    def _on_written(self, change: Change, revision: int) -> PoolPlan:
+        return self._shell.take(self._engine.on_tree_written(change, revision, self._shell.moment()))
+
+    def _told(self, request: ChangePools, person: Person, answer: PoolPlan | Refusal) -> PoolPlan | Refusal:
         logger().info(
             "pool change",
             verb=type(request).__name__,
             tree=request.tree,
             pools=pools_of(request)[:20],
             user=person.name,
-            answer=f"revision {answer.revision}" if isinstance(answer, PoolChanged | PoolPlan) else answer.text(),
+            answer=f"revision {answer.revision}" if isinstance(answer, PoolPlan) else answer.text(),
         )
         return fitting(answer, LARGEST_MESSAGE_BYTES) if isinstance(answer, PoolPlan) else answer
 

@@ -22,24 +22,15 @@ from headrace.obs.logging import logger
 from headrace.pools import Tree, TreeOptions, read_tree, write_tree
 from headrace.runtime.clock import Clock
 from headrace.wire.pool_changes import PoolPlan
-from headrace.wire.pools import PoolChanged
 from headrace.wire.refusals import BadRequest, NotReady, NotRecorded, Refusal, WrongState
-from headrace_fair_share.configuration.tree_book import Change
+from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 
-__all__ = ["LARGEST_TREE_BYTES", "PoolStore", "StoredTree", "read_stored"]
+__all__ = ["LARGEST_TREE_BYTES", "PoolStore", "read_stored"]
 
 #: The largest value that is written; far above what the rules of a tree allow with ordinary names.
 LARGEST_TREE_BYTES = 500 * 1024
 #: How often a change is decided anew because somebody else wrote meanwhile.
 _MOST_TRIES = 5
-
-
-class StoredTree(msgspec.Struct, frozen=True):
-    """What the bucket holds for a tree: a tree, or why it is none."""
-
-    revision: int
-    tree: Tree | None
-    defect: str = ""
 
 
 def read_stored(entry: Entry) -> StoredTree:
@@ -53,7 +44,9 @@ def read_stored(entry: Entry) -> StoredTree:
 class PoolStore:
     """The configuration of one tree. `on_stored` hears of every value, our own included; trees that exist stand in `trees`."""
 
-    def __init__(self, bucket: KeyValue, tree: TreeName, clock: Clock, on_stored: Callable[[StoredTree], None]) -> None:
+    def __init__(
+        self, bucket: KeyValue, tree: TreeName, clock: Clock, on_stored: Callable[[StoredTree], object]
+    ) -> None:
         self._bucket = bucket
         self._tree = tree
         self._clock = clock
@@ -87,8 +80,8 @@ class PoolStore:
     async def change(
         self,
         decide: Callable[[], Change | PoolPlan | Refusal],
-        on_written: Callable[[Change, int], PoolChanged | PoolPlan],
-    ) -> PoolChanged | PoolPlan | Refusal:
+        on_written: Callable[[Change, int], PoolPlan],
+    ) -> PoolPlan | Refusal:
         """Decides, writes, and answers only what is durable. Decides anew when somebody else wrote in between."""
         async with self._turn:
             for _ in range(_MOST_TRIES):

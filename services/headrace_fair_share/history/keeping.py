@@ -18,13 +18,14 @@ from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.resources import RESOURCE_NAMES
 from headrace.runtime.border import Border, Caller, CallerKind
+from headrace.runtime.engine import Figure, counter
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode
 from headrace.wire.history import GetHistory, HistorySample, PoolHistory
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.history.downsampling import Downsampler
-from headrace_fair_share.history.samples import HistoryOptions, Sampler, View
+from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
 
 __all__ = ["HistoryKeeper"]
 
@@ -65,8 +66,13 @@ class HistoryKeeper:
         """The engine has new figures."""
         self._updated.set()
 
-    def statistics(self) -> dict[str, int]:
-        return {**self._sampler.statistics(), "lost": self.lost, "unreadable": self.unreadable}
+    def figures(self) -> list[Figure]:
+        """Samples taken, lost, and messages of the stream that are none."""
+        return [
+            *self._sampler.figures(),
+            counter("samples_lost", "samples", self.lost),
+            counter("samples_unreadable", "messages", self.unreadable),
+        ]
 
     async def run(self) -> None:
         """Records until cancelled."""
@@ -74,10 +80,10 @@ class HistoryKeeper:
         while True:
             await self._updated.wait()
             self._updated = anyio.Event()
-            book = self._engine.book
-            if not self._sampler.wants(self._engine.frame, book.pools, book.revision):
+            configuration = self._engine.configuration
+            if not self._sampler.wants(self._engine.frame, configuration.pools, configuration.revision):
                 continue
-            if not await self._record(records, View.of(self._engine)):
+            if not await self._record(records, SampleInput.of(self._engine)):
                 # Somebody may have taken the stream away.
                 self._records = records = await self._open()
 
@@ -107,10 +113,10 @@ class HistoryKeeper:
                 logger().warning("the history of pools is not recorded", tree=self._tree, error=str(error))
             await anyio.sleep(_OPEN_AGAIN_S)
 
-    async def _record(self, records: Records, view: View) -> bool:
+    async def _record(self, records: Records, given: SampleInput) -> bool:
         """One sample; false when it was lost."""
-        taken = await anyio.to_thread.run_sync(self._sampler.take, view)
-        self._sampler.on_taken(view, taken)
+        taken = await anyio.to_thread.run_sync(self._sampler.take, given)
+        self._sampler.on_taken(given, taken)
         try:
             for page in taken.pages:
                 await records.add(page, timeout_s=_ADD_TIMEOUT_S)
@@ -159,7 +165,8 @@ class HistoryKeeper:
                     break
         unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
         self.unreadable += unreadable
-        there = {*self._engine.book.pools.pools, *self._engine.in_use(), *self._engine.figures}
+        engine = self._engine
+        there = {*engine.configuration.pools.pools, *engine.operations.in_use(), *engine.pool_results}
         known = gathered.named or request.pool in there
         return PoolHistory(
             pool=request.pool,

@@ -14,6 +14,7 @@ import msgspec
 from headrace.ids import PoolName, TreeName
 from headrace.pools import PoolTree
 from headrace.resources import Resources
+from headrace.runtime.engine import Figure, counter, gauge
 from headrace.wire.codec import MessageTooLarge, encode
 from headrace.wire.history import HistorySample, IntegralSample, PoolSample
 from headrace.wire.integral import PoolVolume
@@ -21,11 +22,12 @@ from headrace.wire.pools import IntegralType
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import NEVER
 from headrace_fair_share.engine import FairShareEngine
-from headrace_fair_share.integral_fields import specified_ratio
-from headrace_fair_share.update.figures import PoolFigures
-from headrace_fair_share.update.input import pool_key
+from headrace_fair_share.facts.volumes import saturation_period_s
+from headrace_fair_share.integral_guarantees import specified_ratio
+from headrace_fair_share.update.elements import pool_key
+from headrace_fair_share.update.results import PoolResults
 
-__all__ = ["HistoryOptions", "Sampler", "Taken", "View"]
+__all__ = ["HistoryOptions", "SampleInput", "Sampler", "TakenSample"]
 
 #: Pools on one page before sizes are looked at.
 _POOLS_PER_PAGE = 2_000
@@ -46,25 +48,25 @@ class HistoryOptions(msgspec.Struct, frozen=True):
     max_bytes: int = 512 * 2**20
 
 
-class View(msgspec.Struct, frozen=True):
+class SampleInput(msgspec.Struct, frozen=True):
     """What a sample is made from: the figures of one update."""
 
     pools: PoolTree
     frame: ShareFrame
     items: Mapping[str, ShareItem]
-    figures: Mapping[PoolName, PoolFigures]
+    pool_results: Mapping[PoolName, PoolResults]
     volumes: Mapping[PoolName, PoolVolume]
     saturation_period_s: float
 
     @staticmethod
-    def of(engine: FairShareEngine) -> View:
+    def of(engine: FairShareEngine) -> SampleInput:
         """The engine as it is now."""
         # Copies: the next update changes the engine's own in place.
-        items, figures = dict(engine.items), dict(engine.figures)
-        return View(engine.book.pools, engine.frame, items, figures, engine.volumes, engine.saturation_period_s)
+        items, results, pools = dict(engine.items), dict(engine.pool_results), engine.configuration.pools
+        return SampleInput(pools, engine.frame, items, results, engine.volumes.of, saturation_period_s(pools))
 
 
-class Taken(msgspec.Struct, frozen=True):
+class TakenSample(msgspec.Struct, frozen=True):
     """A sample ready to be kept: its pages, and what was seen of guarantees."""
 
     at_ms: int
@@ -99,22 +101,22 @@ class Sampler:
             return False
         return self._complete_due(frame.at_ms) or pools is not self._pools
 
-    def take(self, view: View) -> Taken:
+    def take(self, given: SampleInput) -> TakenSample:
         """A sample: when the time has come of all pools, before that of those whose guarantees have changed, if any."""
-        complete = self._complete_due(view.frame.at_ms)
-        pools = dict(_samples(view))
+        complete = self._complete_due(given.frame.at_ms)
+        pools = dict(_samples(given))
         guarantees = {name: each for name, sample in pools.items() if (each := _guarantee(sample)) is not None}
         if not complete:
             names = {*guarantees, *self._guarantees}
             changed = [name for name in names if guarantees.get(name) != self._guarantees.get(name)]
             pools = {name: pools.get(name, _NOTHING) for name in sorted(changed)}
-        pages = self._pages(view, pools, complete=complete) if pools or complete else []
-        return Taken(view.frame.at_ms, pages, guarantees, complete)
+        pages = self._pages(given, pools, complete=complete) if pools or complete else []
+        return TakenSample(given.frame.at_ms, pages, guarantees, complete)
 
-    def on_taken(self, view: View, taken: Taken) -> None:
+    def on_taken(self, given: SampleInput, taken: TakenSample) -> None:
         """The sample was recorded, or lost: time goes on either way."""
         self._guarantees = taken.guarantees
-        self._pools = view.pools
+        self._pools = given.pools
         self._last_ms = taken.at_ms
         self.samples += bool(taken.pages)
         if taken.complete:
@@ -123,17 +125,22 @@ class Sampler:
             fits_ms = self.sample_bytes * self._options.max_age_ms // self._options.max_bytes
             self.period_ms = max(self._options.period_ms, min(fits_ms, _LONGEST_PERIOD_MS))
 
-    def statistics(self) -> dict[str, int]:
-        return {"samples": self.samples, "sample_bytes": self.sample_bytes, "period_ms": self.period_ms}
+    def figures(self) -> list[Figure]:
+        """Samples taken, their size, and how often one is taken now."""
+        return [
+            counter("samples", "samples", self.samples),
+            gauge("sample_size", "bytes", self.sample_bytes),
+            gauge("sample_period", "ms", self.period_ms),
+        ]
 
     def _complete_due(self, at_ms: int) -> bool:
         # A clock that was set back must not silence the history until it has caught up.
         return not self._complete_ms <= at_ms < self._complete_ms + self._next_due_ms
 
-    def _pages(self, view: View, pools: dict[PoolName, PoolSample], *, complete: bool) -> list[bytes]:
+    def _pages(self, given: SampleInput, pools: dict[PoolName, PoolSample], *, complete: bool) -> list[bytes]:
         names = list(pools)
         size = _POOLS_PER_PAGE
-        next_due_ms = self.period_ms if complete else self._complete_ms + self._next_due_ms - view.frame.at_ms
+        next_due_ms = self.period_ms if complete else self._complete_ms + self._next_due_ms - given.frame.at_ms
         while True:
             chunks = [names[at : at + size] for at in range(0, len(names), size)] or [[]]
             try:
@@ -141,10 +148,10 @@ class Sampler:
                     encode(
                         HistorySample(
                             tree=self._tree,
-                            at_ms=view.frame.at_ms,
+                            at_ms=given.frame.at_ms,
                             next_due_ms=next_due_ms,
-                            total=view.frame.total,
-                            saturation_period_s=view.saturation_period_s,
+                            total=given.frame.total,
+                            saturation_period_s=given.saturation_period_s,
                             pools={name: pools[name] for name in chunk},
                             complete=complete,
                             page=number,
@@ -167,31 +174,31 @@ def _guarantee(sample: PoolSample) -> Guarantee | None:
     return found if any(sample.strong_guarantee.as_tuple()) or integral is not None else None
 
 
-def _samples(view: View) -> Iterable[tuple[PoolName, PoolSample]]:
-    total = view.frame.total
-    for name, figures in view.figures.items():
-        item = view.items.get(pool_key(name))
+def _samples(given: SampleInput) -> Iterable[tuple[PoolName, PoolSample]]:
+    total = given.frame.total
+    for name, results in given.pool_results.items():
+        item = given.items.get(pool_key(name))
         if item is None:
             continue
         sample = PoolSample(
-            usage=figures.usage.within_wire(),
-            demand=figures.demand.within_wire(),
+            usage=results.usage.within_wire(),
+            demand=results.demand.within_wire(),
             fair_share=total.part(item.fair_share.total),
             strong_guarantee=total.part(item.strong_guarantee_share),
-            integral=_integral(view, name, total),
+            integral=_integral(given, name, total),
         )
         if sample != _NOTHING:
             yield name, sample
 
 
-def _integral(view: View, name: PoolName, total: Resources) -> IntegralSample | None:
-    pool = view.pools.pools.get(name)
+def _integral(given: SampleInput, name: PoolName, total: Resources) -> IntegralSample | None:
+    pool = given.pools.pools.get(name)
     if pool is None:
         return None
     settings = pool.settings.integral_guarantees
     if settings.guarantee_type is IntegralType.NONE:
         return None
-    volume = view.volumes.get(name)
+    volume = given.volumes.get(name)
     return IntegralSample(
         flow_ratio=specified_ratio(settings.resource_flow.whole, total),
         burst_ratio=specified_ratio(settings.burst_guarantee_resources.whole, total),

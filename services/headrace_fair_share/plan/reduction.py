@@ -1,15 +1,24 @@
-"""What is left of a tree on which the algorithm broke when everything is taken away that does not matter; pure."""
+"""`python -m headrace_fair_share.plan.reduction FILE`: makes a tree on which the algorithm broke as small as it gets.
+
+FILE is the JSON that fair_share left beside a broken tree's plan; `FILE-small.json` and `.yaml` are written beside it. A tool for those
+who mend the algorithm; no service runs it.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
 from headrace_fair_share.hdrf.model import OperationInput, PoolInput, TreeInput
+from headrace_fair_share.hdrf.tree_update import update
+from headrace_fair_share.plan.writing import written
+from headrace_fair_share.update.run import FAULTS
 
-__all__ = ["reduced"]
+__all__ = ["fault_of", "main", "reduced"]
 
 #: Trees that are tried at most; what is left then is small, if not the smallest.
 _MOST_TRIES: Final = 400
@@ -122,3 +131,35 @@ def _defaults_of(item: S, keep: tuple[str, ...]) -> list[Callable[[S], S]]:
 
 def _with(items: list[T], place: int, item: T) -> list[T]:
     return [*items[:place], item, *items[place + 1 :]]
+
+
+def fault_of(tree: TreeInput) -> Exception | None:
+    """The fault with which the algorithm breaks on a tree by itself; None if it does not."""
+    try:
+        update(tree)
+    except FAULTS as fault:
+        return fault
+    return None
+
+
+def main(path: Path) -> int:
+    """Writes the smaller tree beside the file; 1 if the tree breaks only after the updates before it, which nobody has kept."""
+    tree = msgspec.json.decode(path.read_bytes(), type=TreeInput)
+    fault = fault_of(tree)
+    if fault is None:
+        print(
+            f"{path.name} does not break by itself, only after the updates before it; it stays whole", file=sys.stderr
+        )
+        return 1
+    kind = type(fault)
+    small = reduced(tree, lambda smaller: isinstance(fault_of(smaller), kind))
+    exact = path.with_name(f"{path.stem}-small.json")
+    exact.write_bytes(msgspec.json.encode(small))
+    words = " ".join(f"{kind.__name__}: {fault}".split())
+    exact.with_suffix(".yaml").write_text(f"# On this tree the fair share breaks:\n#   {words}\n{written(small)}")
+    print(f"{exact.with_suffix('.yaml')}: {len(small.operations)} operations, {len(small.pools)} pools")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,44 +1,22 @@
-"""Do elements have what they are owed: the momentary scheduling status and satisfaction ratios, of all elements side by side; pure.
+"""Satisfaction ratios of all elements side by side: usage over fair share by the resource that tells most; pure.
 
-Shares are arrays of shape (5, elements), resources in the order of `headrace.resources.RESOURCE_NAMES`.
+`headrace.satisfaction.local_satisfaction` states the same rule for one element; `tests/unit/fair_share/test_satisfaction.py` holds the two
+together. Shares are arrays of shape (5, elements).
 """
 
 from __future__ import annotations
-
-from typing import Final
 
 import numpy as np
 
 from headrace.resources import EPS
 from headrace.satisfaction import INFINITE_SATISFACTION
-from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
+from headrace_fair_share.hdrf.arrays import Floats, Ints
 
-__all__ = ["NEARLY", "below_fair_share", "local_satisfaction_ratios", "owed_everything", "satisfaction_ratios"]
-
-#: An operation whose fair share comes this near to its demand is owed its whole demand.
-NEARLY: Final = 1e-4
-
-
-def owed_everything(fair: Floats, demand: Floats) -> Bools:
-    """Where the fair share covers the demand in every resource."""
-    return np.asarray((fair + NEARLY >= demand).all(axis=0))
-
-
-def below_fair_share(
-    usage: Floats, fair: Floats, demand: Floats, tolerance: Floats | float, is_operation: Bools
-) -> Bools:
-    """Which elements have less than they are owed, with some tolerance; an operation that is owed its whole demand has none.
-
-    Short is who is strictly below in every resource in which more fair share would help; in any, if it would help in none.
-    """
-    whole = is_operation & owed_everything(fair, demand)
-    bound = np.minimum(np.where(whole, 1.0, tolerance) * fair, demand)
-    above, helps = bound > usage, fair < demand
-    return np.where(helps.any(axis=0), (above | ~helps).all(axis=0), above.any(axis=0))
+__all__ = ["local_satisfaction_ratios", "satisfaction_ratios"]
 
 
 def local_satisfaction_ratios(usage: Floats, fair: Floats, demand: Floats) -> Floats:
-    """Usage over fair share of each element: `headrace.satisfaction.local_satisfaction`, for many at once."""
+    """`headrace.satisfaction.local_satisfaction` of each element, for many at once."""
     owed = fair > 0.0
     ratio = np.minimum(usage / np.where(owed, fair, 1.0), INFINITE_SATISFACTION)
     more = np.where(owed, ratio, np.where(usage > 0.0, INFINITE_SATISFACTION, 0.0)).max(axis=0)

@@ -1,52 +1,45 @@
-"""How much time has passed, for volumes and for starvation; pure.
+"""The time that counts, for starvation and for volumes; pure.
 
-For starvation the clock runs only between two updates that could both be judged; for volumes time counts only between two updates of
-which the allocator's picture was complete. The first update of a life has seen no time pass.
+For starvation time counts between two updates that both had fresh and complete usage; for volumes between two updates of which the
+allocator's picture was complete. Before the first update of a life no time counts.
 """
 
 from __future__ import annotations
 
-import msgspec
+from headrace.runtime.engine import Moment
 
-__all__ = ["JudgingClock", "Moment"]
-
-
-class Moment(msgspec.Struct, frozen=True):
-    """One moment: milliseconds of Unix time for people, microseconds of a clock that never jumps for measuring."""
-
-    wall_ms: int
-    steady_us: int
+__all__ = ["TimeThatCounts"]
 
 
-class JudgingClock:
-    """Time as the engine counts it."""
+class TimeThatCounts:
+    """Adds up the time between updates of one life of the service."""
 
     def __init__(self) -> None:
         self._last_us: int | None = None
-        self._last_judged = False
+        self._last_usage_counts = False
         self._last_complete = False
-        self._judged_us = 0
+        self._counted_us = 0
         self._offset_us = 0
 
     @property
     def now_ms(self) -> int:
-        """Milliseconds that the clock of starvation has run in this life."""
-        return self._judged_us // 1000
+        """Milliseconds that counted for starvation in this life."""
+        return self._counted_us // 1000
 
     @property
     def offset_ms(self) -> int:
-        """What makes moments of Unix time of it; grows while it stands."""
+        """Unix time minus the time that counts; it grows while no time counts."""
         return self._offset_us // 1000
 
-    def on_update(self, now: Moment, *, judged: bool, complete: bool) -> int:
-        """An update begins; returns the microseconds that count for volumes."""
+    def on_update(self, moment: Moment, *, usage_counts: bool, complete: bool) -> int:
+        """Notes that an update begins; returns the microseconds that count for volumes."""
         if self._last_us is None:
-            self._offset_us = now.wall_ms * 1000
-        passed = 0 if self._last_us is None else max(0, now.steady_us - self._last_us)
-        if judged and self._last_judged:
-            self._judged_us += passed
+            self._offset_us = moment.wall_ms * 1000
+        passed_us = 0 if self._last_us is None else max(0, moment.steady_us - self._last_us)
+        if usage_counts and self._last_usage_counts:
+            self._counted_us += passed_us
         else:
-            self._offset_us += passed
-        counted = passed if complete and self._last_complete else 0
-        self._last_us, self._last_judged, self._last_complete = now.steady_us, judged, complete
-        return counted
+            self._offset_us += passed_us
+        counted_us = passed_us if complete and self._last_complete else 0
+        self._last_us, self._last_usage_counts, self._last_complete = moment.steady_us, usage_counts, complete
+        return counted_us

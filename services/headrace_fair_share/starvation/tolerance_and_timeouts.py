@@ -1,6 +1,6 @@
-"""How much less than its fair share counts as having it, and how long being short becomes starving: by pool, inherited downwards; pure.
+"""Tolerance and timeouts of starvation, by pool; pure.
 
-The tree says it for all; a pool may replace each option for itself and all that is below it. Operations have what their pool has.
+The tree's options hold for all pools; a pool may replace each for itself and all below it. Operations have those of their pool.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from headrace.pools import PoolTree
 from headrace_fair_share.hdrf.model import PoolInput
 from headrace_fair_share.starvation.clocks import Timeouts
 
-__all__ = ["Patience", "patience_of"]
+__all__ = ["ToleranceAndTimeouts", "tolerance_and_timeouts_of"]
 
 
-class Patience(msgspec.Struct, frozen=True):
-    """What is in force for one pool."""
+class ToleranceAndTimeouts(msgspec.Struct, frozen=True):
+    """The values in force for one pool."""
 
     #: The part of its fair share that counts as having it.
     tolerance: float
     timeouts: Timeouts
 
 
-def patience_of(tree: PoolTree, pools: Sequence[PoolInput]) -> list[Patience]:
-    """Of the root, then of each of the pools, of which parents stand before their children."""
+def tolerance_and_timeouts_of(tree: PoolTree, pools: Sequence[PoolInput]) -> list[ToleranceAndTimeouts]:
+    """Returns those of the root, then of each of the pools, of which parents stand before their children."""
     options = tree.options
     aggressive_ms = options.fair_share_aggressive_starvation_timeout
     found = [
-        Patience(
+        ToleranceAndTimeouts(
             options.fair_share_starvation_tolerance,
             Timeouts(
                 starving_ms=options.fair_share_starvation_timeout,
@@ -44,7 +44,7 @@ def patience_of(tree: PoolTree, pools: Sequence[PoolInput]) -> list[Patience]:
         timeout_ms, aggressive = own.fair_share_starvation_timeout, own.enable_aggressive_starvation
         tolerance = own.fair_share_starvation_tolerance
         found.append(
-            Patience(
+            ToleranceAndTimeouts(
                 above.tolerance if tolerance is None else tolerance,
                 Timeouts(
                     starving_ms=above.timeouts.starving_ms if timeout_ms is None else timeout_ms,

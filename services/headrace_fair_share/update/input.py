@@ -1,12 +1,11 @@
-"""The elements of a tree in the order in which everything about them is kept, and the algorithm's input made of them; pure.
+"""The algorithm's input, made of a cut; pure.
 
-The order is root, configured pools with parents first, ephemeral pools, operations. Figures of elements are arrays in this order.
+An operation of which nothing changed since the update before keeps what was made of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from operator import attrgetter
 
 import numpy as np
@@ -14,121 +13,79 @@ from msgspec.structs import replace
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools import PoolTree
-from headrace.resources import ZERO, Resources
 from headrace.wire import integral as wire
 from headrace.wire.pools import Pool
-from headrace.wire.snapshots import ElementKind, UsageItem
-from headrace_fair_share.hdrf.arrays import Bools, Ints
+from headrace.wire.snapshots import UsageItem
+from headrace_fair_share.demand import demand_of
+from headrace_fair_share.facts.ephemeral_pools import ephemeral_pools_of
+from headrace_fair_share.facts.operations import KnownOperation
+from headrace_fair_share.facts.pool_inputs import pool_input, tree_options
+from headrace_fair_share.hdrf.arrays import Bools
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, Volume
-from headrace_fair_share.starvation.tolerance_and_timeouts import Patience, patience_of
-from headrace_fair_share.update.cut import Cut, KnownOperation
-from headrace_fair_share.update.ephemeral_pools import guests_of
-from headrace_fair_share.update.pool_inputs import pool_input, tree_options
+from headrace_fair_share.starvation.tolerance_and_timeouts import ToleranceAndTimeouts, tolerance_and_timeouts_of
+from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.elements import Elements, pool_key
 
-__all__ = ["Elements", "Roll", "Roster", "pool_key"]
-
-
-def pool_key(name: PoolName) -> str:
-    """The key of a pool's share item."""
-    return f"/{name}"
-
-
-@dataclass(frozen=True)
-class Elements:
-    """Who there is. Stays the same object as long as nobody comes, goes or moves."""
-
-    names: list[str]
-    #: Name of the pool in which each stands; empty for the root.
-    parents: list[PoolName]
-    #: Places of these pools; -1 for the root.
-    parent: Ints
-    #: How many come first that are no operations: the root and all pools.
-    pools: int
-    #: How many of them are the root or configured.
-    configured: int
-
-    @cached_property
-    def keys(self) -> list[str]:
-        """What names each in a snapshot, see `ShareItem.key`."""
-        return [f"/{name}" for name in self.names[: self.pools]] + self.names[self.pools :]
-
-    @cached_property
-    def places(self) -> dict[str, int]:
-        """Place of each key."""
-        return {key: place for place, key in enumerate(self.keys)}
-
-    @cached_property
-    def is_operation(self) -> Bools:
-        return np.arange(len(self.names)) >= self.pools
-
-    def kind(self, place: int) -> ElementKind:
-        """What stands at a place."""
-        if place >= self.pools:
-            return ElementKind.OPERATION
-        return ElementKind.POOL if place else ElementKind.ROOT
-
-    def is_ephemeral(self, place: int) -> bool:
-        """True for a pool that lives only by its operations."""
-        return self.configured <= place < self.pools
+__all__ = ["InputMaker", "UpdateInput"]
 
 
 @dataclass(frozen=True, slots=True)
-class Roll:
-    """Who there is at one moment, and what the algorithm is to work on."""
+class UpdateInput:
+    """The elements of one moment, and the tree that the algorithm is to work on."""
 
     elements: Elements
     tree: TreeInput
-    #: By place of operations among themselves: whether it waits for more than it has, and whether it has a running slot.
-    wants: Bools
-    runs: Bools
+    #: By place of operations among themselves: True if jobs of it wait for a place, and if it has a running slot.
+    pending: Bools
+    running: Bools
     #: By place of the root and the pools.
-    patience: list[Patience]
+    tolerance_and_timeouts: list[ToleranceAndTimeouts]
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An operation as it was taken in, and what was made of it."""
+    """An operation as the last cut had it, and what was made of it."""
 
     known: KnownOperation
-    item: UsageItem | None
-    named: bool
+    usage: UsageItem | None
+    was_named: bool
     input: OperationInput
-    wants: bool
+    is_pending: bool
 
 
-class Roster:
-    """Makes the input of updates; an operation of which nothing changed since the update before costs next to nothing."""
+class InputMaker:
+    """Makes the input of one update after another."""
 
     def __init__(self) -> None:
         self._configured: PoolTree | None = None
-        self._guests: list[Pool] = []
+        self._ephemeral: list[Pool] = []
         self._averages: dict[str, float] = {}
         self._pools: list[PoolInput] = []
-        self._patience: list[Patience] = []
+        self._tolerance_and_timeouts: list[ToleranceAndTimeouts] = []
         self._place: dict[PoolName, int] = {}
         self._entries: dict[OperationId, _Entry] = {}
         self._elements: Elements | None = None
 
-    def take(self, cut: Cut) -> Roll:
-        """The tree as the cut has it."""
+    def take(self, cut: Cut) -> UpdateInput:
+        """Makes the input of a cut."""
         self._take_pools(cut)
         before, entries = self._entries, {}
         moved = list(cut.operations) != list(before)
         for known in cut.operations.values():
             operation = known.operation
-            item, old = cut.usage.get(operation), before.get(operation)
-            named = item is None and operation in cut.named
+            usage, old = cut.usage.get(operation), before.get(operation)
+            was_named = usage is None and operation in cut.named
             average = cut.usage_averages.get(operation, 0.0)
             if (
                 old is not None
                 and old.known is known
-                and old.item is item
-                and old.named is named
+                and old.usage is usage
+                and old.was_named is was_named
                 and old.input.historic_usage_average == average
             ):
                 entries[operation] = old
                 continue
-            entry = self._entry(known, item, named, average)
+            entry = self._entry(known, usage, was_named, average)
             moved = moved or old is None or old.input.pool != entry.input.pool
             entries[operation] = entry
         self._entries = entries
@@ -145,24 +102,25 @@ class Roster:
                 for name, volume in cut.volumes.items()
             },
         )
-        return Roll(
+        return UpdateInput(
             elements=self._elements,
             tree=tree,
-            wants=np.fromiter((entry.wants for entry in entries.values()), np.bool_, count),
-            patience=self._patience,
-            runs=np.fromiter((not entry.known.waits for entry in entries.values()), np.bool_, count),
+            pending=np.fromiter((entry.is_pending for entry in entries.values()), np.bool_, count),
+            running=np.fromiter((not entry.known.waits for entry in entries.values()), np.bool_, count),
+            tolerance_and_timeouts=self._tolerance_and_timeouts,
         )
 
     def _take_pools(self, cut: Cut) -> None:
         configured = cut.pools
         used = dict.fromkeys(map(attrgetter("pool"), cut.operations.values()))
-        guests = guests_of([name for name in used if name not in configured.pools], cut.guests, configured)
-        if configured is not self._configured or guests != self._guests:
-            pools = [*(configured.pools[name] for name in configured.preorder), *guests]
-            self._configured, self._guests = configured, guests
+        unconfigured = [name for name in used if name not in configured.pools]
+        ephemeral = ephemeral_pools_of(unconfigured, cut.ephemeral_pools, configured)
+        if configured is not self._configured or ephemeral != self._ephemeral:
+            pools = [*(configured.pools[name] for name in configured.preorder), *ephemeral]
+            self._configured, self._ephemeral = configured, ephemeral
             self._place = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
             self._pools = [pool_input(pool, self._place[pool.parent], configured) for pool in pools]
-            self._patience = patience_of(configured, self._pools)
+            self._tolerance_and_timeouts = tolerance_and_timeouts_of(configured, self._pools)
             self._averages, self._entries, self._elements = {}, {}, None
         averages = {key: average for key, average in cut.usage_averages.items() if key.startswith("/")}
         if averages != self._averages:
@@ -171,21 +129,21 @@ class Roster:
                 _with_average(pool, averages.get(pool_key(PoolName(pool.name)), 0.0)) for pool in self._pools
             ]
 
-    def _entry(self, known: KnownOperation, item: UsageItem | None, named: bool, average: float) -> _Entry:
-        demand, usage, wants = _wishes(known, item, named)
+    def _entry(self, known: KnownOperation, usage: UsageItem | None, was_named: bool, average: float) -> _Entry:
+        demand, used, is_pending = demand_of(known, usage, was_named=was_named)
         given = OperationInput(
             name=known.operation,
             pool=self._place[known.pool],
             weight=known.weight,
             demand=demand,
-            usage=usage,
+            usage=used,
             limits=known.limits.as_tuple(),
             gang=known.is_gang,
             start_time_ms=known.started_at_ms,
-            pending_job_count=item.pending_jobs if item is not None else known.initial_jobs,
+            pending_job_count=usage.pending_jobs if usage is not None else known.initial_jobs,
             historic_usage_average=average,
         )
-        return _Entry(known, item, named, given, wants)
+        return _Entry(known, usage, was_named, given, is_pending)
 
     def _new_elements(self, cut: Cut) -> Elements:
         pools = [pool.name for pool in self._pools]
@@ -199,17 +157,6 @@ class Roster:
             pools=len(names),
             configured=1 + len(cut.pools.preorder),
         )
-
-
-def _wishes(known: KnownOperation, item: UsageItem | None, named: bool) -> tuple[Resources, Resources, bool]:
-    """Demand, usage, and whether it waits for anything."""
-    if item is None:
-        if named or not known.takes_part:
-            return ZERO, ZERO, False
-        return known.initial, ZERO, known.initial_jobs > 0
-    if not known.takes_part:
-        return item.usage, item.usage, False
-    return item.usage + item.precommit + item.pending, item.usage, item.pending_jobs > 0
 
 
 def _with_average(pool: PoolInput, average: float) -> PoolInput:

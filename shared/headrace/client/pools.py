@@ -9,16 +9,8 @@ import msgspec
 from headrace.client.asking import Asker
 from headrace.ids import ROOT_POOL, PoolName, TreeName, pool_name
 from headrace.wire.history import GetHistory, HistoryPoint, PoolHistory
-from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan
-from headrace.wire.pools import (
-    CreatePool,
-    GetPools,
-    PoolChanged,
-    PoolConfig,
-    PoolList,
-    RemovePool,
-    SetPool,
-)
+from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan, Remove, Set
+from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.refusals import NotFound, Refused
 from headrace.wire.trees import MovePoolToTree
 
@@ -94,29 +86,20 @@ class Pools:
             raise Refused(NotFound(what="pool", name=name, near=page.near))
         return msgspec.structs.replace(page, points=[joined[stretch] for stretch in sorted(joined)], known=known)
 
-    async def create(self, name: str, *, parent: str = ROOT_POOL, settings: PoolConfig | None = None) -> PoolChanged:
+    async def create(
+        self, name: str, *, parent: str = ROOT_POOL, attributes: Mapping[str, object] | None = None
+    ) -> PoolPlan:
         """Makes a pool. Raises `Refused` (the name is taken, there is no such parent), `Unanswered`, `BadInput`."""
-        request = CreatePool(
-            name=pool_name(name),
-            parent=ROOT_POOL if parent == ROOT_POOL else pool_name(parent),
-            settings=settings or PoolConfig(),
-            tree=self._tree,
-        )
-        return self._changed(
-            await self._asker.ask("pool.create", request, PoolChanged, timeout_s=self._timeout_s, repeatable=False)
-        )
+        above = ROOT_POOL if parent == ROOT_POOL else pool_name(parent)
+        return await self.change([Create(pool_name(name), above, msgspec.json.encode(attributes or {}))])
 
-    async def set(self, name: str, settings: Mapping[str, object]) -> PoolChanged:
-        """Changes the keys of `PoolConfig` that are given; None takes one back to its default."""
-        request = SetPool(name=pool_name(name), settings=msgspec.json.encode(settings), tree=self._tree)
-        return self._changed(await self._asker.ask("pool.set", request, PoolChanged, timeout_s=self._timeout_s))
+    async def set(self, name: str, attributes: Mapping[str, object]) -> PoolPlan:
+        """Changes the attributes that are given; None takes one back to its default."""
+        return await self.change([Set(pool_name(name), msgspec.json.encode(attributes))])
 
-    async def remove(self, name: str) -> PoolChanged:
+    async def remove(self, name: str) -> PoolPlan:
         """Takes a pool away that has neither children nor operations."""
-        request = RemovePool(name=pool_name(name), tree=self._tree)
-        return self._changed(
-            await self._asker.ask("pool.remove", request, PoolChanged, timeout_s=self._timeout_s, repeatable=False)
-        )
+        return await self.change([Remove(pool_name(name))])
 
     async def change(
         self,
@@ -140,9 +123,5 @@ class Pools:
         answer = await self._asker.ask(
             "pool.move_to_tree", request, PoolPlan, timeout_s=self._timeout_s, repeatable=request.dry_run
         )
-        self.revision = max(self.revision, answer.revision)
-        return answer
-
-    def _changed(self, answer: PoolChanged) -> PoolChanged:
         self.revision = max(self.revision, answer.revision)
         return answer

@@ -15,54 +15,17 @@ from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import Counter, Version
 
 __all__ = [
-    "CreatePool",
     "GetPools",
     "IntegralGuarantees",
     "IntegralType",
     "Pool",
-    "PoolChanged",
     "PoolConfig",
     "PoolList",
     "PoolMode",
     "PoolView",
-    "RemovePool",
     "ResourceDistribution",
-    "SetPool",
     "Tree",
 ]
-
-
-class CreatePool(msgspec.Struct, frozen=True):
-    """Make a pool. Its name must be new in the whole tree."""
-
-    name: PoolName
-    parent: PoolName
-    settings: PoolConfig = PoolConfig()
-    tree: TreeName = TreeName("default")
-
-
-class SetPool(msgspec.Struct, frozen=True):
-    """Change settings: `settings` as a JSON object with only the keys to change; null takes one back to its default."""
-
-    name: PoolName
-    settings: bytes
-    tree: TreeName = TreeName("default")
-
-
-class RemovePool(msgspec.Struct, frozen=True):
-    """Take a pool away; it must have no child pools and no operations."""
-
-    name: PoolName
-    tree: TreeName = TreeName("default")
-
-
-class PoolChanged(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Durable; a request that carries `min_revision` sees it."""
-
-    name: PoolName
-    tree: TreeName
-    revision: Counter
-    warnings: list[str] = []
 
 
 class GetPools(msgspec.Struct, frozen=True):

@@ -132,8 +132,8 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     below_fair_share_since_ms: Counter | None = None
     starving_since_ms: Counter | None = None
     schedulable: bool = True
-    #: False where the operation is owed all that it wants: nothing of it is plainly preemptible.
-    preemptible: bool = True
+    #: True for an operation whose fair share covers its whole demand.
+    owed_everything: bool = False
     accumulated_ratio_volume: float = 0.0
     ephemeral: bool = False
     #: Place among the operations of a fifo pool, and the one in force where the pool put it elsewhere; None outside of fifo pools.

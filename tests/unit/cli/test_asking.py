@@ -12,12 +12,12 @@ from headrace.client import Refused, Unanswered
 from headrace.client.asking import Asker
 from headrace.ids import PoolName, TreeName
 from headrace.wire.codec import encode
-from headrace.wire.pools import CreatePool, PoolChanged
+from headrace.wire.pool_changes import ChangePools, Create, PoolPlan
 from headrace.wire.refusals import Busy, NotFound, NotReady, NotRecorded, Refusal
 from tests.support.clocks import HandClock
 
-ANSWER = PoolChanged(name=PoolName("research"), tree=TreeName("default"), revision=7)
-REQUEST = CreatePool(name=PoolName("research"), parent=PoolName("<Root>"))
+ANSWER = PoolPlan(TreeName("default"), revision=7)
+REQUEST = ChangePools([Create(PoolName("research"))])
 
 
 class StubbornBus:
@@ -39,16 +39,16 @@ class StubbornBus:
         return encode(trouble)
 
 
-async def ask(bus: StubbornBus, *, repeatable: bool = True, timeout_s: float = 60.0) -> PoolChanged:
+async def ask(bus: StubbornBus, *, repeatable: bool = True, timeout_s: float = 60.0) -> PoolPlan:
     asker = Asker(cast("Bus", bus), HandClock(tick_s=1.0), lambda verb: f"me.{verb}")
-    return await asker.ask("pool.create", REQUEST, PoolChanged, timeout_s=timeout_s, repeatable=repeatable)
+    return await asker.ask("pool.change", REQUEST, PoolPlan, timeout_s=timeout_s, repeatable=repeatable)
 
 
 async def test_an_answer_is_an_answer() -> None:
     bus = StubbornBus()
 
     assert await ask(bus) == ANSWER
-    assert bus.asked == ["me.pool.create"]
+    assert bus.asked == ["me.pool.change"]
 
 
 @pytest.mark.parametrize("trouble", [NoResponders(), NotConnected(), Busy(9, 9), NotReady("starting")])

@@ -10,7 +10,7 @@ import pytest
 from headrace.client import NotRunning, find_place, new_operation_id, state_folder
 from headrace.errors import BadInput
 from headrace.ids import operation_id
-from headrace.pools import PartialResources
+from headrace.pools import POOL_ATTRIBUTES, PartialResources, PoolConfig
 from headrace_cli.__main__ import app
 from headrace_cli.commands.pool import get
 from headrace_cli.commands.pool_changes import move, transfer
@@ -63,7 +63,7 @@ def test_pool_options_become_only_the_keys_that_were_given() -> None:
 
 
 def test_pool_options_of_a_new_pool_are_amounts() -> None:
-    settings = PoolOptions(guarantee="cpu=1.5,memory=1G").settings()
+    settings = POOL_ATTRIBUTES.changed(PoolConfig(), PoolOptions(guarantee="cpu=1.5,memory=1G").changes()).value
 
     assert settings.strong_guarantee_resources == PartialResources(cpu=150, memory=1024**3)
     assert settings.weight is None

@@ -12,6 +12,7 @@ from headrace.wire.plan import Plan
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import Mode, OperationInput, PoolInput, TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from headrace_fair_share.plan import reduction
 from headrace_fair_share.plan.__main__ import plan_of
 from headrace_fair_share.plan.reduction import reduced
 from headrace_fair_share.update import broken_trees
@@ -39,31 +40,43 @@ def fault_of(tree: TreeInput) -> BrokenInvariant:
     return caught.value
 
 
-def test_what_is_kept_is_one_operation_in_its_pools_and_breaks_in_the_same_way(tmp_path: Path) -> None:
-    tree = a_large_tree()
-
-    path = keep_broken_tree(tree, fault_of(tree), tmp_path / "kept", 1_700_000_000_000)
-
-    exact = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=TreeInput)
-    assert [each.name for each in exact.operations] == ["operation-217"]
-    assert [pool.name for pool in exact.pools] == ["pool-1", "pool-7"]
-    assert [pool.weight for pool in exact.pools] == [None, None]
-    assert str(fault_of(exact)) == str(fault_of(tree))
-    assert f"# Try it:  headrace plan {path.name}" in path.read_text()
-    assert "uses more than it demands" in path.read_text()
-
-
-def test_a_tree_that_does_not_break_by_itself_is_kept_whole_and_can_be_planned(tmp_path: Path) -> None:
+def test_a_tree_is_kept_whole_and_can_be_planned(tmp_path: Path) -> None:
     pools = [PoolInput(name="fifo", parent=-1, mode=Mode.FIFO)]
     operations = [OperationInput(name="one", pool=0, demand=Resources(cpu=250))]
     tree = TreeInput(total=TOTAL, pools=pools, operations=operations)
 
-    path = keep_broken_tree(tree, BrokenInvariant("two do not\nagree"), tmp_path, 5)
+    path = keep_broken_tree(tree, BrokenInvariant("two do not\nagree"), tmp_path / "kept", 5)
 
-    assert "only after the updates before it" in path.read_text()
+    assert msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=TreeInput) == tree
+    assert "#   BrokenInvariant: two do not agree" in path.read_text()
+    assert f"headrace plan {path.name}" in path.read_text()
     plan = plan_of(str(path))
     assert isinstance(plan, Plan)
     assert plan.elements[-1].demand == Resources(cpu=250)
+
+
+def test_what_is_left_of_a_tree_is_one_operation_in_its_pools_and_breaks_in_the_same_way(tmp_path: Path) -> None:
+    tree = a_large_tree()
+    path = keep_broken_tree(tree, fault_of(tree), tmp_path, 1_700_000_000_000)
+
+    status = reduction.main(path.with_suffix(".json"))
+
+    small = tmp_path / "broken-1700000000000-small.json"
+    exact = msgspec.json.decode(small.read_bytes(), type=TreeInput)
+    assert status == 0
+    assert [each.name for each in exact.operations] == ["operation-217"]
+    assert [pool.name for pool in exact.pools] == ["pool-1", "pool-7"]
+    assert [pool.weight for pool in exact.pools] == [None, None]
+    assert str(fault_of(exact)) == str(fault_of(tree))
+    assert "uses more than it demands" in small.with_suffix(".yaml").read_text()
+
+
+def test_a_tree_that_does_not_break_by_itself_stays_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = keep_broken_tree(TreeInput(total=TOTAL), BrokenInvariant("x"), tmp_path, 5)
+
+    assert reduction.main(path.with_suffix(".json")) == 1
+    assert "only after the updates before it" in capsys.readouterr().err
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_the_oldest_are_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

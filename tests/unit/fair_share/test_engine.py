@@ -10,9 +10,11 @@ import pytest
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import PartialResources, Person
 from headrace.resources import Resources
+from headrace.runtime.engine import Moment
 from headrace.wire.integral import Advanced, PoolVolume, Volume
 from headrace.wire.log import (
     EphemeralPoolSet,
+    Event,
     OperationStarted,
     OperationStateChanged,
     OperationSuspended,
@@ -21,31 +23,32 @@ from headrace.wire.log import (
 )
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import EphemeralPool
+from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.pools import (
-    CreatePool,
     GetPools,
     IntegralGuarantees,
     IntegralType,
     Pool,
     PoolConfig,
     PoolList,
-    RemovePool,
-    SetPool,
     Tree,
 )
-from headrace.wire.refusals import BadRequest, NotFound, NotReady, WrongState
+from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal, StaleTerm, WrongState
 from headrace.wire.snapshots import SchedulingStatus, ShareItem, StarvationStatus, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Version
-from headrace_fair_share.configuration.tree_book import Change
-from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
+from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
+from headrace_fair_share.effects import Compute, Effect, KeepBrokenTree, Publish, SendAdvance, StepDown, WriteTree
+from headrace_fair_share.engine import EngineOptions, FairShareEngine
+from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
-from headrace_fair_share.starvation.clocks import Ages
-from headrace_fair_share.starvation.time_that_counts import Moment
-from headrace_fair_share.update.run import Update
+from headrace_fair_share.starvation.clocks import Ages, Clock
+from headrace_fair_share.update.run import FailedUpdate, Update, Updater
 from headrace_fair_share.view import pool_list
+from tests.support.clocks import NOW
+from tests.support.fair_share import create_pool, remove_pool, set_pool, stored, updated
 from tests.support.tree_services import live
 
 TREE = TreeName("default")
@@ -60,6 +63,7 @@ class Desk:
 
     def __init__(self, *pools: tuple[str, str] | tuple[str, str, PoolConfig], term: int = 3) -> None:
         self.engine = FairShareEngine(TREE, term, EngineOptions())
+        self.updater = Updater()
         self.now_ms = 1_000_000
         self.epoch = 0
         self.revision = 0
@@ -69,26 +73,49 @@ class Desk:
 
     @property
     def now(self) -> Moment:
-        return Moment(wall_ms=1_700_000_000_000 + self.now_ms, steady_us=self.now_ms * 1_000)
+        return Moment(self.now_ms * 1_000_000, 1_700_000_000_000 + self.now_ms)
 
     def configure(self, *pools: tuple[str, str] | tuple[str, str, PoolConfig]) -> None:
         listed = [Pool(PoolName(each[0]), PoolName(each[1]), *each[2:]) for each in pools]
         self.revision += 1
-        self.engine.book.on_tree(Tree(tree=TREE, pools=listed), self.revision)
+        self.engine.on_stored_tree(stored(Tree(tree=TREE, pools=listed), self.revision), self.now)
 
     def operations(self, *operations: Any) -> bool:
-        return self.engine.on_operations(operations)
+        return bool(self.engine.on_operations(operations, self.now).effects)
 
     def usage(self, *items: UsageItem, whole: bool = False, term: int = 1, **frame: Any) -> bool:
         self.epoch += 1
         removed = frozenset(frame.pop("removed", ()))
         told = UsageFrame(**{"total": TOTAL, "complete": True, **frame})
         change = UsageChange(Version(term, self.epoch), told, list(items), removed, whole)
-        return self.engine.on_usage(change, self.now)
+        return bool(self.engine.on_usage(change, self.now).effects)
+
+    def events(self, *events: Event) -> bool:
+        return bool(self.engine.on_events(events, self.now).effects)
+
+    def asks(self, request: ChangePools) -> PoolPlan | Refusal | Change:
+        """A change to be written, or the answer."""
+        outcome = self.engine.on_change_request(request, ANYBODY, self.now)
+        for effect in outcome.effects:
+            assert isinstance(effect, WriteTree)
+            return effect.change
+        assert outcome.answer is not None
+        return outcome.answer
+
+    def changes(self, request: ChangePools) -> PoolPlan:
+        """A change that is written."""
+        change = self.asks(request)
+        assert isinstance(change, Change), change
+        return self.engine.on_tree_written(change, 9, self.now).answer
 
     def update(self, after_ms: int = 200) -> Update:
         self.now_ms += after_ms
-        return self.engine.on_update(self.now)
+        return updated(self.engine, self.updater, self.now)
+
+    def figure(self, name: str) -> float:
+        (value,) = [each.value for each in self.engine.figures() if each.name == name]
+        assert isinstance(value, float | int)
+        return value
 
     def item(self, key: str) -> ShareItem:
         return self.engine.items[key]
@@ -173,9 +200,8 @@ def test_the_log_says_who_comes_changes_and_goes() -> None:
     moved = ParametersChanged(one.operation, PoolName("b"), 2.0, False, 3)
     halted = OperationSuspended(one.operation, True, 4)
     ended = OperationStateChanged(one.operation, OperationState.COMPLETED, StateCause.JOBS_DONE, "", 5)
-    engine = desk.engine
 
-    assert [engine.on_events([event]) for event in (started, started, changed, changed, moved, halted)] == [
+    assert [desk.events(event) for event in (started, started, changed, changed, moved, halted)] == [
         True,
         False,
         True,
@@ -183,11 +209,11 @@ def test_the_log_says_who_comes_changes_and_goes() -> None:
         True,
         True,
     ]
-    known = engine.operations[one.operation]
+    known = desk.engine.operations.by_id[one.operation]
     assert (known.pool, known.weight, known.suspended, known.state) == ("b", 2.0, True, OperationState.RUNNING)
-    assert engine.on_events([ended])
-    assert not engine.on_events([ended, moved])
-    assert engine.operations == {}
+    assert desk.events(ended)
+    assert not desk.events(ended, moved)
+    assert desk.engine.operations.by_id == {}
 
 
 def test_operations_of_another_tree_are_not_ours() -> None:
@@ -197,32 +223,29 @@ def test_operations_of_another_tree_are_not_ours() -> None:
     started = OperationStarted(other.operation, "anna", other.spec, OperationState.RUNNING, False, 4, 0, 1)
 
     assert not desk.operations(other)
-    assert not desk.engine.on_events([started])
+    assert not desk.events(started)
 
 
 def test_a_pool_that_nobody_configured_lives_while_it_has_operations() -> None:
     desk = Desk(("a", ROOT_POOL))
-    desk.operations(live("operation-1", "guest", ephemeral_pool=True))
+    desk.operations(live("operation-1", "ephemeral", ephemeral_pool=True))
     desk.update()
-    guest = desk.item("/guest")
+    ephemeral = desk.item("/ephemeral")
     desk.operations()
     update = desk.update()
 
-    assert (guest.parent, guest.ephemeral, guest.weight) == (ROOT_POOL, True, 1.0)
-    assert set(update.removed) == {"/guest", "operation-1"}
+    assert (ephemeral.parent, ephemeral.ephemeral, ephemeral.weight) == (ROOT_POOL, True, 1.0)
+    assert set(update.removed) == {"/ephemeral", "operation-1"}
 
 
 def test_a_pool_that_is_configured_under_its_name_adopts_it() -> None:
     desk = Desk(("a", ROOT_POOL))
-    desk.operations(live("operation-1", "guest", ephemeral_pool=True))
+    desk.operations(live("operation-1", "ephemeral", ephemeral_pool=True))
     desk.update()
-    request = CreatePool(PoolName("guest"), PoolName("a"), PoolConfig(weight=5.0))
-    change = desk.engine.book.decide(request, desk.engine.in_use(), ANYBODY, TOTAL)
-    assert isinstance(change, Change)
-    desk.engine.book.on_written(change, 9)
+    desk.changes(create_pool("ephemeral", "a", PoolConfig(weight=5.0)))
     desk.update()
 
-    assert (desk.item("/guest").parent, desk.item("/guest").ephemeral) == ("a", False)
+    assert (desk.item("/ephemeral").parent, desk.item("/ephemeral").ephemeral) == ("a", False)
     assert desk.item("operation-1").fair_share.total[1] == 1.0
 
 
@@ -258,9 +281,9 @@ def test_the_total_stays_while_the_allocator_recovers() -> None:
 
 def test_before_anything_is_complete_the_total_is_what_is_there() -> None:
     engine = FairShareEngine(TREE, 1, EngineOptions())
-    engine.on_usage(UsageChange(Version(1, 1), UsageFrame(Resources(cpu=100)), []), Moment(0, 0))
+    engine.on_usage(UsageChange(Version(1, 1), UsageFrame(Resources(cpu=100)), []), NOW)
 
-    assert engine.total == Resources(cpu=100)
+    assert engine.usage.total == Resources(cpu=100)
 
 
 def test_usage_that_says_nothing_new_calls_for_no_update() -> None:
@@ -328,7 +351,7 @@ def test_clocks_go_on_after_a_restart_from_where_they_stood() -> None:
         desk.update(1_000)
     saved = [Ages(desk.engine.ages())]
     second = Desk(term=4)
-    second.engine.on_ages(saved)
+    second.engine.on_saved_clocks(saved, second.now)
     second.operations(live("operation-1", "a", 100))
     second.now_ms += 10_000_000
     second.usage(uses("operation-1", 1, 99))
@@ -352,13 +375,14 @@ def test_satisfaction_of_a_pool_is_that_of_its_least_satisfied_operation() -> No
     assert desk.item("/a").local_satisfaction_ratio == pytest.approx(0.5)
 
 
-def test_who_is_owed_all_it_wants_cannot_be_preempted() -> None:
+def test_an_operation_whose_fair_share_covers_its_demand_is_owed_everything() -> None:
     desk = Desk()
     desk.operations(live("operation-1", "a", 2), live("operation-2", "a", 100))
     desk.update()
 
-    assert not desk.item("operation-1").preemptible
-    assert desk.item("operation-2").preemptible
+    assert desk.item("operation-1").owed_everything
+    assert not desk.item("operation-2").owed_everything
+    assert not desk.item("/a").owed_everything
 
 
 # Volumes.
@@ -376,7 +400,7 @@ def test_an_update_asks_for_volumes_with_flow_and_burst_as_shares_of_the_total()
     desk = Desk(("a", ROOT_POOL, BURST), ("b", ROOT_POOL))
     desk.update()
     desk.update(250)
-    first, second = desk.engine.chain._waiting
+    first, second = desk.engine.volumes.chain._waiting
 
     assert (first.version, first.previous, first.dt_us, first.total) == (Version(3, 1), NEVER, 0, TOTAL)
     assert [(flow.pool, flow.flow_ratio, flow.burst_ratio, flow.grant_ratio) for flow in first.pools] == [
@@ -390,11 +414,11 @@ def test_volumes_that_did_not_come_are_said_to_be_old() -> None:
     desk.update()
     late = desk.engine.frame.stale_volumes
     answer = Advanced(TREE, Version(3, 1), [PoolVolume(PoolName("a"), Volume(cpu=500), 0.5)])
-    following = desk.engine.on_advance_answer(answer)
-    cut = desk.engine.cut(desk.now)
+    (compute,) = desk.engine.on_advance_answer(answer, desk.now).effects
 
     assert late
-    assert following is None
+    assert isinstance(compute, Compute)
+    cut = compute.cut
     assert not cut.stale_volumes
     assert cut.volumes[PoolName("a")].ratio_volume == 0.5
 
@@ -408,18 +432,124 @@ def test_while_the_allocator_recovers_no_time_passes_for_volumes() -> None:
     desk.update(500)
     desk.update(500)
 
-    assert [advance.dt_us for advance in desk.engine.chain._waiting] == [0, 0, 0, 500_000]
+    assert [advance.dt_us for advance in desk.engine.volumes.chain._waiting] == [0, 0, 0, 500_000]
 
 
 def test_what_integral_cannot_use_is_given_up_but_patience_is_not() -> None:
     desk = Desk(("a", ROOT_POOL, BURST))
     desk.update()
 
-    assert desk.engine.on_advance_answer(NotReady("starting")) is None
-    assert len(desk.engine.chain) == 1
-    assert desk.engine.on_advance_answer(BadRequest("pools", "", "")) is None
-    assert len(desk.engine.chain) == 0
-    assert desk.engine.statistics()["advances_given_up"] == 1
+    (first,) = desk.engine.on_advance_answer(NotReady("starting"), desk.now).effects
+    waiting = len(desk.engine.volumes.chain)
+    (second,) = desk.engine.on_advance_answer(BadRequest("pools", "", ""), desk.now).effects
+
+    assert isinstance(first, Compute)
+    assert isinstance(second, Compute)
+    assert (waiting, len(desk.engine.volumes.chain)) == (1, 0)
+    assert desk.figure("advances_given_up") == 1
+
+
+def test_an_advance_that_fits_no_message_is_given_up() -> None:
+    desk = Desk(("a", ROOT_POOL, BURST))
+    desk.update()
+    (effect,) = desk.engine.on_advance_too_large(desk.now).effects
+
+    assert isinstance(effect, Compute)
+    assert desk.figure("advances_given_up") == 1
+
+
+def test_advances_are_sent_one_after_another_while_the_update_may_wait_for_them() -> None:
+    desk = Desk(("a", ROOT_POOL, BURST))
+    desk.update()
+    (first,) = desk.engine.on_update_due(desk.now).effects
+    assert isinstance(first, SendAdvance)
+    desk.now_ms += 5
+    (second,) = desk.engine.on_advance_answer(Advanced(TREE, first.advance.version, []), desk.now).effects
+    assert isinstance(second, SendAdvance)
+    desk.now_ms += 15
+    (third,) = desk.engine.on_advance_answer(Advanced(TREE, first.advance.version, []), desk.now).effects
+
+    assert (first.advance.version, first.timeout_s) == (Version(3, 1), 0.02)
+    assert (second.advance.version, second.timeout_s) == (Version(3, 2), 0.015)
+    assert isinstance(third, Compute)
+    assert third.cut.stale_volumes
+
+
+def test_a_process_that_another_one_has_succeeded_steps_down() -> None:
+    desk = Desk(("a", ROOT_POOL, BURST))
+    desk.update()
+    (effect,) = desk.engine.on_advance_answer(StaleTerm("fair_share.default", 9, 3), desk.now).effects
+
+    assert isinstance(effect, StepDown)
+    assert "9" in effect.reason
+    assert len(desk.engine.volumes.chain) == 1
+
+
+# When an update is due, and what comes of one that fails.
+
+
+def test_an_update_follows_a_change_but_not_before_twice_the_cost_of_the_one_before() -> None:
+    desk = Desk(("a", ROOT_POOL))
+    engine = desk.engine
+    first = engine.seconds_until_update(desk.now)
+    engine.on_update_due(desk.now)
+    # Waiting for volumes costs nothing.
+    desk.now_ms += 20
+    engine.on_advance_unanswered(desk.now)
+    desk.now_ms += 30
+    engine.on_published(desk.now)
+    idle = engine.seconds_until_update(desk.now)
+    desk.usage(uses("operation-1", 1, 0))
+    wanted = engine.seconds_until_update(desk.now)
+    desk.now_ms += 70
+
+    assert (first, idle, wanted) == (0, 0.15, 0.06)
+    assert engine.seconds_until_update(desk.now) == 0
+
+
+def test_with_many_operations_an_update_that_nothing_asks_for_comes_later() -> None:
+    desk = Desk()
+    desk.operations(*(live(f"operation-{number}", "a", 1) for number in range(1_000)))
+    desk.update()
+
+    assert desk.engine.seconds_until_update(desk.now) == 1.0
+
+
+def fails(desk: Desk, fault: Exception) -> list[Effect]:
+    return list(desk.engine.on_update_failed(FailedUpdate(fault, TreeInput(total=TOTAL), 7), desk.now).effects)
+
+
+def test_an_update_that_fails_leaves_the_shares_and_its_tree_is_kept_once() -> None:
+    desk = Desk(("a", ROOT_POOL))
+    before = desk.update()
+    first, second = fails(desk, BrokenInvariant("x")), fails(desk, BrokenInvariant("x"))
+    others = [fails(desk, BrokenInvariant(str(number))) for number in range(20)]
+
+    told = msgspec.structs.replace(before.frame, at_ms=7, errors=["an update failed, earlier shares stay: x"])
+    assert first[1:] == second == [Publish(told, [], [])]
+    assert [type(effects[0]) for effects in (first, *others)].count(KeepBrokenTree) == 10
+    assert desk.figure("failed_updates") == 22
+    assert set(desk.engine.items) == {"/<Root>", "/a"}
+
+
+def test_what_is_broken_inside_is_found() -> None:
+    desk = Desk(("a", ROOT_POOL, BURST), ("b", "a"))
+    desk.operations(live("operation-1", "b", 4))
+    desk.usage(uses("operation-1", 1, 3))
+    desk.update()
+    desk.update()
+    engine = desk.engine
+    healthy = engine.check()
+    engine.usage.named.clear()
+    engine.clocks["/c"] = Clock(below_since=1)
+    engine.operations.by_id[OperationId("operation-2")] = engine.operations.by_id[OperationId("operation-1")]
+    engine.volumes.chain._waiting.append(engine.volumes.chain._waiting[0])
+    fair = msgspec.structs.replace(desk.item("/b").fair_share, total=(0.0, 0.9, 0.0, 0.0, 0.0))
+    engine.items["/b"] = msgspec.structs.replace(desk.item("/b"), fair_share=fair)
+    found = engine.check()
+
+    assert healthy == []
+    assert [words.split()[0] for words in found] == ["operation", "usage", "advance", "pool", "a"]
 
 
 # What people see.
@@ -433,19 +563,19 @@ def listed(desk: Desk, **request: Any) -> PoolList:
 
 def test_pools_are_listed_with_their_figures() -> None:
     desk = Desk(("a", ROOT_POOL, BURST), ("b", "a"), ("c", ROOT_POOL))
-    desk.operations(live("operation-1", "b", 4), live("operation-2", "guest", 4, state=OperationState.PENDING))
+    desk.operations(live("operation-1", "b", 4), live("operation-2", "ephemeral", 4, state=OperationState.PENDING))
     desk.usage(uses("operation-1", 1, 3))
     desk.update()
     answer = listed(desk, operations=True)
     views = {view.name: view for view in answer.pools}
 
-    assert [view.path for view in answer.pools] == ["/", "/a", "/a/b", "/c", "/guest"]
+    assert [view.path for view in answer.pools] == ["/", "/a", "/a/b", "/c", "/ephemeral"]
     assert (views[PoolName("a")].usage, views[PoolName("a")].demand) == (JOB, JOB * 4)
     assert views[PoolName("a")].fair_resources == JOB * 4
     assert (views[ROOT_POOL].operation_count, views[ROOT_POOL].running_operation_count) == (2, 1)
     assert views[PoolName("a")].accumulated_resource_ratio_volume == 0.0
     assert views[PoolName("c")].accumulated_resource_volume is None
-    assert views[PoolName("guest")].ephemeral
+    assert views[PoolName("ephemeral")].ephemeral
     assert {item.name for item in answer.operations} == {"operation-1", "operation-2"}
     assert answer.version == Version(3, 7)
 
@@ -502,9 +632,9 @@ def test_sums_beyond_what_the_wire_carries_are_told_as_that_much() -> None:
 
 def test_a_broken_configuration_leaves_the_former_one_in_force_and_refuses_changes() -> None:
     desk = Desk(("a", ROOT_POOL))
-    desk.engine.book.on_unusable(9, "rubbish")
+    desk.engine.on_stored_tree(StoredTree(9, None, "rubbish"), desk.now)
     update = desk.update()
-    refusal = desk.engine.book.decide(RemovePool(PoolName("a")), {}, ANYBODY, TOTAL)
+    refusal = desk.asks(remove_pool("a"))
 
     assert "/a" in desk.engine.items
     assert "revision 9" in update.frame.errors[0]
@@ -514,24 +644,21 @@ def test_a_broken_configuration_leaves_the_former_one_in_force_and_refuses_chang
 def test_an_older_revision_changes_nothing() -> None:
     desk = Desk(("a", ROOT_POOL))
 
-    assert not desk.engine.book.on_tree(Tree(tree=TREE), 1)
-    assert list(desk.engine.book.pools.pools) == ["a"]
+    assert not desk.engine.on_stored_tree(stored(Tree(tree=TREE), 1), desk.now).effects
+    assert list(desk.engine.configuration.pools.pools) == ["a"]
 
 
 def test_the_tree_of_another_name_is_not_taken() -> None:
     desk = Desk()
 
-    desk.engine.book.on_tree(Tree(tree=TreeName("gpu")), 9)
+    desk.engine.on_stored_tree(stored(Tree(tree=TreeName("gpu")), 9), desk.now)
 
-    assert "no tree 'gpu'" in desk.engine.book.trouble
+    assert "no tree 'gpu'" in desk.engine.configuration.trouble
 
 
 def test_guarantees_over_the_cluster_are_warned_of_when_made_and_reported_by_the_update() -> None:
     desk = Desk(("a", ROOT_POOL, PoolConfig(strong_guarantee_resources=PartialResources(cpu=900))))
-    request = CreatePool(PoolName("b"), ROOT_POOL, PoolConfig(strong_guarantee_resources=PartialResources(cpu=600)))
-    change = desk.engine.book.decide(request, {}, ANYBODY, TOTAL)
-    assert isinstance(change, Change)
-    answer = desk.engine.book.on_written(change, 9)
+    answer = desk.changes(create_pool("b", config=PoolConfig(strong_guarantee_resources=PartialResources(cpu=600))))
     update = desk.update()
 
     assert answer.warnings == ["strong guarantees of the top pools promise 15 of cpu; the cluster has 10"]
@@ -549,17 +676,13 @@ def test_guarantees_over_the_cluster_are_warned_of_when_made_and_reported_by_the
 def test_a_burst_pool_without_a_burst_is_warned_of() -> None:
     desk = Desk()
     figures = IntegralGuarantees(guarantee_type=IntegralType.BURST, resource_flow=PartialResources(cpu=100))
-    change = desk.engine.book.decide(
-        CreatePool(PoolName("a"), ROOT_POOL, PoolConfig(None, integral_guarantees=figures)), {}, ANYBODY, TOTAL
-    )
-    assert isinstance(change, Change)
 
-    (warning,) = desk.engine.book.on_written(change, 9).warnings
+    (warning,) = desk.changes(create_pool("a", config=PoolConfig(None, integral_guarantees=figures))).warnings
     assert "burst pool a has no burst_guarantee_resources: it gets nothing from its savings" in warning
 
 
 def test_settings_of_an_unknown_pool_are_not_read() -> None:
-    answer = Desk(("a", ROOT_POOL)).engine.book.decide(SetPool(PoolName("b"), b"rubbish"), {}, ANYBODY, TOTAL)
+    answer = Desk(("a", ROOT_POOL)).asks(set_pool("b", b"rubbish"))
 
     assert answer == NotFound("pool", "b", [])
 
@@ -586,7 +709,7 @@ def test_a_figure_that_is_no_number_never_leaves_an_update(monkeypatch: pytest.M
 def test_ephemeral_pools_that_are_over_are_not_remembered_for_ever() -> None:
     engine = FairShareEngine(TREE, 1, EngineOptions())
     for number in range(5_000):
-        pool = EphemeralPool(PoolName(f"guest-{number}"), ROOT_POOL, "anna")
-        engine.on_events([EphemeralPoolSet(TREE, pool)])
+        pool = EphemeralPool(PoolName(f"ephemeral-{number}"), ROOT_POOL, "anna")
+        engine.on_events([EphemeralPoolSet(TREE, pool)], NOW)
 
-    assert len(engine._guests) <= 1_001
+    assert len(engine._ephemeral_pools.pools) <= 1_001

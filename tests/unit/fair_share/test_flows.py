@@ -3,8 +3,8 @@
 from headrace.ids import PoolName
 from headrace.resources import Resources
 from headrace.wire.integral import PoolFlow
+from headrace_fair_share.facts.flows_to_integral import flows_of, with_grants
 from headrace_fair_share.hdrf.model import IntegralKind, PoolInput
-from headrace_fair_share.update.flows_to_integral import flows_of, with_grants
 
 TOTAL = Resources(user_slots=100, cpu=10_000, memory=1_000)
 RELAXED, BURST = IntegralKind.RELAXED, IntegralKind.BURST

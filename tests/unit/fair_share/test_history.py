@@ -16,8 +16,8 @@ from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolConf
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.history.downsampling import Downsampler
-from headrace_fair_share.history.samples import HistoryOptions, Sampler, View
-from headrace_fair_share.update.figures import PoolFigures
+from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
+from headrace_fair_share.update.results import PoolResults
 
 TREE = TreeName("default")
 #: A hundred cores.
@@ -27,16 +27,16 @@ OPTIONS = HistoryOptions(period_ms=10_000)
 START_MS = 1_700_000_000_000
 
 
-def a_view(at_ms: int, tree: PoolTree, busy: dict[str, int] | None = None, volume: Volume | None = None) -> View:
+def a_view(at_ms: int, tree: PoolTree, busy: dict[str, int] | None = None, volume: Volume | None = None) -> SampleInput:
     """Figures at a moment: `busy` says the cores in use of each pool that has any; all want twice as much."""
-    figures = {ROOT_POOL: PoolFigures(), **{name: PoolFigures() for name in tree.pools}}
+    figures = {ROOT_POOL: PoolResults(), **{name: PoolResults() for name in tree.pools}}
     items: dict[str, ShareItem] = {}
     for pool in figures:
         strong = tree.pools[pool].settings.strong_guarantee_resources.whole if pool in tree.pools else Resources()
         items[f"/{pool}"] = ShareItem(ElementKind.POOL, pool, ROOT_POOL, strong_guarantee_share=strong.share_of(TOTAL))
     for name, cores in (busy or {}).items():
         key = PoolName(name)
-        figures[key] = PoolFigures(usage=Resources(cpu=cores * 100), demand=Resources(cpu=cores * 200))
+        figures[key] = PoolResults(usage=Resources(cpu=cores * 100), demand=Resources(cpu=cores * 200))
         fair = DetailedShare(total=Resources(cpu=cores * 100).share_of(TOTAL))
         items[f"/{name}"] = ShareItem(
             ElementKind.POOL,
@@ -47,20 +47,20 @@ def a_view(at_ms: int, tree: PoolTree, busy: dict[str, int] | None = None, volum
         )
     frame = ShareFrame(usage_version=Version(1, 1), total=TOTAL, at_ms=at_ms)
     volumes = {PoolName("burst"): PoolVolume(PoolName("burst"), volume, 0.0)} if volume is not None else {}
-    return View(tree, frame, items, figures, volumes, 86_400.0)
+    return SampleInput(tree, frame, items, figures, volumes, 86_400.0)
 
 
 def a_tree(**pools: PoolConfig) -> PoolTree:
     return PoolTree(Tree(TREE, [Pool(PoolName(name), ROOT_POOL, settings) for name, settings in pools.items()]))
 
 
-def taken(sampler: Sampler, view: View) -> list[HistorySample]:
+def taken(sampler: Sampler, view: SampleInput) -> list[HistorySample]:
     sample = sampler.take(view)
     sampler.on_taken(view, sample)
     return [decode(page, HistorySample) for page in sample.pages]
 
 
-def wants(sampler: Sampler, view: View, revision: int = 0) -> bool:
+def wants(sampler: Sampler, view: SampleInput, revision: int = 0) -> bool:
     return sampler.wants(view.frame, view.pools, revision)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import PartialResources
 from headrace.wire.integral import Advance, Advanced, Downtime, PoolVolume, Volume
-from headrace.wire.pools import GetPools, IntegralGuarantees, IntegralType, PoolConfig, PoolList, PoolView, Tree
+from headrace.wire.pools import GetPools, IntegralGuarantees, IntegralType, PoolConfig, PoolList, PoolView
 from headrace.wire.version import NEVER
-from headrace_fair_share.integral_fields import estimated_burst_usage_duration_seconds
+from headrace_fair_share.effects import Compute
+from headrace_fair_share.integral_guarantees import estimated_burst_usage_duration_seconds
 from headrace_fair_share.view import pool_list
 from headrace_integral.engine import IntegralEngine
 from tests.support.clocks import NOW
+from tests.support.fair_share import stored
 from tests.support.tree_services import live
 from tests.unit.fair_share.test_engine import TREE, Desk, uses
 
@@ -34,10 +38,10 @@ RELAXED = guaranteed(IntegralType.RELAXED, 200)
 
 
 def told(desk: Desk, volume: Volume | None = None, ratio: float = 0.0, downtime: Downtime | None = None) -> None:
-    head = desk.engine.chain.head()
+    head = desk.engine.volumes.chain.head()
     assert head is not None
     volumes = [PoolVolume(PoolName("saver"), volume, ratio)] if volume is not None else []
-    desk.engine.on_advance_answer(Advanced(TREE, head.version, volumes, downtime or Downtime()))
+    desk.engine.on_advance_answer(Advanced(TREE, head.version, volumes, downtime or Downtime()), desk.now)
 
 
 def seen(desk: Desk, name: str) -> PoolView:
@@ -111,19 +115,19 @@ def test_time_that_counted_for_nobody_is_shown_with_the_pool_and_with_the_tree()
 
     assert seen(desk, "saver").downtime == downtime
     assert desk.engine.frame.downtime == downtime
-    assert desk.engine.statistics()["downtime_ms"] == 5_000
+    assert desk.figure("downtime") == 5_000
 
 
 def test_the_saturation_period_of_the_tree_is_told_to_integral() -> None:
     desk = Desk(("saver", ROOT_POOL, BURST))
-    options = desk.engine.book.pools.options
+    options = desk.engine.configuration.pools.options
     integral = type(options.integral_guarantees)(pool_capacity_saturation_period=5_000)
-    tree = desk.engine.book.pools.tree
-    desk.engine.book.on_tree(
-        Tree(tree=TREE, pools=tree.pools, options=type(options)(integral_guarantees=integral)), desk.revision + 1
+    tree = msgspec.structs.replace(
+        desk.engine.configuration.pools.tree, options=type(options)(integral_guarantees=integral)
     )
+    desk.engine.on_stored_tree(stored(tree, desk.revision + 1), desk.now)
     desk.update()
-    head = desk.engine.chain.head()
+    head = desk.engine.volumes.chain.head()
 
     assert head is not None
     assert head.saturation_period_s == 5.0
@@ -139,10 +143,12 @@ def test_what_was_granted_is_charged_and_known_to_the_next_update() -> None:
     told(desk, Volume(user_slots=1_200.0, cpu=12_000, memory=12.0 * 2**30), 12.0)
     desk.update()
     desk.update()
-    newest = desk.engine.chain._waiting[-1]
+    newest = desk.engine.volumes.chain._waiting[-1]
 
     assert newest.pools[0].grant_ratio == 0.2
-    assert desk.engine.cut(desk.now).grants == {"saver": 0.2}
+    (compute,) = desk.engine.on_advance_unanswered(desk.now).effects
+    assert isinstance(compute, Compute)
+    assert compute.cut.grants == {"saver": 0.2}
 
 
 # Downtime, as integral reckons it.
@@ -166,9 +172,9 @@ def test_a_stretch_of_updates_without_time_is_one_gap() -> None:
             if second > complete_from:
                 desk.usage()
             desk.update()
-            head = desk.engine.chain.head()
+            head = desk.engine.volumes.chain.head()
             assert head is not None
-            desk.engine.chain._waiting.clear()
+            desk.engine.volumes.chain._waiting.clear()
             downtime = advanced(engine, head)
             reckoned.append((downtime.gaps, downtime.together_ms))
 

@@ -25,7 +25,7 @@ def saved_after_an_hour(flow: int) -> float:
     tree = SimulatedTree(TOTAL, [a_saver("a", ROOT_POOL, IntegralType.RELAXED, flow, 0)])
     for _ in range(2):
         tree.update(HOUR_MS)
-    return tree.fair_share.volumes[PoolName("a")].ratio_volume
+    return tree.fair_share.volumes.of[PoolName("a")].ratio_volume
 
 
 @pytest.mark.parametrize(("flow", "saves"), [(1_000, False), (1_249, False), (1_250, True), (2_000, True)])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from headrace.runtime.engine import Moment
 from headrace.wire.snapshots import StarvationStatus
-from headrace_fair_share.starvation.clocks import Clock, Timeouts, aged, clocks_of, step
-from headrace_fair_share.starvation.time_that_counts import JudgingClock, Moment
+from headrace_fair_share.starvation.clocks import Clock, Timeouts, ages_of, clocks_of, step
+from headrace_fair_share.starvation.time_that_counts import TimeThatCounts
 
 TIMEOUTS = Timeouts(starving_ms=30_000, aggressive_ms=120_000, aggressive_enabled=True)
 
@@ -54,29 +55,29 @@ def test_a_longer_timeout_does_not_end_starvation() -> None:
 def test_ages_survive_a_restart_whatever_the_clock_shows_then() -> None:
     clocks = {"op": Clock(1_000, StarvationStatus.STARVING, 31_500), "/pool": Clock(2_000)}
 
-    restored = clocks_of(aged(clocks, 40_000), 0)
+    restored = clocks_of(ages_of(clocks, 40_000), 0)
 
     assert restored["op"] == Clock(-39_000, StarvationStatus.STARVING, -8_500)
-    assert aged(restored, 0) == aged(clocks, 40_000)
+    assert ages_of(restored, 0) == ages_of(clocks, 40_000)
 
 
 def at(ms: int, wall_ms: int | None = None) -> Moment:
-    return Moment(wall_ms=1_000_000 + (ms if wall_ms is None else wall_ms), steady_us=ms * 1000)
+    return Moment(ms * 1_000_000, 1_000_000 + (ms if wall_ms is None else wall_ms))
 
 
 def test_the_first_update_of_a_life_has_seen_no_time_pass() -> None:
-    clock = JudgingClock()
+    clock = TimeThatCounts()
 
-    assert clock.on_update(at(5_000), judged=True, complete=True) == 0
+    assert clock.on_update(at(5_000), usage_counts=True, complete=True) == 0
     assert clock.now_ms == 0
-    assert clock.on_update(at(5_200), judged=True, complete=True) == 200_000
+    assert clock.on_update(at(5_200), usage_counts=True, complete=True) == 200_000
     assert clock.now_ms == 200
 
 
 def test_time_counts_only_between_two_updates_of_a_complete_picture() -> None:
-    clock = JudgingClock()
+    clock = TimeThatCounts()
     passed = [
-        clock.on_update(at(ms), judged=complete, complete=complete)
+        clock.on_update(at(ms), usage_counts=complete, complete=complete)
         for ms, complete in ((0, True), (100, True), (200, False), (300, False), (400, True), (500, True))
     ]
 
@@ -85,19 +86,19 @@ def test_time_counts_only_between_two_updates_of_a_complete_picture() -> None:
 
 
 def test_moments_of_unix_time_stay_as_told_while_the_clock_runs_and_move_while_it_stands() -> None:
-    clock = JudgingClock()
-    clock.on_update(at(0), judged=True, complete=True)
+    clock = TimeThatCounts()
+    clock.on_update(at(0), usage_counts=True, complete=True)
     since = clock.now_ms
-    clock.on_update(at(1_000, wall_ms=1_007), judged=True, complete=True)
+    clock.on_update(at(1_000, wall_ms=1_007), usage_counts=True, complete=True)
     told = since + clock.offset_ms
-    clock.on_update(at(4_000), judged=False, complete=True)
+    clock.on_update(at(4_000), usage_counts=False, complete=True)
 
     assert told == 1_000_000
     assert since + clock.offset_ms == 1_003_000
 
 
 def test_a_clock_that_jumps_back_counts_nothing() -> None:
-    clock = JudgingClock()
-    clock.on_update(at(5_000), judged=True, complete=True)
+    clock = TimeThatCounts()
+    clock.on_update(at(5_000), usage_counts=True, complete=True)
 
-    assert clock.on_update(at(4_000), judged=True, complete=True) == 0
+    assert clock.on_update(at(4_000), usage_counts=True, complete=True) == 0

@@ -9,18 +9,19 @@ import msgspec
 import pytest
 
 from headrace.bus import BusError, Entry, Mirror, NotConnected, RequestTimeout, WrongRevision
-from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.ids import TreeName
 from headrace.pools import Person, TreeOptions
 from headrace.resources import ZERO
 from headrace.wire.pool_changes import PoolPlan
-from headrace.wire.pools import CreatePool, PoolChanged, Tree
+from headrace.wire.pools import Tree
 from headrace.wire.refusals import NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.snapshots import StarvationStatus
-from headrace_fair_share.configuration.store import PoolStore, StoredTree
-from headrace_fair_share.configuration.tree_book import PoolBook
+from headrace_fair_share.configuration.store import PoolStore
+from headrace_fair_share.configuration.tree_configuration import TreeConfiguration
 from headrace_fair_share.starvation.clocks import Age
 from headrace_fair_share.starvation.saved_clocks import ClockStore
 from tests.support.clocks import HandClock
+from tests.support.fair_share import create_pool
 
 TREE = TreeName("default")
 ANYBODY = Person("anybody", administrator=True)
@@ -78,29 +79,23 @@ class MoodyBucket:
 
 
 class Office:
-    """A book and its store."""
+    """A configuration and its store."""
 
     def __init__(self) -> None:
         self.bucket = MoodyBucket()
-        self.book = PoolBook(TREE)
-        self.store = PoolStore(self.bucket, TREE, HandClock(), self.on_stored)
+        self.configuration = TreeConfiguration(TREE)
+        self.store = PoolStore(self.bucket, TREE, HandClock(), self.configuration.on_stored)
 
-    def on_stored(self, stored: StoredTree) -> None:
-        if stored.tree is None:
-            self.book.on_unusable(stored.revision, stored.defect)
-        else:
-            self.book.on_tree(stored.tree, stored.revision)
-
-    async def create(self, name: str) -> PoolChanged | PoolPlan | Refusal:
-        request = CreatePool(PoolName(name), ROOT_POOL)
+    async def create(self, name: str) -> PoolPlan | Refusal:
+        request = create_pool(name)
         return await self.store.change(
-            lambda: self.book.decide(request, {}, ANYBODY, ZERO),
-            lambda change, revision: self.book.on_written(change, revision),
+            lambda: self.configuration.decide(request, {}, ANYBODY, ZERO),
+            lambda change, revision: self.configuration.on_written(change, revision),
         )
 
     @property
     def known(self) -> list[str]:
-        return list(self.book.pools.pools)
+        return list(self.configuration.pools.pools)
 
     @property
     def written(self) -> list[str]:
@@ -112,15 +107,15 @@ class Office:
 async def office() -> Office:
     office = Office()
     await office.store.ensure(TreeOptions())
-    assert isinstance(await office.create("first"), PoolChanged)
+    assert isinstance(await office.create("first"), PoolPlan)
     return office
 
 
 async def test_a_change_is_known_when_it_is_written(office: Office) -> None:
     answer = await office.create("second")
 
-    assert isinstance(answer, PoolChanged)
-    assert answer.revision == office.bucket.sequence == office.book.revision
+    assert isinstance(answer, PoolPlan)
+    assert answer.revision == office.bucket.sequence == office.configuration.revision
     assert office.known == office.written == ["first", "second"]
 
 
@@ -148,18 +143,18 @@ async def test_without_an_answer_nobody_says_that_it_was_done_and_later_the_trut
 
 
 async def test_a_change_of_somebody_else_in_between_is_kept(office: Office) -> None:
-    theirs = CreatePool(PoolName("theirs"), ROOT_POOL)
+    theirs = create_pool("theirs")
 
     def meddle() -> None:
         office.bucket.meddle = lambda: None
-        change = office.book.decide(theirs, {}, ANYBODY, ZERO)
+        change = office.configuration.decide(theirs, {}, ANYBODY, ZERO)
         assert not isinstance(change, Refusal)
         office.bucket.write(TREE, msgspec.json.encode(change.tree))
 
     office.bucket.meddle = meddle
     answer = await office.create("ours")
 
-    assert isinstance(answer, PoolChanged)
+    assert isinstance(answer, PoolPlan)
     assert office.known == office.written == ["first", "theirs", "ours"]
 
 
@@ -178,7 +173,7 @@ async def test_a_bucket_that_never_stands_still_is_given_up_on(office: Office) -
 async def test_a_key_that_was_deleted_comes_back_with_the_next_change(office: Office) -> None:
     await office.bucket.delete(TREE)
 
-    assert isinstance(await office.create("second"), PoolChanged)
+    assert isinstance(await office.create("second"), PoolPlan)
     assert office.written == ["first", "second"]
 
 
@@ -187,7 +182,7 @@ async def test_writes_that_the_bucket_lost_come_back_with_the_next_change(office
     await office.create("second")
     office.bucket.kept[TREE], office.bucket.sequence = before
 
-    assert isinstance(await office.create("third"), PoolChanged)
+    assert isinstance(await office.create("third"), PoolPlan)
     assert office.known == office.written == ["first", "second", "third"]
 
 

@@ -9,8 +9,11 @@ from headrace.pools import Pool, PoolConfig, Tree
 from headrace.resources import Resources
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace.wire.version import Version
-from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
-from headrace_fair_share.starvation.time_that_counts import Moment
+from headrace_fair_share.engine import EngineOptions, FairShareEngine
+from headrace_fair_share.facts.usage import UsageChange
+from headrace_fair_share.update.run import Updater
+from tests.support.clocks import NOW, at
+from tests.support.fair_share import stored, updated
 from tests.support.tree_services import live
 
 TREE = TreeName("default")
@@ -29,21 +32,22 @@ class Course:
             Pool(PoolName("b"), PoolName("above"), PoolConfig(weight=2.0)),
         ]
         self.engine = FairShareEngine(TREE, 1, EngineOptions())
-        self.engine.book.on_tree(Tree(tree=TREE, pools=pools), 1)
-        self.engine.on_operations([live("in-a", "a", 100), live("in-b", "b", 100)])
+        self.updater = Updater()
+        self.engine.on_stored_tree(stored(Tree(tree=TREE, pools=pools), 1), NOW)
+        self.engine.on_operations([live("in-a", "a", 100), live("in-b", "b", 100)], NOW)
         self.now_ms = 0
 
     def passes(self, ms: int, a_uses: float) -> None:
         """Some time passes in small steps, in which a uses that part of the cluster."""
         for _ in range(10):
             self.now_ms += ms // 10
-            now = Moment(wall_ms=self.now_ms, steady_us=self.now_ms * 1000)
+            now = at(self.now_ms / 1000)
             item = UsageItem(
                 OperationId("in-a"), usage=Resources(cpu=int(1_000 * a_uses)), pending=Resources(cpu=1_000)
             )
             frame = UsageFrame(total=TOTAL, complete=True)
             self.engine.on_usage(UsageChange(Version(1, self.now_ms), frame, [item]), now)
-            self.engine.on_update(now)
+            updated(self.engine, self.updater, now)
 
     def weight(self, pool: str) -> float:
         return self.engine.items[f"/{pool}"].weight
@@ -82,7 +86,7 @@ def test_without_the_option_nothing_is_kept() -> None:
     course = Course()
     course.passes(HOUR_MS, a_uses=1.0)
     assert course.engine._averages.of
-    course.engine.book.on_tree(Tree(tree=TREE), 2)
+    course.engine.on_stored_tree(stored(Tree(tree=TREE), 2), NOW)
     course.passes(HOUR_MS, a_uses=1.0)
 
     assert not course.engine._averages.of

@@ -82,6 +82,18 @@ class AdvanceChain:
         self._waiting.clear()
         self._previous = NEVER
 
+    def check(self) -> list[str]:
+        """Each advance follows the one before it, and no time runs backwards."""
+        broken: list[str] = []
+        before: Advance | None = None
+        for advance in self._waiting:
+            if before is not None and advance.previous != before.version:
+                broken.append(f"advance {advance.version} follows {advance.previous}, not {before.version}")
+            if advance.version <= advance.previous or advance.dt_us < 0:
+                broken.append(f"advance {advance.version} after {advance.previous} by {advance.dt_us} us")
+            before = advance
+        return broken
+
     def _append(
         self, dt_us: int, total: Resources, pools: list[PoolFlow], saturation_period_s: float, at_ms: int
     ) -> None:
@@ -100,11 +112,3 @@ class AdvanceChain:
         )
         self._previous = self._newest
         self._had_pools, self._were_none = bool(pools), False
-
-    def statistics(self) -> dict[str, int]:
-        return {
-            "waiting": len(self._waiting),
-            "given_up": self.given_up,
-            "given_up_us": self.given_up_us,
-            "broken": self.broken,
-        }

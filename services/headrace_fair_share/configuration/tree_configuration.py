@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, assert_never
+from typing import Final
 
 import msgspec
 
-from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import (
-    POOL_ATTRIBUTES,
     Person,
-    PoolConfig,
     PoolMode,
     PoolTree,
     PreemptionPolicy,
@@ -20,36 +17,31 @@ from headrace.pools import (
     problems_of_preset,
 )
 from headrace.resources import Resources
-from headrace.wire.pool_changes import (
-    ChangePools,
-    Create,
-    Move,
-    PoolChange,
-    PoolPlan,
-    Remove,
-    Set,
-    SetOptions,
-    Transfer,
-)
-from headrace.wire.pools import CreatePool, PoolChanged, RemovePool, SetPool
+from headrace.wire.pool_changes import ChangePools, Move, PoolPlan, Remove, SetOptions, Transfer
 from headrace.wire.refusals import BrokenRules, NotFound, Refusal, WrongState
 from headrace_fair_share.configuration.changes import Draft
 from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.guarantee_rules import guarantee_warnings, overcommitted, saves_nothing
 from headrace_fair_share.configuration.rules import (
     Bounds,
-    as_refusal,
     broken_options,
     broken_rules,
     invalid_values,
     misplaced,
 )
 
-__all__ = ["Change", "ChangeRequest", "PoolBook", "option_warnings", "pools_of", "takes_away"]
+__all__ = ["Change", "StoredTree", "TreeConfiguration", "option_warnings", "pools_of", "takes_away"]
 
-ChangeRequest = CreatePool | SetPool | RemovePool | ChangePools
 #: So many problems of what is stored are told.
 _MOST_TOLD: Final = 3
+
+
+class StoredTree(msgspec.Struct, frozen=True):
+    """The value of a tree's key in the bucket: a tree, or why it is none."""
+
+    revision: int
+    tree: Tree | None
+    defect: str = ""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -57,12 +49,12 @@ class Change(msgspec.Struct, frozen=True):
 
     tree: Tree
     plan: PoolPlan
-    #: The pool that was asked for, where it was one.
-    name: PoolName | None = None
+    #: The configuration in force when it was decided.
+    decided_on: PoolTree
 
 
-class PoolBook:
-    """What is configured, at which revision. A decision changes nothing; only what is written does."""
+class TreeConfiguration:
+    """The configuration in force and its revision. A decision changes nothing; only what is written does."""
 
     def __init__(self, tree: TreeName, bounds: Bounds | None = None) -> None:
         self._tree = tree
@@ -72,83 +64,76 @@ class PoolBook:
         #: Why what is stored cannot be used; empty while it can. What was known before stays in force.
         self.trouble = ""
         #: False until a usable configuration was seen.
-        self.known = False
-        self._decided_on = self.pools
+        self.is_known = False
         self._alerts: tuple[PoolTree, list[str]] | None = None
 
-    def on_tree(self, tree: Tree, revision: int) -> bool:
-        """Takes what is stored at `revision`; true when something is different. An older revision, or a broken tree, changes nothing."""
-        if revision <= self.revision:
+    def on_stored(self, stored: StoredTree) -> bool:
+        """Takes the stored value; True if something is different.
+
+        An older revision changes nothing. A broken tree leaves the one before in force and is told by `trouble`.
+        """
+        if stored.revision <= self.revision:
             return False
-        pools = PoolTree(tree)
-        problems = self._problems(pools)
-        if tree.tree != self._tree:
-            problems = [NotFound(what="tree", name=tree.tree, near=[self._tree])]
-        if problems:
-            return self.on_unusable(revision, "; ".join(problem.text() for problem in problems[:_MOST_TOLD]))
-        different = tree != self.pools.tree or bool(self.trouble)
-        self.revision, self.trouble, self.known = revision, "", True
+        tree, defect = stored.tree, stored.defect
+        pools = None if tree is None else PoolTree(tree)
+        if pools is not None:
+            problems = self._problems(pools)
+            if pools.name != self._tree:
+                problems = [NotFound(what="tree", name=pools.name, near=[self._tree])]
+            defect = "; ".join(problem.text() for problem in problems[:_MOST_TOLD])
+        self.revision = stored.revision
+        if pools is None or defect:
+            self.trouble = f"the stored configuration (revision {stored.revision}) cannot be used: {defect}"
+            return True
+        different = pools.tree != self.pools.tree or bool(self.trouble)
+        self.trouble, self.is_known = "", True
         if different:
             self.pools = pools
         return different
 
-    def on_unusable(self, revision: int, why: str) -> bool:
-        """What is stored at `revision` is no tree."""
-        if revision <= self.revision:
-            return False
-        self.revision = revision
-        self.trouble = f"the stored configuration (revision {revision}) cannot be used: {why}"
-        return True
-
     def alerts(self) -> list[str]:
-        """What of the configuration is not in force."""
+        """Says in words what of the configuration is not in force."""
         if self._alerts is None or self._alerts[0] is not self.pools:
             # Asked for at every update; worked out once for each configuration.
             self._alerts = (self.pools, option_warnings(self.pools))
         return [self.trouble] if self.trouble else self._alerts[1]
 
     def decide(
-        self, request: ChangeRequest, in_use: Mapping[PoolName, int], person: Person, total: Resources
+        self, request: ChangePools, in_use: Mapping[PoolName, int], person: Person, total: Resources
     ) -> Change | PoolPlan | Refusal:
-        """The tree as it would be, or what speaks against it; a plan where only that was asked for.
+        """Decides on a request: a change to write, a refusal, or the plan where only that was asked for.
 
         `in_use` counts the operations that name a pool; `total` is what guarantees of the top pools are compared with.
         """
         if self.trouble:
             return WrongState("tree", self._tree, "unusable", f"a usable configuration; {self.trouble}")
-        if isinstance(request, ChangePools) and request.expected_revision not in (0, self.revision):
+        if request.expected_revision not in (0, self.revision):
             state = f"at revision {self.revision}"
             return WrongState("tree", self._tree, state, f"revision {request.expected_revision}; look at it anew")
-        self._decided_on = self.pools
         draft = Draft(self.pools, self._bounds, person, in_use)
-        try:
-            changes = _changes(request)
-        except BadInput as problem:
-            return as_refusal(problem)
-        for change in changes:
+        for change in request.changes:
             draft.make(change)
         draft.check()
-        dry_run = isinstance(request, ChangePools) and request.dry_run
-        if draft.problems and not dry_run:
+        if draft.problems and not request.dry_run:
             return _told(draft.problems)
         plan = msgspec.structs.replace(
             planned(self.pools, draft.tree),
-            dry_run=dry_run,
+            dry_run=request.dry_run,
             broken=[problem.text() for problem in draft.problems],
             warnings=[*overcommitted(draft.tree, total), *draft.warnings, *_warnings(draft, total)],
         )
-        if dry_run:
-            return plan
-        return Change(draft.tree.tree, plan, None if isinstance(request, ChangePools) else request.name)
+        return plan if request.dry_run else Change(draft.tree.tree, plan, self.pools)
 
-    def on_written(self, change: Change, revision: int) -> PoolChanged | PoolPlan:
-        """The change that was decided last is durable at `revision`; what somebody wrote after it stays in force."""
+    def on_written(self, change: Change, revision: int) -> PoolPlan:
+        """The change is durable at `revision`; what somebody wrote after it stays in force."""
         # Revisions alone do not tell: they begin anew where a bucket lost writes.
-        if revision > self.revision or self.pools is self._decided_on:
-            self.pools, self.revision, self.trouble, self.known = PoolTree(change.tree), revision, "", True
-        if change.name is not None:
-            return PoolChanged(change.name, self._tree, revision, change.plan.warnings)
+        if revision > self.revision or self.pools is change.decided_on:
+            self.pools, self.revision, self.trouble, self.is_known = PoolTree(change.tree), revision, "", True
         return msgspec.structs.replace(change.plan, revision=revision)
+
+    def check(self) -> list[str]:
+        """Every pool of the configuration in force has its own name and stands behind its parent."""
+        return [problem.text() for problem in misplaced(self.pools)]
 
     def _problems(self, pools: PoolTree) -> list[Refusal]:
         found = misplaced(pools)
@@ -162,17 +147,13 @@ class PoolBook:
         ]
 
 
-def takes_away(request: ChangeRequest) -> bool:
-    """Whether operations may be in a pool that would be gone."""
-    if isinstance(request, ChangePools):
-        return any(isinstance(change, Remove | Move) for change in request.changes)
-    return isinstance(request, RemovePool)
+def takes_away(request: ChangePools) -> bool:
+    """True if operations may be in a pool that would be gone."""
+    return any(isinstance(change, Remove | Move) for change in request.changes)
 
 
-def pools_of(request: ChangeRequest) -> list[PoolName]:
-    """The pools that a request names first."""
-    if not isinstance(request, ChangePools):
-        return [request.name]
+def pools_of(request: ChangePools) -> list[PoolName]:
+    """The pools that the changes of a request name first."""
     return [
         change.source if isinstance(change, Transfer) else ROOT_POOL if isinstance(change, SetOptions) else change.name
         for change in request.changes
@@ -203,28 +184,6 @@ def _warnings(draft: Draft, total: Resources) -> list[str]:
     warnings = [warning for name in draft.touched for warning in guarantee_warnings(tree, name)]
     warnings += [warning for name in draft.touched for warning in saves_nothing(tree, name, total)]
     return warnings + [warning for warning in option_warnings(tree) if warning not in option_warnings(draft.before)]
-
-
-def _changes(request: ChangeRequest) -> list[PoolChange]:
-    match request:
-        case CreatePool():
-            return [Create(request.name, request.parent, _as_written(request.name, request.settings))]
-        case SetPool():
-            return [Set(request.name, request.settings)]
-        case RemovePool():
-            return [Remove(request.name)]
-        case ChangePools():
-            return list(request.changes)
-        case _:
-            assert_never(request)
-
-
-def _as_written(name: PoolName, settings: PoolConfig) -> bytes:
-    """The settings as a person writes them. Raises `BadInput` for data that no JSON can hold, which the wire can."""
-    try:
-        return msgspec.json.encode(POOL_ATTRIBUTES.written(settings))
-    except (TypeError, RecursionError) as error:
-        raise BadInput(f"pools.{name}", str(error), "data that JSON can hold") from None
 
 
 def _told(problems: list[Refusal]) -> Refusal:

@@ -13,10 +13,13 @@ from headrace.wire.placements import EphemeralPool
 from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.snapshots import UsageFrame
 from headrace.wire.version import Version
-from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
-from headrace_fair_share.starvation.time_that_counts import Moment
-from headrace_fair_share.update.ephemeral_pools import guests_of
+from headrace_fair_share.engine import EngineOptions, FairShareEngine
+from headrace_fair_share.facts.ephemeral_pools import ephemeral_pools_of
+from headrace_fair_share.facts.usage import UsageChange
+from headrace_fair_share.update.run import Updater
 from headrace_fair_share.view import pool_list
+from tests.support.clocks import NOW, at
+from tests.support.fair_share import stored, updated
 from tests.support.tree_services import live
 
 TREE = TreeName("default")
@@ -39,7 +42,7 @@ def told(*pools: EphemeralPool) -> dict[PoolName, EphemeralPool]:
 
 def test_a_pool_stands_below_its_hub_and_one_that_nobody_told_of_below_the_root() -> None:
     mine = EphemeralPool(MINE, HUB, of_hub=True, mode="fifo", resource_limits={"cpu": 300})
-    found = guests_of([GUEST, MINE], told(mine), PoolTree(a_tree()))
+    found = ephemeral_pools_of([GUEST, MINE], told(mine), PoolTree(a_tree()))
 
     assert [(pool.name, pool.parent) for pool in found] == [(GUEST, ROOT_POOL), (MINE, HUB)]
     assert found[1].settings.mode is PoolMode.FIFO
@@ -47,7 +50,9 @@ def test_a_pool_stands_below_its_hub_and_one_that_nobody_told_of_below_the_root(
 
 
 def test_the_pools_that_an_ephemeral_pool_stands_in_come_with_it_and_before_it() -> None:
-    found = guests_of([INNER], told(EphemeralPool(INNER, GUEST), EphemeralPool(GUEST, HUB)), PoolTree(a_tree()))
+    found = ephemeral_pools_of(
+        [INNER], told(EphemeralPool(INNER, GUEST), EphemeralPool(GUEST, HUB)), PoolTree(a_tree())
+    )
 
     assert [(pool.name, pool.parent) for pool in found] == [(GUEST, HUB), (INNER, GUEST)]
 
@@ -62,7 +67,7 @@ def test_the_pools_that_an_ephemeral_pool_stands_in_come_with_it_and_before_it()
     ],
 )
 def test_whatever_was_told_the_way_up_ends_at_the_root(pools: dict[PoolName, EphemeralPool]) -> None:
-    found = guests_of([GUEST], pools, PoolTree(a_tree()))
+    found = ephemeral_pools_of([GUEST], pools, PoolTree(a_tree()))
     parents = {pool.name: pool.parent for pool in found}
 
     way = [GUEST]
@@ -77,23 +82,24 @@ class Desk:
 
     def __init__(self) -> None:
         self.engine = FairShareEngine(TREE, 1, EngineOptions())
-        self.engine.book.on_tree(a_tree(), 1)
-        self.engine.on_operations([live("operation-1", MINE, 10)])
+        self.updater = Updater()
+        self.engine.on_stored_tree(stored(a_tree(), 1), NOW)
+        self.engine.on_operations([live("operation-1", MINE, 10)], NOW)
         self.now_ms = 0
 
     def update(self) -> None:
         self.now_ms += 200
-        now = Moment(wall_ms=self.now_ms, steady_us=self.now_ms * 1000)
+        now = at(self.now_ms / 1000)
         total = Resources(user_slots=100, cpu=1_000, memory=2**30)
         self.engine.on_usage(UsageChange(Version(1, self.now_ms), UsageFrame(total=total, complete=True), []), now)
-        self.engine.on_update(now)
+        updated(self.engine, self.updater, now)
 
 
 def test_a_hubs_pool_shares_and_is_listed_below_the_hub_within_its_limits() -> None:
     desk = Desk()
     mine = EphemeralPool(MINE, HUB, of_hub=True, max_operation_count=7, resource_limits={"cpu": 300})
-    assert desk.engine.on_events([EphemeralPoolSet(TREE, mine)])
-    assert not desk.engine.on_events([EphemeralPoolSet(TREE, mine)])
+    assert desk.engine.on_events([EphemeralPoolSet(TREE, mine)], NOW).effects
+    assert not desk.engine.on_events([EphemeralPoolSet(TREE, mine)], NOW).effects
     desk.update()
     listed = pool_list(desk.engine, GetPools(), Version(1, 1))
 
@@ -108,11 +114,11 @@ def test_a_hubs_pool_shares_and_is_listed_below_the_hub_within_its_limits() -> N
 
 def test_a_pool_that_was_adopted_is_what_its_configuration_says() -> None:
     desk = Desk()
-    desk.engine.on_events([EphemeralPoolSet(TREE, EphemeralPool(MINE, HUB, resource_limits={"cpu": 300}))])
+    desk.engine.on_events([EphemeralPoolSet(TREE, EphemeralPool(MINE, HUB, resource_limits={"cpu": 300}))], NOW)
     desk.update()
     tree = a_tree()
-    desk.engine.book.on_tree(Tree(tree=TREE, pools=[*tree.pools, Pool(MINE, ROOT_POOL)]), 2)
-    desk.engine.on_events([EphemeralPoolAdopted(TREE, MINE)])
+    desk.engine.on_stored_tree(stored(Tree(tree=TREE, pools=[*tree.pools, Pool(MINE, ROOT_POOL)]), 2), NOW)
+    desk.engine.on_events([EphemeralPoolAdopted(TREE, MINE)], NOW)
     desk.update()
 
     item = desk.engine.items["/hub$anna"]

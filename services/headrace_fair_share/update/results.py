@@ -1,8 +1,8 @@
-"""What an update came to for every element, as arrays in the order of the roster; objects are made only of what changed; pure."""
+"""The results of an update for every element, as arrays in the order of `Elements`; objects are made only of what changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from headrace.ids import PoolName
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
-from headrace.wire.snapshots import DetailedShare, SchedulingStatus, ShareItem, StarvationStatus
+from headrace.wire.snapshots import DetailedShare, SchedulingStatus, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
-from headrace_fair_share.update.input import Elements
+from headrace_fair_share.starvation.clocks import NO_MOMENT, STARVATION
+from headrace_fair_share.update.elements import Elements, pool_key
 
-__all__ = ["NO_MOMENT", "STARVATION", "Figures", "PoolFigures", "differing", "items_of", "pool_figures_of"]
-
-#: Codes of statuses are places here.
-STARVATION: Final = tuple(StarvationStatus)
-#: Stands where there is no moment.
-NO_MOMENT: Final = -1
+__all__ = ["ElementResults", "PoolResults", "check_shares", "differing", "items_of", "pool_results_of"]
 
 
-class PoolFigures(msgspec.Struct, frozen=True):
-    """Figures of a pool beside its share item."""
+#: Sums of shares may be above what they should be by this much.
+_ROUNDING: Final = 1e-6
+
+
+class PoolResults(msgspec.Struct, frozen=True):
+    """Results of a pool beside its share item."""
 
     usage: Resources = ZERO
     demand: Resources = ZERO
@@ -39,8 +39,8 @@ class PoolFigures(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """Figures of all elements: shape (5, elements) by resource, (elements,) else."""
+class ElementResults:
+    """Results of all elements: shape (5, elements) by resource, (elements,) else."""
 
     usage: Ints
     demand: Ints
@@ -70,7 +70,7 @@ class Figures:
     #: Places in `STARVATION`.
     starvation: Ints
     schedulable: Bools
-    preemptible: Bools
+    owed_everything: Bools
     ratio_volume: Floats
     #: -1 outside of fifo pools, and where the order stayed what it was.
     fifo_index: Ints
@@ -88,7 +88,7 @@ class Figures:
     own_operations: Ints
 
     def check(self, elements: Elements) -> None:
-        """Raises `BrokenInvariant` where a figure is not a number or not finite."""
+        """Raises `BrokenInvariant` where a result is not a number or not finite."""
         for field in fields(self):
             column = getattr(self, field.name)
             if column.dtype.kind == "f" and not np.isfinite(column).all():
@@ -96,8 +96,8 @@ class Figures:
                 raise BrokenInvariant(f"{field.name} of {elements.keys[place]} is {column[..., place]}")
 
 
-def differing(now: Figures, before: Figures, place_before: Ints | None) -> Ints:
-    """Places of elements of which some figure is not what it was.
+def differing(now: ElementResults, before: ElementResults, place_before: Ints | None) -> Ints:
+    """Places of elements of which some result is not what it was.
 
     `place_before` says where each stood, -1 where it is new; None: all stand where they stood.
     """
@@ -105,7 +105,7 @@ def differing(now: Figures, before: Figures, place_before: Ints | None) -> Ints:
     different = np.zeros(count, np.bool_)
     if place_before is not None:
         different |= place_before < 0
-    for field in fields(Figures):
+    for field in fields(ElementResults):
         column, old = getattr(now, field.name), getattr(before, field.name)
         if place_before is not None:
             old = old[..., place_before]
@@ -114,7 +114,7 @@ def differing(now: Figures, before: Figures, place_before: Ints | None) -> Ints:
     return np.flatnonzero(different)
 
 
-def items_of(elements: Elements, figures: Figures, places: Ints) -> list[ShareItem]:
+def items_of(elements: Elements, results: ElementResults, places: Ints) -> list[ShareItem]:
     """Share items of the elements at some places."""
 
     def rows(column: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
@@ -125,10 +125,10 @@ def items_of(elements: Elements, figures: Figures, places: Ints) -> list[ShareIt
 
     fair = map(
         DetailedShare,
-        rows(figures.strong_part),
-        rows(figures.integral_part),
-        rows(figures.weight_proportional_part),
-        rows(figures.fair_share),
+        rows(results.strong_part),
+        rows(results.integral_part),
+        rows(results.weight_proportional_part),
+        rows(results.fair_share),
     )
     at = places.tolist()
     columns = zip(
@@ -136,53 +136,71 @@ def items_of(elements: Elements, figures: Figures, places: Ints) -> list[ShareIt
         (elements.names[place] for place in at),
         (elements.parents[place] for place in at),
         fair,
-        rows(figures.usage_share),
-        rows(figures.demand_share),
-        rows(figures.limits_share),
-        rows(figures.strong_guarantee_share),
-        rows(figures.promised_fair_share),
-        rows(figures.estimated_guarantee_share),
-        figures.weight[places].tolist(),
-        (RESOURCE_NAMES[r] for r in figures.dominant_resource[places].tolist()),
-        figures.satisfaction[places].tolist(),
-        figures.local_satisfaction[places].tolist(),
-        map(_status, figures.below_since_ms[places].tolist()),
-        (STARVATION[code] for code in figures.starvation[places].tolist()),
-        moments(figures.below_since_ms),
-        moments(figures.starving_since_ms),
-        figures.schedulable[places].tolist(),
-        figures.preemptible[places].tolist(),
-        figures.ratio_volume[places].tolist(),
+        rows(results.usage_share),
+        rows(results.demand_share),
+        rows(results.limits_share),
+        rows(results.strong_guarantee_share),
+        rows(results.promised_fair_share),
+        rows(results.estimated_guarantee_share),
+        results.weight[places].tolist(),
+        (RESOURCE_NAMES[r] for r in results.dominant_resource[places].tolist()),
+        results.satisfaction[places].tolist(),
+        results.local_satisfaction[places].tolist(),
+        map(_status, results.below_since_ms[places].tolist()),
+        (STARVATION[code] for code in results.starvation[places].tolist()),
+        moments(results.below_since_ms),
+        moments(results.starving_since_ms),
+        results.schedulable[places].tolist(),
+        results.owed_everything[places].tolist(),
+        results.ratio_volume[places].tolist(),
         map(elements.is_ephemeral, at),
-        moments(figures.fifo_index),
-        moments(figures.effective_fifo_index),
-        rows(figures.proposed_integral_share),
-        figures.flow_ratio[places].tolist(),
-        figures.burst_ratio[places].tolist(),
-        figures.total_flow_ratio[places].tolist(),
-        figures.total_burst_ratio[places].tolist(),
+        moments(results.fifo_index),
+        moments(results.effective_fifo_index),
+        rows(results.proposed_integral_share),
+        results.flow_ratio[places].tolist(),
+        results.burst_ratio[places].tolist(),
+        results.total_flow_ratio[places].tolist(),
+        results.total_burst_ratio[places].tolist(),
         strict=True,
     )
     return [ShareItem(*one) for one in columns]
 
 
-def pool_figures_of(elements: Elements, figures: Figures, places: Ints) -> dict[PoolName, PoolFigures]:
-    """The other figures of the pools at some places; operations have none."""
+def pool_results_of(elements: Elements, results: ElementResults, places: Ints) -> dict[PoolName, PoolResults]:
+    """The results beside share items of the pools at some places; operations have none."""
     places = places[places < elements.pools]
     columns = zip(
         (PoolName(elements.names[place]) for place in places.tolist()),
-        figures.usage[:, places].T.tolist(),
-        figures.demand[:, places].T.tolist(),
-        figures.operations[places].tolist(),
-        figures.running_operations[places].tolist(),
-        figures.schedulable_operations[places].tolist(),
-        figures.own_operations[places].tolist(),
-        figures.grant_ratio[places].tolist(),
+        results.usage[:, places].T.tolist(),
+        results.demand[:, places].T.tolist(),
+        results.operations[places].tolist(),
+        results.running_operations[places].tolist(),
+        results.schedulable_operations[places].tolist(),
+        results.own_operations[places].tolist(),
+        results.grant_ratio[places].tolist(),
         strict=True,
     )
     return {
-        name: PoolFigures(Resources(*usage), Resources(*demand), *others) for name, usage, demand, *others in columns
+        name: PoolResults(Resources(*usage), Resources(*demand), *others) for name, usage, demand, *others in columns
     }
+
+
+def check_shares(items: Mapping[str, ShareItem], pools: Iterable[PoolName]) -> list[str]:
+    """The fair shares of the pools in a pool are not above its own in sum, rounding aside."""
+    sums: dict[str, list[float]] = {}
+    for name in pools:
+        item = items.get(pool_key(name))
+        if item is None:
+            return [f"results of pool {name}, which has no share item"]
+        together = sums.setdefault(item.parent, [0.0] * len(RESOURCE_NAMES))
+        for place, share in enumerate(item.fair_share.total):
+            together[place] += share
+    return [
+        f"pool {parent}: the fair shares of its pools are {together}, its own {own.fair_share.total}"
+        for parent, together in sums.items()
+        if (own := items.get(pool_key(PoolName(parent)))) is not None
+        and any(sum_ > share + _ROUNDING for sum_, share in zip(together, own.fair_share.total, strict=True))
+    ]
 
 
 def _status(below_since_ms: int) -> SchedulingStatus:

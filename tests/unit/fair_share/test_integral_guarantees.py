@@ -6,7 +6,7 @@ import pytest
 
 from headrace.resources import ZERO, Resources
 from headrace.wire.integral import Volume
-from headrace_fair_share.integral_fields import (
+from headrace_fair_share.integral_guarantees import (
     accumulated_resource_ratio_volume,
     accumulated_resource_volume,
     distribution,

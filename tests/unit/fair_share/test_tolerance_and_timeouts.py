@@ -9,11 +9,14 @@ from headrace.pools import Pool, PoolConfig, PoolTree, Tree, TreeOptions
 from headrace.resources import Resources
 from headrace.wire.snapshots import SchedulingStatus, StarvationStatus, UsageFrame, UsageItem
 from headrace.wire.version import Version
-from headrace_fair_share.engine import EngineOptions, FairShareEngine, UsageChange
+from headrace_fair_share.engine import EngineOptions, FairShareEngine
+from headrace_fair_share.facts.pool_inputs import pool_input
+from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.starvation.clocks import Timeouts
-from headrace_fair_share.starvation.time_that_counts import Moment
-from headrace_fair_share.starvation.tolerance_and_timeouts import Patience, patience_of
-from headrace_fair_share.update.pool_inputs import pool_input
+from headrace_fair_share.starvation.tolerance_and_timeouts import ToleranceAndTimeouts, tolerance_and_timeouts_of
+from headrace_fair_share.update.run import Updater
+from tests.support.clocks import NOW, at
+from tests.support.fair_share import stored, updated
 from tests.support.tree_services import live
 
 TREE = TreeName("default")
@@ -42,10 +45,10 @@ def test_a_pool_has_what_it_sets_and_else_what_stands_above_it() -> None:
     places = {"a": -1, "b": 0, "c": 1, "d": -1}
     inputs = [pool_input(tree.pools[PoolName(name)], parent, tree) for name, parent in places.items()]
 
-    root, a, b, c, d = patience_of(tree, inputs)
-    assert root == d == Patience(0.5, Timeouts(20_000, 120_000, aggressive_enabled=False))
-    assert a == Patience(0.5, Timeouts(5_000, 120_000, aggressive_enabled=False))
-    assert b == c == Patience(0.9, Timeouts(5_000, 120_000, aggressive_enabled=True))
+    root, a, b, c, d = tolerance_and_timeouts_of(tree, inputs)
+    assert root == d == ToleranceAndTimeouts(0.5, Timeouts(20_000, 120_000, aggressive_enabled=False))
+    assert a == ToleranceAndTimeouts(0.5, Timeouts(5_000, 120_000, aggressive_enabled=False))
+    assert b == c == ToleranceAndTimeouts(0.9, Timeouts(5_000, 120_000, aggressive_enabled=True))
 
 
 class Course:
@@ -53,21 +56,22 @@ class Course:
 
     def __init__(self, tree: Tree) -> None:
         self.engine = FairShareEngine(TREE, 1, EngineOptions())
-        self.engine.book.on_tree(tree, 1)
-        self.engine.on_operations([live("in-a", "a", 100), live("in-b", "b", 100)])
+        self.updater = Updater()
+        self.engine.on_stored_tree(stored(tree, 1), NOW)
+        self.engine.on_operations([live("in-a", "a", 100), live("in-b", "b", 100)], NOW)
         self.now_ms = 0
         self.pass_(200)
 
     def pass_(self, ms: int) -> None:
         self.now_ms += ms
-        now = Moment(wall_ms=self.now_ms, steady_us=self.now_ms * 1000)
+        now = at(self.now_ms / 1000)
         items = [
             UsageItem(OperationId(name), usage=Resources(cpu=300), pending=Resources(cpu=1_000), pending_jobs=10)
             for name in ("in-a", "in-b")
         ]
         frame = UsageFrame(total=TOTAL, complete=True)
         self.engine.on_usage(UsageChange(Version(1, self.now_ms), frame, items), now)
-        self.engine.on_update(now)
+        updated(self.engine, self.updater, now)
 
     def statuses(self, *keys: str) -> list[SchedulingStatus]:
         return [self.engine.items[key].scheduling_status for key in keys]
@@ -106,9 +110,8 @@ def test_pools_that_are_not_looked_at_keep_what_they_had_and_operations_go_on() 
         a_tree(TreeOptions(**quick), a=(ROOT_POOL, {}), b=(ROOT_POOL, {"fair_share_starvation_tolerance": 0.1}))
     )
     course.pass_(1_001)
-    course.engine.book.on_tree(
-        a_tree(TreeOptions(enable_pool_starvation=False, **quick), a=(ROOT_POOL, {}), b=(ROOT_POOL, {})), 2
-    )
+    tree = a_tree(TreeOptions(enable_pool_starvation=False, **quick), a=(ROOT_POOL, {}), b=(ROOT_POOL, {}))
+    course.engine.on_stored_tree(stored(tree, 2), NOW)
     course.pass_(1_001)
     course.pass_(1_001)
 

@@ -1,0 +1,38 @@
+"""The demand of an operation: its usage and all that it waits for.
+
+The allocator's word counts as soon as it names an operation; until then admission's does, by which all open jobs are pending.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.resources import ZERO, Resources
+from headrace.wire.snapshots import UsageItem
+from headrace_fair_share.facts.operations import KnownOperation
+
+__all__ = ["Demand", "demand_of"]
+
+
+class Demand(NamedTuple):
+    """Demand and usage of one operation; usage is never above demand."""
+
+    demand: Resources
+    usage: Resources
+    #: True if jobs of a running operation wait for a place; only then it is schedulable.
+    is_pending: bool
+
+
+def demand_of(operation: KnownOperation, usage: UsageItem | None, *, was_named: bool) -> Demand:
+    """Works out the demand of an operation from the newest usage, if the allocator names it there.
+
+    Without usage, `was_named` tells an operation that the allocator named before, which now has nothing, from one that it has not
+    heard of. An operation that is suspended or not running demands only what it still uses.
+    """
+    if usage is None:
+        if was_named or not operation.takes_part:
+            return Demand(ZERO, ZERO, is_pending=False)
+        return Demand(operation.initial, ZERO, operation.initial_jobs > 0)
+    if not operation.takes_part:
+        return Demand(usage.usage, usage.usage, is_pending=False)
+    return Demand(usage.usage + usage.precommit + usage.pending, usage.usage, usage.pending_jobs > 0)

@@ -1,0 +1,79 @@
+"""The effects that the engine of fair share asks its shell to perform.
+
+Every effect but `UpdateSooner` and `OfferSample` ends with a message to the engine that tells what became of it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.wire.integral import Advance
+from headrace.wire.snapshots import ShareFrame, ShareItem
+from headrace_fair_share.configuration.tree_configuration import Change
+from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.update.cut import Cut
+
+__all__ = [
+    "Compute",
+    "Effect",
+    "KeepBrokenTree",
+    "OfferSample",
+    "Publish",
+    "SendAdvance",
+    "StepDown",
+    "UpdateSooner",
+    "WriteTree",
+]
+
+
+class UpdateSooner(msgspec.Struct, frozen=True):
+    """The next update may be due sooner than was said: something changed."""
+
+
+class SendAdvance(msgspec.Struct, frozen=True):
+    """Send the advance to integral; then `on_advance_answer`, `on_advance_too_large`, or `on_advance_unanswered` after the timeout."""
+
+    advance: Advance
+    timeout_s: float
+
+
+class Compute(msgspec.Struct, frozen=True):
+    """Compute an update beside the loop; then `on_updated` or `on_update_failed`."""
+
+    cut: Cut
+    #: True: nothing that was kept of the updates before is to be used.
+    afresh: bool
+
+
+class OfferSample(msgspec.Struct, frozen=True):
+    """The history may take a sample of the new results."""
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """Publish the shares; then `on_published`."""
+
+    frame: ShareFrame
+    changed: list[ShareItem]
+    removed: list[str]
+
+
+class KeepBrokenTree(msgspec.Struct, frozen=True):
+    """Write a tree on which the algorithm broke to a file, for those who mend it."""
+
+    tree: TreeInput
+    fault: Exception
+
+
+class StepDown(msgspec.Struct, frozen=True):
+    """End the process: another one leads."""
+
+    reason: str
+
+
+class WriteTree(msgspec.Struct, frozen=True):
+    """Write a decided change to the bucket of pools; then `on_tree_written`."""
+
+    change: Change
+
+
+Effect = UpdateSooner | SendAdvance | Compute | OfferSample | Publish | KeepBrokenTree | StepDown | WriteTree

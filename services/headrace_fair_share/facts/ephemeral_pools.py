@@ -1,0 +1,94 @@
+"""Ephemeral pools, which live by their operations: where they stand and what they are, as admission tells it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.pools import Pool, PoolConfig, PoolTree
+from headrace.pools.amounts import PartialResources
+from headrace.pools.pool_config import PoolMode
+from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
+from headrace.wire.placements import EphemeralPool
+
+__all__ = ["ToldEphemeralPools", "config_of_ephemeral_pool", "ephemeral_pools_of"]
+
+#: Ephemeral pools that may be known without a look whether they are over.
+_KEPT_AT_LEAST = 1_000
+
+
+class ToldEphemeralPools:
+    """The ephemeral pools of one tree that admission told; those that are over stay until there are too many."""
+
+    def __init__(self, tree: TreeName) -> None:
+        self._tree = tree
+        #: Replaced, never changed.
+        self.pools: Mapping[PoolName, EphemeralPool] = {}
+        #: With more it is looked which are over.
+        self._most = _KEPT_AT_LEAST
+
+    def clear(self) -> None:
+        """Forgets all: everything is told anew."""
+        self.pools = {}
+
+    def apply(self, event: EphemeralPoolSet | EphemeralPoolAdopted, in_use: Callable[[], Iterable[PoolName]]) -> bool:
+        """Applies an event of the log; True if it changed anything. `in_use` names the pools of operations."""
+        if event.tree != self._tree:
+            return False
+        before = self.pools
+        if isinstance(event, EphemeralPoolSet):
+            self.pools = {**self._kept(in_use), event.pool.name: event.pool}
+        else:
+            self.pools = {name: pool for name, pool in before.items() if name != event.pool}
+        return before != self.pools
+
+    def _kept(self, in_use: Callable[[], Iterable[PoolName]]) -> Mapping[PoolName, EphemeralPool]:
+        """Leaves out those that are over: an ephemeral pool goes with its last operation, and nobody tells so."""
+        if len(self.pools) <= self._most:
+            return self.pools
+        kept: dict[PoolName, EphemeralPool] = {}
+        for name in in_use():
+            while name in self.pools and name not in kept:
+                kept[name] = self.pools[name]
+                name = kept[name].parent
+        self._most = _KEPT_AT_LEAST + 2 * len(kept)
+        return kept
+
+
+def ephemeral_pools_of(
+    used: Iterable[PoolName], told: Mapping[PoolName, EphemeralPool], configured: PoolTree
+) -> list[Pool]:
+    """Returns the ephemeral pools among those that are used, and those they stand in, parents first.
+
+    A pool of which admission has not told yet, or that cannot stand where it was told, stands below the root.
+    """
+    pools: dict[PoolName, Pool] = {}
+    for name in used:
+        way: list[PoolName] = []
+        while name not in pools and name not in configured.pools and name != ROOT_POOL and name not in way:
+            way.append(name)
+            name = told[name].parent if name in told else ROOT_POOL
+        for each in reversed(way):
+            pools[each] = _pool(each, told.get(each), pools, configured)
+    return list(pools.values())
+
+
+def config_of_ephemeral_pool(told: EphemeralPool) -> PoolConfig:
+    """Returns the configuration that an ephemeral pool got when admission made it."""
+    return PoolConfig(
+        mode=PoolMode(told.mode),
+        max_operation_count=told.max_operation_count,
+        max_running_operation_count=told.max_running_operation_count,
+        resource_limits=PartialResources(**told.resource_limits),
+    )
+
+
+def _pool(name: PoolName, told: EphemeralPool | None, pools: Mapping[PoolName, Pool], configured: PoolTree) -> Pool:
+    if told is None:
+        return Pool(name=name, parent=ROOT_POOL)
+    parent = told.parent
+    if parent in pools:
+        fits = pools[parent].settings.mode is not PoolMode.FIFO
+    else:
+        fits = parent in configured.pools and configured.mode(parent) is not PoolMode.FIFO
+    return Pool(name=name, parent=parent if fits else ROOT_POOL, settings=config_of_ephemeral_pool(told))

@@ -1,0 +1,133 @@
+"""The operations of one tree, as admission tells them; pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.ids import OperationId, PoolName, TreeName
+from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.resources import Resources
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.log import Event, OperationStarted, OperationStateChanged, OperationSuspended, ParametersChanged
+from headrace.wire.operations import FINAL_STATES, OperationSpec, OperationState
+
+__all__ = ["KnownOperation", "KnownOperations"]
+
+
+class KnownOperation(msgspec.Struct, frozen=True):
+    """What admission tells of one operation."""
+
+    operation: OperationId
+    pool: PoolName
+    weight: float
+    state: OperationState
+    suspended: bool
+    #: Of all its jobs together: its demand until the allocator first names it.
+    initial: Resources
+    initial_jobs: int
+    started_at_ms: int = 0
+    is_gang: bool = False
+    limits: PartialResources = NOTHING
+
+    @staticmethod
+    def of(spec: OperationSpec, open_jobs: int, **known: Any) -> KnownOperation:
+        """An operation of which so many jobs are not over; `known` are the fields that its spec does not tell."""
+        return KnownOperation(
+            pool=spec.pool,
+            weight=spec.weight,
+            initial=spec.resources * open_jobs,
+            initial_jobs=open_jobs,
+            is_gang=spec.is_gang,
+            limits=spec.resource_limits,
+            **known,
+        )
+
+    @property
+    def takes_part(self) -> bool:
+        """True while it may get more than it has."""
+        return self.state is OperationState.RUNNING and not self.suspended
+
+    @property
+    def waits(self) -> bool:
+        """True before it has a running slot."""
+        return self.state in (OperationState.STARTING, OperationState.PENDING)
+
+
+class KnownOperations:
+    """All operations of one tree that are not over."""
+
+    def __init__(self, tree: TreeName) -> None:
+        self._tree = tree
+        self.by_id: dict[OperationId, KnownOperation] = {}
+        #: False until admission told all of them.
+        self.are_known = False
+
+    def replace(self, operations: Iterable[LiveOperation]) -> bool:
+        """Takes everything live in place of what was known; True if that differs."""
+        before = self.by_id
+        self.are_known = True
+        self.by_id = {each.operation: _known(each) for each in operations if each.spec.tree == self._tree}
+        return before != self.by_id
+
+    def apply(self, event: Event) -> bool:
+        """Applies an event of the log; True if it changed an operation. Applying it again changes nothing."""
+        if isinstance(event, OperationStarted):
+            return self._start(event)
+        operation = getattr(event, "operation", None)
+        known = self.by_id.get(operation) if operation is not None else None
+        if known is None:
+            return False
+        match event:
+            case OperationStateChanged() if event.state in FINAL_STATES:
+                del self.by_id[known.operation]
+                return True
+            case OperationStateChanged():
+                after = msgspec.structs.replace(known, state=event.state)
+            case OperationSuspended():
+                after = msgspec.structs.replace(known, suspended=event.suspended)
+            case ParametersChanged():
+                after = msgspec.structs.replace(known, pool=event.pool, weight=event.weight)
+            case _:
+                return False
+        self.by_id[known.operation] = after
+        return after != known
+
+    def in_use(self) -> Mapping[PoolName, int]:
+        """Counts the operations that name each pool."""
+        return Counter(operation.pool for operation in self.by_id.values())
+
+    def check(self) -> list[str]:
+        """Every operation stands under its own id."""
+        return [f"operation {key}: is {each.operation}" for key, each in self.by_id.items() if key != each.operation]
+
+    def _start(self, event: OperationStarted) -> bool:
+        if event.spec.tree != self._tree:
+            # Pending so far, it is to run in another of its trees.
+            return self.by_id.pop(event.operation, None) is not None
+        if event.operation in self.by_id:
+            return False
+        self.by_id[event.operation] = KnownOperation.of(
+            event.spec,
+            event.spec.job_count,
+            operation=event.operation,
+            state=event.state,
+            suspended=False,
+            started_at_ms=event.at_ms,
+        )
+        return True
+
+
+def _known(live: LiveOperation) -> KnownOperation:
+    open_jobs = max(0, live.spec.job_count - sum(byte.bit_count() for byte in live.done))
+    return KnownOperation.of(
+        live.spec,
+        open_jobs,
+        operation=live.operation,
+        state=live.state,
+        suspended=live.suspended,
+        started_at_ms=live.started_at_ms,
+    )

@@ -1,0 +1,71 @@
+"""The usage of operations, as the allocator tells it in snapshots; pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.ids import OperationId
+from headrace.resources import ZERO
+from headrace.runtime.engine import Moment
+from headrace.wire.snapshots import UsageFrame, UsageItem
+from headrace.wire.version import NEVER, Version
+
+__all__ = ["KnownUsage", "UsageChange"]
+
+
+class UsageChange(msgspec.Struct, frozen=True):
+    """The difference that a usage snapshot makes; `whole` replaces everything."""
+
+    version: Version
+    frame: UsageFrame
+    items: list[UsageItem]
+    removed: frozenset[str] = frozenset()
+    whole: bool = False
+
+
+class KnownUsage:
+    """The newest usage of one tree."""
+
+    def __init__(self, counts_within_us: int) -> None:
+        self._counts_within_us = counts_within_us
+        self.items: dict[OperationId, UsageItem] = {}
+        #: Operations that the allocator has named in its present term.
+        self.named: set[OperationId] = set()
+        self.version = NEVER
+        self.frame = UsageFrame()
+        #: Stays while the allocator recovers and has not heard of all nodes.
+        self.total = ZERO
+        self._heard_us: int | None = None
+        self._had_complete = False
+
+    def apply(self, change: UsageChange, moment: Moment) -> bool:
+        """Takes a snapshot of the allocator; True if it says anything new."""
+        if change.version.term != self.version.term:
+            self.named.clear()
+        if change.whole:
+            changed = len(change.items) != len(self.items)
+            changed = changed or any(self.items.get(item.operation) != item for item in change.items)
+            self.items = {item.operation: item for item in change.items}
+        else:
+            changed = bool(change.items or change.removed)
+            self.items.update((item.operation, item) for item in change.items)
+            for name in change.removed:
+                self.items.pop(OperationId(name), None)
+        self.named.update(item.operation for item in change.items)
+        frame = change.frame
+        changed = changed or frame.total != self.frame.total or frame.complete != self.frame.complete
+        if frame.complete or not self._had_complete:
+            self.total = frame.total
+        self._had_complete = self._had_complete or frame.complete
+        self.version, self.frame, self._heard_us = change.version, frame, moment.steady_us
+        return changed
+
+    def counts(self, moment: Moment) -> bool:
+        """True if usage is fresh and complete: then it says who is below the fair share."""
+        heard = self._heard_us
+        return heard is not None and moment.steady_us - heard <= self._counts_within_us and self.frame.complete
+
+    def check(self) -> list[str]:
+        """Every operation with usage was named by the allocator, and none uses less than nothing."""
+        unnamed = self.items.keys() - self.named
+        return [f"usage of {name}, which the allocator never named" for name in sorted(unnamed)[:10]]

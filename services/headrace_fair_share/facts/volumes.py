@@ -1,0 +1,81 @@
+"""The accumulated volumes of one tree's pools as integral confirmed them, and the advances that it has not confirmed yet; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.pools import PoolTree
+from headrace.resources import Resources
+from headrace.runtime.engine import Figure, counter, gauge
+from headrace.wire.integral import Advance, Advanced, AdvanceGap, Downtime, PoolFlow, PoolVolume
+from headrace.wire.refusals import NotReady, Refusal
+from headrace.wire.version import Term
+from headrace_fair_share.facts.advances import AdvanceChain
+from headrace_fair_share.facts.flows_to_integral import flows_of, with_grants
+from headrace_fair_share.facts.pool_inputs import pool_input
+
+__all__ = ["AdvanceAnswer", "KnownVolumes", "saturation_period_s"]
+
+AdvanceAnswer = Advanced | AdvanceGap | Refusal
+
+
+def saturation_period_s(pools: PoolTree) -> float:
+    """The length of time of the flow at which a volume is full."""
+    return pools.options.integral_guarantees.pool_capacity_saturation_period / 1000
+
+
+class KnownVolumes:
+    """Volumes of one tree in one term of fair_share."""
+
+    def __init__(self, tree: TreeName, term: Term, most_missed_advances: int) -> None:
+        self.chain = AdvanceChain(tree, term, most_missed_advances)
+        self.of: Mapping[PoolName, PoolVolume] = {}
+        #: Time that no volume was credited or charged for, as integral told last.
+        self.downtime = Downtime()
+        #: The flows of a configuration and a total, as long as these stay.
+        self._flows: tuple[PoolTree, Resources, list[PoolFlow]] | None = None
+
+    def advance(
+        self, dt_us: int, total: Resources, pools: PoolTree, grants: Mapping[PoolName, float], at_ms: int
+    ) -> None:
+        """Time passes: adds an advance of all flows and of what the update before granted."""
+        flows = with_grants(self._flows_of(pools, total), grants)
+        self.chain.add(dt_us, total, flows, saturation_period_s(pools), at_ms)
+
+    def on_answer(self, answer: AdvanceAnswer) -> Advance | None:
+        """Takes integral's answer to the head of the chain; returns the advance to send next, None to send none now."""
+        match answer:
+            case Advanced():
+                if not self.chain.on_confirmed(answer):
+                    return None
+                self.of = {volume.pool: volume for volume in answer.pools}
+                self.downtime = answer.downtime
+            case AdvanceGap():
+                self.chain.on_gap(answer)
+            case NotReady():
+                return None
+            case _:
+                self.chain.give_up()
+        return self.chain.head()
+
+    def figures(self) -> list[Figure]:
+        """Advances that integral has not confirmed or never will, and the time that no volume was credited for."""
+        return [
+            gauge("advances_waiting", "advances", len(self.chain)),
+            counter("advances_given_up", "advances", self.chain.given_up),
+            counter("advances_given_up_time", "us", self.chain.given_up_us),
+            counter("advance_chains_broken", "chains", self.chain.broken),
+            counter("downtime_gaps", "gaps", self.downtime.gaps),
+            counter("downtime", "ms", self.downtime.together_ms),
+        ]
+
+    def _flows_of(self, pools: PoolTree, total: Resources) -> list[PoolFlow]:
+        if self._flows is None or self._flows[0] is not pools or self._flows[1] != total:
+            places = {ROOT_POOL: -1, **{name: place for place, name in enumerate(pools.preorder)}}
+            inputs = [
+                pool_input(pool, places[pool.parent], pools) for pool in map(pools.pools.__getitem__, pools.preorder)
+            ]
+            distribute = pools.options.should_distribute_free_volume_among_children
+            self._flows = (pools, total, flows_of(inputs, total, distribute=distribute))
+        return self._flows[2]

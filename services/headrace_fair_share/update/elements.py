@@ -1,0 +1,67 @@
+"""The elements of a tree in the order in which an update keeps everything about them.
+
+The order is root, configured pools with parents first, ephemeral pools, operations. Results of elements are arrays in this order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from headrace.ids import PoolName
+from headrace.wire.snapshots import ElementKind
+from headrace_fair_share.hdrf.arrays import Bools, Ints
+
+__all__ = ["Elements", "pool_key"]
+
+
+def pool_key(name: PoolName) -> str:
+    """The key of a pool's share item."""
+    return f"/{name}"
+
+
+@dataclass(frozen=True)
+class Elements:
+    """All elements of a tree. Stays the same object as long as none comes, goes or moves."""
+
+    names: list[str]
+    #: Name of the pool in which each stands; empty for the root.
+    parents: list[PoolName]
+    #: Places of these pools; -1 for the root.
+    parent: Ints
+    #: How many come first that are no operations: the root and all pools.
+    pools: int
+    #: How many of them are the root or configured.
+    configured: int
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The key of each element's share item, see `ShareItem.key`."""
+        return [f"/{name}" for name in self.names[: self.pools]] + self.names[self.pools :]
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Place of each key."""
+        return {key: place for place, key in enumerate(self.keys)}
+
+    @cached_property
+    def is_operation(self) -> Bools:
+        """True at the places of operations."""
+        return np.arange(len(self.names)) >= self.pools
+
+    @cached_property
+    def governing_pool(self) -> Ints:
+        """Place of the pool whose tolerance and timeouts hold for each element: its own, or that of an operation."""
+        return np.where(self.is_operation, self.parent, np.arange(len(self.names)))
+
+    def kind(self, place: int) -> ElementKind:
+        """The kind of the element at a place."""
+        if place >= self.pools:
+            return ElementKind.OPERATION
+        return ElementKind.POOL if place else ElementKind.ROOT
+
+    def is_ephemeral(self, place: int) -> bool:
+        """True for a pool that lives only by its operations."""
+        return self.configured <= place < self.pools

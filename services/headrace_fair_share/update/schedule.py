@@ -1,0 +1,62 @@
+"""The rule when the next update is due; pure.
+
+An update follows a change at once, but not before `spacing` and twice the cost of the update before have passed since its end. Without
+a change it follows after a period.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.runtime.engine import Moment
+
+__all__ = ["UpdateSchedule"]
+
+#: The period where none is set: below and from this many operations on.
+_MANY_OPERATIONS: Final = 1_000
+_SHORT_PERIOD_US: Final = 200_000
+_LONG_PERIOD_US: Final = 1_000_000
+
+
+class UpdateSchedule:
+    """Updates of one life of the service, one after another."""
+
+    def __init__(self, spacing_us: int, period_us: int) -> None:
+        """A period of 0 stands for the usual one: 200 ms below 1,000 operations, 1 s from there on."""
+        self._spacing_us = spacing_us
+        self._period_us = period_us
+        #: True if something changed since the last update began.
+        self._is_wanted = True
+        self._began_us = 0
+        self._computed_since_us = 0
+        self._not_before_us = 0
+
+    def on_change(self) -> None:
+        """Something that an update is made from has changed."""
+        self._is_wanted = True
+
+    def on_begin(self, moment: Moment) -> None:
+        """An update begins: volumes are advanced."""
+        self._is_wanted = False
+        self._began_us = self._computed_since_us = moment.steady_us
+
+    def on_compute(self, moment: Moment) -> None:
+        """The computation of the update begins; only from here on it costs anything."""
+        self._computed_since_us = moment.steady_us
+
+    def on_end(self, moment: Moment) -> None:
+        """The update is published, or failed."""
+        cost_us = moment.steady_us - self._computed_since_us
+        self._not_before_us = moment.steady_us + max(self._spacing_us, 2 * cost_us)
+
+    def seconds_until_due(self, moment: Moment, operations: int) -> float:
+        """Seconds until the next update is to begin; 0 if it is due."""
+        due_us = self._not_before_us
+        if not self._is_wanted:
+            due_us = max(due_us, self._began_us + self._period_of(operations))
+        return max(0, due_us - moment.steady_us) / 1_000_000
+
+    def _period_of(self, operations: int) -> int:
+        if self._period_us:
+            return self._period_us
+        return _SHORT_PERIOD_US if operations < _MANY_OPERATIONS else _LONG_PERIOD_US

@@ -1,0 +1,54 @@
+"""The engine of fair share without its shell: whole updates in one go, and requests as people send them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools import POOL_ATTRIBUTES, PoolConfig, Tree
+from headrace.runtime.engine import Moment
+from headrace.wire.pool_changes import ChangePools, Create, Remove, Set
+from headrace_fair_share.configuration.tree_configuration import StoredTree
+from headrace_fair_share.effects import Compute
+from headrace_fair_share.engine import FairShareEngine
+from headrace_fair_share.update.run import Update, Updater
+
+__all__ = ["computed", "create_pool", "remove_pool", "set_pool", "stored", "updated"]
+
+
+def stored(tree: Tree, revision: int) -> StoredTree:
+    """A tree as the bucket has it."""
+    return StoredTree(revision, tree)
+
+
+def computed(engine: FairShareEngine, updater: Updater, moment: Moment) -> Update:
+    """The rest of an update, with the volumes that are known. Raises what the algorithm raises."""
+    (compute,) = engine.on_advance_unanswered(moment).effects
+    assert isinstance(compute, Compute)
+    update = updater.update(compute.cut, afresh=compute.afresh)
+    engine.on_updated(update, moment)
+    engine.on_published(moment)
+    assert engine.check() == []
+    return update
+
+
+def updated(engine: FairShareEngine, updater: Updater, moment: Moment) -> Update:
+    """A whole update that does not wait for integral."""
+    engine.on_update_due(moment)
+    return computed(engine, updater, moment)
+
+
+def create_pool(name: str, parent: str = ROOT_POOL, config: PoolConfig | None = None) -> ChangePools:
+    """Make a pool."""
+    attributes = POOL_ATTRIBUTES.written(config or PoolConfig())
+    return ChangePools([Create(PoolName(name), PoolName(parent), msgspec.json.encode(attributes))])
+
+
+def set_pool(name: str, attributes: bytes) -> ChangePools:
+    """Change attributes of a pool."""
+    return ChangePools([Set(PoolName(name), attributes)])
+
+
+def remove_pool(name: str) -> ChangePools:
+    """Take a pool away."""
+    return ChangePools([Remove(PoolName(name))])
