@@ -26,6 +26,7 @@ from headrace.tree_file.pools import ConfiguredPool, TreeFile, named_entries, re
 from headrace.tree_file.problems import Problems
 from headrace.tree_file.values import Map, parse
 from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.facts.pool_inputs import pool_input, tree_options
 from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, OperationInput, PoolInput, TreeInput
 from headrace_fair_share.plan.attributes import (
     OPERATION_ATTRIBUTES,
@@ -33,7 +34,6 @@ from headrace_fair_share.plan.attributes import (
     PlannedOperation,
     PlannedPool,
 )
-from headrace_fair_share.update.pool_inputs import pool_input, tree_options
 
 __all__ = ["Description", "described", "described_root"]
 
