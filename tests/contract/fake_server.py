@@ -18,6 +18,8 @@ class Recorder:
         self.version = version
         self.port = 0
         self.received = bytearray()
+        self.connections = 0
+        self._writers: list[asyncio.StreamWriter] = []
 
     @property
     def url(self) -> str:
@@ -27,13 +29,21 @@ class Recorder:
         """First words of the lines, in the order in which they came; those of payloads as well."""
         return [line.split(b" ", 1)[0].decode() for line in bytes(self.received).split(b"\r\n") if line]
 
+    def say(self, line: bytes) -> None:
+        """Sends a line of the protocol to everybody who is connected."""
+        for writer in self._writers:
+            writer.write(line + b"\r\n")
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.append(writer)
         info = {"server_id": "X", "version": self.version, "max_payload": 1 << 20, "headers": True, "proto": 1}
         writer.write(b"INFO " + msgspec.json.encode(info) + b"\r\n")
         with suppress(ConnectionError):
             while data := await reader.read(65_536):
                 self.received += data
                 writer.write(b"PONG\r\n" * data.count(b"PING\r\n"))
+        self._writers.remove(writer)
         writer.close()
 
 

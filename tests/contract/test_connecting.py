@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+from urllib.parse import urlparse
 
 import anyio
+import anyio.lowlevel
 import pytest
+from nats.aio.client import Server
 
 from headrace.bus import (
     BusClosed,
@@ -17,6 +20,7 @@ from headrace.bus import (
     ServerTooOld,
     connect,
 )
+from headrace.bus.connecting import next_server
 from headrace.errors import BadInput
 from tests.contract.fake_server import fake_server
 from tests.contract.waiting import eventually
@@ -239,3 +243,51 @@ async def test_a_frozen_server_that_took_not_all_is_left_for_a_healthy_one(word:
             assert await bus.gather(word, b"", wait_s=5) == []
             one.thaw()
     gc.collect()
+
+
+async def test_a_subscription_that_the_server_refuses_later_ends_the_bus(word: str) -> None:
+    """nats-py would go on with one that looks alive and hears nothing."""
+    with nats_server(USERS) as server:
+        async with connect([server.url], name="test", credential=SERVICE, inbox_prefix="_INBOX.service") as bus:
+            await bus.subscribe("open.x")
+            server.reload(USERS.replace('subscribe: ["open.>", ', 'subscribe: ["open.y", '))
+
+            with anyio.fail_after(20):
+                await bus.wait_closed()
+
+
+async def test_a_credential_that_expires_ends_the_bus_and_is_not_tried_again() -> None:
+    async with fake_server() as server, connect([server.url], name="test") as bus:
+        server.say(b"-ERR 'User Authentication Expired'")
+        with anyio.fail_after(20):
+            await bus.wait_closed()
+
+        assert server.connections == 1
+        with pytest.raises(BusClosed):
+            await bus.publish("x", b"")
+
+
+async def test_a_bus_that_is_closed_or_closing_is_not_connected(server: NatsServer) -> None:
+    """nats-py says that it is connected while it drains."""
+    async with connect([server.url], name="test") as bus:
+        assert bus.connected
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bus.close)
+            await anyio.lowlevel.checkpoint()
+            assert not bus.connected
+        assert not bus.connected
+
+
+def test_servers_are_tried_in_turn_after_pauses_that_grow_and_differ() -> None:
+    """A fixed pause brings a whole fleet back at one moment; naming none tries the first server for ever."""
+    fresh, tried = [
+        Server(uri=urlparse(f"nats://127.0.0.1:{port}"), reconnects=tries) for port, tries in ((1, 0), (2, 5))
+    ]
+
+    first = [next_server([tried, fresh], {}) for _ in range(50)]
+    later = [next_server([tried], {})[1] for _ in range(50)]
+
+    assert {server.uri.port for server, _ in first} == {1}
+    assert len({pause for _, pause in first}) > 40
+    assert max(pause for _, pause in first) < min(later)
+    assert max(later) <= 2.0

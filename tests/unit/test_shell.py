@@ -9,9 +9,10 @@ import anyio
 import pytest
 
 from headrace.runtime.border import Border
-from headrace.runtime.engine import Check, Figure, Outcome, counter, run_checks
+from headrace.runtime.engine import Check, Figure, Histogram, Outcome, counter, run_checks
 from headrace.runtime.role import Deposed, Deposition, Role
-from headrace.runtime.shell import Shell
+from headrace.runtime.shell import LoopPauses, Shell
+from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.support.clocks import HandClock
 
 
@@ -70,3 +71,23 @@ async def test_whoever_deposes_the_process_ends_it() -> None:
 
     with pytest.raises(Deposed, match="a node obeys term 4"), anyio.fail_after(5):
         await deposition.watch()
+
+
+def test_a_loop_that_was_kept_shows_in_the_figures() -> None:
+    pauses = LoopPauses()
+
+    async def world(loop: VirtualLoop) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pauses.watch)
+            await anyio.sleep(1.1)
+            loop.pass_time(0.4)  # something computes and lets nobody else run
+            await anyio.sleep(1.0)
+            tasks.cancel_scope.cancel()
+
+    run_virtually(1, world)
+
+    longest, spread = pauses.figures()
+    assert longest.value == pytest.approx(250.0)
+    assert isinstance(spread.value, Histogram)
+    assert sum(spread.value.counts) == 9
+    assert spread.value.counts[spread.value.bounds.index(500.0)] == 1

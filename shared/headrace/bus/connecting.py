@@ -17,7 +17,7 @@ from headrace.bus.protocol import CredentialRefused, NotConnected, ServerTooOld
 from headrace.bus.trouble import CredentialLost, understand
 from headrace.errors import BadInput
 
-__all__ = ["Credential", "open_client"]
+__all__ = ["Credential", "next_server", "open_client"]
 
 #: Older ones take newer requests without complaint: keys that should expire never do, atomic batches are stored singly.
 _REQUIRED_SERVER = (2, 12)
@@ -96,7 +96,7 @@ class _Hooks:
                 self.link.note_closed()
 
 
-def _next_server(servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
+def next_server(servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
     """The server tried least, after a jittered delay that grows with the tries.
 
     Naming none would make nats-py try the same first server for ever; a fixed delay would bring a fleet back at one moment.
@@ -128,10 +128,10 @@ async def open_client(
             closed_cb=hooks.closed,
             inbox_prefix=inbox_prefix,
             connect_timeout=_ATTEMPT_TIMEOUT_S,
-            # For the first connection only, afterwards `_next_server` says when.
+            # For the first connection only, afterwards `next_server` says when.
             reconnect_time_wait=0.2,  # type: ignore[arg-type]
             max_reconnect_attempts=-1,
-            reconnect_to_server_handler=_next_server,
+            reconnect_to_server_handler=next_server,
             ping_interval=ping_interval_s,  # type: ignore[arg-type]
             max_outstanding_pings=_OUTSTANDING_PINGS,
             pending_size=_PENDING_BYTES,

@@ -7,6 +7,7 @@ A service's own shell says how each effect is performed; this one holds what is 
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
@@ -16,13 +17,13 @@ from headrace.bus import Bus, Message
 from headrace.obs.logging import logger
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock
-from headrace.runtime.engine import Check, Engine, Figure, Histogram, Moment, Outcome, counter
+from headrace.runtime.engine import Check, Engine, Figure, FigureKind, Histogram, Moment, Outcome, counter, gauge
 from headrace.runtime.role import Role
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.figures import FiguresAnswer
 
-__all__ = ["Shell"]
+__all__ = ["LoopPauses", "Shell"]
 
 A = TypeVar("A")
 E = TypeVar("E")
@@ -30,6 +31,9 @@ E = TypeVar("E")
 #: From the check of one structure to that of the next.
 CHECK_PERIOD_S: Final = 1.0
 FIGURES_PERIOD_S: Final = 60.0
+#: A pause shorter than this may be missed; a shorter time would cost an idle service more.
+PAUSE_LOOK_S: Final = 0.25
+_PAUSE_BOUNDS_MS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0)
 
 
 class Shell(Generic[E]):
@@ -57,6 +61,7 @@ class Shell(Generic[E]):
         self._checks: Iterator[Check] = iter(())
         #: Invariants that were found broken; never anything but 0.
         self.broken_invariants = 0
+        self.pauses = LoopPauses()
 
     def moment(self) -> Moment:
         """The moment to hand to the engine with a message."""
@@ -76,6 +81,7 @@ class Shell(Generic[E]):
             *self._figures(),
             *self._border.figures(),
             counter("broken_invariants", "invariants", self.broken_invariants),
+            *self.pauses.figures(),
         ]
 
     async def watch(self, bus: Bus) -> None:
@@ -83,6 +89,7 @@ class Shell(Generic[E]):
         await bus.serve(subjects.FIGURES, self._on_figures, statistics=self._plain_figures)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_checking)
+            tasks.start_soon(self.pauses.watch)
             while True:
                 await anyio.sleep(FIGURES_PERIOD_S)
                 logger().info("figures", **self._plain_figures())
@@ -110,6 +117,39 @@ class Shell(Generic[E]):
     async def _on_figures(self, message: Message) -> bytes:
         role, term = ("", 0) if self._role is None else (self._role.name, self._role.term)
         return encode(FiguresAnswer(self._service, self.figures(), role, term))
+
+
+class LoopPauses:
+    """How long the loop kept its tasks waiting: a watcher that sleeps wakes so much too late.
+
+    A server disconnects a client whose loop takes nothing for ten seconds, and everything in flight is lost.
+    """
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(_PAUSE_BOUNDS_MS) + 1)
+        self._sum_ms = 0.0
+        self._longest_ms = 0.0
+
+    def note(self, late_ms: float) -> None:
+        """The watcher woke so late."""
+        self._counts[bisect.bisect_left(_PAUSE_BOUNDS_MS, late_ms)] += 1
+        self._sum_ms += late_ms
+        self._longest_ms = max(self._longest_ms, late_ms)
+
+    def figures(self) -> list[Figure]:
+        """The longest pause of this life, and all by length."""
+        pauses = Histogram(_PAUSE_BOUNDS_MS, tuple(self._counts), self._sum_ms)
+        return [
+            gauge("longest_loop_pause", "ms", self._longest_ms),
+            Figure("loop_pauses", "ms", FigureKind.HISTOGRAM, pauses),
+        ]
+
+    async def watch(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            due_s = anyio.current_time() + PAUSE_LOOK_S
+            await anyio.sleep(PAUSE_LOOK_S)
+            self.note(max(0.0, anyio.current_time() - due_s) * 1000)
 
 
 def _plain(figure: Figure) -> float | dict[str, object]:
