@@ -100,7 +100,7 @@ class SimulatedBus:
 
     @property
     def connected(self) -> bool:
-        return self._connected and not self._draining
+        return self._connected
 
     def is_frozen(self) -> bool:
         """True while its process is frozen."""

@@ -109,8 +109,8 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """`is_connected` of nats-py is true while draining as well; ours never drains that way."""
-        return not self.closed and not self._closing and self._nats.is_connected
+        """True while messages can be sent. nats-py calls itself connected while it drains, too, which ours never does."""
+        return self._nats.is_connected
 
     async def wait_lost(self) -> None:
         """Returns when the connection was closed for good without our asking."""
