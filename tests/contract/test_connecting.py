@@ -107,7 +107,7 @@ async def test_what_the_server_refuses_is_raised_where_it_was_asked() -> None:
             assert bus.statistics()["listeners"] == 1
 
 
-@pytest.mark.parametrize("broken", ["headrace.bus.nats_link.Link.note_error", "headrace.bus.nats_link.understand"])
+@pytest.mark.parametrize("broken", ["headrace.bus.nats.link.Link.note_error", "headrace.bus.nats.link.understand"])
 async def test_a_defect_in_the_handling_of_errors_does_not_make_the_bus_deaf(
     broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from headrace.bus.connecting import Credential
 from headrace.bus.discovery import ServiceInfo
 from headrace.bus.group_commit import MAX_GROUP_BYTES, AppenderFenced, GroupAppender
-from headrace.bus.nats_bus import connect
+from headrace.bus.nats.bus import connect
+from headrace.bus.nats.connecting import Credential
 from headrace.bus.protocol import (
     MAX_MESSAGE_BYTES,
     AppendRefused,

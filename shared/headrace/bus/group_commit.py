@@ -23,7 +23,7 @@ from headrace.bus.protocol import (
     PermissionRefused,
     TooLarge,
 )
-from headrace.bus.seldom import Seldom
+from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
 __all__ = ["MAX_GROUP_BYTES", "AppenderFenced", "GroupAppender"]
@@ -88,7 +88,7 @@ class GroupAppender:
         self._sent: list[_Waiting] = []
         self._wake = anyio.Event()
         self._end: BusError | None = None
-        self._seldom = Seldom(clock)
+        self._throttle = LogThrottle(clock)
         self.entries = 0
         self.events = 0
         #: Appends whose outcome had to be read from the log.
@@ -262,7 +262,7 @@ class GroupAppender:
             return "unknown"
 
     def _report(self, what: str, error: BusError) -> None:
-        if self._seldom.due(what):
+        if self._throttle.due(what):
             logger().warning(what, last=self._last, waiting=self.waiting, error=str(error))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from headrace.bus.protocol import BusError, Handler, Message, TooLarge
-from headrace.bus.seldom import Seldom
+from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Serving:
         self._running = 0
         self._closed = False
         self._idle = anyio.Event()
-        self._seldom = Seldom()
+        self._throttle = LogThrottle()
         self._closers: list[Callable[[], Awaitable[None]]] = []
 
     def on_message(self, message: Message) -> None:
@@ -125,12 +125,12 @@ class Serving:
             else:
                 # Else whoever asks could have us write where we may and he may not, into the log for example.
                 self.misdirected += 1
-                if self._seldom.due("misdirected"):
+                if self._throttle.due("misdirected"):
                     logger().warning("answer wanted elsewhere", subject=self.subject, reply_to=message.reply_to[:200])
         except Exception as error:
             self.failed += 1
             self.last_error = type(error).__name__
-            if self._seldom.due("failed"):
+            if self._throttle.due("failed"):
                 logger().error("handler failed", subject=self.subject, received=message.subject, exc_info=error)
         finally:
             self.busy_ns += time.perf_counter_ns() - started
@@ -148,5 +148,5 @@ class Serving:
         except BusError as error:
             # Whoever asked will ask again; the answer would be too old by the time of a reconnect.
             self.unanswered += 1
-            if self._seldom.due("unanswered"):
+            if self._throttle.due("unanswered"):
                 logger().info("answer not sent", subject=self.subject, error=str(error))

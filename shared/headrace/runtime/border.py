@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from headrace.bus import Bus, Message, Subscription
+from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, counter
@@ -24,9 +25,6 @@ from headrace.wire.refusals import BadRequest, NotAllowed
 __all__ = ["Border", "Caller", "CallerKind"]
 
 T = TypeVar("T")
-#: A sender's defects are logged at most once in this time.
-_LOG_EVERY_S = 60.0
-_MOST_SENDERS = 1_000
 
 
 class CallerKind(enum.StrEnum):
@@ -50,9 +48,8 @@ class Border:
 
     def __init__(self, bus: Bus, clock: Clock, deposition: Deposition) -> None:
         self._bus = bus
-        self._clock = clock
         self._deposition = deposition
-        self._logged: dict[str, float] = {}
+        self._throttle = LogThrottle(clock.steady_s)
         self.malformed = 0
         self.forged = 0
         self.answered_too_large = 0
@@ -104,13 +101,13 @@ class Border:
     def report_malformed(self, sender: str, subject: str, defect: str) -> None:
         """Counts a malformed message and logs it, once per sender and minute."""
         self.malformed += 1
-        if self._may_log(f"malformed {sender}"):
+        if self._throttle.due(f"malformed {sender}"):
             logger().warning("malformed message", sender=sender, subject=subject, defect=_shorten(defect))
 
     def report_forged(self, sender: str, subject: str, defect: str) -> None:
         """Counts a message that speaks in another's name and logs it, once per sender and minute."""
         self.forged += 1
-        if self._may_log(f"forged {sender}"):
+        if self._throttle.due(f"forged {sender}"):
             logger().warning("forged message", sender=sender, subject=subject, defect=_shorten(defect))
 
     def figures(self) -> list[Figure]:
@@ -137,15 +134,6 @@ class Border:
             self.answered_too_large += 1
             logger().error("answer too large", subject=subject, size_bytes=error.size_bytes)
             return encode(NotAllowed(who="nobody", what=f"read an answer of {error.size_bytes} bytes; ask for less"))
-
-    def _may_log(self, what: str) -> bool:
-        now = self._clock.steady_s()
-        if now - self._logged.get(what, -_LOG_EVERY_S) < _LOG_EVERY_S:
-            return False
-        if len(self._logged) >= _MOST_SENDERS:
-            self._logged.clear()
-        self._logged[what] = now
-        return True
 
 
 def _shorten(text: str) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import msgspec
 
-from headrace.bus.jetstream import Delivered, JetStream, delivered, seconds_ns
-from headrace.bus.nats_link import Link
-from headrace.bus.nats_listener import Listener
+from headrace.bus.nats.jetstream import Delivered, JetStream, delivered, seconds_ns
+from headrace.bus.nats.link import Link
+from headrace.bus.nats.listener import Listener
 from headrace.bus.protocol import Message, NoResponders, RequestTimeout
 
 __all__ = ["pulled"]

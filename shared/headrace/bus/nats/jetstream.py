@@ -15,8 +15,8 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from headrace.bus.nats_link import Link
-from headrace.bus.nats_listener import Listener
+from headrace.bus.nats.link import Link
+from headrace.bus.nats.listener import Listener
 from headrace.bus.protocol import MAX_MESSAGE_BYTES, BusError, Message, RequestTimeout
 
 __all__ = ["Delivered", "JetStream", "JetStreamRefused", "Stored", "StreamConfig", "StreamInfo", "Watch", "seconds_ns"]

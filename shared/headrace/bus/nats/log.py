@@ -8,14 +8,15 @@ from contextlib import aclosing
 
 import msgspec
 
-from headrace.bus.jetstream import (
+from headrace.bus.nats.jetstream import (
     WRONG_LAST_SEQUENCE,
     JetStream,
     JetStreamRefused,
     StreamConfig,
     standard_stream,
 )
-from headrace.bus.nats_link import Link
+from headrace.bus.nats.link import Link
+from headrace.bus.nats.pulling import pulled
 from headrace.bus.protocol import (
     AppendRefused,
     AppendUnknown,
@@ -25,7 +26,6 @@ from headrace.bus.protocol import (
     RequestTimeout,
     WrongConfiguration,
 )
-from headrace.bus.pulling import pulled
 from headrace.errors import BadInput
 
 __all__ = ["NatsLog"]

@@ -18,8 +18,9 @@ import anyio
 import anyio.lowlevel
 from nats.errors import BadHeaderError, BadSubjectError, ConnectionClosedError, OutboundBufferLimitError
 
-from headrace.bus.calls import Calls
-from headrace.bus.nats_listener import Listener
+from headrace.bus.nats.calls import Calls
+from headrace.bus.nats.listener import Listener
+from headrace.bus.nats.trouble import CredentialLost, Overflow, Refusal, understand
 from headrace.bus.protocol import (
     MAX_MESSAGE_BYTES,
     BusClosed,
@@ -32,9 +33,8 @@ from headrace.bus.protocol import (
     RequestTimeout,
     TooLarge,
 )
-from headrace.bus.seldom import Seldom
-from headrace.bus.trouble import CredentialLost, Overflow, Refusal, understand
 from headrace.errors import BadInput
+from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Link:
         self._errors: deque[Exception] = deque(maxlen=1_000)
         self._wake = anyio.Event()
         self._lost = anyio.Event()
-        self._seldom = Seldom()
+        self._throttle = LogThrottle()
         self._closing = False
         self._reason = ""
         self.closed = False
@@ -397,7 +397,7 @@ class Link:
             case Refusal(publish=True, subject=subject):
                 self.refused_publishes += 1
                 self._calls.refuse(subject, PermissionRefused(f"the server refuses us to publish on {subject}"))
-                if self._seldom.due(f"publish {subject.rpartition('.')[0]}"):
+                if self._throttle.due(f"publish {subject.rpartition('.')[0]}"):
                     logger().error("publishing refused", subject=subject)
             case Refusal(subject=subject):
                 self._take_refusal(subject)
@@ -405,7 +405,7 @@ class Link:
                 # Trying for ever with a credential that was withdrawn helps nobody; a new process will say what is wrong.
                 self._give_up(text)
             case trouble:
-                if self._seldom.due(trouble.text):
+                if self._throttle.due(trouble.text):
                     logger().info("bus trouble", error=trouble.text)
 
     def _take_refusal(self, subject: str) -> None:

@@ -1,17 +1,17 @@
-"""Logging what may happen ten thousand times a second: once per subject and minute."""
+"""The throttle of log lines about things that may happen ten thousand times a second: one a minute for each key."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-__all__ = ["Seldom"]
+__all__ = ["LogThrottle"]
 
 _EVERY_S = 60.0
 _MOST_KEYS = 1_000
 
 
-class Seldom:
+class LogThrottle:
     """Says whether something is due to be logged again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -13,9 +13,9 @@ from types import MappingProxyType
 
 import anyio
 
-from headrace.bus.jetstream import STREAM_NOT_FOUND, Delivered, JetStream, JetStreamRefused, StreamInfo, Watch
+from headrace.bus.nats.jetstream import STREAM_NOT_FOUND, Delivered, JetStream, JetStreamRefused, StreamInfo, Watch
 from headrace.bus.protocol import BusClosed, BusError, Entry
-from headrace.bus.seldom import Seldom
+from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
 __all__ = ["BucketMirror"]
@@ -56,7 +56,7 @@ class BucketMirror:
         self._changed = anyio.Event()
         self._reconnected = False
         self._asked = False
-        self._seldom = Seldom()
+        self._throttle = LogThrottle()
         self.wholes = 0
         self.updates = 0
         self.failures = 0
@@ -173,7 +173,7 @@ class BucketMirror:
             raise
         except BusError as error:
             self.failures += 1
-            if self._seldom.due("failed"):
+            if self._throttle.due("failed"):
                 logger().info("bucket cannot be read", stream=self._stream, error=str(error))
             return False
 

@@ -12,9 +12,9 @@ import anyio
 import msgspec
 from nats.aio.client import Client, Server
 
-from headrace.bus.nats_link import Link
+from headrace.bus.nats.link import Link
+from headrace.bus.nats.trouble import CredentialLost, understand
 from headrace.bus.protocol import CredentialRefused, NotConnected, ServerTooOld
-from headrace.bus.trouble import CredentialLost, understand
 from headrace.errors import BadInput
 
 __all__ = ["Credential", "next_server", "open_client"]

@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 
 import anyio
 
-from headrace.bus.jetstream import (
+from headrace.bus.nats.jetstream import (
     WRONG_LAST_SEQUENCE,
     Delivered,
     JetStream,
@@ -17,10 +17,10 @@ from headrace.bus.jetstream import (
     StreamConfig,
     standard_stream,
 )
-from headrace.bus.mirror import BucketMirror
-from headrace.bus.nats_link import Link
+from headrace.bus.nats.link import Link
+from headrace.bus.nats.mirror import BucketMirror
+from headrace.bus.nats.pulling import pulled
 from headrace.bus.protocol import Entry, Mirror, WrongConfiguration, WrongRevision
-from headrace.bus.pulling import pulled
 from headrace.errors import BadInput
 
 __all__ = ["NatsKeyValue"]

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from headrace.bus.jetstream import JetStream, seconds_ns, standard_stream
-from headrace.bus.nats_link import Link
+from headrace.bus.nats.jetstream import JetStream, seconds_ns, standard_stream
+from headrace.bus.nats.link import Link
+from headrace.bus.nats.pulling import pulled
 from headrace.bus.protocol import BusError, LogEntry, WrongConfiguration
-from headrace.bus.pulling import pulled
 
 __all__ = ["NatsRecords"]
 
