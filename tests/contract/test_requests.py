@@ -135,7 +135,7 @@ async def test_nothing_is_sent_later_that_waited_when_the_connection_broke(
     word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server stood still: what could not be written is stale by the time of the next connection."""
-    monkeypatch.setattr("headrace.bus.nats.link._ROOM_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("headrace.bus.nats.outgoing._ROOM_TIMEOUT_S", 0.2)
     with nats_server() as server:
         async with connect([server.url], name="sends") as sends:
             server.freeze()

@@ -18,11 +18,12 @@ import anyio
 import anyio.lowlevel
 from nats.errors import BadHeaderError, BadSubjectError, ConnectionClosedError, OutboundBufferLimitError
 
+from headrace.bus.nats.barriers import Barriers
 from headrace.bus.nats.calls import Calls
 from headrace.bus.nats.listener import Listener
+from headrace.bus.nats.outgoing import Outgoing
 from headrace.bus.nats.trouble import CredentialLost, Overflow, Refusal, understand
 from headrace.bus.protocol import (
-    MAX_MESSAGE_BYTES,
     BusClosed,
     BusError,
     ConnectionLost,
@@ -31,7 +32,6 @@ from headrace.bus.protocol import (
     NotConnected,
     PermissionRefused,
     RequestTimeout,
-    TooLarge,
 )
 from headrace.errors import BadInput
 from headrace.obs.log_throttle import LogThrottle
@@ -46,16 +46,9 @@ __all__ = ["Link"]
 #: nats-py's own queue per subscription: only a burst within one turn of the loop waits there; the limits that matter are ours.
 _BURST_MESSAGES = 65_536
 _BURST_BYTES = 64 * 1024 * 1024
-#: Waiting to be written; above it a sender waits. nats-py would wait, too, but swallow a cancellation meanwhile.
-_HIGH_WATER_BYTES = 1024 * 1024
-#: How long a sender waits for room. Longer means that the server takes nothing.
-_ROOM_TIMEOUT_S = 2.0
-#: A PONG that comes after its waiter gave up ends nats-py's read loop, so the waiter must outlive a stale connection (15 s).
-_FLUSH_TIMEOUT_S = 60
 _BARRIER_TIMEOUT_S = 10.0
 _INSPECT_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
-_HEADER_FRAME_BYTES = len("NATS/1.0\r\n\r\n")
 
 
 class Link:
@@ -67,7 +60,8 @@ class Link:
         self._prefix = f"{inbox_prefix}.{secrets.token_hex(8)}"
         self._calls = Calls(self._prefix)
         self._listeners: set[Listener] = set()
-        self._barriers: set[asyncio.Future[None]] = set()
+        self._barriers = Barriers(client, tasks, self._check_connected)
+        self._outgoing = Outgoing(client, self._check_connected)
         self._errors: deque[Exception] = deque(maxlen=1_000)
         self._wake = anyio.Event()
         self._lost = anyio.Event()
@@ -92,9 +86,7 @@ class Link:
         self._nats._pending_data_size = 0
         # Their answers can never come: the server knows this connection's inbox no more.
         self._calls.fail(ConnectionLost())
-        for barrier in self._barriers:
-            if not barrier.done():
-                barrier.set_exception(NotConnected())
+        self._barriers.fail(NotConnected())
 
     def note_reconnected(self) -> None:
         """From `reconnected_cb`."""
@@ -129,7 +121,7 @@ class Link:
             "errors": self.errors,
             "overflowed": sum(listener.dropped for listener in self._listeners),
             "refused_publishes": self.refused_publishes,
-            "unsent_bytes": self._unsent_bytes(),
+            "unsent_bytes": self._outgoing.unsent_bytes(),
         }
 
     async def start(self) -> None:
@@ -166,10 +158,9 @@ class Link:
         self, subject: str, data: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         """Sends once, header names as they are. Raises `NotConnected`, `BusClosed`, `TooLarge`, `BadInput`."""
-        self._check_size(subject, data, headers)
+        self._outgoing.check_size(subject, data, headers)
         self._check_connected()
-        if self._unsent_bytes() > _HIGH_WATER_BYTES:
-            await self._wait_for_room()
+        await self._outgoing.wait_for_room()
         try:
             await self._nats.publish(subject, data, reply=reply, headers=dict(headers) if headers else None)
         except ConnectionClosedError:
@@ -266,42 +257,8 @@ class Link:
         return listener
 
     async def barrier(self, timeout_s: float = _BARRIER_TIMEOUT_S) -> None:
-        """Returns when the server has processed everything sent before.
-
-        nats-py's `flush` writes its PING past the commands that still wait for the flusher: 15 of 500 requests right after
-        subscribe and flush found nobody. So the flusher comes first.
-        """
-        self._check_connected()
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._barriers.add(done)
-        try:
-            with anyio.move_on_after(timeout_s):
-                await anyio.lowlevel.checkpoint()
-                while self._nats.pending_data_size > 0 and self.connected:  # noqa: ASYNC110 - as above
-                    await anyio.sleep(0.001)
-                self._check_connected()
-                self._tasks.start_soon(self._flush, done)
-                await done
-                return
-        finally:
-            self._barriers.discard(done)
-            if done.done() and not done.cancelled():
-                done.exception()
-        raise RequestTimeout(f"the server did not answer within {timeout_s:g} s")
-
-    async def _flush(self, done: asyncio.Future[None]) -> None:
-        # In a task of its own, since a caller may give up: the PONG that comes later would find a cancelled future, and nats-py's
-        # read loop would end on it.
-        error: Exception | None = None
-        try:
-            await self._nats.flush(_FLUSH_TIMEOUT_S)
-        except Exception:
-            error = NotConnected()
-        if not done.done():
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
+        """Returns when the server has processed everything sent before. Raises `NotConnected`, `BusClosed`, `RequestTimeout`."""
+        await self._barriers.wait(timeout_s)
 
     def _check_connected(self) -> None:
         if self.closed or self._closing:
@@ -309,41 +266,9 @@ class Link:
         if not self._nats.is_connected:
             raise NotConnected
 
-    def _check_size(self, subject: str, data: bytes, headers: Mapping[str, str] | None) -> None:
-        # nats-py looks at the payload alone; with headers past the server's limit the connection is closed for good.
-        size = len(data)
-        if headers:
-            size += _HEADER_FRAME_BYTES
-            size += sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
-        limit = min(MAX_MESSAGE_BYTES, self._nats.max_payload)
-        if size > limit:
-            raise TooLarge(subject, size, limit)
-
-    def _unsent_bytes(self) -> int:
-        """What waits in nats-py and in the transport. Some releases of Python 3.12 and 3.13 take any amount of lines into the
-        transport without holding the writer up, so nats-py's own figure alone says nothing there."""
-        transport = self._io_transport()
-        waiting = transport.get_write_buffer_size() if transport is not None else 0
-        return int(self._nats.pending_data_size + waiting)
-
-    def _io_transport(self) -> asyncio.WriteTransport | None:
-        writer = getattr(getattr(self._nats, "_transport", None), "_io_writer", None)
-        return None if writer is None else writer.transport
-
-    async def _wait_for_room(self) -> None:
-        with anyio.move_on_after(_ROOM_TIMEOUT_S):
-            await anyio.lowlevel.checkpoint()
-            while self._unsent_bytes() > _HIGH_WATER_BYTES:
-                await anyio.sleep(0.002)
-                self._check_connected()
-            return
-        raise NotConnected("the connection has taken nothing for a while; nothing was sent")
-
     def _fail_all(self, error: BusError) -> None:
         self._calls.fail(error)
-        for barrier in self._barriers:
-            if not barrier.done():
-                barrier.set_exception(error)
+        self._barriers.fail(error)
 
     async def _tend(self) -> None:
         while not (self.closed or self._closing):
@@ -370,7 +295,9 @@ class Link:
             await client.force_reconnect()
         elif client.is_reconnecting and client._reconnection_task is not None and client._reconnection_task.done():
             self._give_up("the client has stopped reconnecting")
-        elif client.is_reconnecting and (transport := self._io_transport()) is not None and transport.is_closing():
+        elif (
+            client.is_reconnecting and (transport := self._outgoing.transport()) is not None and transport.is_closing()
+        ):
             # nats-py waits without an end until the old server has taken what was sent to it: 90 s and more for a frozen one.
             transport.abort()
 
