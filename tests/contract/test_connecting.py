@@ -20,7 +20,7 @@ from headrace.bus import (
     ServerTooOld,
     connect,
 )
-from headrace.bus.connecting import next_server
+from headrace.bus.nats.connecting import next_server
 from headrace.errors import BadInput
 from tests.contract.fake_server import fake_server
 from tests.contract.waiting import eventually
