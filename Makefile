@@ -4,7 +4,7 @@ export PYTHON
 BIN := .venv/bin
 
 .PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
-	demo up bench docs-pictures clean
+	demo up bench docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,9 +55,8 @@ test-acceptance: setup ## Real processes, kills, the command line
 bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures
 	$(BIN)/python -m tests.bench
 
-docs-pictures: setup ## Draw the pictures in docs/ again
-	$(BIN)/python docs/pictures/fair_share.py
-	$(BIN)/python docs/pictures/integral_guarantees.py
+docs: setup ## The pages with all their pictures, into docs/build
+	$(BIN)/python docs/pictures/build.py
 
 lock: ## Renew requirements.lock, then see that wheels exist
 	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \
@@ -65,5 +64,5 @@ lock: ## Renew requirements.lock, then see that wheels exist
 	.ci/check-lock
 
 clean: ## Remove .venv, caches and build results
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist docs/build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

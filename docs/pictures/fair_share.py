@@ -1,31 +1,26 @@
 """Draws the pictures of docs/why/fair-share.md, from the page's own plans and the functions of the algorithm.
 
-    python docs/pictures/fair_share.py [--png FOLDER]
-
-Needs matplotlib. The same code draws the same bytes: no dates, one salt for identifiers, glyphs as outlines.
+Needs matplotlib. The same code draws the same bytes: no dates, one salt for identifiers, letters as text.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-ROOT_FOLDER: Final = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT_FOLDER), str(ROOT_FOLDER / "shared"), str(ROOT_FOLDER / "services")]
-
-import matplotlib as mpl  # noqa: E402
+import matplotlib as mpl
 
 mpl.use("svg")
 
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
-from docs.pictures.steps import PAGE, ROOT, Steps, by_resource, over_time, plans, with_options  # noqa: E402
-from tests.support.curves import Function  # noqa: E402
+from docs.pictures.steps import PAGE, ROOT, Steps, by_resource, over_time, plans, with_options
+from tests.support.curves import Function
 
-OUT: Final = PAGE.parent / "fair-share"
+__all__ = ["FOLDER", "PICTURES", "draw"]
+
+FOLDER: Final = PAGE.parent / "fair-share"
 CPU, MEMORY = by_resource("cpu"), by_resource("memory")
 #: One colour per team wherever it appears; grey is the cluster and whatever belongs to nobody.
 TEAM: Final = {"film": "#0072B2", "search": "#D55E00", "lab": "#009E73", "night": "#AA4499"}
@@ -37,7 +32,7 @@ NAME: Final = {CPU: "cpu", MEMORY: "memory"}
 mpl.rcParams.update(
     {
         "svg.hashsalt": "headrace",
-        "svg.fonttype": "path",
+        "svg.fonttype": "none",
         "font.family": "DejaVu Sans",
         "font.size": 10,
         "axes.spines.top": False,
@@ -497,23 +492,8 @@ PICTURES: Final[dict[str, Callable[[], Figure]]] = {
 }
 
 
-def main() -> None:
-    """Draws all of them; with `--png`, for looking at, into another folder."""
-    arguments = argparse.ArgumentParser(description=main.__doc__)
-    arguments.add_argument("--png", type=Path, help="folder for PNG in place of SVG")
-    png: Path | None = arguments.parse_args().png
-    folder = png or OUT
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, draw in PICTURES.items():
-        figure = draw()
-        if png:
-            figure.savefig(folder / f"{name}.png", dpi=90)
-        else:
-            path = folder / f"{name}.svg"
-            figure.savefig(path, metadata={"Date": None, "Creator": None})
-            path.write_text("".join(f"{line.rstrip()}\n" for line in path.read_text().splitlines()))
-        plt.close(figure)
-
-
-if __name__ == "__main__":
-    main()
+def draw(name: str, path: Path) -> None:
+    """Draws a picture into an SVG file."""
+    figure = PICTURES[name]()
+    figure.savefig(path, metadata={"Date": None, "Creator": None})
+    plt.close(figure)

@@ -1,6 +1,6 @@
-"""Draws the pictures of docs/how-to/integral-guarantees.md, and prints or writes its figures.
+"""Makes the pictures and the figures of docs/how-to/integral-guarantees.md.
 
-    python docs/pictures/integral_guarantees.py [--figures | --page] [--png FOLDER]
+    python docs/pictures/integral_guarantees.py [--page]
 
 The two days are simulated with the services' own engines, recorded and drawn as `headrace pool volume` records and draws. The
 picture of one machine is drawn from a record of a real run, which `docs/pictures/one_machine.py` makes.
@@ -26,7 +26,8 @@ import msgspec  # noqa: E402
 from headrace.ids import PoolName  # noqa: E402
 from headrace.wire.codec import decode  # noqa: E402
 from headrace.wire.history import GetHistory, HistorySample, PoolHistory  # noqa: E402
-from headrace_cli.volume.files import draw  # noqa: E402
+from headrace_cli.volume import files  # noqa: E402
+from headrace_cli.volume.characters import picture_texts  # noqa: E402
 from headrace_cli.volume.picture import picture  # noqa: E402
 from headrace_fair_share.history.downsampling import Downsampler  # noqa: E402
 from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler  # noqa: E402
@@ -42,7 +43,7 @@ from tests.support.integral_day import (  # noqa: E402
 )
 from tests.support.simulated_tree import TREE, PoolPoint, SimulatedTree  # noqa: E402
 
-__all__ = ["FOLDER", "ONE_MACHINE", "PAGE", "figures", "history"]
+__all__ = ["FOLDER", "ONE_MACHINE", "PAGE", "PICTURES", "draw", "figures", "history"]
 
 PAGE: Final = ROOT_FOLDER / "docs" / "how-to" / "integral-guarantees.md"
 FOLDER: Final = PAGE.parent / "integral-guarantees"
@@ -129,14 +130,22 @@ def _mean(samples: list[Sample], pool: PoolName) -> str:
     return f"{sum(sample.pools[pool].fair_share for sample in samples) / len(samples):,.0f} cores"
 
 
-#: What stands between these marks is made: what `headrace plan` says of an example, and the figures of the days.
+def plot(name: str) -> str:
+    """A picture in characters, as `headrace pool volume NAME --plot -` draws it."""
+    panels = picture_texts(picture(PICTURES[name]()), 100, 8, colours=False, ascii_only=True, zone=UTC)
+    return "".join(f"{line.rstrip()}\n" for panel in panels for line in panel.plain.splitlines())
+
+
+#: What stands between these marks is made: what `headrace plan` says of an example, pictures in characters, the figures of the days.
 _PLAN: Final = re.compile(r"(<!-- plan: (\S+) -->\n```\n).*?(```\n)", re.DOTALL)
+_PLOT: Final = re.compile(r"(<!-- plot: (\S+) -->\n```\n).*?(```\n)", re.DOTALL)
 _FIGURES: Final = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
 
 
 def filled(text: str) -> str:
     """The page with all that is made in it as it is now."""
     text = _FIGURES.sub(lambda found: found[1] + figures() + found[2], text)
+    text = _PLOT.sub(lambda found: found[1] + plot(found[2]) + found[3], text)
     return _PLAN.sub(lambda found: found[1] + plan(found[2]) + found[3], text)
 
 
@@ -159,26 +168,19 @@ PICTURES: Final[dict[str, Callable[[], PoolHistory]]] = {
 }
 
 
+def draw(name: str, path: Path) -> None:
+    """Draws a picture into an SVG file."""
+    files.draw(picture(PICTURES[name]()), path, UTC)
+
+
 def main() -> None:
-    """Draws all of them, or prints the figures; with `--png`, for looking at, into another folder."""
+    """Prints the figures, or writes them into the page."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--figures", action="store_true", help="print the tables of the page")
     parser.add_argument("--page", action="store_true", help="write the page's figures anew")
-    parser.add_argument("--png", type=Path, help="folder for PNG in place of SVG")
-    arguments = parser.parse_args()
-    if arguments.figures:
-        print(figures(), end="")
-        return
-    if arguments.page:
+    if parser.parse_args().page:
         PAGE.write_text(filled(PAGE.read_text()))
-        return
-    folder: Path = arguments.png or FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, made in PICTURES.items():
-        path = folder / f"{name}{'.png' if arguments.png else '.svg'}"
-        draw(picture(made()), path, UTC)
-        if path.suffix == ".svg":
-            path.write_text("".join(f"{line.rstrip()}\n" for line in path.read_text().splitlines()))
+    else:
+        print(figures(), end="")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from docs.pictures.build import COMMITTED, committed_pictures, pictures_of
+from docs.pictures.fair_share import PICTURES, draw
 from docs.pictures.steps import PAGE, ROOT, Steps, by_resource, over_time, plan, plans, sum_at, with_options
 from headrace.resources import Share
 from headrace.satisfaction import local_satisfaction
@@ -216,11 +218,23 @@ def test_what_is_drawn_as_handed_out_is_what_the_algorithm_hands_out(name: str) 
             assert drawn == pytest.approx(way.figures[element].fair_share, abs=1e-9), element
 
 
-def test_every_picture_of_the_page_is_there_and_every_one_there_is_shown() -> None:
-    shown = re.findall(r"!\[[^\]]+\]\((fair-share/[^)]+\.svg)\)", TEXT)
+def test_every_picture_of_the_built_page_is_drawn_and_every_one_drawn_is_shown() -> None:
+    assert sorted(pictures_of(TEXT)) == sorted(f"fair-share/{name}.svg" for name in PICTURES)
 
-    assert sorted(shown) == sorted(f"fair-share/{each.name}" for each in (PAGE.parent / "fair-share").iterdir())
-    assert len(set(shown)) == len(shown)
+
+@pytest.mark.parametrize("name", sorted(set(PICTURES) - {"burst", "interrupted"}))
+def test_every_picture_of_a_moment_can_be_drawn(name: str, tmp_path: Path) -> None:
+    draw(name, tmp_path / "picture.svg")
+
+    assert "</svg>" in (tmp_path / "picture.svg").read_text()
+
+
+def test_few_and_small_pictures_are_committed_and_each_of_them_is_shown_as_it_is() -> None:
+    shown = [PAGE.parent / path for path in re.findall(r"!\[[^\]]+\]\(([^)]+\.svg)\)", TEXT)]
+
+    assert sorted(shown) == sorted(committed_pictures())
+    assert [path.stem for path in shown if path.stem not in COMMITTED] == []
+    assert sum(path.stat().st_size for path in shown) < 50_000
 
 
 def test_every_field_of_the_glossary_is_one_that_pool_get_shows() -> None:
