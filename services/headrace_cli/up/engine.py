@@ -1,16 +1,18 @@
-"""What the supervisor decides: who is started when, who is told to end when, and when patience is over.
+"""The supervisor of `headrace up`: when a process is started again, and when a stop becomes a kill.
 
-Pure: moments come as arguments (seconds of a steady clock), what is to be done goes out as effects. While running, a process that
-ends is started anew after a pause that doubles. While stopping, one group after another is told to end, in the order of
-`StopGroup`; a group that does not end in its time is killed, and so is everything when the whole time is over.
+While running, a process that ends is started anew after a pause that doubles. While stopping, one group after another is told to
+end, in the order of `StopGroup`. A group that does not end in its time is killed, and so is everything when the whole time is over.
 """
 
 from __future__ import annotations
 
 import enum
 import signal
+from collections.abc import Iterator
 
 import msgspec
+
+from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
 
 __all__ = [
     "AGENTS_TIME_S",
@@ -20,6 +22,7 @@ __all__ = [
     "STEADY_AFTER_S",
     "STOP_TIME_S",
     "Effect",
+    "Ended",
     "Finished",
     "GiveUp",
     "KillEverything",
@@ -46,7 +49,7 @@ BAD_SETTINGS = 2
 
 
 class StopGroup(enum.IntEnum):
-    """Order of stopping. Who takes work goes before who remembers it, the bus goes last."""
+    """The order of stopping: services that take work before those that remember it, the bus last."""
 
     AGENTS = 0
     ALLOCATOR = 1
@@ -57,7 +60,7 @@ class StopGroup(enum.IntEnum):
 
 
 class StopMode(enum.StrEnum):
-    """What becomes of running jobs."""
+    """The fate of running jobs at a stop."""
 
     #: They are interrupted and go back to pending.
     INTERRUPT = "interrupt"
@@ -81,6 +84,14 @@ class ProcessPlan(msgspec.Struct, frozen=True):
     group: StopGroup
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """A process ended."""
+
+    name: str
+    #: Its exit status; negative for the number of a signal.
+    status: int
+
+
 class Start(msgspec.Struct, frozen=True):
     """Start this process now."""
 
@@ -88,7 +99,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """It ended unasked and will be started again after the pause: to be told, nothing to do."""
+    """Say that it ended unasked and will be started again after the pause."""
 
     name: str
     status: int
@@ -103,7 +114,7 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class KillJobs(msgspec.Struct, frozen=True):
-    """Agents were killed: end runners and jobs, which nobody else would."""
+    """End runners and jobs, which nobody else would once their agents were killed."""
 
 
 class KillEverything(msgspec.Struct, frozen=True):
@@ -111,7 +122,7 @@ class KillEverything(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """The process cannot work: to be told; the stop follows in the same effects."""
+    """Say that the process cannot work. The stop follows in the same effects."""
 
     name: str
     status: int
@@ -124,126 +135,165 @@ class Finished(msgspec.Struct, frozen=True):
 Effect = Start | Restart | Signal | KillJobs | KillEverything | GiveUp | Finished
 
 
-class _Kept(msgspec.Struct):
+class _Process(msgspec.Struct):
     plan: ProcessPlan
     running: bool = False
-    started_s: float = 0.0
+    started_ns: int = 0
     pause_s: float = FIRST_PAUSE_S
     #: When it is to be started again; None: it runs, or it is over for good.
-    due_s: float | None = None
+    due_ns: int | None = None
 
 
 class SupervisorEngine:
     """Keeps the processes of `plans` running until it is told to stop."""
 
     def __init__(self, plans: list[ProcessPlan]) -> None:
-        self._kept = {plan.name: _Kept(plan) for plan in plans}
+        self._processes = {plan.name: _Process(plan) for plan in plans}
         self._mode: StopMode | None = None
         self._group: StopGroup | None = None
-        self._group_deadline_s: float | None = None
-        self._deadline_s: float | None = None
+        self._group_deadline_ns: int | None = None
+        self._deadline_ns: int | None = None
         self._killed = False
         self._finished = False
+        self._unasked_ends = 0
 
     @property
     def stopping(self) -> bool:
+        """True if it was told to stop."""
         return self._mode is not None
 
     @property
     def finished(self) -> bool:
+        """True if it was told to stop and nothing runs any more."""
         return self._finished
 
     def running(self) -> list[str]:
-        """Names of the processes that run, in the order of the plans."""
-        return [name for name, kept in self._kept.items() if kept.running]
+        """Names the processes that run, in the order of the plans."""
+        return [name for name, process in self._processes.items() if process.running]
 
-    def next_due_s(self) -> float | None:
-        """When `on_time` is to be called, if nothing else happens before."""
-        moments = [kept.due_s for kept in self._kept.values()] + [self._group_deadline_s, self._deadline_s]
-        return min((moment for moment in moments if moment is not None), default=None)
+    def next_due_ns(self) -> int | None:
+        """Returns the steady time at which `on_tick` is to be called, if nothing else happens before."""
+        due = [process.due_ns for process in self._processes.values()] + [self._group_deadline_ns, self._deadline_ns]
+        return min((each for each in due if each is not None), default=None)
 
-    def on_begin(self, now_s: float) -> list[Effect]:
-        """Start everything: the services wait for the bus themselves."""
-        return [self._start(kept, now_s) for kept in self._kept.values()]
+    def on_begin(self, moment: Moment) -> Outcome[None, Effect]:
+        """Starts everything at once. The services wait for the bus themselves."""
+        return Outcome(None, [self._start(process, moment) for process in self._processes.values()])
 
-    def on_exit(self, name: str, status: int, now_s: float) -> list[Effect]:
-        """A process ended; `status` is its exit status, negative for a signal's number."""
-        kept = self._kept[name]
-        kept.running = False
+    def on_ended(self, ended: Ended, moment: Moment) -> Outcome[None, Effect]:
+        """Plans the restart of a process that ended, or goes on with the stop."""
+        process = self._processes[ended.name]
+        process.running = False
         if self._mode is not None:
-            return self._advance(now_s)
-        if status == BAD_SETTINGS:
-            return [GiveUp(name, status), *self.on_stop(StopMode.INTERRUPT, now_s)]
-        if now_s - kept.started_s >= STEADY_AFTER_S:
-            kept.pause_s = FIRST_PAUSE_S
-        pause_s = kept.pause_s
-        kept.due_s = now_s + pause_s
-        kept.pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
-        return [Restart(name, status, pause_s)]
+            return Outcome(None, self._advance(moment))
+        self._unasked_ends += 1
+        if ended.status == BAD_SETTINGS:
+            return Outcome(None, [GiveUp(ended.name, ended.status), *self._stop(StopMode.INTERRUPT, moment)])
+        if moment.steady_ns - process.started_ns >= _ns(STEADY_AFTER_S):
+            process.pause_s = FIRST_PAUSE_S
+        pause_s = process.pause_s
+        process.due_ns = moment.steady_ns + _ns(pause_s)
+        process.pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+        return Outcome(None, [Restart(ended.name, ended.status, pause_s)])
 
-    def on_time(self, now_s: float) -> list[Effect]:
-        """Whatever is due by now: restarts while running, kills while stopping."""
+    def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
+        """Does what is due by now: restarts while running, kills while stopping."""
         if self._mode is None:
-            due = [kept for kept in self._kept.values() if kept.due_s is not None and kept.due_s <= now_s]
-            return [self._start(kept, now_s) for kept in due]
-        if self._deadline_s is not None and self._deadline_s <= now_s:
-            return self._kill(now_s)
-        if self._group_deadline_s is not None and self._group_deadline_s <= now_s:
-            return self._kill_group()
-        return []
+            due = [process for process in self._processes.values() if _is_over(process.due_ns, moment)]
+            return Outcome(None, [self._start(process, moment) for process in due])
+        if _is_over(self._deadline_ns, moment):
+            return Outcome(None, self._kill(moment))
+        return Outcome(None, self._kill_group() if _is_over(self._group_deadline_ns, moment) else [])
 
-    def on_stop(self, mode: StopMode, now_s: float) -> list[Effect]:
-        """Asked to stop. Asked a second time: everything is killed at once."""
-        if self._mode is not None:
-            return self._kill(now_s)
+    def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, Effect]:
+        """Begins to stop. If it is stopping already, everything is killed at once."""
+        return Outcome(None, self._kill(moment) if self.stopping else self._stop(mode, moment))
+
+    def checks(self) -> Iterator[Check]:
+        """Yields the check of the only structure, the processes."""
+        yield self._check_processes
+
+    def check(self) -> list[str]:
+        """Returns broken invariants in words. Empty if all hold."""
+        return run_checks(self.checks())
+
+    def figures(self) -> list[Figure]:
+        """Counts processes that run, and those that ended unasked."""
+        return [
+            gauge("processes_running", "processes", len(self.running())),
+            counter("processes_ended_unasked", "processes", self._unasked_ends),
+        ]
+
+    def _check_processes(self) -> list[str]:
+        broken: list[str] = []
+        for name, process in self._processes.items():
+            if process.running and process.due_ns is not None:
+                broken.append(f"{name} runs and is due to start")
+            if self.stopping and process.due_ns is not None:
+                broken.append(f"{name} is due to start in the middle of the stop")
+            if self.finished and process.running:
+                broken.append(f"{name} runs after the stop")
+            if not FIRST_PAUSE_S <= process.pause_s <= LONGEST_PAUSE_S:
+                broken.append(f"{name} has a pause of {process.pause_s:g} s")
+        return broken
+
+    def _start(self, process: _Process, moment: Moment) -> Effect:
+        process.running = True
+        process.started_ns = moment.steady_ns
+        process.due_ns = None
+        return Start(process.plan.name)
+
+    def _stop(self, mode: StopMode, moment: Moment) -> list[Effect]:
         self._mode = mode
-        for kept in self._kept.values():
-            kept.due_s = None
+        for process in self._processes.values():
+            process.due_ns = None
         if mode is not StopMode.WAIT:
-            self._deadline_s = now_s + STOP_TIME_S
-        return self._advance(now_s)
+            self._deadline_ns = moment.steady_ns + _ns(STOP_TIME_S)
+        return self._advance(moment)
 
-    def _start(self, kept: _Kept, now_s: float) -> Effect:
-        kept.running = True
-        kept.started_s = now_s
-        kept.due_s = None
-        return Start(kept.plan.name)
-
-    def _advance(self, now_s: float) -> list[Effect]:
-        """Turns to the first group that still runs; the same one as before goes on undisturbed."""
+    def _advance(self, moment: Moment) -> list[Effect]:
+        """Turns to the first group that still runs. The same one as before goes on undisturbed."""
         if self._finished:
             return []
-        left = [kept for kept in self._kept.values() if kept.running]
+        left = [process for process in self._processes.values() if process.running]
         if not left:
             self._finished = True
-            self._group_deadline_s = self._deadline_s = None
+            self._group_deadline_ns = self._deadline_ns = None
             return [Finished()]
-        group = min(kept.plan.group for kept in left)
+        group = min(process.plan.group for process in left)
         if self._killed or group is self._group:
             return []
         self._group = group
-        if self._deadline_s is None and group is not StopGroup.AGENTS:
-            self._deadline_s = now_s + STOP_TIME_S - AGENTS_TIME_S
-        self._group_deadline_s = self._deadline_of(group, now_s)
+        if self._deadline_ns is None and group is not StopGroup.AGENTS:
+            self._deadline_ns = moment.steady_ns + _ns(STOP_TIME_S - AGENTS_TIME_S)
+        self._group_deadline_ns = self._deadline_of(group, moment)
         number = signal.SIGTERM if group is not StopGroup.AGENTS else _AGENT_SIGNALS[self._mode or StopMode.INTERRUPT]
-        return [Signal(kept.plan.name, number) for kept in left if kept.plan.group is group]
+        return [Signal(process.plan.name, number) for process in left if process.plan.group is group]
 
-    def _deadline_of(self, group: StopGroup, now_s: float) -> float | None:
+    def _deadline_of(self, group: StopGroup, moment: Moment) -> int | None:
         if group is not StopGroup.AGENTS:
-            return now_s + GROUP_TIME_S
-        return None if self._mode is StopMode.WAIT else now_s + AGENTS_TIME_S
+            return moment.steady_ns + _ns(GROUP_TIME_S)
+        return None if self._mode is StopMode.WAIT else moment.steady_ns + _ns(AGENTS_TIME_S)
 
     def _kill_group(self) -> list[Effect]:
-        self._group_deadline_s = None
-        late = [kept.plan for kept in self._kept.values() if kept.running and kept.plan.group is self._group]
-        effects: list[Effect] = [Signal(plan.name, signal.SIGKILL) for plan in late]
+        self._group_deadline_ns = None
+        late = [process.plan for process in self._processes.values() if process.running]
+        effects: list[Effect] = [Signal(plan.name, signal.SIGKILL) for plan in late if plan.group is self._group]
         if self._group is StopGroup.AGENTS and self._mode is not StopMode.LEAVE_RUNNING:
             effects.append(KillJobs())
         return effects
 
-    def _kill(self, now_s: float) -> list[Effect]:
+    def _kill(self, moment: Moment) -> list[Effect]:
         if self._killed:
             return []
         self._killed = True
-        self._group_deadline_s = self._deadline_s = None
-        return [KillEverything(), *self._advance(now_s)]
+        self._group_deadline_ns = self._deadline_ns = None
+        return [KillEverything(), *self._advance(moment)]
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1_000_000_000)
+
+
+def _is_over(deadline_ns: int | None, moment: Moment) -> bool:
+    return deadline_ns is not None and deadline_ns <= moment.steady_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO, assert_never
 
@@ -15,11 +15,13 @@ import anyio.abc
 from headrace.client.place import Endpoint
 from headrace.obs.logging import configure, logger
 from headrace.runtime.clock import SystemClock
+from headrace.runtime.engine import Moment
 from headrace.wire.nodes import NodeView
 from headrace_cli.up import marks
 from headrace_cli.up.commands import commands, scrubbed, write_configuration
 from headrace_cli.up.engine import (
     Effect,
+    Ended,
     Finished,
     GiveUp,
     KillEverything,
@@ -37,7 +39,7 @@ from headrace_cli.up.processes import Running, describe_status, guard, spawn
 from headrace_cli.up.readiness import wait_ready
 from headrace_cli.up.state_folder import InUse, StateFolder, free_port, port_is_free, take_lock
 
-__all__ = ["Outcome", "Ready", "WhenReady", "run_up"]
+__all__ = ["Ready", "UpResult", "WhenReady", "run_up"]
 
 #: How long agents that a killed `up` had left may take; they leave their jobs running.
 _TAKE_OVER_S = 5.0
@@ -51,8 +53,8 @@ class Ready(NamedTuple):
     took_s: float
 
 
-class Outcome(NamedTuple):
-    """How it went, once nothing runs any more."""
+class UpResult(NamedTuple):
+    """The end of `headrace up`, once nothing runs any more."""
 
     #: Everything answered at one time.
     ready: bool
@@ -62,22 +64,17 @@ class Outcome(NamedTuple):
     crashes: int
 
 
-class _Exited(NamedTuple):
-    name: str
-    status: int
-
-
 class _StopAsked(NamedTuple):
     by_signal: bool
 
 
-_Event = _Exited | _StopAsked
+_Event = Ended | _StopAsked
 Tell = Callable[[str], None]
 #: What is done once everything answers; when it returns True, everything is stopped.
 WhenReady = Callable[[Ready], Awaitable[bool]]
 
 
-async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> Outcome:
+async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpResult:
     """Runs everything until Ctrl-C or SIGTERM, or until `when_ready` wants the stop.
 
     Raises `InUse`, `NoServer`, OSError; nothing was changed then.
@@ -135,43 +132,45 @@ class _Supervisor:
         self._crashes = 0
         self._events, self._coming = anyio.create_memory_object_stream[_Event](1000)
 
-    async def run(self) -> Outcome:
-        begun = self._clock.steady_s()
+    async def run(self) -> UpResult:
+        begun = self._clock.moment()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_signals)
             if self._options.verbose:
                 logs = {name: command.log for name, command in self._commands.items()}
                 tasks.start_soon(follow_logs, logs, self._tell)
             try:
-                self._perform(self._engine.on_begin(begun), tasks)
+                self._perform(self._engine.on_begin(begun).effects, tasks)
                 tasks.start_soon(self._bring_up, begun)
                 await self._supervise(tasks)
             finally:
                 self._state.withdraw()
                 tasks.cancel_scope.cancel()
         self._sweep()
-        return Outcome(self._ready, self._interrupted, self._crashes)
+        return UpResult(self._ready, self._interrupted, self._crashes)
 
     async def _supervise(self, tasks: anyio.abc.TaskGroup) -> None:
         while not self._engine.finished:
-            due_s = self._engine.next_due_s()
+            due_ns = self._engine.next_due_ns()
             event: _Event | None = None
-            left_s = None if due_s is None else max(0.0, due_s - self._clock.steady_s())
+            left_s = None if due_ns is None else max(0.0, (due_ns - self._clock.moment().steady_ns) / 1e9)
             with anyio.move_on_after(left_s):
                 event = await self._coming.receive()
-            now_s = self._clock.steady_s()
+            moment = self._clock.moment()
             match event:
-                case _Exited(name, status):
+                case Ended(name):
                     del self._running[name]
-                    effects = self._engine.on_exit(name, status, now_s)
+                    outcome = self._engine.on_ended(event, moment)
                 case _StopAsked(by_signal):
                     self._interrupted |= by_signal
-                    effects = self._on_stop(now_s)
+                    outcome = self._engine.on_stop(self._announce_stop(), moment)
                 case None:
-                    effects = self._engine.on_time(now_s)
-            self._perform(effects, tasks)
+                    outcome = self._engine.on_tick(moment)
+            self._perform(outcome.effects, tasks)
+            for words in self._engine.check():
+                logger().error("broken invariant", what=words)
 
-    def _on_stop(self, now_s: float) -> list[Effect]:
+    def _announce_stop(self) -> StopMode:
         mode = self._options.stop_mode if self._ready else StopMode.INTERRUPT
         again = self._engine.stopping
         if mode is StopMode.LEAVE_RUNNING and not again and self._watch.stdin is not None:
@@ -179,10 +178,11 @@ class _Supervisor:
             self._watch.stdin.flush()
         self._state.withdraw()
         self._tell("killing everything" if again else _STOP_WORDS[mode])
-        logger().info("stopping", mode=mode, again=again)
-        return self._engine.on_stop(mode, now_s)
+        figures = {figure.name: figure.value for figure in self._engine.figures()}
+        logger().info("stopping", mode=mode, again=again, **figures)
+        return mode
 
-    def _perform(self, effects: list[Effect], tasks: anyio.abc.TaskGroup) -> None:
+    def _perform(self, effects: Sequence[Effect], tasks: anyio.abc.TaskGroup) -> None:
         for effect in effects:
             logger().debug("supervisor", effect=type(effect).__name__, detail=str(effect))
             match effect:
@@ -215,7 +215,7 @@ class _Supervisor:
     async def _await_exit(self, name: str, running: Running) -> None:
         status = await running.wait()
         logger().info("ended", process=name, pid=running.pid, status=status)
-        await self._events.send(_Exited(name, status))
+        await self._events.send(Ended(name, status))
 
     def _say(self, name: str, status: int, what: str) -> None:
         self._crashes += 1
@@ -229,7 +229,7 @@ class _Supervisor:
             async for _ in signals:
                 await self._events.send(_StopAsked(by_signal=True))
 
-    async def _bring_up(self, begun_s: float) -> None:
+    async def _bring_up(self, begun: Moment) -> None:
         nodes: list[NodeView] = []
         credential = str(self._state.credential)
         with anyio.move_on_after(self._options.ready_timeout_s):
@@ -241,7 +241,7 @@ class _Supervisor:
             self._tell_not_ready()
             await self._events.send(_StopAsked(by_signal=False))
             return
-        took_s = self._clock.steady_s() - begun_s
+        took_s = self._clock.moment().steady_s - begun.steady_s
         self._ready = True
         self._state.announce(Endpoint(url=self._url, pid=os.getpid()))
         logger().info("ready", took_s=round(took_s, 3))
@@ -259,7 +259,7 @@ class _Supervisor:
         self._tell(f"all logs: {self._state.logs}")
 
     def _sweep(self) -> None:
-        """Whatever of ours is left after an orderly stop should not be: it is ended and put on record."""
+        """Ends whatever is left after an orderly stop, which nothing should be, and puts it on record."""
         spared = {"runner", "job"} if self._options.stop_mode is StopMode.LEAVE_RUNNING else set()
         left = [process for process in marks.find(self._state.path) if process.role not in spared]
         if left:
