@@ -4,7 +4,7 @@ export PYTHON
 BIN := .venv/bin
 
 .PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
-	demo up bench docs clean
+	demo up bench docs docs-reference clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures
 
 docs: setup ## The pages with all their pictures, into docs/build
 	$(BIN)/python docs/pictures/build.py
+
+docs-reference: setup ## Write the pages of docs/reference/ that come from tables
+	$(BIN)/python -m docs.generate.pools_page > docs/reference/pools.md
+	$(BIN)/python -m docs.generate.fields_page > docs/reference/fields.md
 
 lock: ## Renew requirements.lock, then see that wheels exist
 	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \

@@ -6,8 +6,8 @@ from cyclopts import App
 
 from headrace.client import Client
 from headrace_cli.session import Common, talk
+from headrace_cli.show.nodes import node_table
 from headrace_cli.show.screen import Screen
-from headrace_cli.show.tables import node_table
 
 __all__ = ["app"]
 

@@ -15,11 +15,11 @@ from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace_cli.commands import op_changes
 from headrace_cli.session import Common, CommonOfLists, Flag, talk
+from headrace_cli.show.operations import failure_lines, job_table, operation_facts, operation_table
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.progress import follow as follow_to_end
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.shares import share_facts, share_table
-from headrace_cli.show.tables import failure_lines, job_table, operation_facts, operation_table
 
 __all__ = ["app"]
 

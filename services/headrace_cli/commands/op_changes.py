@@ -14,8 +14,8 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire.operations import OperationView
 from headrace_cli.session import Common, Flag, talk
 from headrace_cli.show.limits import explanation
+from headrace_cli.show.operations import operation_table
 from headrace_cli.show.screen import Screen
-from headrace_cli.show.tables import operation_table
 
 __all__ = ["KEYS", "complete", "explain", "resume", "scan", "set_", "suspend"]
 

@@ -16,8 +16,7 @@ from headrace_cli.pools.fields import field_of, read, words
 from headrace_cli.session import Common, Flag, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.shares import pool_facts
-from headrace_cli.show.tables import pool_table
-from headrace_cli.show.trees import tree_table
+from headrace_cli.show.trees import pool_table, tree_table
 
 __all__ = ["app"]
 

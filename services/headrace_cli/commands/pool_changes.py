@@ -18,11 +18,11 @@ from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, Tr
 from headrace.wire.pools import PoolList
 from headrace.wire.trees import MovePoolToTree
 from headrace_cli.exit_statuses import Exit
+from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.files import changes_between, exported, read_file
 from headrace_cli.pools.key_values import assignments, checked
 from headrace_cli.pools.options import PoolOptions
 from headrace_cli.session import Common, Flag, talk
-from headrace_cli.show.attributes import attribute_table
 from headrace_cli.show.changes import show_plan
 from headrace_cli.show.screen import Screen
 

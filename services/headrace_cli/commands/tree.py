@@ -13,11 +13,12 @@ from headrace.pools import TREE_ATTRIBUTES, TreeOptions
 from headrace.pools.tree_conflicts import judge_trees
 from headrace.wire.trees import TreeList, TreeView
 from headrace_cli.exit_statuses import Exit
+from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.key_values import assignments, checked
 from headrace_cli.session import Common, Flag, talk
-from headrace_cli.show.attributes import attribute_table
 from headrace_cli.show.changes import show_plan
 from headrace_cli.show.screen import Screen
+from headrace_cli.show.tables import table
 
 __all__ = ["app"]
 
@@ -202,36 +203,31 @@ def options(name: str = "", /, *, json: Flag = False) -> int:
     json
         Print JSON.
     """
-    rows, table = attribute_table(TREE_ATTRIBUTES, name)
-    Screen(json=json).show(rows, table)
+    Screen(json=json).show(*attribute_table(TREE_ATTRIBUTES, name))
     return Exit.DONE
 
 
 def _table(answer: TreeList) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in ("tree", "pools", "revision", "options"):
-        table.add_column(column, overflow="fold", justify="right" if column in ("pools", "revision") else "left")
+    made = table("tree", "pools", "revision", "options", right=("pools", "revision"))
     for tree in answer.trees:
         written = TREE_ATTRIBUTES.written(tree.options)
         named = ", ".join(f"{key}={_text(value)}" for key, value in written.items())
-        table.add_row(tree.tree, str(tree.pools), str(tree.revision), named or "defaults")
-    return table
+        made.add_row(tree.tree, str(tree.pools), str(tree.revision), named or "defaults")
+    return made
 
 
 def _options(tree: TreeView, *, everything: bool) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("option", overflow="fold")
-    table.add_column("value", overflow="fold")
+    made = table("option", "value")
     written = TREE_ATTRIBUTES.written(tree.options)
     names = TREE_ATTRIBUTES.attributes if everything else {}
     rows, _ = attribute_table(TREE_ATTRIBUTES)
     defaults = {row["name"]: row["default"] for row in rows}
     for name, value in written.items():
-        table.add_row(name, _text(value))
+        made.add_row(name, _text(value))
     for name in names:
         if name not in written:
-            table.add_row(name, f"{defaults[name]} (default)")
-    return table
+            made.add_row(name, f"{defaults[name]} (default)")
+    return made
 
 
 def _text(value: object) -> str:

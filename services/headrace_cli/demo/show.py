@@ -9,8 +9,9 @@ from headrace.resources import Resources, parse_resources
 from headrace_cli.demo.averages import Averages
 from headrace_cli.demo.plan import POOLS, DemoPool
 from headrace_cli.pools.options import parse_figures
+from headrace_cli.show.amounts import amounts
 from headrace_cli.show.screen import Screen
-from headrace_cli.show.tables import amounts, table
+from headrace_cli.show.tables import table
 
 __all__ = ["DemoBars", "result_table"]
 

@@ -11,11 +11,11 @@ from headrace.durations import format_duration
 from headrace.pools import IntegralType
 from headrace.resources import RESOURCE_NAMES, Resources, format_amount
 from headrace.wire.pools import PoolView, ResourceDistribution
-from headrace_cli.show.branches import percent
+from headrace_cli.show.amounts import percent
+from headrace_cli.show.tables import resource_table
 
 __all__ = ["integral_facts", "integral_tables"]
 
-_SHORT: Final = {"user_slots": "slots"}
 #: Amounts times hours are told where there are many seconds.
 _SECONDS_PER_HOUR: Final = 3_600
 
@@ -53,10 +53,7 @@ def _parts(promised: ResourceDistribution) -> list[tuple[str, dict[str, float]]]
 
 
 def _table(head: str, rows: list[tuple[str, dict[str, float] | None, bool]], there: list[str]) -> Table:
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    made.add_column(head, style="bold", no_wrap=True)
-    for name in there:
-        made.add_column(_SHORT.get(name, name), justify="right", no_wrap=True)
+    made = resource_table(head, there)
     for label, amounts, times_time in rows:
         if amounts is not None:
             made.add_row(label, *(_words(name, amounts.get(name, 0.0), times_time=times_time) for name in there))

@@ -10,9 +10,10 @@ from rich.text import Text
 from headrace.resources import Resources
 from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement
 from headrace.wire.snapshots import ElementKind
-from headrace_cli.show.branches import branches, compact, component, percent
+from headrace_cli.show.amounts import amounts, compact, component, percent, short_name
 from headrace_cli.show.shares import complaint_lines, gibberish_free
-from headrace_cli.show.tables import amounts
+from headrace_cli.show.tables import table
+from headrace_cli.show.trees import branches
 
 __all__ = ["plan_notes", "plan_table", "plan_title"]
 
@@ -37,7 +38,7 @@ def plan_title(plan: Plan, resource: str | None) -> Text:
 
 def plan_table(plan: Plan, resource: str | None, width: int) -> Table:
     """One line an element: amounts, its share of the cluster, the parts of that share, and what binds it."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    made = table(blanks=1)
     wide = width >= _ROOM_FOR_WORDS
     made.add_column("\nelement", overflow="fold")
     if resource is None:
@@ -70,7 +71,7 @@ def _row(
     fair = share.fair_share
     return [
         title,
-        *([Text(_SHORT.get(name, name))] if resource is None else []),
+        *([Text(short_name(name))] if resource is None else []),
         Text(compact(name, getattr(element.demand, name))),
         Text(_guarantee(element, name, total)),
         Text(compact(name, getattr(element.fair_resources, name)), style="bold"),
@@ -82,9 +83,6 @@ def _row(
     ]
 
 
-_SHORT: Final = {"user_slots": "slots"}
-
-
 def _guarantee(element: PlanElement, name: str, total: Resources) -> str:
     amount = getattr(element.guarantee, name)
     return compact(name, amount) if amount and getattr(total, name) else "–"
@@ -93,7 +91,7 @@ def _guarantee(element: PlanElement, name: str, total: Resources) -> str:
 def _word(bound: Bound) -> str:
     match bound.kind:
         case BoundKind.FULL | BoundKind.ABSENT:
-            return f"{'no ' if bound.kind is BoundKind.ABSENT else ''}{_SHORT.get(bound.resource, bound.resource)}"
+            return f"{'no ' if bound.kind is BoundKind.ABSENT else ''}{short_name(bound.resource)}"
         case _:
             return bound.kind.value
 

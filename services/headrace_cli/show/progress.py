@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from headrace.client import ClientError, Operation, Refused
 from headrace.wire.operations import JobRow, OperationState, OperationView
 from headrace_cli.exit_statuses import Exit
+from headrace_cli.show.operations import failure_lines
 from headrace_cli.show.screen import Screen
-from headrace_cli.show.tables import failure_lines
 
 __all__ = ["follow", "tell_end"]
 

@@ -11,12 +11,12 @@ from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.pools import PoolView
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareItem
-from headrace_cli.show.branches import component, percent
+from headrace_cli.show.amounts import component, percent
 from headrace_cli.show.integral_guarantees import integral_facts, integral_tables
+from headrace_cli.show.tables import facts_table, resource_table
 
 __all__ = ["complaint_lines", "gibberish_free", "pool_facts", "share_facts", "share_table"]
 
-_SHORT: Final = {"user_slots": "slots"}
 _ROOM_FOR_SHARES: Final = 100
 
 
@@ -41,10 +41,7 @@ def _in_words(resource: str, share: float, total: int, *, shares: bool) -> str:
 def share_table(share: ShareItem, total: Resources, configured: Resources | None, width: int) -> Table:
     """One column a resource of which there is some; amounts, on a wide screen with their share of the cluster."""
     there = [name for name in RESOURCE_NAMES if getattr(total, name)]
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    made.add_column("", style="bold", no_wrap=True)
-    for name in there:
-        made.add_column(_SHORT.get(name, name), justify="right", no_wrap=True)
+    made = resource_table("", there)
     shares = width >= _ROOM_FOR_SHARES
     for label, figures in _rows(share):
         cells = [
@@ -86,9 +83,7 @@ def _rows(share: ShareItem) -> list[tuple[str, Share]]:
 
 def share_facts(share: ShareItem, complaints: list[ShareComplaint]) -> Table:
     """What is no amount: weight, the parts of the share in one line, satisfaction, statuses, places in a fifo pool."""
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True, style="bold")
-    facts.add_column(overflow="fold")
+    facts = facts_table()
     name = share.dominant_resource
     parts = share.fair_share
     facts.add_row("dominant resource", name)

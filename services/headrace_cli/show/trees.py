@@ -1,28 +1,82 @@
-"""The live tree of pools with bars: what each uses, is owed and wants of its dominant resource. Pure."""
+"""The live tree of pools: as a list, and with bars of what each uses, is owed and wants. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rich.table import Table
 from rich.text import Text
 
-from headrace.resources import Share
+from headrace.resources import Resources, Share
 from headrace.wire.pools import PoolList
 from headrace.wire.snapshots import ElementKind, ShareItem, StarvationStatus
-from headrace_cli.show.branches import bar, branches, component, percent
+from headrace_cli.show.amounts import amounts, component, percent, short_name
 from headrace_cli.show.shares import gibberish_free
+from headrace_cli.show.tables import table
 
-__all__ = ["tree_table"]
+__all__ = ["bar", "branches", "pool_table", "tree_table"]
 
-_SHORT: Final = {"user_slots": "slots"}
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _EPHEMERAL: Final = " (ephemeral)"
 _SHORTEST_BAR: Final = 4
 _LONGEST_BAR: Final = 24
 #: Columns of a figure such as `333.3%` with the blanks around it and its bar, and of the name of a resource.
 _FIGURE: Final = 10
 _RESOURCE: Final = 9
+
+
+def branches(elements: Iterable[tuple[str, str]]) -> list[str]:
+    """What stands before each element's name, from (key, key of its parent); parents stand before children, siblings in their order.
+
+    An element whose parent is not there is a top.
+    """
+    keys = list(elements)
+    children: dict[str, list[str]] = {}
+    known = {key for key, _ in keys}
+    for key, parent in keys:
+        children.setdefault(parent, []).append(key)
+    leads: dict[str, str] = {}
+    waiting = [(key, "", "") for key, parent in reversed(keys) if parent not in known]
+    while waiting:
+        key, lead, below = waiting.pop()
+        leads[key] = lead
+        following = children.get(key, [])
+        for child in reversed(following):
+            last = child == following[-1]
+            waiting.append((child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  ")))
+    return [leads[key] for key, _ in keys]
+
+
+def pool_table(pools: PoolList) -> Table:
+    """The tree: guarantee, fair share and usage of the dominant resource, in amounts."""
+    made = table(
+        "pool",
+        "weight",
+        "guarantee",
+        "fair share",
+        "usage",
+        "demand",
+        "operations",
+        "starving",
+        right=("weight", "operations"),
+    )
+    leads = branches((pool.name, pool.parent) for pool in pools.pools)
+    for lead, pool in zip(leads, pools.pools, strict=True):
+        name = pool.share.dominant_resource
+        total = getattr(pools.frame.total, name)
+        guarantee = Resources(**{name: round(component(pool.share.strong_guarantee_share, name) * total)})
+        made.add_row(
+            Text(lead + pool.name + (" (ephemeral)" if pool.ephemeral else "")),
+            f"{pool.share.weight:g}" if pool.parent else "",
+            amounts(guarantee),
+            _one(pool.fair_resources, name),
+            _one(pool.usage, name),
+            _one(pool.demand, name),
+            f"{pool.running_operation_count}/{pool.operation_count}",
+            "" if pool.share.starvation_status == "non_starving" else Text("starving", style="red"),
+        )
+    return made
 
 
 def tree_table(pools: PoolList, width: int, *, bars: bool, ascii_only: bool = False) -> Table:
@@ -33,8 +87,7 @@ def tree_table(pools: PoolList, width: int, *, bars: bool, ascii_only: bool = Fa
     length = min(_LONGEST_BAR, (width - max(names) - 2 - _RESOURCE) // 3 - _FIGURE)
     if not bars or length < _SHORTEST_BAR:
         length = 0
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    made.add_column("pool", overflow="fold")
+    made = table("pool")
     made.add_column("of", no_wrap=True)
     for head in ("usage", "fair share", "demand"):
         if length:
@@ -59,7 +112,7 @@ def _row(lead: str, item: ShareItem, length: int, *, ascii_only: bool) -> list[T
     title.append(gibberish_free(item.name), style="" if item.kind is ElementKind.OPERATION else "bold")
     if item.ephemeral:
         title.append(_EPHEMERAL, style="dim")
-    cells = [title, Text(_SHORT.get(name, name))]
+    cells = [title, Text(short_name(name))]
     starves = item.starvation_status is not StarvationStatus.NON_STARVING
     figures: tuple[tuple[Share, str], ...] = (
         (item.usage_share, "red" if starves else "green"),
@@ -72,3 +125,20 @@ def _row(lead: str, item: ShareItem, length: int, *, ascii_only: bool) -> list[T
             cells.append(Text(bar(part, length, ascii_only=ascii_only), style=style))
         cells.append(Text(percent(part)))
     return cells
+
+
+def _one(resources: Resources, name: str) -> str:
+    return amounts(Resources(**{name: getattr(resources, name)}))
+
+
+def bar(share: float, width: int, *, ascii_only: bool) -> str:
+    """A bar of `width` for a whole; what is more than the whole is cut and ends in an arrow."""
+    if share > 1.0 + 1e-9:
+        return ("#" if ascii_only else "█") * (width - 1) + (">" if ascii_only else "▶")
+    eighths = round(max(0.0, share) * width * 8)
+    if share > 0.0:
+        eighths = max(eighths, 1)
+    if ascii_only:
+        return ("#" * ((eighths + 7) // 8)).ljust(width, ".")
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(width)

@@ -19,8 +19,8 @@ from headrace.errors import BadInput
 from headrace.ids import node_name_from_host
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Flag
+from headrace_cli.show.amounts import amounts
 from headrace_cli.show.screen import Screen
-from headrace_cli.show.tables import amounts
 from headrace_cli.up.configuration import DEFAULT_PORT
 from headrace_cli.up.engine import StopMode
 from headrace_cli.up.node_option import NodeOption, parse_nodes

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from docs.generate.fields_page import fields_page
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, PoolConfig
@@ -16,7 +17,6 @@ from headrace.resources import Resources
 from headrace.wire.pools import PoolView, ResourceDistribution
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
 from headrace_cli.pools.fields import FIELDS, field_of, read, words
-from headrace_cli.pools.fields_page import fields_page
 from headrace_cli.show.integral_guarantees import integral_tables
 from headrace_cli.show.plain_values import plain
 
@@ -131,7 +131,7 @@ def test_what_is_no_field_is_refused_with_the_nearest(key: str, said: str) -> No
 
 
 def test_the_page_says_what_the_table_says() -> None:
-    assert PAGE.read_text() == fields_page(), "run: python -m headrace_cli.pools.fields_page > docs/reference/fields.md"
+    assert PAGE.read_text() == fields_page(), "run: make docs-reference"
 
 
 def shown(pool: PoolView) -> list[str]:

@@ -16,8 +16,10 @@ from headrace.wire.operations import OperationSpec, OperationState, OperationVie
 from headrace.wire.pools import PoolConfig, PoolList, PoolView
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
+from headrace_cli.show.nodes import node_table
+from headrace_cli.show.operations import failure_lines, operation_facts, operation_table
 from headrace_cli.show.plain_values import plain
-from headrace_cli.show.tables import failure_lines, node_table, operation_facts, operation_table, pool_table
+from headrace_cli.show.trees import pool_table
 
 OPERATION = OperationId("69201a4f-0c1d2e3f4a5b")
 

@@ -1,4 +1,4 @@
-"""Writes docs/reference/fields.md: `python -m headrace_cli.pools.fields_page > docs/reference/fields.md`."""
+"""Writes docs/reference/fields.md: `make docs-reference`."""
 
 from __future__ import annotations
 

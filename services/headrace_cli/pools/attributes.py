@@ -10,6 +10,7 @@ from rich.table import Table
 from headrace.errors import BadInput
 from headrace.near import hint
 from headrace.pools import Attribute, Record, Schema
+from headrace_cli.show.tables import table
 
 __all__ = ["attribute_table", "rows_of"]
 
@@ -19,13 +20,11 @@ def attribute_table(schema: Schema, name: str = "") -> tuple[list[dict[str, str]
     rows = [row for row in rows_of(schema) if name in row["name"] or name in row["also"].split(", ")]
     if not rows:
         raise BadInput("attribute", name, hint(name, schema.names, most_listed=12))
-    table = Table(box=None, pad_edge=False)
-    for column in ("attribute", "what it is", "default", "who", "effect", "what for"):
-        table.add_column(column, overflow="fold")
+    made = table("attribute", "what it is", "default", "who", "effect", "what for")
     for row in rows:
         named = f"{row['name']} (also {row['also']})" if row["also"] else row["name"]
-        table.add_row(named, row["kind"], row["default"], row["who"], row["effect"], row["help"])
-    return rows, table
+        made.add_row(named, row["kind"], row["default"], row["who"], row["effect"], row["help"])
+    return rows, made
 
 
 def rows_of(schema: Schema, above: str = "") -> Iterator[dict[str, str]]:

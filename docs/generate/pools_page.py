@@ -1,9 +1,9 @@
-"""Writes docs/reference/pools.md: `python -m headrace_cli.pools.attributes_page > docs/reference/pools.md`."""
+"""Writes docs/reference/pools.md: `make docs-reference`."""
 
 from __future__ import annotations
 
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Schema
-from headrace_cli.show.attributes import rows_of
+from headrace_cli.pools.attributes import rows_of
 
 __all__ = ["pools_page"]
 

@@ -1,0 +1,46 @@
+"""Amounts and shares as people read them, and the short names of resources. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share, format_amount
+
+__all__ = ["amounts", "compact", "component", "percent", "short_name"]
+
+
+def short_name(resource: str) -> str:
+    """The name of a resource as the head of a column."""
+    return "slots" if resource == "user_slots" else resource
+
+
+def amounts(resources: Resources, *, leave_out: Sequence[str] = ()) -> str:
+    """Such as «cpu 1.5, memory 512 MiB». Zeros are left out, and nothing at all is a dash."""
+    pairs = zip(RESOURCE_NAMES, resources.as_tuple(), strict=True)
+    words = [
+        f"{short_name(name)} {format_amount(name, amount)}"
+        for name, amount in pairs
+        if amount and name not in leave_out
+    ]
+    return ", ".join(words) or "–"
+
+
+def component(share: Share, resource: str) -> float:
+    """One resource of a share."""
+    return share[RESOURCE_NAMES.index(resource)]
+
+
+def percent(share: float) -> str:
+    """Such as `33.3%`; `<0.1%` for what would look like nothing."""
+    figure = share * 100
+    if abs(share) <= EPS:
+        return "0%"
+    if figure < 0.05:
+        return "<0.1%"
+    return f"{figure:.1f}".removesuffix(".0") + "%" if figure < 1000 else f"{figure:.0f}%"
+
+
+def compact(resource: str, amount: int) -> str:
+    """An amount as short as people write it: `4G` for memory, cores for cpu."""
+    text = format_amount(resource, amount)
+    return text.replace(" ", "").removesuffix("iB").removesuffix("B") if resource == "memory" else text

@@ -1,0 +1,126 @@
+"""Operations and their jobs as a person reads them. Pure: what is shown depends on the arguments alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from headrace.durations import format_duration
+from headrace.wire.heartbeat import JobEnd
+from headrace.wire.nodes import OperationPlaces
+from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
+from headrace_cli.show.amounts import amounts
+from headrace_cli.show.tables import facts_table, table, widest
+from headrace_cli.show.waiting_reasons import waiting_words
+
+__all__ = ["failure_lines", "job_table", "operation_facts", "operation_table"]
+
+_STATE_STYLES = {
+    OperationState.COMPLETED: "green",
+    OperationState.FAILED: "red",
+    OperationState.FAILING: "red",
+    OperationState.ABORTED: "yellow",
+    OperationState.ABORTING: "yellow",
+    OperationState.RUNNING: "cyan",
+}
+
+
+def _age(view: OperationView, now_ms: int) -> str:
+    return format_duration(max(0, (view.ended_at_ms or now_ms) - view.started_at_ms))
+
+
+def _state(view: OperationView) -> Text:
+    words = view.state.value + (", suspended" if view.suspended and view.state not in FINAL_STATES else "")
+    return Text(words, style=_STATE_STYLES.get(view.state, ""))
+
+
+def operation_table(views: Sequence[OperationView], now_ms: int, width: int = 120) -> Table:
+    """One line an operation; on a screen narrower than 80 columns only what tells them apart."""
+    columns = ["operation", "state", "pool", "user", "done", "failed", "time", "title"]
+    if any(view.waiting for view in views):
+        columns.insert(3, "waits for")
+    if width < 80:
+        columns = ["operation", "state", "pool", "done"]
+    whole = {"operation": widest(view.operation for view in views)}
+    made = table(*columns, right=("done", "failed", "time"), whole=whole)
+    for view in views:
+        cells: dict[str, str | Text] = {
+            "operation": view.operation,
+            "state": _state(view),
+            "pool": view.spec.pool,
+            "waits for": waiting_words(view),
+            "user": view.user,
+            "done": f"{view.completed_jobs}/{view.spec.job_count}",
+            "failed": str(view.failed_jobs) if view.failed_jobs else "–",
+            "time": _age(view, now_ms),
+            "title": Text(view.spec.title),
+        }
+        made.add_row(*(cells[column] for column in columns))
+    return made
+
+
+def operation_facts(view: OperationView, places: OperationPlaces | None, now_ms: int) -> Table:
+    """All about one operation, with every reason why jobs wait."""
+    facts = facts_table()
+    spec = view.spec
+    facts.add_row("operation", view.operation)
+    if spec.title:
+        facts.add_row("title", Text(spec.title))
+    facts.add_row("state", _state(view))
+    if view.reason:
+        facts.add_row("because", Text(view.reason))
+    facts.add_row("pool", spec.pool + (" (ephemeral)" if view.ephemeral_pool else ""))
+    if view.waiting:
+        facts.add_row("waits for", waiting_words(view))
+    facts.add_row("user", view.user)
+    facts.add_row("time", _age(view, now_ms))
+    facts.add_row("command", Text(" ".join(spec.argv)))
+    facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
+    facts.add_row("jobs", _job_words(view, places))
+    if places is not None and view.state not in FINAL_STATES:
+        for number, reason in enumerate(places.reasons):
+            facts.add_row("waits because" if number == 0 else "", Text(reason))
+    return facts
+
+
+def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
+    words = [f"{view.completed_jobs} of {view.spec.job_count} done"]
+    if places is not None and view.state not in FINAL_STATES:
+        words += [f"{places.running_jobs} running", f"{places.pending_jobs} pending"]
+        words += [f"{places.in_doubt_jobs} in doubt"] if places.in_doubt_jobs else []
+    words += [f"{view.failed_jobs} runs failed"] if view.failed_jobs else []
+    words += [f"{view.aborted_jobs} interrupted"] if view.aborted_jobs else []
+    words += [f"{view.lost_jobs} lost"] if view.lost_jobs else []
+    return ", ".join(words)
+
+
+def failure_lines(end: JobEnd, node: str) -> list[str]:
+    """The end of a failed job in words, with the tail of its stderr."""
+    how = f"exit code {end.exit_code}" if end.exit_code is not None else ""
+    if end.signal is not None:
+        how = f"signal {end.signal}"
+    reason = ", ".join(filter(None, (how, end.reason)))
+    attempt = f", attempt {end.attempt}" if end.attempt > 1 else ""
+    where = f" on node {node}" if node else ""
+    lines = [f"job {end.index}{attempt} failed{where}: {reason or 'no reason is known'}"]
+    if end.stderr_tail.strip():
+        lines.append("the end of its stderr:")
+        lines.extend(f"  {line}" for line in end.stderr_tail.rstrip("\n").splitlines())
+    return lines
+
+
+def job_table(rows: Sequence[JobRow], places: OperationPlaces | None) -> Table:
+    """One line a job."""
+    made = table("job", "attempt", "state", "node", "exit code", right=("job", "attempt", "exit code"))
+    running = {place.index: place for place in places.running} if places is not None else {}
+    for row in rows:
+        place = running.get(row.slot.index)
+        if place is not None:
+            made.add_row(str(place.index), str(place.attempt), Text("running", style="cyan"), place.node, "")
+            continue
+        state = row.result.value if row.result is not None else "pending"
+        code = "" if row.exit_code is None else str(row.exit_code)
+        made.add_row(str(row.slot.index), str(row.slot.attempt), state, str(row.node), code)
+    return made
