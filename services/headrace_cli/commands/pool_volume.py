@@ -67,11 +67,7 @@ def volume(
     points
         Stretches of equal length that the time is divided into, 1 to 4000; as many as can be seen unless given.
     """
-    now_ms = SystemClock().wall_ms()
-    since_ms = parse_moment_ms(since, place="--since", now_ms=now_ms)
-    until_ms = min(parse_moment_ms(until, place="--until", now_ms=now_ms), now_ms) + 1
-    if since_ms >= until_ms:
-        raise BadInput("--since", since, f"a moment before --until, which is {until}")
+    since_ms, until_ms = _stretch(since, until)
     if points is not None and not 1 <= points <= MOST_POINTS:
         raise BadInput("--points", points, f"1 to {MOST_POINTS}")
     file = Path(plot) if plot not in (None, "-") else None
@@ -87,16 +83,30 @@ def volume(
         history = await client.pools.history(
             name, since_ms=since_ms, until_ms=until_ms, resource=resource, points=count, from_oldest=True
         )
-        if file is not None:
-            _write(history, file, screen)
-        if screen.json:
-            from headrace_cli.volume.summary import history_json
-
-            screen.show(history_json(history), Text())
-        elif file is None:
-            _show(history, screen, width, figures=plot is None)
+        _tell(history, screen, file, width, figures=plot is None)
 
     return talk(common, work)
+
+
+def _stretch(since: str, until: str) -> tuple[int, int]:
+    """Reads the time to draw, as milliseconds of Unix time. Raises `BadInput`."""
+    now_ms = SystemClock().wall_ms()
+    since_ms = parse_moment_ms(since, place="--since", now_ms=now_ms)
+    until_ms = min(parse_moment_ms(until, place="--until", now_ms=now_ms), now_ms) + 1
+    if since_ms >= until_ms:
+        raise BadInput("--since", since, f"a moment before --until, which is {until}")
+    return since_ms, until_ms
+
+
+def _tell(history: PoolHistory, screen: Screen, file: Path | None, width: int, *, figures: bool) -> None:
+    if file is not None:
+        _write(history, file, screen)
+    if screen.json:
+        from headrace_cli.volume.summary import history_json
+
+        screen.show(history_json(history), Text())
+    elif file is None:
+        _show(history, screen, width, figures=figures)
 
 
 def _write(history: PoolHistory, file: Path, screen: Screen) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from headrace.client import Client, Operation, login_user
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
-from headrace.ids import pool_name
+from headrace.ids import PoolName, pool_name
 from headrace.pools.amounts import PartialResources
 from headrace.resources import Resources, parse_amount
 from headrace.wire.operations import OnLostNode, OperationSpec
@@ -24,24 +26,71 @@ from headrace_cli.show.waiting_reasons import pool_words
 __all__ = ["parse_environment", "run"]
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class JobOptions:
+    """The jobs of an operation."""
+
+    jobs: int = 1
+    """How many."""
+    cpu: str = "1"
+    """Cores of each job, such as 1 or 0.5."""
+    memory: str = "0"
+    """Memory of each job, such as 512M or 2GiB; 0: none is asked for and none is limited."""
+    gpu: int = 0
+    """GPUs of each job."""
+    env: Annotated[list[str] | None, Parameter(negative=())] = None
+    """NAME=VALUE, or NAME to hand on the value it has here. May be repeated."""
+    cwd: Path | None = None
+    """Folder the jobs start in, on the nodes; where you are now unless given."""
+    max_failed_job_count: int = 10
+    """With so many failed runs the operation fails; until then each failed job is tried again."""
+    interruption_timeout: str = "10s"
+    """What a job gets between SIGTERM and SIGKILL when its place is taken back."""
+    on_lost_node: OnLostNode = OnLostNode.REQUEUE
+    """Whether a job runs again when its node is lost, or waits for the node."""
+
+    def resources(self) -> Resources:
+        """Amounts of each job. Raises `BadInput`."""
+        return Resources(
+            user_slots=1,
+            cpu=parse_amount("cpu", self.cpu, place="--cpu"),
+            gpu=_at_least("--gpu", self.gpu, 0),
+            memory=parse_amount("memory", self.memory, place="--memory"),
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ShareOptions:
+    """The part of an operation among others."""
+
+    weight: float = 1.0
+    """Its part among the operations of its pool."""
+    gang: Flag = False
+    """Its jobs are of use only together: where the pool and the tree have it so, it is owed all that it wants or nothing."""
+    max_cpu: str | None = None
+    """Cores that it is owed at most, all its jobs together. No limit unless given."""
+    max_memory: str | None = None
+    """Memory likewise, such as 64G."""
+    max_gpu: int | None = None
+    """GPUs likewise."""
+
+    def limits(self) -> PartialResources:
+        """The most that it is owed. Raises `BadInput`."""
+        return PartialResources(
+            cpu=None if self.max_cpu is None else parse_amount("cpu", self.max_cpu, place="--max-cpu"),
+            gpu=None if self.max_gpu is None else _at_least("--max-gpu", self.max_gpu, 0),
+            memory=None if self.max_memory is None else parse_amount("memory", self.max_memory, place="--max-memory"),
+        )
+
+
 def run(
     *command: Annotated[str, Parameter(negative=())],
     pool: str | None = None,
-    jobs: int = 1,
-    cpu: str = "1",
-    memory: str = "0",
-    gpu: int = 0,
-    env: Annotated[list[str] | None, Parameter(negative=())] = None,
-    cwd: Path | None = None,
+    job_options: JobOptions | None = None,
+    share_options: ShareOptions | None = None,
     title: str | None = None,
-    weight: float = 1.0,
-    gang: Flag = False,
-    max_cpu: str | None = None,
-    max_memory: str | None = None,
-    max_gpu: int | None = None,
-    max_failed_job_count: int = 10,
-    interruption_timeout: str = "10s",
-    on_lost_node: OnLostNode = OnLostNode.REQUEUE,
     existing_pool: Flag = False,
     id: str | None = None,
     wait: Flag = False,
@@ -68,36 +117,8 @@ def run(
         Program and arguments.
     pool
         Where it runs: a pool that was made, or a new name, which lives as long as its operations. Your login name unless given.
-    jobs
-        How many.
-    cpu
-        Cores of each job, such as 1 or 0.5.
-    memory
-        Memory of each job, such as 512M or 2GiB; 0: none is asked for and none is limited.
-    gpu
-        GPUs of each job.
-    env
-        NAME=VALUE, or NAME to hand on the value it has here. May be repeated.
-    cwd
-        Folder the jobs start in, on the nodes; where you are now unless given.
     title
         Words by which you know it again.
-    weight
-        Its part among the operations of its pool.
-    gang
-        Its jobs are of use only together: where the pool and the tree have it so, it is owed all that it wants or nothing.
-    max_cpu
-        Cores that it is owed at most, all its jobs together. No limit unless given.
-    max_memory
-        Memory likewise, such as 64G.
-    max_gpu
-        GPUs likewise.
-    max_failed_job_count
-        With so many failed runs the operation fails; until then each failed job is tried again.
-    interruption_timeout
-        What a job gets between SIGTERM and SIGKILL when its place is taken back.
-    on_lost_node
-        Whether a job runs again when its node is lost, or waits for the node.
     existing_pool
         Be refused where there is no such pool, instead of making an ephemeral one.
     id
@@ -107,27 +128,10 @@ def run(
     abort_on_interrupt
         With `--wait`: Ctrl-C aborts the operation.
     """
-
-    if not command:
-        raise BadInput(
-            "command", "", "a program and its arguments behind `--`, such as: headrace run -- python work.py"
-        )
-    spec = OperationSpec(
-        pool=pool_name(pool or login_user()),
-        argv=list(command),
-        job_count=_at_least("--jobs", jobs, 1),
-        resources=_resources(cpu, memory, gpu),
-        environment=parse_environment(env or [], os.environ),
-        working_directory=str(_folder(cwd)),
-        title=title or "",
-        weight=weight,
-        is_gang=gang,
-        resource_limits=_limits(max_cpu, max_memory, max_gpu),
-        max_failed_job_count=_at_least("--max-failed-job-count", max_failed_job_count, 0),
-        interruption_timeout_ms=parse_duration_ms(interruption_timeout, place="--interruption-timeout"),
-        on_lost_node=on_lost_node,
-        require_specified_pools_existence=existing_pool,
+    named = _spec(
+        command, pool_name(pool or login_user()), job_options or JobOptions(), share_options or ShareOptions()
     )
+    spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool)
 
     async def work(client: Client, screen: Screen) -> int | None:
         operation = await client.start(spec, operation=id or "")
@@ -135,6 +139,27 @@ def run(
         return await follow(screen, operation, abort_on_interrupt=abort_on_interrupt) if wait else None
 
     return talk(common, work)
+
+
+def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: ShareOptions) -> OperationSpec:
+    if not command:
+        raise BadInput(
+            "command", "", "a program and its arguments behind `--`, such as: headrace run -- python work.py"
+        )
+    return OperationSpec(
+        pool=pool,
+        argv=list(command),
+        job_count=_at_least("--jobs", jobs.jobs, 1),
+        resources=jobs.resources(),
+        environment=parse_environment(jobs.env or [], os.environ),
+        working_directory=str(_folder(jobs.cwd)),
+        weight=share.weight,
+        is_gang=share.gang,
+        resource_limits=share.limits(),
+        max_failed_job_count=_at_least("--max-failed-job-count", jobs.max_failed_job_count, 0),
+        interruption_timeout_ms=parse_duration_ms(jobs.interruption_timeout, place="--interruption-timeout"),
+        on_lost_node=jobs.on_lost_node,
+    )
 
 
 def parse_environment(items: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
@@ -150,23 +175,6 @@ def parse_environment(items: Sequence[str], own: Mapping[str, str]) -> dict[str,
             value = own[name]
         environment[name] = value
     return environment
-
-
-def _resources(cpu: str, memory: str, gpu: int) -> Resources:
-    return Resources(
-        user_slots=1,
-        cpu=parse_amount("cpu", cpu, place="--cpu"),
-        gpu=_at_least("--gpu", gpu, 0),
-        memory=parse_amount("memory", memory, place="--memory"),
-    )
-
-
-def _limits(cpu: str | None, memory: str | None, gpu: int | None) -> PartialResources:
-    return PartialResources(
-        cpu=None if cpu is None else parse_amount("cpu", cpu, place="--max-cpu"),
-        gpu=None if gpu is None else _at_least("--max-gpu", gpu, 0),
-        memory=None if memory is None else parse_amount("memory", memory, place="--max-memory"),
-    )
 
 
 def _at_least(option: str, value: int, least: int) -> int:

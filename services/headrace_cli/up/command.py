@@ -88,6 +88,10 @@ def up(
         stop_mode=mode,
     )
 
+    return _run(options, screen)
+
+
+def _run(options: UpOptions, screen: Screen) -> int:
     async def when_ready(ready: Ready) -> bool:
         with suppress(OSError):
             _welcome(screen, options, ready)
