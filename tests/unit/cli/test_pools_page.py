@@ -28,16 +28,10 @@ def test_the_reference_of_pools_is_the_table_of_attributes() -> None:
 
 def test_what_is_said_to_be_in_force_is_read_by_something() -> None:
     """Beyond the tables and Structs themselves, and beyond the rules of configuration."""
-    sources = [*(ROOT / "services").rglob("*.py"), *(ROOT / "shared" / "headrace" / "pools").glob("*.py")]
-    tables = {
-        "pool_attributes.py",
-        "tree_attributes.py",
-        "pool_config.py",
-        "tree_options.py",
-        "rules.py",
-        "description.py",
-    }
-    text = "\n".join(source.read_text() for source in sources if source.name not in tables)
+    pools, configuration = ROOT / "shared/headrace/pools", ROOT / "services/headrace_fair_share/configuration"
+    tables = {pools / "pool_config.py", pools / "tree_options.py", configuration / "rules.py"}
+    sources = {*(ROOT / "services").rglob("*.py"), *pools.glob("*.py")} - tables
+    text = "\n".join(source.read_text() for source in sources)
     in_force = {
         row["name"].rpartition("/")[2]
         for schema in (POOL_ATTRIBUTES, TREE_ATTRIBUTES)
