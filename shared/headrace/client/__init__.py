@@ -9,10 +9,11 @@ there raises `NotRunning`, one that does not answer in time `Unanswered`. Nothin
 few seconds in case a message was lost.
 """
 
-from headrace.client.client import Client, connect
+from headrace.client.client import Client, Operation
+from headrace.client.connecting import connect
 from headrace.client.errors import ClientError, NotAdmitted, NotRunning, Unanswered
 from headrace.client.logs import LogLine
-from headrace.client.operation import Operation, new_operation_id
+from headrace.client.operation_id import new_operation_id
 from headrace.client.place import Endpoint, Place, find_place, login_user, state_folder
 from headrace.client.pools import Pools
 from headrace.client.trees import Trees

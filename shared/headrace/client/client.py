@@ -1,29 +1,23 @@
-"""The client: one connection in the name of one user."""
+"""The client: questions and wishes of one user, over one connection, and a handle on an operation."""
 
 from __future__ import annotations
 
-import socket
-import urllib.parse
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 
-from headrace.bus import Bus, BusError, CredentialRefused
-from headrace.bus import connect as connect_bus
+from headrace.bus import Bus
 from headrace.client.asking import Asker, Pauses
-from headrace.client.errors import NotAdmitted, NotRunning, Unanswered
+from headrace.client.errors import Unanswered
 from headrace.client.logs import LogLine, LogReader
-from headrace.client.operation import Operation, new_operation_id
-from headrace.client.place import Place, find_place, login_user
+from headrace.client.operation_id import new_operation_id
+from headrace.client.place import Place
 from headrace.client.pools import Pools
 from headrace.client.trees import Trees
 from headrace.errors import BadInput
-from headrace.ids import OperationId, PoolName, TreeName, UserName, operation_id, pool_name, user_name
+from headrace.ids import OperationId, PoolName, TreeName, UserName, operation_id, pool_name
 from headrace.resources import Resources, parse_amount
-from headrace.runtime.clock import Clock, SystemClock
-from headrace.runtime.service import read_credential
+from headrace.runtime.clock import Clock
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode
 from headrace.wire.nodes import ListNodes, NodeList, OperationPlaces, WhereRequest
@@ -54,7 +48,7 @@ from headrace.wire.operations import (
 )
 from headrace.wire.placements import PoolLevel
 
-__all__ = ["Client", "connect"]
+__all__ = ["Client", "Operation"]
 
 #: A start is repeated under its id for this long.
 START_TIMEOUT_S = 30.0
@@ -62,53 +56,6 @@ START_TIMEOUT_S = 30.0
 _LOOK_AGAIN_S = 5.0
 #: A wait bears a server that is away for this long, so that a restart of services or bus goes unnoticed.
 _PATIENCE_S = 60.0
-
-
-@asynccontextmanager
-async def connect(
-    *,
-    state: Path | str | None = None,
-    url: str = "",
-    credential_file: Path | str | None = None,
-    user: str = "",
-    timeout_s: float = 10.0,
-) -> AsyncIterator[Client]:
-    """Connects, by the state folder (`state`, else `$HEADRACE_STATE`, else the usual one) or by `url` and `credential_file`.
-
-    `user` is the login name unless given; `timeout_s` is how long requests are tried. Raises `NotRunning`, `NotAdmitted`, `BadInput`.
-    """
-    place = find_place(state=state, url=url, credential_file=credential_file)
-    name = user_name(user) if user else login_user()
-    await _knock(place, timeout_s)
-    credential = read_credential(place.credential_file)
-    opened = False
-    try:
-        async with connect_bus(
-            [place.url],
-            name=f"headrace client of {name}",
-            credential=credential,
-            inbox_prefix=subjects.inbox("user", name),
-            connect_timeout_s=timeout_s,
-        ) as bus:
-            opened = True
-            yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s)
-    except BusError as error:
-        if opened:
-            raise
-        if isinstance(error, CredentialRefused):
-            raise NotAdmitted(place.where, str(error)) from error
-        raise NotRunning(place.where, str(error)) from error
-
-
-async def _knock(place: Place, timeout_s: float) -> None:
-    """Says at once that nobody listens, where the bus would go on trying until its time is over."""
-    address = urllib.parse.urlsplit(place.url)
-    try:
-        with anyio.fail_after(timeout_s):
-            stream = await anyio.connect_tcp(address.hostname or "127.0.0.1", address.port or 4222)
-    except (OSError, TimeoutError, socket.gaierror):
-        raise NotRunning(place.where, f"nobody listens at {address.hostname}:{address.port}") from None
-    await stream.aclose()
 
 
 class Client:
@@ -345,3 +292,42 @@ def _newer(known: OperationView, data: bytes) -> OperationView | None:
     except BadMessage:
         return None
     return view if view.sequence > known.sequence or view.state != known.state else None
+
+
+class Operation:
+    """One operation, started by this client or named by its id."""
+
+    def __init__(self, client: Client, operation: OperationId, answer: StartAnswer | None = None) -> None:
+        self._client = client
+        self.id = operation
+        #: What admission said at the start; None where the handle was made from an id.
+        self.answer = answer
+
+    def __repr__(self) -> str:
+        return f"<Operation {self.id}>"
+
+    async def view(self) -> OperationView:
+        """The operation as it is now. Raises as `Client.get`."""
+        return await self._client.get(self.id)
+
+    async def wait(
+        self, progress: Callable[[OperationView], None] | None = None, *, timeout_s: float | None = None
+    ) -> OperationView:
+        """Waits until it is over. Raises as `Client.wait`."""
+        return await self._client.wait(self.id, progress, timeout_s=timeout_s)
+
+    async def abort(self, reason: str = "") -> OperationView:
+        """Ends it; aborting twice is no error."""
+        return await self._client.abort(self.id, reason)
+
+    async def jobs(self) -> list[JobRow]:
+        """Its jobs and where they ran."""
+        return [row async for row in self._client.jobs(self.id)]
+
+    async def places(self) -> OperationPlaces:
+        """What of it runs where, and why the rest does not."""
+        return await self._client.places(self.id)
+
+    def logs(self, job: int | None = None, *, stderr: bool = False, follow: bool = False) -> AsyncIterator[LogLine]:
+        """Its jobs' output; see `Client.logs`."""
+        return self._client.logs(self.id, job, stderr=stderr, follow=follow)

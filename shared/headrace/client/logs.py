@@ -7,7 +7,7 @@ since an agent keeps no record of who reads.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import anyio
 import msgspec
@@ -15,12 +15,9 @@ import msgspec
 from headrace.client.asking import Asker
 from headrace.ids import OperationId
 from headrace.wire.logs import LogChunk, LogStream, ReadLog
-from headrace.wire.nodes import JobPlace
-from headrace.wire.operations import FINAL_STATES, OperationView
+from headrace.wire.nodes import JobPlace, OperationPlaces
+from headrace.wire.operations import FINAL_STATES, JobRow, OperationView
 from headrace.wire.refusals import NotFound, Refused
-
-if TYPE_CHECKING:
-    from headrace.client.client import Client
 
 __all__ = ["LogLine", "LogReader"]
 
@@ -69,10 +66,18 @@ class _Log:
         return [LogLine(self.index, self.attempt, self.node, rest.decode(errors="replace"))] if rest else []
 
 
+class Questions(Protocol):
+    """The questions about an operation that a reader of its logs asks; a `Client` answers them."""
+
+    async def get(self, operation: str) -> OperationView: ...
+    def jobs(self, operation: str) -> AsyncIterator[JobRow]: ...
+    async def places(self, operation: str) -> OperationPlaces: ...
+
+
 class LogReader:
     """Reads stdout or stderr of an operation's jobs."""
 
-    def __init__(self, client: Client, asker: Asker, operation: OperationId, *, stderr: bool) -> None:
+    def __init__(self, client: Questions, asker: Asker, operation: OperationId, *, stderr: bool) -> None:
         self._client = client
         self._asker = asker
         self._operation = operation

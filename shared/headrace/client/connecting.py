@@ -1,0 +1,70 @@
+"""Making a client: where Headrace is, who asks, and whether anybody listens there."""
+
+from __future__ import annotations
+
+import socket
+import urllib.parse
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from headrace.bus import BusError, CredentialRefused
+from headrace.bus import connect as connect_bus
+from headrace.client.client import Client
+from headrace.client.errors import NotAdmitted, NotRunning
+from headrace.client.place import Place, find_place, login_user
+from headrace.ids import user_name
+from headrace.runtime.clock import SystemClock
+from headrace.runtime.service import read_credential
+from headrace.wire import subjects
+
+__all__ = ["connect"]
+
+
+@asynccontextmanager
+async def connect(
+    *,
+    state: Path | str | None = None,
+    url: str = "",
+    credential_file: Path | str | None = None,
+    user: str = "",
+    timeout_s: float = 10.0,
+) -> AsyncIterator[Client]:
+    """Connects, by the state folder (`state`, else `$HEADRACE_STATE`, else the usual one) or by `url` and `credential_file`.
+
+    `user` is the login name unless given; `timeout_s` is how long requests are tried. Raises `NotRunning`, `NotAdmitted`, `BadInput`.
+    """
+    place = find_place(state=state, url=url, credential_file=credential_file)
+    name = user_name(user) if user else login_user()
+    await _knock(place, timeout_s)
+    credential = read_credential(place.credential_file)
+    opened = False
+    try:
+        async with connect_bus(
+            [place.url],
+            name=f"headrace client of {name}",
+            credential=credential,
+            inbox_prefix=subjects.inbox("user", name),
+            connect_timeout_s=timeout_s,
+        ) as bus:
+            opened = True
+            yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s)
+    except BusError as error:
+        if opened:
+            raise
+        if isinstance(error, CredentialRefused):
+            raise NotAdmitted(place.where, str(error)) from error
+        raise NotRunning(place.where, str(error)) from error
+
+
+async def _knock(place: Place, timeout_s: float) -> None:
+    """Says at once that nobody listens, where the bus would go on trying until its time is over."""
+    address = urllib.parse.urlsplit(place.url)
+    try:
+        with anyio.fail_after(timeout_s):
+            stream = await anyio.connect_tcp(address.hostname or "127.0.0.1", address.port or 4222)
+    except (OSError, TimeoutError, socket.gaierror):
+        raise NotRunning(place.where, f"nobody listens at {address.hostname}:{address.port}") from None
+    await stream.aclose()
