@@ -5,21 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from headrace.pools import Record, Schema
-from headrace.pools.attributes.kinds import (
-    Choice,
-    Choices,
-    Data,
-    Duration,
-    Flag,
-    Formula,
-    Kind,
-    Number,
-    ResourceAmounts,
-    TextMap,
-    Whole,
-    Word,
-    Words,
-)
+from headrace.pools.attributes.kinds import Choice, Choices, Duration, Flag, Formula, Kind, Number, Whole, Word, Words
+from headrace.pools.attributes.map_kinds import Data, ResourceAmounts, TextMap
 
 __all__ = ["changes_of", "values_of"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.pools import Attribute, Record, Schema
-from headrace.pools.attributes.kinds import Choice, Flag, Kind, ResourceAmounts
+from headrace.pools.attributes.kinds import Choice, Flag, Kind
+from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
 from headrace.resources import RESOURCE_NAMES
 

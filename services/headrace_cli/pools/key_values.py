@@ -15,7 +15,8 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.pools import Record, Schema
-from headrace.pools.attributes.kinds import Choices, Defects, Kind, ResourceAmounts, Words
+from headrace.pools.attributes.kinds import Choices, Defects, Kind, Words
+from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
 from headrace_cli.pools.options import parse_figures
 

@@ -10,7 +10,8 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.ids import PoolName
 from headrace.pools import Attribute, Defects, PartialResources, Pool, PoolConfig, PoolTree, Schema
-from headrace.pools.attributes.kinds import ResourceAmounts, Whole
+from headrace.pools.attributes.kinds import Whole
+from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.resources import LARGEST_AMOUNT, format_amount
 
 __all__ = ["Delta", "transferred"]

@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-from headrace.pools.attributes.kinds import ResourceAmounts
+from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.tree_file.problems import Problems, UnusableFile
 from headrace.tree_file.values import STDIN, read
 from headrace.wire.plan import Plan, PlanRefused

@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from headrace.pools import NOTHING, POOL_ATTRIBUTES, Attribute, PartialResources, PoolConfig, Schema
-from headrace.pools.attributes.kinds import Flag, Number, ResourceAmounts, Whole, Word
+from headrace.pools.attributes.kinds import Flag, Number, Whole, Word
+from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.pool_config import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from headrace.wire.operations import LARGEST_JOB_COUNT
 

@@ -20,7 +20,7 @@ from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.near import hint
 from headrace.pools import TREE_ATTRIBUTES, Defects, IntegralType, Pool, PoolMode, PoolTree, Schema, Tree, TreeOptions
-from headrace.pools.attributes.kinds import ResourceAmounts
+from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.resources import LARGEST_SUM, ZERO, Resources
 from headrace.tree_file.pools import ConfiguredPool, TreeFile, named_entries, read_tree_file
 from headrace.tree_file.problems import Problems

@@ -18,7 +18,7 @@ from headrace.pools import (
     TreeIntegralOptions,
     TreeOptions,
 )
-from headrace.pools.attributes.kinds import ResourceAmounts
+from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.resources import RESOURCE_NAMES, ZERO
 from headrace.tree_file.pools import ConfiguredPool, as_yaml, tree_as_map
 from headrace_fair_share.hdrf import model

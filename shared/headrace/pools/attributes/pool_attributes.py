@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.pools.attributes.kinds import (
-    Choice,
-    Choices,
-    Data,
-    Duration,
-    Flag,
-    Formula,
-    Number,
-    ResourceAmounts,
-    Whole,
-    Word,
-    Words,
-)
+from headrace.pools.attributes.kinds import Choice, Choices, Duration, Flag, Number, Whole, Word, Words
+from headrace.pools.attributes.map_kinds import Data, ResourceAmounts
+from headrace.pools.attributes.pool_allocation_attributes import PLACING, PREEMPTION
 from headrace.pools.attributes.schema import Attribute, Record, Schema, Support, Who
 from headrace.pools.pool_config import (
     LARGEST_WEIGHT,
     SMALLEST_WEIGHT,
     Access,
     EphemeralSubpoolConfig,
-    FifoPoolSchedulingOrder,
     FifoSortParameter,
     IntegralGuarantees,
     IntegralType,
@@ -231,142 +220,6 @@ _FORMULA: Final = [
         support=_KEPT,
     ),
 ]
-_PREEMPTION: Final = [
-    Attribute(
-        "fair_share_starvation_timeout",
-        Duration(),
-        "how long below its fair share until it starves",
-        _PARENT,
-        who=_ADMIN,
-        aliases=("fair_share_preemption_timeout",),
-        preset=True,
-    ),
-    Attribute(
-        "fair_share_starvation_tolerance",
-        Number(0, 1),
-        "the part of its fair share that counts as having it",
-        _PARENT,
-        who=_ADMIN,
-        preset=True,
-    ),
-    Attribute(
-        "min_share_preemption_timeout",
-        Duration(),
-        "how long below its strong guarantee until it starves",
-        _PARENT,
-        who=_ADMIN,
-        support=_KEPT,
-        aliases=("min_share_starvation_timeout",),
-        preset=True,
-    ),
-    Attribute(
-        "enable_aggressive_starvation",
-        Flag(),
-        "starves aggressively after the tree's aggressive timeout",
-        _PARENT,
-        who=_ADMIN,
-        preset=True,
-    ),
-    Attribute(
-        "allow_aggressive_preemption",
-        Flag(),
-        "its allocations may be taken for those that starve aggressively",
-        "that of the parent; true at the root",
-        who=_ADMIN,
-        support=_KEPT,
-        aliases=("allow_aggressive_starvation_preemption",),
-        preset=True,
-    ),
-    Attribute(
-        "allow_normal_preemption",
-        Flag(),
-        "its operations, starving, may take allocations of others",
-        "true",
-        who=_ADMIN,
-        support=_KEPT,
-        preset=True,
-    ),
-    Attribute(
-        "non_preemptible_resource_usage_threshold",
-        ResourceAmounts(),
-        "use up to which nothing is taken from an operation; replaces the parent's as a whole",
-        _PARENT,
-        who=_ADMIN,
-        support=_KEPT,
-        preset=True,
-    ),
-    Attribute(
-        "waiting_for_resources_on_node_timeout",
-        Duration(),
-        "how long an allocation may wait on its node for room",
-        _PARENT,
-        who=_ADMIN,
-        support=_KEPT,
-        aliases=("waiting_job_timeout",),
-        preset=True,
-    ),
-    Attribute(
-        "allow_preemption_from",
-        Flag(),
-        "under a YARN policy: containers may be taken from here",
-        "true",
-        who=_ADMIN,
-        support=_KEPT,
-        preset=True,
-    ),
-]
-_PLACING: Final = [
-    Attribute(
-        "fifo_pool_scheduling_order",
-        Choice(FifoPoolSchedulingOrder),
-        "the order in which a fifo pool's operations are offered resources",
-        _TREE,
-        who=_ADMIN,
-        support=_KEPT,
-    ),
-    Attribute(
-        "use_pool_satisfaction_for_scheduling",
-        Flag(),
-        "children are offered resources by their satisfaction as pools",
-        _TREE,
-        who=_ADMIN,
-        support=_KEPT,
-    ),
-    Attribute(
-        "resource_limits_overcommit_tolerance",
-        Number(0, 1),
-        "the part by which preemptive stages may pass its limits",
-        "0",
-        who=_ADMIN,
-        support=_KEPT,
-    ),
-    Attribute(
-        "scheduling_tag_filter",
-        Formula(),
-        "nodes on which its operations run",
-        "all nodes",
-        who=_ADMIN,
-        support=_KEPT,
-        aliases=("scheduling_tag",),
-    ),
-    Attribute(
-        "allow_regular_allocations_on_ssd_nodes",
-        Flag(),
-        "ordinary allocations may use nodes with SSD",
-        "true",
-        who=_ADMIN,
-        support=_KEPT,
-        preset=True,
-    ),
-    Attribute(
-        "enable_priority_scheduling_segment_module_assignment",
-        Flag(),
-        "comes first when segments are dealt out",
-        "false",
-        who=_ADMIN,
-        support=_KEPT,
-    ),
-]
 _DATA: Final = [
     Attribute(
         "offloading_settings",
@@ -408,8 +261,8 @@ POOL_ATTRIBUTES: Final = Schema(
     [
         *_grouped("Sharing, limits and access", _GENERAL),
         *_grouped("The formula", _FORMULA),
-        *_grouped("Starvation and preemption", _PREEMPTION),
-        *_grouped("Placing", _PLACING),
+        *_grouped("Starvation and preemption", PREEMPTION),
+        *_grouped("Placing", PLACING),
         *_grouped("Things outside", _DATA),
     ],
     keeps_unknown=True,

@@ -17,7 +17,8 @@ import msgspec
 
 from headrace.errors import BadInput, UnknownKey
 from headrace.near import hint, is_misspelt
-from headrace.pools.attributes.kinds import Data, Defects, Kind
+from headrace.pools.attributes.kinds import Defects, Kind
+from headrace.pools.attributes.map_kinds import Data
 
 __all__ = ["Attribute", "Changed", "Record", "Schema", "Support", "Who", "split_key"]
 

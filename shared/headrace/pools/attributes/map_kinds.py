@@ -1,0 +1,120 @@
+"""Kinds of values with parts: amounts by resource, texts by text, and maps that are kept as they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import BadInput, UnknownKey
+from headrace.near import hint
+from headrace.pools.amounts import PartialResources
+from headrace.pools.attributes.kinds import Defects, Kind, Word
+from headrace.resources import RESOURCE_NAMES, parse_amount
+
+__all__ = ["Data", "ResourceAmounts", "TextMap"]
+
+
+class ResourceAmounts(Kind):
+    """Amounts by resource; one that is left out is not said."""
+
+    words = "amounts by resource such as {cpu: 10, memory: 4G}, of " + ", ".join(RESOURCE_NAMES)
+
+    def read(self, value: object, place: str) -> PartialResources:
+        if not isinstance(value, Mapping):
+            raise BadInput(place, value, self.words)
+        amounts: dict[str, int] = {}
+        problems: list[BadInput] = []
+        for resource, figure in value.items():
+            try:
+                if figure is not None:
+                    amounts[resource] = self._amount(resource, figure, place)
+            except BadInput as problem:
+                problems.append(problem)
+        if problems:
+            raise Defects(problems)
+        return PartialResources(**amounts)
+
+    def write(self, value: Any) -> object:
+        """Cores, bytes and counts, each exactly."""
+        written: dict[str, object] = {}
+        for name, amount in value.named().items():
+            cores = amount / 100
+            written[name] = (int(cores) if cores.is_integer() else cores) if name == "cpu" else amount
+        return written
+
+    def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> PartialResources:
+        if len(path) != 1:
+            raise BadInput(place, value, f"one of {', '.join(RESOURCE_NAMES)} and nothing behind it")
+        amounts: dict[str, int] = dict((before or PartialResources()).named())
+        amounts.pop(path[0], None)
+        if value is not None or path[0] not in RESOURCE_NAMES:
+            amounts[path[0]] = self._amount(path[0], value, place.removesuffix(f".{path[0]}"))
+        return PartialResources(**amounts)
+
+    def _amount(self, resource: str, figure: object, place: str) -> int:
+        if resource not in RESOURCE_NAMES:
+            raise UnknownKey(f"{place}.{resource}", figure, hint(resource, RESOURCE_NAMES))
+        if isinstance(figure, bool) or not isinstance(figure, int | float | str):
+            raise BadInput(f"{place}.{resource}", figure, "a figure")
+        return parse_amount(resource, figure, place=f"{place}.{resource}")
+
+
+@dataclass(frozen=True)
+class TextMap(Kind):
+    """Texts by text."""
+
+    words: str = "a map of texts"
+
+    def read(self, value: object, place: str) -> dict[str, str]:
+        if not isinstance(value, Mapping):
+            raise BadInput(place, value, self.words)
+        return {Word().read(key, place): Word().read(item, f"{place}.{key}") for key, item in value.items()}
+
+    def write(self, value: Any) -> object:
+        return dict(value)
+
+    def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> dict[str, str]:
+        if len(path) != 1:
+            raise BadInput(place, value, f"one key: it is {self.words}")
+        rest = {key: item for key, item in (before or {}).items() if key != path[0]}
+        return rest if value is None else rest | self.read({path[0]: value}, place)
+
+
+@dataclass(frozen=True)
+class Data(Kind):
+    """A map that is kept as it is."""
+
+    words: str = "a map"
+
+    def read(self, value: object, place: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise BadInput(place, value, self.words)
+        _refuse_not_finite(value, place)
+        return dict(value)
+
+    def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> dict[str, Any]:
+        _refuse_not_finite(value, place)
+        whole = dict(before or {})
+        head, *rest = path
+        inner = whole.pop(head, None)
+        if rest:
+            whole[head] = self.changed(inner if isinstance(inner, Mapping) else {}, rest, value, place)
+        elif value is not None:
+            whole[head] = value
+        return whole
+
+
+def _refuse_not_finite(value: object, place: str) -> None:
+    match value:
+        case float() if not math.isfinite(value):
+            raise BadInput(place, value, "a finite number")
+        case Mapping():
+            for key, item in value.items():
+                _refuse_not_finite(item, f"{place}.{key}")
+        case list() | tuple():
+            for at, item in enumerate(value):
+                _refuse_not_finite(item, f"{place}[{at}]")
+        case _:
+            pass

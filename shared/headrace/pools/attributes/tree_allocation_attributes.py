@@ -1,0 +1,274 @@
+"""Options of a tree that say how operations get hosts: starvation, preemption, order of allocation, limits and usage."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.pools.attributes.kinds import Choice, Duration, Flag, Number, Whole
+from headrace.pools.attributes.map_kinds import Data, ResourceAmounts
+from headrace.pools.attributes.schema import Attribute, Record, Schema, Support
+from headrace.pools.pool_config import FifoPoolSchedulingOrder
+from headrace.pools.tree_options import (
+    BatchScheduling,
+    MinShareSpread,
+    PreemptionPolicy,
+    PriorityScope,
+    ShareModel,
+    VictimRules,
+    YarnOptions,
+)
+
+__all__ = ["LIMITS", "ORDER", "PREEMPTION", "STARVATION"]
+
+_KEPT: Final = Support.KEPT
+
+_BATCH: Final = Schema(
+    BatchScheduling,
+    [
+        Attribute("batch_size", Whole(1), "operations looked at in one go", support=_KEPT),
+        Attribute(
+            "fallback_min_spare_allocation_resources",
+            ResourceAmounts(),
+            "room on a node below which the rest is left out",
+            support=_KEPT,
+        ),
+    ],
+)
+_YARN: Final = Schema(
+    YarnOptions,
+    [
+        Attribute("enabled", Flag(), "preemption is on", support=_KEPT),
+        Attribute("share", Choice(ShareModel), "shares by YARN's formula, or by the tree's own", support=_KEPT),
+        Attribute(
+            "cluster_utilization_threshold",
+            Number(0, 1),
+            "preemption begins above this use of the cluster",
+            support=_KEPT,
+        ),
+        Attribute("wait_before_kill", Duration(), "from the warning of a container to its end", support=_KEPT),
+        Attribute("heartbeat_allowance", Duration(), "added to the pause after preemption", support=_KEPT),
+        Attribute("wait_before_next_check", Duration(), "added to the pause after preemption", support=_KEPT),
+        Attribute("legacy_interval", Duration(), "between two checks of the older engine", support=_KEPT),
+        Attribute(
+            "min_share_spread",
+            Choice(MinShareSpread),
+            "what the last application is charged with when a shortage is spread",
+            support=_KEPT,
+        ),
+        Attribute("drf_needy_quirk", Flag(), "compares as YARN does where a queue lacks its minimum", support=_KEPT),
+    ],
+)
+STARVATION: Final = [
+    Attribute(
+        "fair_share_starvation_timeout",
+        Duration(),
+        "how long below its fair share until an element starves",
+        aliases=("fair_share_preemption_timeout",),
+    ),
+    Attribute(
+        "fair_share_aggressive_starvation_timeout",
+        Duration(),
+        "how long until it starves aggressively; not below fair_share_starvation_timeout",
+    ),
+    Attribute(
+        "fair_share_starvation_tolerance",
+        Number(0, 1),
+        "the part of its fair share that counts as having it",
+    ),
+    Attribute(
+        "min_share_preemption_timeout",
+        Duration(),
+        "how long below its strong guarantee until a pool starves",
+        "never",
+        support=_KEPT,
+        aliases=("min_share_starvation_timeout",),
+    ),
+    Attribute("enable_aggressive_starvation", Flag(), "elements may starve aggressively"),
+    Attribute("enable_pool_starvation", Flag(), "pools may starve, not operations only"),
+    Attribute(
+        "allocation_count_preemption_timeout_coefficient",
+        Number(1, 1e6),
+        "shortens the timeouts of operations with fewer jobs than this",
+        support=_KEPT,
+        aliases=("job_count_preemption_timeout_coefficient",),
+    ),
+    Attribute(
+        "enable_absolute_fair_share_starvation_tolerance", Flag(), "nobody starves for less than one job", support=_KEPT
+    ),
+    Attribute(
+        "scheduling_preemption_priority_scope",
+        Choice(PriorityScope),
+        "whose starvation gives an operation its place in preemptive stages",
+        support=_KEPT,
+    ),
+]
+PREEMPTION: Final = [
+    Attribute(
+        "preemption_policy", Choice(PreemptionPolicy), "by whose rules allocations are taken back", support=_KEPT
+    ),
+    Attribute("yarn", Record(_YARN), "what the YARN policies need beside", support=_KEPT),
+    Attribute(
+        "preemption_satisfaction_threshold",
+        Number(0, 1e6, above=True),
+        "an operation is cut down to this part of its fair share",
+        support=_KEPT,
+    ),
+    Attribute(
+        "aggressive_preemption_satisfaction_threshold",
+        Number(0, 1e6),
+        "and to this one for those that starve aggressively; not above preemption_satisfaction_threshold",
+        support=_KEPT,
+    ),
+    Attribute(
+        "non_preemptible_resource_usage_threshold",
+        ResourceAmounts(),
+        "use up to which nothing is taken from an operation",
+        "none",
+        support=_KEPT,
+    ),
+    Attribute(
+        "max_unpreemptible_running_allocation_count",
+        Whole(),
+        "the same in user_slots, under its old name",
+        "none",
+        support=_KEPT,
+        aliases=("max_unpreemptible_running_job_count", "max_unpreemptable_running_job_count"),
+    ),
+    Attribute(
+        "consider_allocation_on_fair_share_bound_preemptible",
+        Flag(),
+        "the allocation that crosses the border may be taken",
+        support=_KEPT,
+    ),
+    Attribute(
+        "allow_aggressive_preemption_for_gang_operations",
+        Flag(),
+        "gangs may be cut for those that starve aggressively",
+        support=_KEPT,
+    ),
+    Attribute(
+        "preemptive_scheduling_backoff", Duration(), "between two preemptive attempts on one node", support=_KEPT
+    ),
+    Attribute(
+        "allocation_preemption_timeout",
+        Duration(),
+        "from the interruption of a job to its end",
+        support=_KEPT,
+        aliases=("job_interrupt_timeout",),
+    ),
+    Attribute(
+        "allocation_graceful_preemption_timeout",
+        Duration(),
+        "the same for operations that ask for a graceful end",
+        support=_KEPT,
+        aliases=("job_graceful_interrupt_timeout",),
+    ),
+    Attribute("allow_preemption_from_starving_operations", Flag(), "those that starve may be cut too", support=_KEPT),
+    Attribute("victim_rules", Choice(VictimRules), "which version's rules choose victims", support=_KEPT),
+    Attribute(
+        "drop_needless_victims", Flag(), "spares each chosen victim without which the node has room", support=_KEPT
+    ),
+    Attribute("enable_guarantee_priority_scheduling", Flag(), "those below their guarantee come first", support=_KEPT),
+    Attribute(
+        "enable_conditional_preemption",
+        Flag(),
+        "with victim_rules legacy: some allocations go to starving pools only",
+        support=_KEPT,
+    ),
+    Attribute(
+        "preemption_check_starvation",
+        Flag(),
+        "with victim_rules legacy: nothing is taken from below a starving pool",
+        support=_KEPT,
+    ),
+    Attribute(
+        "preemption_check_satisfaction",
+        Flag(),
+        "with victim_rules legacy: nor from below one that has too little",
+        support=_KEPT,
+    ),
+]
+ORDER: Final = [
+    Attribute(
+        "batch_operation_scheduling",
+        Record(_BATCH),
+        "operations that are looked at in one go before the rest",
+        "off",
+        support=_KEPT,
+        aliases=("prioritized_regular_scheduling",),
+    ),
+    Attribute("min_child_heap_size", Whole(1), "children above which a pool keeps them in a heap", support=_KEPT),
+    Attribute(
+        "use_pool_satisfaction_for_scheduling",
+        Flag(),
+        "children are offered resources by their satisfaction as pools",
+        support=_KEPT,
+    ),
+    Attribute(
+        "fifo_pool_scheduling_order",
+        Choice(FifoPoolSchedulingOrder),
+        "the order in which a fifo pool's operations are offered resources",
+        support=_KEPT,
+    ),
+    Attribute(
+        "consider_disk_quota_in_preemptive_scheduling_discount",
+        Flag(),
+        "the disk of victims counts as room",
+        support=_KEPT,
+    ),
+    Attribute(
+        "waiting_for_resources_on_node_timeout",
+        Duration(),
+        "how long an allocation may wait on its node for room",
+        "no limit",
+        support=_KEPT,
+        aliases=("waiting_job_timeout",),
+    ),
+    Attribute("ssd_priority_preemption", Data(), "preemption on nodes with SSD", "off", support=_KEPT),
+    Attribute("scheduling_segments", Data(), "nodes set apart for large operations", "off", support=_KEPT),
+    Attribute("packing", Data(), "how nodes are filled", "off", support=_KEPT),
+]
+LIMITS: Final = [
+    Attribute(
+        "enable_infinite_resource_limits_overcommit",
+        Flag(),
+        "preemptive stages may pass limits by any amount; needs use_precommit_for_preemption",
+        support=_KEPT,
+    ),
+    Attribute(
+        "use_precommit_for_preemption",
+        Flag(),
+        "what is on its way counts as used when limits are restored",
+        support=_KEPT,
+    ),
+    Attribute(
+        "enable_preliminary_resource_limits_check",
+        Flag(),
+        "looks at limits before jobs are asked for; changes no result",
+        support=_KEPT,
+    ),
+    Attribute("allowed_resource_usage_staleness", Duration(), "how old usage may be in a decision", support=_KEPT),
+    Attribute("enable_resource_usage_snapshot", Flag(), "decisions take usage from a snapshot", support=_KEPT),
+    Attribute("use_resource_usage_with_precommit", Flag(), "and count what is on its way", support=_KEPT),
+    Attribute(
+        "min_spare_allocation_resources_on_node",
+        ResourceAmounts(),
+        "room on a node below which nothing is tried",
+        support=_KEPT,
+    ),
+    Attribute(
+        "tentative_tree_saturation_deactivation_period",
+        Duration(),
+        "how long a saturated tree is left alone",
+        support=_KEPT,
+    ),
+    Attribute(
+        "cached_allocation_preemption_statuses_update_period",
+        Duration(),
+        "how old kept statuses of allocations may be",
+        support=_KEPT,
+    ),
+    Attribute(
+        "check_operation_for_liveness_in_preschedule", Flag(), "looks first whether an operation lives", support=_KEPT
+    ),
+]
