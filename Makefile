@@ -34,23 +34,34 @@ fmt: setup ## Format, and mend what ruff can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+.PHONY: test-long
+# Tests that compute share the cores; those that wait for processes and servers may be more than the cores.
+COMPUTING := -n 2 --dist worksteal
+WAITING := -n 4 --dist worksteal
+# Runs one or two commands, says how long they took together, and fails if either failed.
+timed = began=$$(date +%s); code=0; $(2) || code=1; $(if $(3),$(3) || code=1;) \
+	echo "make $(1) took $$(( $$(date +%s) - began )) s"; exit $$code
+
 test: setup ## All tests: no Docker, no root, no skips
-	$(BIN)/pytest
+	@$(call timed,$@,$(BIN)/pytest $(COMPUTING) tests/unit tests/properties,$(BIN)/pytest $(WAITING) tests/contract tests/integration tests/acceptance)
+
+test-long: setup ## More random cases of all, and the slowest tests
+	@export TEST_EFFORT=long; $(call timed,$@,$(BIN)/pytest $(COMPUTING) tests)
 
 test-unit: setup ## Engines and other pure code
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest $(COMPUTING) tests/unit
 
 test-properties: setup ## What must hold for any input
-	$(BIN)/pytest tests/properties
+	$(BIN)/pytest $(COMPUTING) tests/properties
 
 test-contract: setup ## The bus against a real NATS server
-	$(BIN)/pytest tests/contract
+	$(BIN)/pytest $(WAITING) tests/contract
 
 test-integration: setup ## Services on a real NATS server
-	$(BIN)/pytest tests/integration
+	$(BIN)/pytest $(WAITING) tests/integration
 
 test-acceptance: setup ## Real processes, kills, the command line
-	$(BIN)/pytest tests/acceptance
+	$(BIN)/pytest $(WAITING) tests/acceptance
 
 bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures
 	$(BIN)/python -m tests.bench

@@ -1,15 +1,27 @@
-"""What holds for every test: how hard Hypothesis tries, and that no test is skipped in silence."""
+"""The rules for every test: how hard Hypothesis tries, which effort runs it, and that no test is skipped in silence."""
 
 import os
 
 import pytest
 from hypothesis import settings
 
-settings.register_profile("dev", max_examples=50, deadline=None)
-settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+from tests.support.effort import LONG
+
+settings.register_profile("few", max_examples=25, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("many", max_examples=200, deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("many" if LONG else "few")
 
 _skipped: list[str] = []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what only the other effort runs: see `tests/support/effort.py`."""
+    if LONG:
+        chosen = [item for item in items if any(map(item.get_closest_marker, ("long", "both", "hypothesis")))]
+    else:
+        chosen = [item for item in items if not item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

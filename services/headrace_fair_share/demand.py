@@ -15,7 +15,7 @@ __all__ = ["Demand", "demand_of"]
 
 
 class Demand(NamedTuple):
-    """The demand and usage of one operation, in amounts."""
+    """Demand and usage of one operation; usage is never above demand."""
 
     demand: Resources
     usage: Resources

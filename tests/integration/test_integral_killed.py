@@ -20,6 +20,7 @@ from headrace_integral import service
 from headrace_integral.engine import VolumesRecord
 from headrace_integral.settings import IntegralSettings
 from headrace_integral.store import VolumeStore
+from tests.support.effort import few_or_many
 from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.savers import a_tree_of_savers, begin
@@ -27,6 +28,7 @@ from tests.support.simulated_tree import SimulatedTree
 from tests.support.tree_services import TREE, a_bus, ask
 
 UPDATES = 500
+KILLED_UPDATES = few_or_many(75, UPDATES)
 SETTINGS = IntegralSettings()
 _Answer: Any = Advanced | AdvanceGap | NotReady
 
@@ -128,24 +130,25 @@ def without_kills(updates: int) -> SimulatedTree:
     return tree
 
 
+@pytest.mark.both
 @pytest.mark.timeout(300)
-async def test_a_kill_at_each_of_500_updates_changes_no_volume(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_kill_at_each_update_changes_no_volume(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it saves, between saving and answering, after answering: in turn, so that each place meets each kind of update."""
     monkeypatch.setattr(service, "VolumeStore", FatalStore)
     tree = a_tree_of_savers()
     with nats_server() as server:
         async with a_bus(server) as bus, a_process(server, bus) as process:
-            for number in range(UPDATES):
+            for number in range(KILLED_UPDATES):
                 begin(tree, number)
                 FatalStore.fate = Fate(number % len(Fate))
                 await killed_within(bus, process, tree)
                 await confirmed(bus, tree)
                 tree.finish_update()
             stored = await ask(bus, subjects.integral_volumes(TREE), GetVolumes(TREE), Advanced)
-    alone = without_kills(UPDATES)
+    alone = without_kills(KILLED_UPDATES)
 
-    assert process.lives == UPDATES + 1
     assert tree.fair_share.volumes.chain.given_up == 0
+    assert process.lives == KILLED_UPDATES + 1
     assert stored.pools == alone.integral.record.pools
     assert stored.version == alone.integral.record.version
     assert dict(tree.points()) == dict(alone.points())

@@ -27,6 +27,7 @@ from headrace_integral.engine import IntegralEngine
 from headrace_integral.service import serve
 from headrace_integral.settings import IntegralSettings
 from tests.support.clocks import NOW
+from tests.support.effort import few_or_many
 from tests.support.fair_share import create_pool
 from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
@@ -34,7 +35,7 @@ from tests.support.savers import a_saver, a_tree_of_savers, begin
 from tests.support.simulated_tree import SimulatedTree
 from tests.support.tree_services import TREE, a_bus, ask, running, small_world
 
-KILLS = 8
+KILLS = few_or_many(2, 12)
 UPDATES_BETWEEN = 5
 _Answer: Any = Advanced | AdvanceGap | NotReady
 
@@ -78,6 +79,7 @@ async def sent_and_killed(bus: Bus, tree: SimulatedTree, process: subprocess.Pop
     process.wait()
 
 
+@pytest.mark.both
 @pytest.mark.timeout(120)
 async def test_processes_that_end_by_sigkill_lose_nothing_and_apply_nothing_twice() -> None:
     tree, alone = a_tree_of_savers(), a_tree_of_savers()

@@ -21,6 +21,7 @@ from headrace_admission.state.operation import OperationRecord
 from headrace_admission.state.rules import rules_of
 from tests.reference.admission import ROOT, Model, ModelPool
 from tests.support.clocks import NOW
+from tests.support.effort import few_or_many
 from tests.unit.admission.desk import TREE, Desk, oid
 
 #: Few names and small limits, so that everything meets everything.
@@ -336,7 +337,7 @@ def _the_same(desk: Desk, name: str) -> wire.StartOperation:
 assert ROOT == ROOT_POOL  # two words for one thing would make every comparison vain
 TestAdmission = AdmissionMachine.TestCase
 TestAdmission.settings = settings(
-    max_examples=2_000,
+    max_examples=few_or_many(300, 3_000),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

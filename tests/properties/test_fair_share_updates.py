@@ -25,6 +25,7 @@ from headrace_fair_share.effects import Compute
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.update.run import Updater
+from tests.support.effort import few_or_many
 from tests.support.tree_services import live
 
 TREE = TreeName("default")
@@ -189,6 +190,9 @@ def _assert_same(one: msgspec.Struct, other: msgspec.Struct) -> None:
 
 
 Course.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=15, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=few_or_many(30, 300),
+    stateful_step_count=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestCourse = Course.TestCase

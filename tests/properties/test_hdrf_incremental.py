@@ -14,6 +14,7 @@ from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeUpdater, update
 from tests.reference.comparing import largest_difference
 from tests.reference.ties import is_tie
+from tests.support.effort import few_or_many
 from tests.support.savings import after
 from tests.support.trees import amounts, options, trees
 
@@ -54,7 +55,7 @@ def changed(draw: st.DrawFn, tree: TreeInput) -> TreeInput:
 
 
 @pytest.mark.timeout(180)
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=few_or_many(20, 200), suppress_health_check=[HealthCheck.too_slow])
 @given(trees(), st.data())
 def test_always_an_update_upon_others_gives_what_one_by_itself_gives(tree: TreeInput, data: st.DataObject) -> None:
     engine = TreeUpdater()

@@ -25,6 +25,7 @@ from headrace_fair_share.hdrf.model import (
 from headrace_fair_share.hdrf.tree_update import update
 from tests.conformance.engines import Production
 from tests.reference.comparing import elements_of
+from tests.support.effort import few_or_many
 from tests.support.trees import standard_and_improved, trees
 
 #: Sums are equal up to rounding.
@@ -32,7 +33,7 @@ NEAR: Final = 1e-12
 CPU: Final = RESOURCE_NAMES.index("cpu")
 
 any_tree = given(trees())
-many = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=few_or_many(20, 200), suppress_health_check=[HealthCheck.too_slow])
 pytestmark = pytest.mark.timeout(180)
 
 
@@ -167,7 +168,7 @@ guarantees_beyond_the_cluster = st.lists(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=few_or_many(50, 200))
 @given(guarantees_beyond_the_cluster, st.booleans())
 def test_never_does_overcommitment_end_an_update(figures: list[tuple[int, int, int]], improved: bool) -> None:
     """Guarantees that are used to the full, beside relaxed pools with savings, leave nothing but roundings to search in."""

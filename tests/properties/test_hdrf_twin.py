@@ -17,10 +17,11 @@ from headrace_fair_share.hdrf.tree_update import update
 from tests.reference import update as twin
 from tests.reference.comparing import largest_difference
 from tests.reference.ties import is_tie
+from tests.support.effort import few_or_many
 from tests.support.savings import after
 from tests.support.trees import standard_and_improved, trees
 
-TREES: Final = 200
+TREES: Final = few_or_many(50, 400)
 #: How far the engines may be apart.
 STANDARD: Final = 1e-9
 IMPROVED: Final = 1e-7
@@ -39,6 +40,7 @@ def compared(tree: TreeInput, tolerance: float) -> bool:
     return False
 
 
+@pytest.mark.both
 @pytest.mark.parametrize(("mode", "tolerance"), [("standard", STANDARD), ("improved", IMPROVED)])
 def test_always_the_shares_are_those_of_the_twin(mode: str, tolerance: float) -> None:
     agreed: list[bool] = []
@@ -54,13 +56,13 @@ def test_always_the_shares_are_those_of_the_twin(mode: str, tolerance: float) ->
     assert agreed.count(False) <= TIES * len(agreed)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=few_or_many(5, 50), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(trees(max_pools=20, max_operations=60))
 def test_always_the_shares_of_larger_trees_are_those_of_the_twin(tree: TreeInput) -> None:
     compared(tree, IMPROVED if tree.options.improved else STANDARD)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=few_or_many(15, 150), suppress_health_check=[HealthCheck.too_slow])
 @given(trees(overflowing=True))
 def test_always_update_after_update_the_savings_are_those_of_the_twin(tree: TreeInput) -> None:
     """To the bit, whatever was granted in between."""
@@ -71,7 +73,7 @@ def test_always_update_after_update_the_savings_are_those_of_the_twin(tree: Tree
         tree = msgspec.structs.replace(tree, integral=update(tree).integral)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=few_or_many(10, 100), suppress_health_check=[HealthCheck.too_slow])
 @given(trees())
 def test_always_both_ways_through_a_fifo_pool_are_one_to_the_bit(tree: TreeInput) -> None:
     slow, _ = twin.compute(tree, fast_fifo=False)

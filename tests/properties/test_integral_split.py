@@ -22,6 +22,7 @@ from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.update.input import InputMaker
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.support.clocks import NOW
+from tests.support.effort import few_or_many
 from tests.support.simulated_tree import TREE, SimulatedTree
 from tests.support.twin_savings import SingleProcess
 
@@ -163,7 +164,7 @@ waits_ms = st.sampled_from([5_000, 60_000, 200, 333, 1, 3_600_000])
 
 
 @pytest.mark.timeout(180)
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=few_or_many(15, 200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_always_savings_and_grants_are_those_of_a_single_process(data: st.DataObject) -> None:
     split = Split(TOTALS[0], *data.draw(configurations()), data)

@@ -15,10 +15,11 @@ from headrace_fair_share.hdrf.integral import ratio_by_volume
 from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, PoolInput, TreeInput, TreeOptions
 from tests.reference import volumes as twin
 from tests.reference.elements import grow
+from tests.support.effort import few_or_many
 from tests.support.savings import after
 from tests.support.twin_savings import passed
 
-TREES: Final = 1_500
+TREES: Final = few_or_many(200, 3_000)
 SATURATION_S: Final = 60.0
 
 
@@ -56,6 +57,7 @@ def as_they_are(tree: TreeInput) -> dict[str, tuple[float, ...]]:
     return {name: state.volume for name, state in tree.integral.items()}
 
 
+@pytest.mark.both
 @pytest.mark.parametrize("dt_us", [1_000, 200_000, 10_000_000, 100_000_000])
 def test_always_volumes_are_those_of_the_twin(dt_us: int) -> None:
     handed_on = 0
@@ -73,6 +75,7 @@ def kept_to_themselves(tree: TreeInput) -> TreeInput:
     return msgspec.structs.replace(tree, pools=pools)
 
 
+@pytest.mark.both
 def test_always_what_a_volume_is_worth_is_what_the_twin_says() -> None:
     for seed in range(TREES):
         tree = a_tree(seed)

@@ -17,6 +17,7 @@ from headrace.tree_file.problems import UnusableFile
 from headrace.wire.pool_changes import SetOptions
 from headrace_cli.pools.files import changes_between, described, exported
 from headrace_fair_share.plan.description import described as plan_described
+from tests.support.effort import few_or_many
 from tests.support.pool_attributes import changes_of
 from tests.support.pool_trees import a_tree, create, drafted
 
@@ -61,7 +62,7 @@ def test_always_what_was_exported_makes_the_same_pools_of_nothing(tree: PoolTree
     assert made.pools == tree.pools
 
 
-@settings(max_examples=40)
+@settings(max_examples=few_or_many(10, 100))
 @given(before=trees(), after=trees())
 def test_always_a_file_makes_of_a_tree_what_it_says(before: PoolTree, after: PoolTree) -> None:
     draft = drafted(before, *changes_between(configured(before), as_file(after)))
@@ -71,7 +72,7 @@ def test_always_a_file_makes_of_a_tree_what_it_says(before: PoolTree, after: Poo
         assert draft.tree.pools == after.pools
 
 
-@settings(max_examples=40)
+@settings(max_examples=few_or_many(10, 100))
 @given(before=trees(), after=trees())
 def test_always_what_a_file_does_not_name_may_be_kept(before: PoolTree, after: PoolTree) -> None:
     draft = drafted(before, *changes_between(configured(before), as_file(after), keep=True))

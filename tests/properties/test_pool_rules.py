@@ -14,6 +14,7 @@ from headrace.resources import ZERO
 from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan
 from headrace_fair_share.configuration.rules import Bounds, broken_options, broken_rules, invalid_values, misplaced
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
+from tests.support.effort import few_or_many
 from tests.support.pool_trees import ANYBODY, create, move, remove, set_, set_options, transfer
 
 BOUNDS = Bounds(most_levels=3, largest_subtree=4)
@@ -65,7 +66,7 @@ def changes(draw: st.DrawFn) -> PoolChange:
             )
 
 
-@settings(max_examples=300)
+@settings(max_examples=few_or_many(60, 600))
 @given(st.lists(st.lists(changes(), min_size=1, max_size=3), max_size=12))
 def test_always_what_is_granted_keeps_every_rule_and_what_is_refused_changes_nothing(
     requests: list[list[PoolChange]],

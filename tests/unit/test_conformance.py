@@ -12,13 +12,22 @@ import msgspec
 import pytest
 
 from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
+from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from tests.conformance.__main__ import main
-from tests.conformance.engines import Graph, Point, Production, Twin, ViaService
+from tests.conformance.engines import Engine, Graph, Point, Production, Twin, ViaService
 from tests.conformance.pools_and_admission import GROUPS
 from tests.conformance.reporting import Status
 from tests.conformance.runner import cases_of, run_case
+from tests.support.savings import after
 
 VECTORS: Final = Path(__file__).parents[1] / "conformance" / "vectors"
+
+
+def updates_of(case: Any) -> float:
+    """The number of updates that a series takes."""
+    return max(float(point["t"]) for point in case["expect"]) / float(case["given"]["dt"])
+
+
 FILES: Final = ("fair_share", "fair_share_random", "piecewise_linear")
 CASES: Final = [
     pytest.param(suite, case, id=f"{suite}-{case.get('op', 'tree')}-{case['name']}")
@@ -31,11 +40,45 @@ CASES: Final = [
 ]
 
 
-@pytest.mark.parametrize(("suite", "case"), CASES)
+#: Hundreds of updates, one after another.
+SERIES: Final = [case for case in CASES if str(case.id).startswith("integral_series")]
+LONG_SERIES: Final = [case for case in SERIES if updates_of(case.values[1]) > 200]
+
+
+@pytest.mark.parametrize(("suite", "case"), [case for case in CASES if case not in LONG_SERIES])
 def test_the_engine_agrees_with_the_vectors(suite: str, case: dict[str, Any]) -> None:
     outcome = run_case(suite, case, Production())
 
     assert outcome.status is Status.PASSED, outcome.detail
+
+
+class Resident(Production):
+    """The engine as the service keeps it: an update works out again only what has changed since the one before."""
+
+    def __init__(self) -> None:
+        self._updater = TreeUpdater()
+
+    def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
+        return self._updater.update(after(tree, dt_us)).result()
+
+
+@pytest.mark.parametrize(("suite", "case"), SERIES)
+def test_the_resident_engine_agrees_with_the_vectors(suite: str, case: dict[str, Any]) -> None:
+    outcome = run_case(suite, case, Resident())
+
+    assert outcome.status is Status.PASSED, outcome.detail
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("suite", "case"), LONG_SERIES)
+@pytest.mark.parametrize("engine", [Production, Twin])
+def test_an_engine_that_begins_each_update_afresh_agrees_with_the_long_series(
+    engine: type[Engine], suite: str, case: dict[str, Any]
+) -> None:
+    outcome = run_case(suite, case, engine())
+
+    assert outcome.status is Status.PASSED, outcome.detail
+    assert [each for each in outcome.comparisons if each.exact is False] == []
 
 
 @pytest.mark.parametrize(("suite", "case"), [case for case in CASES if case.values[0] == "fair_share"])
@@ -46,7 +89,7 @@ def test_the_engine_agrees_when_it_is_told_and_read_by_messages(suite: str, case
     assert outcome.status is Status.PASSED, outcome.detail
 
 
-@pytest.mark.parametrize(("suite", "case"), CASES)
+@pytest.mark.parametrize(("suite", "case"), [case for case in CASES if case not in LONG_SERIES])
 def test_the_twin_agrees_with_the_vectors(suite: str, case: dict[str, Any]) -> None:
     """To the bit where a case asks for that."""
     outcome = run_case(suite, case, Twin())

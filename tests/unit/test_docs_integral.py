@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from docs.pictures.build import pictures_of
 from docs.pictures.integral_guarantees import FOLDER, PAGE, PICTURES, filled, history, one_machine
 from tests.support.integral_day import PRODUCTION, RESEARCH
@@ -11,6 +13,7 @@ from tests.support.integral_day import PRODUCTION, RESEARCH
 TEXT = PAGE.read_text()
 
 
+@pytest.mark.long
 def test_every_figure_of_the_page_comes_out_again() -> None:
     assert filled(TEXT) == TEXT, "run: python docs/pictures/integral_guarantees.py --page"
 
@@ -26,6 +29,7 @@ def test_links_lead_somewhere() -> None:
     assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= anchors
 
 
+@pytest.mark.long
 def test_the_pictures_of_the_days_show_what_the_captions_say() -> None:
     """Production has what it asks for all the time; research on average half of the cluster."""
     for point in history(PRODUCTION).points:

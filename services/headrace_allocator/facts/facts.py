@@ -105,8 +105,9 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             operation.allocations[allocation.id] = allocation
-            operation.held = operation.held + allocation.resources
-            if not allocation.confirmed:
+            if allocation.confirmed:
+                operation.usage = operation.usage + allocation.resources
+            else:
                 operation.precommit = operation.precommit + allocation.resources
             self.limits.use(operation.spec.pool, allocation.resources)
             self.touched.add(operation.id)
@@ -119,6 +120,7 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             operation.precommit = operation.precommit - allocation.resources
+            operation.usage = operation.usage + allocation.resources
             self.touched.add(operation.id)
 
     def remove(self, allocation: Allocation) -> None:
@@ -130,8 +132,9 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             del operation.allocations[allocation.id]
-            operation.held = operation.held - allocation.resources
-            if not allocation.confirmed:
+            if allocation.confirmed:
+                operation.usage = operation.usage - allocation.resources
+            else:
                 operation.precommit = operation.precommit - allocation.resources
             self.limits.free(operation.spec.pool, allocation.resources)
             self.touched.add(operation.id)

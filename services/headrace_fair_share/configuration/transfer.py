@@ -1,4 +1,4 @@
-"""Transfer of one pool's guarantees and limits to another. Pure."""
+"""Giving of one pool's guarantees and limits to another; pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Delta", "transferred"]
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """The amounts that are given. None, and a resource that is not named, is nothing."""
+    """How much is given; None and what is not named: nothing."""
 
     strong_guarantee_resources: PartialResources = PartialResources()
     resource_flow: PartialResources = PartialResources()

@@ -20,6 +20,7 @@ from headrace_fair_share.hdrf.model import (
     UpdateResult,
 )
 from headrace_fair_share.hdrf.tree_update import TreeUpdater, update
+from tests.support.effort import few_or_many
 from tests.unit.hdrf.trees import a_tree, next_input
 
 TOTAL = Resources(100, 10_000, 0, 1000, 0)
@@ -204,9 +205,10 @@ def largest_difference(one: UpdateResult, other: UpdateResult) -> float:
     return max(abs(a - b) for x, y in pairs for a, b in zip(shares(x), shares(y), strict=True))
 
 
+@pytest.mark.both
 @pytest.mark.parametrize("improved", [False, True])
 def test_always_an_update_upon_another_gives_what_one_by_itself_gives(improved: bool) -> None:
-    for seed in range(40):
+    for seed in range(few_or_many(12, 200)):
         draw, engine = random.Random(seed), TreeUpdater()
         tree = a_tree(seed, improved=improved, nested=seed % 4 == 0)
         outcome = engine.update(tree)

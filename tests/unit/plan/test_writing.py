@@ -11,6 +11,7 @@ from headrace.tree_file.problems import UnusableFile
 from headrace_fair_share.hdrf.model import UNLIMITED, IntegralKind, OperationInput, PoolInput, TreeInput
 from headrace_fair_share.plan.description import described
 from headrace_fair_share.plan.writing import written
+from tests.support.effort import few_or_many
 from tests.support.trees import trees
 
 
@@ -37,7 +38,7 @@ def operations_told(tree: TreeInput) -> list[tuple[str, OperationInput]]:
     ]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=few_or_many(15, 100), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(trees())
 def test_always_what_was_written_is_read_back(tree: TreeInput) -> None:
     if tree.total == ZERO:
