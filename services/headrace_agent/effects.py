@@ -60,13 +60,13 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Tell(msgspec.Struct, frozen=True):
-    """Send this to the runner, if it is connected; what it misses is made up for by its next picture."""
+    """Send this to the runner, if it is connected. Its next picture makes up for what it misses."""
 
     message: ToRunner
 
 
 class Enrol(msgspec.Struct, frozen=True):
-    """Enrol, after a pause, until it succeeded; then say `on_enrolled`."""
+    """Enrol, after a pause, until it succeeded. Then say `on_enrolled`."""
 
     after_ms: int
 

@@ -82,7 +82,7 @@ class AgentEngine:
         return Outcome(None, self._enrol(moment))
 
     def on_tick(self, moment: Moment) -> Outcome[None, AgentEffect]:
-        """Does what is due; earlier does no harm."""
+        """Does what is due. To call it earlier does no harm."""
         return self._done([], moment)
 
     def on_orders(self, orders: Orders, moment: Moment) -> Outcome[None, AgentEffect]:
@@ -111,7 +111,7 @@ class AgentEngine:
         return self._done(effects, moment)
 
     def on_heartbeat_lost(self, seq: int, unit: float, moment: Moment) -> Outcome[None, AgentEffect]:
-        """The heartbeat `seq` was not answered, or not with orders to obey; `unit` in [0, 1) spreads the pause."""
+        """The heartbeat `seq` was not answered, or not with orders to obey. `unit` in [0, 1) spreads the pause."""
         if seq != self.pulse.seq or not self.pulse.in_flight:
             return Outcome(None)
         self.pulse.lost(unit, moment.steady_ns, stopping=self._stopping.mode is not None)
@@ -174,7 +174,7 @@ class AgentEngine:
         return self._done([line, *self._jobs.start_waiting()], moment)
 
     def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, AgentEffect]:
-        """Begins to stop; a later wish counts only if it is more urgent."""
+        """Begins to stop. A later wish counts only if it is more urgent."""
         if not self._stopping.begin(mode, self.pulse.seq, moment):
             return Outcome(None)
         self.pulse.want(HeartbeatReason.STOPPING)
@@ -190,7 +190,7 @@ class AgentEngine:
         yield self.pulse.check
 
     def check(self) -> list[str]:
-        """Broken invariants in words; empty if all hold."""
+        """Broken invariants in words, or none if all hold."""
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:

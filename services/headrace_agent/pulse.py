@@ -1,6 +1,6 @@
-"""When a heartbeat goes: one in flight; at once when something calls for it; else when the allocator said; never in a tight loop.
+"""The times of heartbeats: one is in flight at most, and one goes at once when something calls for it.
 
-Pure. Moments are nanoseconds of CLOCK_BOOTTIME.
+Otherwise one goes when the allocator said, and never in a tight loop. Pure. Moments are nanoseconds of CLOCK_BOOTTIME.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class Pulse:
         self._floor_ns = min(self._floor_ns, max(now_ns, self._sent_ns + _GAP_NS))
 
     def take(self, now_ns: int) -> HeartbeatReason | None:
-        """The reason to send one now, which is then in flight with a new `seq`; None when it is not the time."""
+        """Returns the reason to send a heartbeat now, or None if it is not the time.
+
+        The heartbeat is then in flight with a new `seq`.
+        """
         next_ns = self.next_ns()
         if next_ns is None or now_ns < next_ns:
             return None
@@ -77,7 +80,7 @@ class Pulse:
         return reason
 
     def answered(self, next_ms: int, now_ns: int) -> int:
-        """The one in flight was answered and is obeyed; returns when it was sent."""
+        """The heartbeat in flight was answered and is obeyed. Returns when it was sent."""
         assert self._in_flight_ns is not None
         sent_ns = self._in_flight_ns
         self._in_flight_ns = None
@@ -88,7 +91,7 @@ class Pulse:
         return sent_ns
 
     def lost(self, unit: float, now_ns: int, *, stopping: bool) -> None:
-        """The one in flight is given up; `unit` in [0, 1) spreads the pauses of many nodes."""
+        """Gives up the heartbeat in flight. `unit` in [0, 1) spreads the pauses of many nodes."""
         self._in_flight_ns = None
         self.settled = self.seq
         pause_ns = min(_LONGEST_PAUSE_NS, _FIRST_PAUSE_NS << min(self.lost_in_a_row, 16))
@@ -99,7 +102,7 @@ class Pulse:
         self._floor_ns = self._due_ns = now_ns + pause_ns
 
     def next_ns(self) -> int | None:
-        """When `take` will give one; None while one is in flight or it is not open."""
+        """The time at which `take` will give one, or None while one is in flight."""
         if not self._open or self._in_flight_ns is not None:
             return None
         return self._floor_ns if self._wanted is not None else max(self._due_ns, self._floor_ns)

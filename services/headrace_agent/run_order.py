@@ -1,4 +1,4 @@
-"""The order by which the runner starts a job, and the note in it by which a later life of the agent adopts the job."""
+"""The order by which the runner starts a job, with a note for a later life of the agent."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_order(identity: Identity, allocation: Allocation, key: JobKey, spec: Job
 
 
 def note_in(run: Run) -> AdoptionNote | None:
-    """Returns the note in an order; None for one that cannot be read."""
+    """Returns the note in an order, or None if it cannot be read."""
     try:
         return _decoder.decode(run.note)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -68,7 +68,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         return sorted({tag.strip() for tag in tags} - {""})
 
     def total(self) -> Resources:
-        """What the node offers. Raises `BadInput`."""
+        """The resources that the node offers. Raises `BadInput`."""
         return Resources(
             user_slots=self.user_slots,
             cpu=parse_amount("cpu", self.cpu) if self.cpu != "" else facts.cpu_centi(),

@@ -1,6 +1,6 @@
-"""Starts and ends of this node's jobs: which slots are taken, which job starts, what is interrupted, what an end leads to.
+"""Starts and ends of this node's jobs: which start, which are interrupted, and what an end leads to.
 
-Pure. A job is handed to the runner once; it is told again only to the very process that has not confirmed it, which by contract
+Pure. A job is handed to the runner once. It is told again only to the very process that has not confirmed it, which by contract
 starts nothing twice. Every message to the runner may be missed: what then differs shows in the runner's next picture.
 """
 
@@ -107,7 +107,10 @@ class StartsAndEnds:
     # --- what follows -----------------------------------------------------------------------------------------------
 
     def start_waiting(self) -> list[AgentEffect]:
-        """Starts waiting allocations in their order as far as there is room; gives all back while `hold` says why."""
+        """Starts waiting allocations in their order as far as there is room.
+
+        Gives all of them back while `hold` says why.
+        """
         effects: list[AgentEffect] = []
         for allocation in self._held.waiting():
             if self.hold:
@@ -121,7 +124,7 @@ class StartsAndEnds:
         return effects
 
     def close(self, allocation: Allocation, timeout_ms: int | None, reason: str) -> list[AgentEffect]:
-        """Starts no next job; interrupts the one there is, unless `timeout_ms` is None."""
+        """Starts no next job, and interrupts the one there is unless `timeout_ms` is None."""
         self._held.move(allocation, AllocationEvent.CLOSE)
         if allocation.job is None or timeout_ms is None:
             return [line_about("debug", "closing", allocation, why=reason)]

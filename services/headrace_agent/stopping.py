@@ -1,6 +1,6 @@
-"""The stop of the agent: which wish counts, how long jobs may take to end, and when the agent may leave.
+"""The stop of the agent: which wish counts, and when the agent may leave.
 
-Pure. A later wish counts only if it is more urgent. With `leave` the jobs run on at the runner for the next agent; with the other
+Pure. A later wish counts only if it is more urgent. With `leave` the jobs run on at the runner for the next agent. With the other
 modes the runner ends with the agent.
 """
 
@@ -45,7 +45,7 @@ class Stopping:
         return self.mode is not StopMode.LEAVE
 
     def begin(self, mode: StopMode, seq: int, moment: Moment) -> bool:
-        """Takes a wish to stop; False if it is no more urgent than the one before."""
+        """Takes a wish to stop. Returns False if it is no more urgent than the one before."""
         if self.mode is not None and _SEVERITY[mode] <= _SEVERITY[self.mode]:
             return False
         self.mode = mode
@@ -56,7 +56,7 @@ class Stopping:
 
     @property
     def interruption_ms(self) -> int | None:
-        """Time from the interruption of jobs to their kill; None if they may run on."""
+        """Time from the interruption of jobs to their kill, or None if they may run on."""
         match self.mode:
             case StopMode.INTERRUPT:
                 return self._timeout_ms

@@ -32,7 +32,7 @@ class Awaited(msgspec.Struct, frozen=True):
 
 
 def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations) -> str:
-    """Returns why these orders are void; empty if they are to be obeyed."""
+    """Returns why these orders are void, or nothing if they are to be obeyed."""
     if orders.node != awaited.node:
         return f"for {orders.node}"
     if orders.incarnation != awaited.incarnation:
@@ -45,7 +45,7 @@ def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations)
 
 
 def why_nudge_is_void(nudge: Nudge, node: NodeName, term: Term) -> str:
-    """Returns why a nudge is void; empty if it is to be obeyed."""
+    """Returns why a nudge is void, or nothing if it is to be obeyed."""
     if nudge.node != node:
         return f"for {nudge.node}"
     return f"term {nudge.term} is over, term {term} is known" if nudge.term < term else ""

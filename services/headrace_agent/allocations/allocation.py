@@ -42,7 +42,7 @@ TRANSITIONS: dict[tuple[AllocationState, AllocationEvent], AllocationState] = {
 
 
 def next_state(state: AllocationState, event: AllocationEvent) -> AllocationState | None:
-    """Returns the state after the event; None for a pair that cannot happen."""
+    """Returns the state after the event, or None for a pair that cannot happen."""
     return TRANSITIONS.get((state, event))
 
 

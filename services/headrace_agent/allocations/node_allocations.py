@@ -1,7 +1,7 @@
-"""All allocations of this node: where each stands, what room is left, and which ends of jobs are not recorded yet.
+"""All allocations of this node, the room that they leave, and the ends of jobs that are not recorded yet.
 
-Pure. Invariants (`check`): a running or closing allocation has exactly one job and holds its room; a waiting or ended one has neither;
-a job is in one allocation or among the ends, never in both; specs are kept only for operations that have allocations here.
+Pure. Invariants (`check`): a running or closing allocation has exactly one job and holds its room, a waiting or ended one has neither.
+A job is in one allocation or among the ends, never in both. Specs are kept only for operations that have allocations here.
 Room may be overdrawn only by jobs that were adopted from a former life of the agent.
 """
 
@@ -34,7 +34,7 @@ _HOLDS_ROOM = frozenset({_S.RUNNING, _S.CLOSING})
 
 
 class NodeAllocations:
-    """The allocations of one node; `total` is what its host offers."""
+    """The allocations of one node. `total` is what its host offers."""
 
     def __init__(self, total: Resources) -> None:
         self.total = total
@@ -110,7 +110,7 @@ class NodeAllocations:
             allocation.jobs_ended_ms += max(0, moment.steady_ns - started.started_boottime_ns) // NS_PER_MS
 
     def forget(self, allocation_id: AllocationId) -> bool:
-        """Drops an ended allocation; False if it is not ended or not known."""
+        """Drops an ended allocation. Returns False if it is not ended or not known."""
         allocation = self.by_id.get(allocation_id)
         if allocation is None or allocation.state is not _S.ENDED:
             return False

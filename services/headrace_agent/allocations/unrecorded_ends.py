@@ -39,7 +39,7 @@ class UnrecordedEnds:
         self._ends[end.key] = _KeptEnd(end, len(_encoder.encode(end)))
 
     def strike(self, key: JobKey) -> bool:
-        """Drops an end that is recorded elsewhere; False if it is not kept here."""
+        """Drops an end that is recorded elsewhere. Returns False if it is not kept here."""
         return self._ends.pop(key, None) is not None
 
     def within(self, size_bytes: int) -> list[JobEnd]:

@@ -1,6 +1,6 @@
-"""The environment of a job: a few harmless variables of the host, the operation's own, and what Headrace says to it.
+"""The environment of a job: a few harmless variables of the host, the operation's own, and those of Headrace.
 
-Nothing else of the agent's environment reaches a job: it may hold credentials.
+Nothing else of the agent's environment reaches a job, since it may hold credentials.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def path_with_interpreter(path: str, interpreter_folder: str) -> str:
 
 
 def host_environment(own: Mapping[str, str], *, path: str, home: str, user: str) -> dict[str, str]:
-    """What every job on this host gets; `own` is the agent's environment, `home` and `user` stand in where it has none."""
+    """Makes the environment that every job on this host gets.
+
+    `own` is the agent's environment. `home` and `user` stand in where it has none.
+    """
     environment = {"HOME": home, "LANG": _LOCALE, "LC_ALL": _LOCALE, "LOGNAME": user, "USER": user}
     environment.update((name, own[name]) for name in _PASSED_ON if own.get(name))
     if own.get("LANG") and not own.get("LC_ALL"):

@@ -1,4 +1,4 @@
-"""What the agent reads off its host: name, figures, folders, clocks, and whether a folder can be written."""
+"""Facts that the agent reads off its host: its name, its figures, its folders, and whether they can be written."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def absolute(path: str) -> str:
 
 
 def jobs_environment(path: str) -> dict[str, str]:
-    """The environment that every job of this host gets; `path` is the setting."""
+    """The environment that every job of this host gets. `path` is the setting."""
     try:
         account = pwd.getpwuid(os.getuid())
         home, user = account.pw_dir, account.pw_name
@@ -74,7 +74,10 @@ def jobs_environment(path: str) -> dict[str, str]:
 
 
 def defect_of_folder(folder: str) -> str:
-    """Why nothing can be written in a folder, by trying; empty: it can. A folder that is not there yet has no defect."""
+    """Returns why nothing can be written in a folder, by trying, or nothing if it can.
+
+    A folder that is not there yet has no defect.
+    """
     probe = f"{folder}/.probe-{os.getpid()}"
     try:
         with open(probe, "wb") as file:

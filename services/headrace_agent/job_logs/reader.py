@@ -1,7 +1,7 @@
-"""Reads the logs of jobs back, over rotation, by logical offsets: byte 0 is the first that the job ever wrote.
+"""Reads the logs of jobs back, over rotation, by logical offsets: byte 0 is the first ever written.
 
-It never leaves the logs folder: names are made of checked ids only, and no symbolic link is followed. What the runner writes and how
-is told in `runner.files.job_log`; a reader may come at any moment of a rotation, and after a runner that was killed in the middle of one.
+It never leaves the logs folder: names are made of checked ids only, and no symbolic link is followed. `runner.files.job_log` tells
+what the runner writes. A reader may come at any moment of a rotation, and after a runner that was killed in the middle of one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Part(NamedTuple):
 
 
 def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: int = 64 * 1024) -> LogPiece:
-    """Reads at most `limit` bytes (and `LARGEST_CHUNK_BYTES`) from `offset`; a negative one counts from the end.
+    """Reads at most `limit` bytes (and `LARGEST_CHUNK_BYTES`) from `offset`. A negative offset counts from the end.
 
     An offset past the end gives no data and is handed back. Raises `BadInput` for what is no id or no stream, OSError where files
     cannot be read.
@@ -73,7 +73,7 @@ def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: i
 
 
 def newest_attempt(folder: str, operation: str, index: int) -> int | None:
-    """The highest attempt at a job that has a log here; None: there is none. Raises `BadInput` for what is no id."""
+    """The highest attempt at a job that has a log here, or None. Raises `BadInput` for what is no id."""
     _check(JobKey(operation_id(operation), index), "stdout")
     logs = _open_folder(folder, operation)
     if logs is None:

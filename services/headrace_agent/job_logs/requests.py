@@ -19,7 +19,10 @@ __all__ = ["JobLogs"]
 
 
 class JobLogs:
-    """`known_attempt` is the newest of a job that the books know, `runs` says whether a run of it is not over."""
+    """Answers requests for logs.
+
+    `known_attempt` gives the newest attempt at a job that the agent knows. `runs` says whether a run of it is not over.
+    """
 
     def __init__(
         self, folder: str, known_attempt: Callable[[str, int], int | None], runs: Callable[[JobKey], bool]

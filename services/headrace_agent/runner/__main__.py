@@ -22,7 +22,7 @@ from headrace_agent.runner.settings import Settings, parse
 
 
 def main(arguments: list[str]) -> int:
-    """The whole life of a runner; its exit status."""
+    """Runs the runner to its end. Returns its exit status."""
     try:
         settings = parse(arguments)
     except BadInput as error:

@@ -71,7 +71,7 @@ class AgentLink:
         return self._agent < 0 or not self._connections[self._agent].outbox
 
     def on_event(self, fd: int, mask: int) -> bool:
-        """Takes an event of the poll; False: it is none of ours."""
+        """Takes an event of the poll. Returns False if it is not one of the link's."""
         if fd == self._listener.fileno():
             self._accept()
         elif fd in self._connections:
@@ -84,7 +84,7 @@ class AgentLink:
         return True
 
     def messages(self, most: int) -> list[ToRunner]:
-        """What the agent said, oldest first."""
+        """Messages of the agent, oldest first."""
         found: list[ToRunner] = []
         for fd in list(self._unread):
             while fd in self._unread and len(found) < most:
@@ -96,7 +96,7 @@ class AgentLink:
         return found
 
     def tell(self, message: ToAgent) -> None:
-        """Sends it to the agent, now or when it reads; without an agent it is not kept."""
+        """Sends a message to the agent, now or when it reads. Without an agent it is not kept."""
         if self._agent < 0:
             return
         connection = self._connections[self._agent]

@@ -26,7 +26,7 @@ class Signal(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """Write the end to a file; it precedes the telling."""
+    """Write the end to a file, before it is told."""
 
     end: JobEnd
 
@@ -51,7 +51,7 @@ RunnerEffect = Launch | Signal | Keep | Drop | Tell | Exit
 
 
 class JobExit(msgspec.Struct, frozen=True):
-    """What the host says about a main process that ended."""
+    """The host's account of a main process that ended."""
 
     #: CLOCK_BOOTTIME at which it was found ended; 0: now.
     main_ended_ns: int = 0
@@ -65,7 +65,7 @@ class JobExit(msgspec.Struct, frozen=True):
 
 
 class About(msgspec.Struct, frozen=True):
-    """What the picture says of the runner itself."""
+    """Facts about the runner itself that stand in its picture."""
 
     isolation: str
     isolation_detail: str

@@ -72,7 +72,7 @@ class RunnerEngine:
         return Outcome(None, [Tell(picture)])
 
     def on_run(self, run: Run, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Starts a job that is not known; of a known one the state is told again."""
+        """Starts a job that is not known. Of a known one the state is told again."""
         ended = self._ended.get(run.job)
         if ended is not None:
             return Outcome(None, [Tell(Ended(ended))])
@@ -115,7 +115,7 @@ class RunnerEngine:
         return Outcome(None, self._end(job.run, job.started, exit, result, reason, moment) + self._leave())
 
     def on_failure(self, key: JobKey, reason: str, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Ends a job that cannot go on; it has failed with this reason."""
+        """Ends a job that cannot go on. It has failed with this reason."""
         job = self._live.get(key)
         stop = Stop(JobResult.FAILED, reason, OWN_TIMEOUT_MS)
         return Outcome(None, self._stop(key, job, stop, moment) if job is not None else [])
@@ -163,7 +163,7 @@ class RunnerEngine:
         return Outcome(None, effects)
 
     def next_wake_ns(self) -> int | None:
-        """CLOCK_BOOTTIME at which `on_time` has something to do; None: nothing is due."""
+        """The time of CLOCK_BOOTTIME at which `on_time` has something to do, or None."""
         due: list[int] = []
         while self._deadlines:
             due_ns, key = self._deadlines[0]
@@ -179,7 +179,7 @@ class RunnerEngine:
         return min(due, default=None)
 
     def state(self, key: JobKey) -> JobState:
-        """The state of a job; `ABSENT` for one that is not known."""
+        """The state of a job, `ABSENT` if it is not known."""
         if key in self._ended:
             return JobState.ENDED
         job = self._live.get(key)
@@ -198,7 +198,7 @@ class RunnerEngine:
         yield self._check_jobs
 
     def check(self) -> list[str]:
-        """Broken invariants in words; empty if all hold."""
+        """Broken invariants in words, or none if all hold."""
         return run_checks(self.checks())
 
     def _check_jobs(self) -> list[str]:

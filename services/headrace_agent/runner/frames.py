@@ -1,6 +1,6 @@
-"""Frames on the runner's unix socket, and how to reach it: 4 bytes of length, big-endian, then the message in msgpack.
+"""Frames on the runner's unix socket: 4 bytes of length, big-endian, then the message in msgpack.
 
-Both ends use this module; it does no I/O but the one `connect`.
+Both ends use this module. It does no I/O but the one `connect`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FrameReader:
         self._buffer += data
 
     def next(self) -> bytes | None:
-        """The next whole frame, without its length; None while there is none."""
+        """The next whole frame, without its length, or None while there is none."""
         buffer = self._buffer
         if len(buffer) < _LENGTH_BYTES:
             return None

@@ -8,7 +8,7 @@ __all__ = ["TRANSITIONS", "JobEvent", "JobState", "next_state"]
 
 
 class JobState(enum.Enum):
-    """Where a job stands."""
+    """States of a job at the runner."""
 
     ABSENT = "absent"
     STARTING = "starting"
@@ -22,7 +22,7 @@ class JobState(enum.Enum):
 
 
 class JobEvent(enum.Enum):
-    """What can happen to a job."""
+    """Events in the life of a job at the runner."""
 
     RUN = "run"
     STARTED = "started"
@@ -49,5 +49,5 @@ TRANSITIONS: dict[tuple[JobState, JobEvent], JobState] = {
 
 
 def next_state(state: JobState, event: JobEvent) -> JobState:
-    """Where a job stands after the event."""
+    """Returns the state of a job after the event."""
     return TRANSITIONS.get((state, event), state)

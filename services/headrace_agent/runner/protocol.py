@@ -1,8 +1,8 @@
-"""The conversation of an agent with the runner of its host, over a unix socket: frames of a 4-byte big-endian length and msgpack.
+"""The conversation of an agent with the runner of its host, over a unix socket.
 
-One agent speaks at a time; a second connection replaces the first. The runner outlives the agent: on `Hello` it answers with the
-whole `Picture`, so that an agent that was restarted knows what runs. An ended job is reported until it is acknowledged and is kept
-in a file until then, so that an end outlives the runner too.
+Frames are a 4-byte big-endian length and msgpack. One agent speaks at a time, and a second connection replaces the first. The runner
+outlives the agent: on `Hello` it answers with the whole `Picture`, so that an agent that was restarted knows what runs. An ended job
+is reported until it is acknowledged and is kept in a file until then, so that an end outlives the runner too.
 
 `Hello` is the first frame of a connection: only then does it replace another, and only then is it told anything. A frame that is too
 large, unreadable or out of turn closes the connection and changes nothing.
@@ -85,13 +85,13 @@ class Lease(msgspec.Struct, frozen=True, tag="lease"):
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag="acknowledge"):
-    """These ends are recorded elsewhere; their files may go."""
+    """These ends are recorded elsewhere, so their files may go."""
 
     jobs: list[JobKey]
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """An agent is there; answered by a `Picture`."""
+    """An agent is there. A `Picture` answers it."""
 
     incarnation: str
 
@@ -110,7 +110,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """The job is over; `end.result` is `failed` also where it could not be started."""
+    """The job is over. `end.result` is `failed` also where it could not be started."""
 
     end: JobEnd
 

@@ -1,6 +1,6 @@
-"""The way to the runner of this host: starts one where none lives, speaks with it, comes back to it, starts another when it died.
+"""The way to the runner of this host: starts one where none lives, speaks with it, returns to it.
 
-What is said while no picture of the runner is there is dropped: whatever was missed shows in the next picture.
+While no picture of the runner is there, messages to it are dropped: whatever was missed shows in the next picture.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _PICTURE_TIMEOUT_S = 30.0
 
 
 class RunnerLink:
-    """`on_message` gets what the runner says, whole pictures only; `on_trouble` why it cannot be spoken with."""
+    """The connection to the runner, and the runner's process if this agent started it.
+
+    `on_message` gets what the runner says, whole pictures only. `on_trouble` gets why it cannot be spoken with.
+    """
 
     def __init__(
         self,
@@ -75,19 +78,22 @@ class RunnerLink:
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
     def tell(self, message: ToRunner) -> None:
-        """Sends, in order; dropped while there is no picture of the runner."""
+        """Sends a message, in order. It is dropped while there is no picture of the runner."""
         if self._with_picture:
             self._outbox.append(pack(message))
             self._flushed = anyio.Event()
             self._more.set()
 
     def reconnect(self) -> None:
-        """Ends the conversation; another begins, with a picture."""
+        """Ends the conversation. Another begins, with a picture."""
         if self._connection is not None:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     async def end(self, timeout_s: float, *, with_runner: bool) -> bool:
-        """Starts no runner any more; waits until all that was told has gone out and, `with_runner`, until the runner is gone."""
+        """Starts no runner any more, and waits until all that was told has gone out.
+
+        Waits until the runner is gone too, `with_runner`.
+        """
         self._ending = True
         with anyio.move_on_after(timeout_s) as scope:
             while self._with_picture and self._outbox:

@@ -1,4 +1,4 @@
-"""Starts the runner's process and sees it end, through a pidfd; the process may outlive us."""
+"""Starts the runner's process and sees it end, through a pidfd. The process may outlive us."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunnerProcess:
         self._status: int | None = None
 
     def status(self) -> int | None:
-        """Exit status, less than 0 for a signal; None while it lives."""
+        """Exit status, less than 0 for a signal, or None while it lives."""
         if self._status is None:
             pid, code = os.waitpid(self.pid, os.WNOHANG)
             if pid:

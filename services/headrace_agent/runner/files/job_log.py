@@ -1,8 +1,8 @@
-"""The log of a job: two streams, each a file that holds the newest output and never more than its cap.
+"""The log of a job: two streams, each a file that holds the newest output within its cap.
 
 When a file holds half the cap it is renamed to `….1`, in place of an older one, and a new one is begun. Offsets into a stream are
 logical: they count every byte that the job ever wrote. From the first rotation on a third file, `….at`, says with which offset
-which file (by inode) begins; whatever moment the runner is killed at, a reader can tell the offsets from it
+which file (by inode) begins. Whatever moment the runner is killed at, a reader can tell the offsets from it
 (`headrace_agent.job_logs.reader`).
 """
 
@@ -25,7 +25,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 class LogUnwritable(Exception):
-    """The log of a job cannot be written; the text names the path and the error."""
+    """The log of a job cannot be written. The text names the path and the error."""
 
     def __init__(self, path: str, error: OSError) -> None:
         super().__init__(f"the log {path} cannot be written: {error.strerror}")
@@ -69,9 +69,9 @@ class LogStream:
         self._tail = bytearray() if with_tail else None
 
     def write(self, data: memoryview) -> int:
-        """Appends all of it and returns by how much the log grew on disk (less than 0 where older output went).
+        """Appends all of it and returns by how much the log grew on disk.
 
-        Raises `LogUnwritable`.
+        It is less than 0 where older output went. Raises `LogUnwritable`.
         """
         if self._tail is not None:
             self._tail += data[-TAIL_BYTES:]
@@ -92,7 +92,7 @@ class LogStream:
         return self._older_bytes + self._size_bytes - before
 
     def tail(self) -> str:
-        """The last `TAIL_BYTES` of the stream as text; what is no UTF-8 is replaced."""
+        """The last `TAIL_BYTES` of the stream as text, with a replacement for what is no UTF-8."""
         return bytes(self._tail or b"").decode("utf-8", errors="replace")
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""What must outlive the runner: one file per job, from before its process starts until its end is acknowledged.
+"""Files that outlive the runner: one per job, from before its process starts until its end is acknowledged.
 
 A file holds records, each with length and checksum: the job, then its process, then its end. They are appended, and one that is torn
-(the runner was killed within the write, the disk was full) counts as not written; so at any moment the file says «perhaps running» or
-«ended so». An append costs a third of a file renamed over another, which ext4 moreover flushes at once; only where an append failed
+(the runner was killed within the write, the disk was full) counts as not written. So at any moment the file says «perhaps running» or
+«ended so». An append costs a third of a file renamed over another, which ext4 moreover flushes at once. Only where an append failed
 is the whole file replaced. Nothing is synced: a killed runner loses nothing that was written, and after a crash of the host no
 process is left that a file could speak of.
 """
@@ -62,7 +62,7 @@ class Leftover(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct):
-    """What a former runner left."""
+    """The ends and jobs that a former runner left."""
 
     ends: list[JobEnd] = []
     leftovers: list[Leftover] = []
@@ -87,7 +87,7 @@ class KeptJobs:
 
     @property
     def trouble(self) -> str:
-        """Says, while ends are held in memory only, how many and why; empty otherwise."""
+        """Says how many ends are held in memory only, and why. Empty if none is."""
         count = len(self._unwritten)
         return f"{count} ends of jobs are held in memory only: {self._trouble}" if count else ""
 
@@ -96,7 +96,10 @@ class KeptJobs:
         return len(self._unwritten)
 
     def load(self) -> Kept:
-        """Reads what a former runner left. Files that cannot be read are moved aside; raises OSError only for the folder."""
+        """Reads what a former runner left. Files that cannot be read are moved aside.
+
+        Raises OSError only for the folder.
+        """
         self._files.make_folder(self._jobs)
         kept = Kept()
         for entry in self._files.entries(self._jobs):
@@ -129,7 +132,10 @@ class KeptJobs:
             raise
 
     def write_process(self, job: JobKey, record: ProcessRecord) -> None:
-        """After the start. Raises OSError; without it the process can still be found by its marker."""
+        """Adds the process, after the start.
+
+        Raises OSError. Without the record the process can still be found by its marker.
+        """
         write_file(self._files, self._path(job), _pack(record), os.O_WRONLY | os.O_APPEND)
 
     def write_end(self, end: JobEnd) -> bool:

@@ -1,6 +1,6 @@
-"""How much room logs take in all, and whose go when it is too much: those of operations that have been idle longest.
+"""The room that all logs take, and whose go when it is too much: those of operations idle longest.
 
-Never those of an operation that has a job running here. Amounts are bytes of content, not of disk blocks.
+Logs of an operation that has a job running here never go. Amounts are bytes of content, not of disk blocks.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class Retention:
         return self._total_bytes > self._most_bytes and any(held.jobs == 0 for held in self._held.values())
 
     def next_to_go(self) -> str | None:
-        """The operation whose logs go now, and are booked out; None: enough room, or all that is left is in use."""
+        """Returns the operation whose logs go now, and books them out.
+
+        Returns None if there is room enough, or all that is left is in use.
+        """
         if self._total_bytes <= self._most_bytes:
             return None
         idle = [(held.used_at, name) for name, held in self._held.items() if held.jobs == 0]

@@ -1,6 +1,6 @@
-"""Removes folders a little at a time, so that no job's scratch folder of a million files holds the others up.
+"""Removes folders a little at a time, so that a folder of a million files holds nobody up.
 
-What is to go is first renamed into a trash folder, which costs nothing and frees its name at once.
+Each is first renamed into a trash folder, which costs nothing and frees its name at once.
 """
 
 from __future__ import annotations

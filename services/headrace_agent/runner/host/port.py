@@ -17,7 +17,7 @@ MARKER = "HEADRACE_JOB"
 
 
 class Entry(NamedTuple):
-    """One entry of a folder; a symbolic link is none of a folder and is not followed."""
+    """One entry of a folder. A symbolic link is no folder and is not followed."""
 
     name: str
     is_folder: bool
@@ -48,7 +48,7 @@ class Files(Protocol):
     """Files and folders. Nothing here follows a symbolic link in the last part of a path."""
 
     def make_folder(self, path: str) -> None:
-        """Makes the folder, for its owner only; its parent must exist, an existing one is left as it is."""
+        """Makes the folder, for its owner only. Its parent must exist, and an existing one is left as it is."""
 
     def open(self, path: str, flags: int) -> int: ...
     def read(self, fd: int, buffer: bytearray) -> int: ...
@@ -88,10 +88,10 @@ class Processes(Protocol):
         """As `signal`, and never to another process that got the same number."""
 
     def exited(self, pid: int) -> bool:
-        """Whether a child has ended; it is not collected."""
+        """True if a child has ended. It is not collected."""
 
     def reap(self, pid: int) -> Reaped | None:
-        """Collects a child; None while it lives."""
+        """Collects a child. Returns None while it lives."""
 
     def limit(self, pid: int, which: int, soft: int, hard: int) -> None: ...
     def children(self) -> list[int]:
@@ -99,10 +99,13 @@ class Processes(Protocol):
 
     def pids(self) -> list[int]: ...
     def stat(self, pid: int) -> tuple[int, int] | None:
-        """Session and start time (clock ticks since boot); None: there is no such process, or it is dead and uncollected."""
+        """Session and start time (clock ticks since boot), or None if there is no such process or it is dead."""
 
     def marker(self, pid: int) -> str:
-        """Value of `MARKER` in the environment with which the process was started; empty: none, or not ours to read."""
+        """Value of `MARKER` in the environment with which the process was started.
+
+        It is empty if there is none, or if it is not ours to read.
+        """
 
 
 class Host(NamedTuple):
@@ -113,7 +116,7 @@ class Host(NamedTuple):
 
 
 def write_file(files: Files, path: str, data: bytes, flags: int = os.O_WRONLY | os.O_CREAT | os.O_TRUNC) -> None:
-    """Writes all of `data`. Raises OSError with the path in it; what was written by then stays."""
+    """Writes all of `data`. Raises OSError with the path in it, and what was written by then stays."""
     try:
         fd = files.open(path, flags)
         try:

@@ -32,11 +32,11 @@ _SMALL_FILE_BYTES = 64 * 1024
 
 
 class CannotIsolate(Exception):
-    """This way does not work here; the text says why."""
+    """This way does not work here. The text says why."""
 
 
 class Account(NamedTuple):
-    """What the isolation knows of a job that ended. 0: nothing."""
+    """The isolation's account of a job that ended. 0: not known."""
 
     #: In words, if memory was why it ended.
     out_of_memory: str = ""
@@ -56,7 +56,7 @@ class Isolation(Protocol):
         """Before the start. Raises OSError."""
 
     def confine(self, run: Run, pid: int) -> None:
-        """Right after the start. Raises OSError; a process that is gone already is no error."""
+        """Sets the limits, right after the start. Raises OSError, but not for a process that is gone already."""
 
     def kill(self, job: JobKey) -> None:
         """Kills whatever is left of a job."""
@@ -117,7 +117,7 @@ class RlimitIsolation(NoIsolation):
 
 
 class Cgroup2:
-    """A group per job in `<folder>/jobs`; `folder` is a delegated cgroup v2 folder."""
+    """A group per job in `<folder>/jobs`, where `folder` is a delegated cgroup v2 folder."""
 
     name = "cgroup2"
 

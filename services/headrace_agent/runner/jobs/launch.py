@@ -63,7 +63,7 @@ class Launcher:
         self.boot = host.files.read_file("/proc/sys/kernel/random/boot_id", 64).decode().strip()
 
     def launch(self, run: Run) -> Launched:
-        """Raises `NotStarted`; nothing of the job is left then."""
+        """Starts a job. Raises `NotStarted`, and nothing of the job is left then."""
         _refuse_nonsense(run)
         scratch = "" if run.working_directory else f"{self._settings.state}/scratch/{job_name(run.job)}"
         try:

@@ -21,7 +21,7 @@ _PAUSE_MS = 10
 
 
 def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
-    """Kills their processes and waits until none is left, 2 s at most; how many were killed."""
+    """Kills their processes and waits until none is left, 2 s at most. Returns how many were killed."""
     names = {job_name(leftover.record.job) for leftover in leftovers if leftover.record.boot == boot}
     sessions = {
         leftover.process.pid

@@ -108,7 +108,7 @@ class ProcessTable:
         return launched
 
     def signal(self, job: JobKey, number: int) -> None:
-        """To the whole process group; a stopped one is woken so that it can obey."""
+        """Signals the whole process group. A stopped one is woken so that it can obey."""
         process = self._jobs.get(job)
         if process is None or process.reaped is not None:
             return
