@@ -61,7 +61,7 @@ def complete(shell: Shell, /, *words: Annotated[str, Parameter(allow_leading_hyp
 
 
 def main() -> None:
-    """Runs the command line; ends the process with the exit status of `headrace_cli.exit_statuses`."""
+    """Runs the command line, and ends the process with an exit status of `headrace_cli.exit_statuses`."""
     configure("cli", "error")
     try:
         status = app(exit_on_error=False)

@@ -1,4 +1,4 @@
-"""Exit statuses of `headrace`, the same for every command; scripts may rely on them."""
+"""Exit statuses of `headrace`, the same for every command. Scripts may rely on them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["EXIT_HELP", "Exit"]
 
 
 class Exit(enum.IntEnum):
-    """What an exit status says."""
+    """The meaning of an exit status."""
 
     #: Done. With --wait: the operation completed.
     DONE = 0

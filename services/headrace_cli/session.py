@@ -1,4 +1,4 @@
-"""What every command does: open a client; and what can go wrong, as one line on stderr and an exit status."""
+"""The frame of every command: a client for it, and errors as one line and an exit status."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class CommonOfLists:
 
 
 def talk(common: Common | None, work: Callable[[Client, Screen], Awaitable[int | None]]) -> int:
-    """Runs `work` with a connected client; its exit status, 0 where it names none. Raises what `connect` and `work` raise."""
+    """Runs `work` with a connected client, and returns its exit status, or 0. Raises what `connect` and `work` raise."""
     common = common or Common()
     screen = Screen(json=common.json)
 
@@ -64,7 +64,7 @@ def talk(common: Common | None, work: Callable[[Client, Screen], Awaitable[int |
 
 
 def complain(error: BaseException) -> int:
-    """Says what went wrong; the exit status. What is nobody's fault but ours is raised again."""
+    """Says what went wrong, and returns the exit status. What is nobody's fault but ours is raised again."""
     cause = first_error(error)
     status = exit_of(cause)
     if status is None:

@@ -1,4 +1,4 @@
-"""`headrace completion`: the script that teaches a shell; and what that script asks at every Tab."""
+"""`headrace completion`: the script that teaches a shell, and the command that it asks at every Tab."""
 
 from __future__ import annotations
 

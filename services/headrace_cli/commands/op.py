@@ -178,7 +178,7 @@ def wait(
     abort_on_interrupt: Flag = False,
     common: Common | None = None,
 ) -> int:
-    """Wait until an operation is over; the exit status is 0 only if it completed.
+    """Wait until an operation is over. The exit status is 0 only if it completed.
 
     Ctrl-C stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
 

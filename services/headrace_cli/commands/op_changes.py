@@ -24,7 +24,7 @@ KEYS: Final = ("weight", "pool")
 
 
 def explain(operation: str, /, *, common: Common | None = None) -> int:
-    """Say why an operation runs or waits: every pool from the root down, with its limits, counts, and who holds its slots.
+    """Say why an operation runs or waits. Every pool is shown from the root down, with its limits, counts, and who holds its slots.
 
     Examples:
 
@@ -87,7 +87,7 @@ def set_(
 
 
 def suspend(operation: str, /, *, abort_running_jobs: Flag = False, common: Common | None = None) -> int:
-    """Let no job of an operation start until it is resumed. It keeps its running slot; what runs goes on.
+    """Let no job of an operation start until it is resumed. It keeps its running slot, and what runs goes on.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ def list_(*, common: Common | None = None) -> int:
 
 @app.command
 def get(name: str, /, *fields: str, common: Common | None = None) -> int:
-    """Show one pool: every resource with usage, demand, limit, guarantee and the parts of its fair share, and what else is known of it.
+    """Show one pool. Every resource has its usage, demand, limit, guarantee and parts of the fair share. The rest that is known follows.
 
     With fields it prints only these, one a line; docs/reference/fields.md has all of them with their units. A part of a field follows
     it behind a slash or a dot. What the pool does not have is `null`.

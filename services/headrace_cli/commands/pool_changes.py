@@ -1,4 +1,4 @@
-"""`headrace pool …`: everything that changes pools, and the file that all of them can be written to and read from."""
+"""`headrace pool …`: the commands that change pools, and the file that holds all of them."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def transfer(source: str, destination: str, /, *given: str, dry_run: Flag = Fals
 
 
 def import_(file: Path, /, *, keep: Flag = False, dry_run: Flag = False, common: Common | None = None) -> int:
-    """Make the pools of the tree those of a file, YAML or JSON, as `headrace pool export` writes them: all of it, or nothing.
+    """Make the pools of the tree those of a file, all of it or nothing. `headrace pool export` writes such files, YAML or JSON.
 
     Pools that the file does not name are taken away; options of the tree stay unless the file has them.
 
@@ -284,7 +284,7 @@ def import_(file: Path, /, *, keep: Flag = False, dry_run: Flag = False, common:
 
 
 def export(*, options: Flag = False, common: Common | None = None) -> int:
-    """Print all pools that are configured, as YAML that `headrace pool import` reads; with --json the same as JSON.
+    """Print all pools that are configured, as YAML that `headrace pool import` reads. With --json it is JSON.
 
     Examples:
 
@@ -310,7 +310,7 @@ def export(*, options: Flag = False, common: Common | None = None) -> int:
 
 
 def attributes(name: str = "", /, *, json: Flag = False) -> int:
-    """List everything that can be set on a pool: its kind and range, default, who may set it, and whether it has an effect.
+    """List everything that can be set on a pool. It has its kind and range, default, who may set it, and whether it has an effect.
 
     Examples:
 

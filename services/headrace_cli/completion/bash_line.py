@@ -1,4 +1,4 @@
-"""A command line as bash has it when Tab is pressed: what its words say, and how a candidate must be written there; pure.
+"""A command line as bash hands it over at a Tab, and how a candidate is written there. Pure.
 
 bash leaves both to the completer: it hands over the line as it was typed, with its quotes, and inserts what comes back as it is.
 What it replaces begins behind an open quote, or else behind the last `=` or `:` of the word.
@@ -27,7 +27,7 @@ class BashLine:
     quote: str
 
     def written(self, candidate: str) -> str | None:
-        """What takes the place of the replaced part; None for a candidate that the word does not lead to."""
+        """Returns the text for the replaced part, or None for a candidate that the word does not lead to."""
         if not candidate.startswith(self.words[-1]):
             return None
         rest = candidate[len(self.kept) :]

@@ -1,4 +1,4 @@
-"""What can stand in a slot; pure."""
+"""Candidates for the slot under the cursor. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_DESCRIPTION = 80
 
 
 class Mark(enum.StrEnum):
-    """What the shell does with a candidate. The letters stand in the scripts as well."""
+    """The way in which the shell inserts a candidate. The letters stand in the scripts as well."""
 
     #: A whole word; a blank follows.
     WORD = "w"

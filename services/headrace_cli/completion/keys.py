@@ -1,4 +1,4 @@
-"""Keys of settings and what may stand behind them, `integral_guarantees/guarantee_type=burst`, as pairs with a description; pure."""
+"""Keys of settings and their values, `integral_guarantees/guarantee_type=burst`, as pairs with a description. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["assignments", "attributes"]
 
 
 def assignments(schema: Schema, word: str) -> Iterator[tuple[str, str]]:
-    """`key=` for every key; behind `key=` the values, where they are words. Of parts only those below the key that `word` begins with."""
+    """Offers `key=` for every key, and behind `key=` the values that are words. Parts are those below the key that `word` begins with."""
     key, equals, _ = word.partition("=")
     if equals:
         kind = _kind(schema, key)

@@ -1,4 +1,4 @@
-"""What an argument names: a pool, an operation, a field …; pure.
+"""The kind of thing that an argument names: a pool, an operation, a field …. Pure.
 
 Commands call the same thing by the same word, so that the name of an argument says what it stands for. `name` is a thing of the kind
 that the command is about: in `pool get NAME` a pool.
@@ -16,7 +16,7 @@ __all__ = ["LIVE", "Meaning", "meaning_of"]
 
 
 class Meaning(enum.Enum):
-    """What can stand as a value."""
+    """The kind of values that an argument takes."""
 
     #: A pool in which operations run.
     POOL = enum.auto()
@@ -91,7 +91,7 @@ _VERBS_OF_LOOKING: Final = frozenset({"get", "volume"})
 
 
 def meaning_of(slot: Slot) -> Meaning | None:
-    """What may stand in the slot; None where nothing is known of it."""
+    """Returns the kind of values of a slot, or None if nothing is known of it."""
     argument = slot.argument
     if argument is None:
         return None

@@ -24,7 +24,7 @@ _MOST_OPERATIONS = 200
 
 
 def known_names(slot: Slot) -> Sequence[Name]:
-    """Names of the kind that the slot asks for; none where that kind is not asked of anybody."""
+    """Returns names of the kind that the slot asks for. It is empty for kinds that no service knows."""
     meaning = meaning_of(slot)
     if meaning is None or not _must_ask(slot, meaning):
         return ()

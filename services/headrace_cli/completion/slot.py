@@ -1,4 +1,4 @@
-"""Which argument of which command the word under the cursor belongs to; pure.
+"""The slot under the cursor: the argument, and its command, to which the word belongs. Pure.
 
 Read from the commands themselves, so that whatever they take can be completed without being listed anywhere else.
 """

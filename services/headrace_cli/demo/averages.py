@@ -1,4 +1,4 @@
-"""Averages over time of what pools used and were owed, from samples; pure.
+"""Averages over time of what pools used and were owed, from samples. Pure.
 
 Only the time in which jobs of every pool wait counts: there shares mean something. It begins when jobs of every pool run: until
 then the pool that came first has what was free, and nothing is taken from it before its first jobs end. A sample holds until the
@@ -36,7 +36,7 @@ class Averages:
         self.seconds = 0.0
 
     def on_sample(self, now_s: float, samples: Mapping[str, Sample]) -> None:
-        """What was seen at this moment; pools that are missing in it are taken as idle."""
+        """Adds a sample taken at this moment. Pools that are missing in it count as idle."""
         if self._last is not None:
             then_s, before = self._last
             if self._counts(before):
@@ -44,11 +44,11 @@ class Averages:
         self._last = (now_s, samples)
 
     def usage(self, pool: str) -> float:
-        """Cores used, on average; 0 where nothing counted."""
+        """Cores used on average, 0 if no time counted."""
         return self._usage[pool] / self.seconds if self.seconds else 0.0
 
     def fair_share(self, pool: str) -> float:
-        """Cores owed, on average; 0 where nothing counted."""
+        """Cores owed on average, 0 if no time counted."""
         return self._fair_share[pool] / self.seconds if self.seconds else 0.0
 
     def _counts(self, samples: Mapping[str, Sample]) -> bool:

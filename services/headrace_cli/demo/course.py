@@ -26,7 +26,7 @@ _FAIR_ENOUGH = 0.5
 
 
 class Course:
-    """One run of it; `troubles` is empty when all went as it should."""
+    """One run of the demo. `troubles` is empty when all went as it should."""
 
     def __init__(self, client: Client, clock: Clock, bars: DemoBars) -> None:
         self._client = client
@@ -67,7 +67,7 @@ class Course:
         await operation.wait(progress)
 
     def on_usage(self, operations: Mapping[str, UsageItem]) -> None:
-        """What the allocator has given out by now: what runs, and what is being started."""
+        """Takes the usage that the allocator has given out by now, jobs that are being started included."""
         cores: dict[str, float] = {}
         samples: dict[str, Sample] = {}
         for pool, operation in self._operations.items():

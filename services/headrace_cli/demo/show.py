@@ -1,4 +1,4 @@
-"""The demo before a person's eyes: a bar a pool on a terminal, lines elsewhere, and the table at the end."""
+"""The display of the demo: a bar a pool on a terminal, lines elsewhere, a table at the end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class DemoBars:
 
 
 def result_table(averages: Averages, done: dict[str, int]) -> Table:
-    """What each pool was promised, owed, used and got done."""
+    """A table of what each pool was promised, owed, used and got done."""
     made = table(
         "pool",
         "weight",

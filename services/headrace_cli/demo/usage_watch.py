@@ -1,4 +1,4 @@
-"""The allocator's own publications of usage, every one of them: the demo's figures are made from what it says it gave out."""
+"""Every publication of usage by the allocator. The demo's figures are made from what it says it gave out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SILENCE_S = 1.0
 async def watch_usage(
     url: str, credential_file: str, clock: Clock, on_usage: Callable[[Mapping[str, UsageItem]], None]
 ) -> AsyncIterator[None]:
-    """Calls `on_usage` with all operations, by id, whenever the allocator has published a change; for as long as the block lasts."""
+    """Calls `on_usage` with all operations by id at every change that the allocator publishes, until the block ends."""
     reader: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(_TREE, UsageFrame(), lambda item: item.operation)
 
     async def applied(_: Applied) -> None:

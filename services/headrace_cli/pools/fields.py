@@ -1,4 +1,4 @@
-"""Every field that `headrace pool get` can print of a pool: its name, its unit, whether it is stable, and where it comes from; pure.
+"""The table of all fields that `headrace pool get` can print, with units, stability and source. Pure.
 
 The table is the whole truth: the command reads fields by it, and docs/reference/fields.md is written from it.
 A field may be followed by the names of parts: `accumulated_resource_volume/cpu`, or the same with dots.
@@ -282,7 +282,7 @@ def field_of(key: str) -> tuple[Field, list[str]]:
 
 
 def read(pool: PoolView, key: str) -> object:
-    """What the pool has there, as plain values; None for what this pool does not have. Raises `BadInput` for unknown parts."""
+    """Returns the plain value of a field, None if this pool does not have it. Raises `BadInput` for unknown parts."""
     field, rest = field_of(key)
     value: Any = plain(pool)
     for part in split_key(field.path or field.name):
@@ -301,5 +301,5 @@ def read(pool: PoolView, key: str) -> object:
 
 
 def words(value: object) -> str:
-    """On one line: text and numbers as they are, anything else in JSON; `null` for nothing."""
+    """Writes a value on one line. Text and numbers stay as they are, anything else is JSON, nothing is `null`."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

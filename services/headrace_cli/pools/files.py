@@ -30,7 +30,7 @@ def described(data: bytes, file: str) -> TreeFile:
 
 
 def exported(pools: Sequence[ConfiguredPool], tree: str, options: TreeOptions | None, *, as_json: bool = False) -> str:
-    """Writes pools as YAML or JSON; `described` reads the same out of it."""
+    """Writes pools as YAML or JSON, as `described` reads them."""
     whole = {"tree": tree} | tree_as_map(pools, options)
     if as_json:
         return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
@@ -38,7 +38,7 @@ def exported(pools: Sequence[ConfiguredPool], tree: str, options: TreeOptions | 
 
 
 def changes_between(before: Sequence[ConfiguredPool], after: TreeFile, *, keep: bool = False) -> list[PoolChange]:
-    """What makes the pools of a file of those that there are. What the file does not name is taken away, unless `keep`."""
+    """Returns the changes that make the pools those of a file. Pools that the file does not name are removed, unless `keep`."""
     old = {pool.name: pool for pool in before}
     named = {pool.name for pool in after.pools}
     changes: list[PoolChange] = []

@@ -1,4 +1,4 @@
-"""What a person writes behind `key=` on a command line, as plain values.
+"""Values behind `key=` on a command line.
 
 A text in braces or brackets is a map or a list: JSON, or the looser form `{cpu=100; memory=4G}`, `[weight; start_time]`, in which
 `:` may stand for `=` and `,` for `;`. Anything else is a text; what it must be says the attribute (`headrace.pools`), by which

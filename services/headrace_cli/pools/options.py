@@ -17,7 +17,7 @@ __all__ = ["PoolOptions", "parse_figures"]
 @Parameter(name="*")
 @dataclass(frozen=True)
 class PoolOptions:
-    """What a person says of a pool."""
+    """Options of a pool that have names of their own."""
 
     weight: float | None = None
     """Its part among its siblings; unless given, by its guarantee, or 1."""
@@ -47,7 +47,7 @@ class PoolOptions:
 
 
 def parse_figures(option: str, text: str) -> dict[str, str]:
-    """Reads `cpu=4,memory=16G`; `none` or nothing is an empty map. Raises `BadInput`, also for a figure that cannot be read."""
+    """Reads `cpu=4,memory=16G`. `none` or nothing is an empty map. Raises `BadInput`, also for a figure that cannot be read."""
     figures: dict[str, str] = {}
     pieces: Sequence[str] = () if text.strip() == "none" else [piece.strip() for piece in text.split(",")]
     for piece in filter(None, pieces):

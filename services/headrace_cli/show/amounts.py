@@ -31,7 +31,7 @@ def component(share: Share, resource: str) -> float:
 
 
 def percent(share: float) -> str:
-    """Such as `33.3%`; `<0.1%` for what would look like nothing."""
+    """Such as `33.3%`, or `<0.1%` for a share that would look like nothing."""
     figure = share * 100
     if abs(share) <= EPS:
         return "0%"

@@ -1,4 +1,4 @@
-"""What becomes of a configuration, as lines: `+` for what is made, `~` for what changes, `-` for what is taken away."""
+"""A change of configuration as lines: `+` made, `~` changed, `-` removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["plan_lines", "show_plan"]
 
 
 def plan_lines(plan: PoolPlan) -> list[Text]:
-    """The plan; one line where nothing changes."""
+    """The lines of a plan, one if nothing changes."""
     lines = list(_lines(plan))
     if plan.left_out:
         lines.append(Text(f"and {plan.left_out} pools more"))
@@ -21,7 +21,7 @@ def plan_lines(plan: PoolPlan) -> list[Text]:
 
 
 def show_plan(screen: Screen, plan: PoolPlan, done: str, *, whole: bool = False) -> bool:
-    """Prints a plan, or its carrying out as `done`, with all of it if `whole`; whether it can be, or was, carried out."""
+    """Prints a plan, or `done` if it was carried out, and returns True unless rules are broken. `whole` prints all of what was done."""
     if screen.json:
         screen.show(plan, Text())
     elif plan.dry_run:

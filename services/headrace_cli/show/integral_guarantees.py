@@ -1,4 +1,4 @@
-"""What a pool has of an integral guarantee, and how much of a tree is promised, resource by resource with units. Pure."""
+"""The integral guarantee of a pool, and the guarantees of a whole tree, resource by resource. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS_PER_HOUR: Final = 3_600
 
 
 def integral_tables(pool: PoolView, total: Resources) -> list[Table | Text]:
-    """Flow, burst, savings and capacity of a pool with an integral guarantee; of the root what is promised; else nothing."""
+    """Tables of flow, burst, savings and capacity of an integral pool, and of what is promised below the root."""
     made: list[Table | Text] = []
     there = [name for name in RESOURCE_NAMES if getattr(total, name)]
     if pool.specified_resource_flow is not None:
@@ -74,7 +74,7 @@ def _words(resource: str, amount: float, *, times_time: bool) -> str:
 
 
 def integral_facts(pool: PoolView) -> list[tuple[str, str]]:
-    """What is one number: ratios, how full the savings are, how long they last, and time that did not count."""
+    """Facts of one number each: ratios, how full the savings are and how long they last, uncounted time."""
     kind = pool.settings.integral_guarantees.guarantee_type
     if kind is IntegralType.NONE:
         return []

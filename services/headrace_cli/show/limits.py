@@ -1,4 +1,4 @@
-"""What holds an operation back, as a page."""
+"""The page of `headrace op explain`: the pools above an operation, their limits, and who holds their slots."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _state(view: OperationView) -> Text:
 
 
 def operation_table(views: Sequence[OperationView], now_ms: int, width: int = 120) -> Table:
-    """One line an operation; on a screen narrower than 80 columns only what tells them apart."""
+    """One line an operation. A screen narrower than 80 columns shows only what tells them apart."""
     columns = ["operation", "state", "pool", "user", "done", "failed", "time", "title"]
     if any(view.waiting for view in views):
         columns.insert(3, "waits for")

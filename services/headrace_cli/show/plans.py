@@ -29,7 +29,7 @@ _STYLES: Final = {
 
 
 def plan_title(plan: Plan, resource: str | None) -> Text:
-    """What is shared, and in which resource the figures are."""
+    """The head of a plan: the file, its total, and the resource of the figures."""
     words = f"{plan.file}: {amounts(plan.total)}"
     if resource is not None:
         return Text(f"{words}; figures in {resource}", style="bold")

@@ -93,7 +93,7 @@ class _Display:
 
 
 async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bool) -> int:
-    """Waits until the operation is over; the exit status."""
+    """Waits until the operation is over, and returns the exit status."""
     final: OperationView | None = None
     interrupted = 0
     with _Display(screen) as display:
@@ -149,7 +149,7 @@ async def _refresh(operation: Operation, display: _Display) -> None:
 
 
 async def tell_end(screen: Screen, operation: Operation, view: OperationView) -> None:
-    """How it ended; of a failed one the last failure with job, node, exit code and the tail of stderr."""
+    """Tells how it ended, and of a failed one the last failure with job, node, exit code and stderr."""
     style = "green" if view.state is OperationState.COMPLETED else "red"
     jobs = f"{view.completed_jobs} of {view.spec.job_count} jobs completed"
     failed = f", {view.failed_jobs} runs failed" if view.failed_jobs else ""

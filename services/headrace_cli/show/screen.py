@@ -1,4 +1,4 @@
-"""Where a command writes: answers to stdout, everything said about them to stderr.
+"""The two outputs of a command: answers go to stdout, everything said about them to stderr.
 
 A terminal gets colours and tables fitted to its width; anything else gets plain text as wide as it must be, so that no
 name in a pipe is ever cut. NO_COLOR and TERM=dumb are honoured.
@@ -41,7 +41,7 @@ class Screen:
         return self.out.width
 
     def print(self, *things: Table | Text | str) -> None:
-        """Prints to stdout; where that is no terminal, without the blanks that fill a table's lines."""
+        """Prints to stdout. If that is no terminal, the blanks that fill a table's lines are left out."""
         if self.out.is_terminal:
             self.out.print(*things, sep="\n", markup=False)
             return
@@ -64,7 +64,7 @@ class Screen:
         sys.stdout.flush()
 
     def say(self, text: str, *, style: str = "", whole: bool = False) -> None:
-        """A line about the answer, on stderr; `whole` ones, which hold a command to be copied, are not broken into lines."""
+        """Says a line about the answer on stderr. A `whole` one, which holds a command to be copied, is not broken."""
         self.err.print(Text(text, style=style), soft_wrap=whole)
 
 

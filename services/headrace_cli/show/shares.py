@@ -39,7 +39,7 @@ def _in_words(resource: str, share: float, total: int, *, shares: bool) -> str:
 
 
 def share_table(share: ShareItem, total: Resources, configured: Resources | None, width: int) -> Table:
-    """One column a resource of which there is some; amounts, on a wide screen with their share of the cluster."""
+    """One column a resource of which there is some. A wide screen shows shares of the cluster beside the amounts."""
     there = [name for name in RESOURCE_NAMES if getattr(total, name)]
     made = resource_table("", there)
     shares = width >= _ROOM_FOR_SHARES
@@ -82,7 +82,7 @@ def _rows(share: ShareItem) -> list[tuple[str, Share]]:
 
 
 def share_facts(share: ShareItem, complaints: list[ShareComplaint]) -> Table:
-    """What is no amount: weight, the parts of the share in one line, satisfaction, statuses, places in a fifo pool."""
+    """Facts that are no amounts: weight, dominant shares, satisfaction, statuses, places in a fifo pool."""
     facts = facts_table()
     name = share.dominant_resource
     parts = share.fair_share

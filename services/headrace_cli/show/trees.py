@@ -27,9 +27,9 @@ _RESOURCE: Final = 9
 
 
 def branches(elements: Iterable[tuple[str, str]]) -> list[str]:
-    """What stands before each element's name, from (key, key of its parent); parents stand before children, siblings in their order.
+    """Draws the lines before each element's name, from pairs of its key and that of its parent.
 
-    An element whose parent is not there is a top.
+    Parents stand before children, siblings in their order. An element whose parent is not there is a top.
     """
     keys = list(elements)
     children: dict[str, list[str]] = {}
@@ -80,7 +80,7 @@ def pool_table(pools: PoolList) -> Table:
 
 
 def tree_table(pools: PoolList, width: int, *, bars: bool, ascii_only: bool = False) -> Table:
-    """One line an element: usage, fair share and demand as shares of the cluster; with `bars`, drawn where there is room."""
+    """One line an element: usage, fair share and demand as shares of the cluster. With `bars` they are drawn, if there is room."""
     items = _items(pools)
     leads = branches((item.key, f"/{item.parent}") for item in items)
     names = [len(lead + item.name) + len(_EPHEMERAL) * item.ephemeral for lead, item in zip(leads, items, strict=True)]
@@ -132,7 +132,7 @@ def _one(resources: Resources, name: str) -> str:
 
 
 def bar(share: float, width: int, *, ascii_only: bool) -> str:
-    """A bar of `width` for a whole; what is more than the whole is cut and ends in an arrow."""
+    """A bar that has `width` for a whole. More than the whole is cut and ends in an arrow."""
     if share > 1.0 + 1e-9:
         return ("#" if ascii_only else "█") * (width - 1) + (">" if ascii_only else "▶")
     eighths = round(max(0.0, share) * width * 8)

@@ -1,4 +1,4 @@
-"""What a pending operation waits for, in words."""
+"""The place of a pending operation in its queue, in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["pool_words", "waiting_words"]
 
 
 def waiting_words(view: OperationView) -> str:
-    """Such as «place 3 of 12 at research (2 of 2 running)»; for each tree, where there are several."""
+    """Such as «place 3 of 12 at research (2 of 2 running)», for each tree if there are several."""
     several = len(view.placements) > 1
     return "; ".join(_one(each, named=several) for each in view.waiting)
 
@@ -22,5 +22,5 @@ def _one(waiting: WaitingFor, *, named: bool) -> str:
 
 
 def pool_words(pool: str) -> str:
-    """A pool's name; the root is the tree."""
+    """The name of a pool, «the tree» for the root."""
     return "the tree" if pool == ROOT_POOL else pool

@@ -1,4 +1,4 @@
-"""What `up` starts, and with which words."""
+"""The processes of `headrace up`, and the command line of each."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _common(state: StateFolder, port: int, log_level: str) -> Table:
 
 
 def to_toml(tables: Mapping[str, Table]) -> str:
-    """Tables of plain values as TOML; a JSON string is a TOML string too."""
+    """Writes tables of plain values as TOML. A JSON string is a TOML string too."""
     lines: list[str] = []
     for name, table in tables.items():
         lines.append(f"[{name}]")
@@ -90,5 +90,5 @@ def to_toml(tables: Mapping[str, Table]) -> str:
 
 
 def config_path(state: StateFolder, name: str) -> Path:
-    """Where the settings of a process stand."""
+    """The path of a process's settings."""
     return state.path / f"{name}.toml"

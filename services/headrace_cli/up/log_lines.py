@@ -16,7 +16,7 @@ _LOOK_S = 0.2
 
 
 def size_of(path: Path) -> int:
-    """Bytes in a file; 0 where there is none."""
+    """Bytes in a file, 0 if there is none."""
     try:
         return path.stat().st_size
     except OSError:

@@ -46,7 +46,7 @@ def find(state: Path) -> list[Found]:
 
 
 def kill(state: Path, roles: frozenset[str] | None = None, number: int = signal.SIGKILL) -> int:
-    """Sends a signal to all of ours, or to those of these roles; returns to how many."""
+    """Sends a signal to all of our processes, or to those of `roles`, and returns to how many."""
     jobs = _Jobs(state)
     count = 0
     for process in find(state):

@@ -35,7 +35,7 @@ def parse_node(text: str) -> NodeOption:
 
 
 def parse_nodes(texts: list[str]) -> list[NodeOption]:
-    """Reads all of them; a name may stand only once. Raises `BadInput`."""
+    """Reads all values of `--node`. A name may stand only once. Raises `BadInput`."""
     nodes = [parse_node(text) for text in texts]
     names = [node.node for node in nodes]
     for name in names:

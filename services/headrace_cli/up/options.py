@@ -1,4 +1,4 @@
-"""What a person may say to `headrace up`."""
+"""Options of `headrace up`."""
 
 from __future__ import annotations
 

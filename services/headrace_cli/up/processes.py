@@ -40,13 +40,13 @@ class Running:
         self._descriptor = descriptor
 
     async def wait(self) -> int:
-        """Waits for its end; the exit status, negative for the number of a signal."""
+        """Waits for its end, and returns the exit status, negative for the number of a signal."""
         await anyio.wait_readable(self._descriptor)
         os.close(self._descriptor)
         return self._process.wait()
 
     def signal(self, number: int) -> None:
-        """Sends a signal to the process itself; nothing happens where it has ended."""
+        """Sends a signal to the process itself. Nothing happens if it has ended."""
         self._process.send_signal(number)
 
 
@@ -76,7 +76,7 @@ def describe_status(status: int) -> str:
 
 @contextlib.contextmanager
 def guard(state: Path, lock: int, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A guard (`headrace_cli.up.guard`) for as long as the block lasts; at its end it looks for leftovers and goes."""
+    """Runs a guard (`headrace_cli.up.guard`) until the block ends. Then it looks for leftovers and goes."""
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace_cli.up.guard", str(state)],
         stdin=subprocess.PIPE,

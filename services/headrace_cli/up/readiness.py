@@ -20,7 +20,7 @@ _TRY_S = 2.0
 async def wait_ready(
     url: str, credential_file: str, nodes: Sequence[str], on_progress: Callable[[str], None]
 ) -> list[NodeView]:
-    """Returns the nodes once all is well. `on_progress` is told what is waited for; the caller limits the time."""
+    """Returns the nodes once all is well. `on_progress` is told what is waited for. The caller limits the time."""
     while True:
         on_progress("nats-server")
         try:

@@ -31,7 +31,7 @@ _LOG_BYTES = 16 * 1024 * 1024
 
 
 class InUse(HeadraceError):
-    """Something that is needed is in use by somebody else; nothing was changed."""
+    """Something that is needed is in use by somebody else, and nothing was changed."""
 
 
 class StateFolder:
@@ -66,7 +66,7 @@ class StateFolder:
         return _USER, password
 
     def write(self, path: Path, text: str) -> None:
-        """Replaces a file as a whole; readable by the owner only."""
+        """Replaces a file as a whole. Only the owner can read it."""
         new = path.with_name(path.name + ".new")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -83,7 +83,7 @@ class StateFolder:
         self.endpoint.unlink(missing_ok=True)
 
     def log(self, name: str) -> Path:
-        """The log of a process; a large old one is put aside."""
+        """Returns the log of a process, and puts a large old one aside."""
         path = self.logs / f"{name}.log"
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > _LOG_BYTES:
@@ -93,7 +93,7 @@ class StateFolder:
 
 @contextlib.contextmanager
 def take_lock(path: Path, on_wait: str = "") -> Iterator[int]:
-    """Holds the state folder; yields the lock's descriptor. Makes the folder if it is missing.
+    """Holds the state folder, and yields the lock's descriptor. Makes the folder if it is missing.
 
     Raises `InUse`: at once while an `up` lives, after a wait where only the guard of a killed one is still at work (`on_wait`
     is printed then).

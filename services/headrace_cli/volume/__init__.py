@@ -1,1 +1,1 @@
-"""A pool over time: what it used, wanted and was guaranteed, and what it had saved; in figures, characters and files."""
+"""A pool over time: usage, demand, guarantees and savings, in figures, characters and files."""

@@ -1,4 +1,4 @@
-"""What is drawn of a pool's history, before anything draws it: panels of lines over the same time. Pure.
+"""The picture of a pool's history before anything draws it: panels of lines over the same time. Pure.
 
 A line is broken where nothing is known; nobody can tell what was there, and a line across would say that it was nothing special.
 """
@@ -22,7 +22,7 @@ _TOWERING: Final = 1.5
 
 
 class Role(enum.Enum):
-    """What a line speaks of; decides how it looks wherever it is drawn."""
+    """The subject of a line, which decides how it looks wherever it is drawn."""
 
     USAGE = "usage"
     DEMAND = "demand"
@@ -35,14 +35,14 @@ class Role(enum.Enum):
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """What a figure of the wire is divided by, and what it is then called."""
+    """A unit of people: the divisor of a figure of the wire, and the name."""
 
     name: str
     size: float
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One figure over time; NaN where it is not known. `least` and `most` where it is a mean."""
+    """One figure over time, NaN while it is not known. `least` and `most` are there if it is a mean."""
 
     role: Role
     label: str
@@ -65,12 +65,12 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def top(self) -> float:
-        """Its largest figure; 0 where there is none."""
+        """Its largest figure, 0 if there is none."""
         return max((value for value in [*self.values, *self.most] if not math.isnan(value)), default=0.0)
 
 
 class Panel(msgspec.Struct, frozen=True):
-    """Lines of one unit, over `Picture.times_s`; the first one is drawn on top of the others."""
+    """Lines of one unit, over `Picture.times_s`. The first one is drawn on top of the others."""
 
     title: str
     unit: str
@@ -110,7 +110,7 @@ def amount_unit(resource: str, largest: float) -> Unit:
 
 
 def savings_unit(resource: str, largest: float) -> Unit:
-    """For savings up to `largest`, amount times seconds in units of the wire: by the hour where there are many seconds."""
+    """The unit for savings up to `largest`, by the hour if there are many seconds."""
     unit = amount_unit(resource, largest / 3600)
     one = unit.name[:-1] if unit.name in ("cores", "GPUs", "slots", "bytes") else unit.name
     if largest / unit.size >= 36_000:

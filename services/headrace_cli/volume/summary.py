@@ -34,7 +34,7 @@ def summary_title(history: PoolHistory) -> Text:
 
 
 def summary(history: PoolHistory) -> Table:
-    """Usage, demand, fair share and guarantees; savings, where there were any."""
+    """Usage, demand, fair share and guarantees, and savings if there were any."""
     points = history.points
     made = table("", *_COLUMNS, "unit", right=_COLUMNS)
     largest = max((max(point.usage.most, point.demand.most) for point in points), default=0.0)
@@ -87,7 +87,7 @@ def _figure(amount: float, unit: Unit) -> str:
 
 
 def history_json(history: PoolHistory) -> dict[str, Any]:
-    """For programs: cores and core-seconds, bytes and byte-seconds; moments in UTC."""
+    """History for programs: cores and core-seconds, bytes and byte-seconds, moments in UTC."""
     scale = scale_of(history.resource)
     return {
         "pool": history.pool,

@@ -54,7 +54,7 @@ def zone_name(unix_s: float, zone: tzinfo | None = None) -> str:
 
 
 def time_ticks(start_s: float, end_s: float, most: int, zone: tzinfo | None = None) -> list[Tick]:
-    """At most `most` round moments between two, with their labels; the first one of each day says which day it is."""
+    """At most `most` round moments between two, with labels. The first one of each day names the day."""
     span = max(end_s - start_s, 1.0)
     most = max(most, 2)
     small = [step for step in _STEPS_S if span / step <= most]

@@ -28,8 +28,9 @@ def test_the_reference_of_pools_is_the_table_of_attributes() -> None:
 
 def test_what_is_said_to_be_in_force_is_read_by_something() -> None:
     """Beyond the tables and Structs themselves, and beyond the rules of configuration."""
-    pools, configuration = ROOT / "shared/headrace/pools", ROOT / "services/headrace_fair_share/configuration"
-    tables = {pools / "pool_config.py", pools / "tree_options.py", configuration / "rules.py"}
+    pools, fair_share = ROOT / "shared/headrace/pools", ROOT / "services/headrace_fair_share"
+    tables = {pools / "pool_config.py", pools / "tree_options.py", *(fair_share / "plan").glob("*.py")}
+    tables |= {fair_share / "configuration" / "rules.py", fair_share / "configuration" / "changes.py"}
     sources = {*(ROOT / "services").rglob("*.py"), *pools.glob("*.py")} - tables
     text = "\n".join(source.read_text() for source in sources)
     in_force = {
