@@ -159,7 +159,7 @@ class AllocatorEngine:
             facts.recovery.settle(node.record.node, lost=False)
         ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
         effects = _report(ends + _ends_of(findings.lost, moment))
-        self._refresh(findings.operations)
+        self.ranking.refresh_all(findings.operations)
         effects += self._finish_recovery(moment)
         orders = node.sent = self._answers.answer(node, heartbeat, findings)
         for name in dict.fromkeys(start.operation for start in orders.start):
@@ -242,12 +242,6 @@ class AllocatorEngine:
         self.ranking.refresh(operation)
         return [*self._draws(operation), *self._nudges(operation)]
 
-    def _refresh(self, operations: Iterable[OperationId]) -> None:
-        for name in operations:
-            operation = self.facts.operations.get(name)
-            if operation is not None:
-                self.ranking.refresh(operation)
-
     def _draws(self, operation: Operation) -> list[Effect]:
         below = indexes_to_draw(operation)
         if below is None:
@@ -277,7 +271,7 @@ class AllocatorEngine:
         self.facts.recovery.settle(node.record.node, lost=True)
         holding = {one.operation for one in node.allocations.values()}
         lost = lose_node(self.facts, node, self.facts.timing.node_lease_s)
-        self._refresh(holding)
+        self.ranking.refresh_all(holding)
         return _report(_ends_of(lost, moment))
 
     def _finish_recovery(self, moment: Moment) -> list[Effect]:

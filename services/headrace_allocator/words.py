@@ -5,22 +5,7 @@ from __future__ import annotations
 from typing import Final, assert_never
 
 from headrace.resources import RESOURCE_NAMES, Resources, format_amount
-from headrace_allocator.decision.reasons import (
-    BlockBeingDrawn,
-    Exceeded,
-    LargerThanEveryNode,
-    NoJobReady,
-    NoNodeAcceptsJobs,
-    NoRoomOnAnyNode,
-    NoShareYet,
-    OperationLimitReached,
-    OperationNotRunning,
-    OperationSuspended,
-    OverFairShare,
-    PoolLimitReached,
-    Reason,
-    StillRecovering,
-)
+from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, UnknownToNode
 
 __all__ = ["FITS_NO_NODE", "words_of", "words_of_loss"]
@@ -29,38 +14,38 @@ __all__ = ["FITS_NO_NODE", "words_of", "words_of_loss"]
 FITS_NO_NODE: Final = "its jobs are larger than every node"
 
 
-def words_of(reason: Reason) -> str:
+def words_of(reason: why.Reason) -> str:
     """A reason for which jobs wait, with its figures."""
     match reason:
-        case OperationSuspended():
+        case why.OperationSuspended():
             return "the operation is suspended"
-        case OperationNotRunning():
+        case why.OperationNotRunning():
             return f"the operation is {reason.state.value}"
-        case NoJobReady():
+        case why.NoJobReady():
             return "no job of it can be given out at this moment"
-        case StillRecovering():
+        case why.StillRecovering():
             words = f"the allocator is recovering: {reason.heard} of {reason.enrolled} nodes have reported"
             doubt = f"; {reason.in_doubt} jobs may still be running on the others" if reason.in_doubt else ""
             return words + doubt
-        case PoolLimitReached():
+        case why.PoolLimitReached():
             figures = ", ".join(_exceeded(each) for each in reason.exceeded)
             return f"resource_limits of pool {reason.pool} leave no room for another job: {figures}"
-        case OperationLimitReached():
+        case why.OperationLimitReached():
             return "its own resource_limits leave no room for another job"
-        case NoNodeAcceptsJobs():
+        case why.NoNodeAcceptsJobs():
             nodes = ", ".join(f"{node} {condition.value}" for node, condition in reason.nodes)
             return "no node takes jobs" + (f" ({nodes})" if nodes else ": none is enrolled")
-        case LargerThanEveryNode():
+        case why.LargerThanEveryNode():
             return _larger_than_every_node(reason)
-        case NoRoomOnAnyNode():
+        case why.NoRoomOnAnyNode():
             take = "1 node takes jobs" if reason.nodes == 1 else f"{reason.nodes} nodes take jobs"
             needed, free = _amounts(reason.needed), _amounts(reason.free)
             return f"no node has room for a job of {needed}: {take}, the emptiest has {free} free"
-        case BlockBeingDrawn():
+        case why.BlockBeingDrawn():
             return "more of its jobs are being recorded as given out; the log has not answered yet"
-        case NoShareYet():
+        case why.NoShareYet():
             return "its fair share is not known yet, or is zero; it is served after all others"
-        case OverFairShare():
+        case why.OverFairShare():
             times = f"{reason.satisfaction:.2f}"
             return f"it has {times} times its fair share already; those below theirs go first"
         case _:
@@ -80,12 +65,12 @@ def words_of_loss(lost: LostJob) -> str:
             assert_never(lost.why)
 
 
-def _exceeded(figure: Exceeded) -> str:
+def _exceeded(figure: why.Exceeded) -> str:
     name = figure.resource
     return f"{format_amount(name, figure.used)} of {format_amount(name, figure.limit)} {name} in use"
 
 
-def _larger_than_every_node(reason: LargerThanEveryNode) -> str:
+def _larger_than_every_node(reason: why.LargerThanEveryNode) -> str:
     figures = zip(RESOURCE_NAMES, reason.needed.as_tuple(), reason.most.as_tuple(), strict=True)
     short = [
         f"{name} {format_amount(name, needed)} (the most any node has is {format_amount(name, most)})"

@@ -15,7 +15,7 @@ __all__ = ["Demand", "demand_of"]
 
 
 class Demand(NamedTuple):
-    """Demand and usage of one operation; usage is never above demand."""
+    """The demand and usage of one operation, in amounts."""
 
     demand: Resources
     usage: Resources

@@ -31,14 +31,14 @@ class UpdateSooner(msgspec.Struct, frozen=True):
 
 
 class SendAdvance(msgspec.Struct, frozen=True):
-    """Send the advance to integral; then `on_advance_answer`, `on_advance_too_large`, or `on_advance_unanswered` after the timeout."""
+    """Send the advance to integral, then call `on_advance_answer`, `on_advance_too_large`, or `on_advance_unanswered` after the timeout."""
 
     advance: Advance
     timeout_s: float
 
 
 class Compute(msgspec.Struct, frozen=True):
-    """Compute an update beside the loop; then `on_updated` or `on_update_failed`."""
+    """Compute an update beside the loop, then call `on_updated` or `on_update_failed`."""
 
     cut: Cut
     #: True: nothing that was kept of the updates before is to be used.
@@ -50,7 +50,7 @@ class OfferSample(msgspec.Struct, frozen=True):
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """Publish the shares; then `on_published`."""
+    """Publish the shares, then call `on_published`."""
 
     frame: ShareFrame
     changed: list[ShareItem]
@@ -71,7 +71,7 @@ class StepDown(msgspec.Struct, frozen=True):
 
 
 class WriteTree(msgspec.Struct, frozen=True):
-    """Write a decided change to the bucket of pools; then `on_tree_written`."""
+    """Write a decided change to the bucket of pools, then call `on_tree_written`."""
 
     change: Change
 

@@ -1,4 +1,4 @@
-"""The engine of fair share: everything known of one tree, and the updates made of it; pure.
+"""The engine of fair share: everything known of one tree, and the updates made of it. Pure.
 
 Facts come from four sides: the configuration, operations from admission, usage from the allocator, volumes from integral. An update is
 a chain of messages, each of which tells what became of the effect before:
@@ -117,7 +117,7 @@ class FairShareEngine:
         return self._changed(self.usage.apply(usage, moment))
 
     def on_saved_clocks(self, saved: Iterable[Ages], moment: Moment) -> Outcome[None, Effect]:
-        """Clocks that an earlier life saved; they go on from where they stood."""
+        """Clocks that an earlier life saved. They go on from where they stood."""
         for ages in saved:
             self.clocks.update(clocks_of(ages.ages, self._time.now_ms))
         return Outcome(None)
@@ -147,7 +147,7 @@ class FairShareEngine:
     # --- an update --------------------------------------------------------------------------------------------------
 
     def seconds_until_update(self, moment: Moment) -> float:
-        """Seconds until `on_update_due` is to be called; 0 if it is due."""
+        """Seconds until `on_update_due` is to be called, 0 if it is due."""
         return self._schedule.seconds_until_due(moment, len(self.operations.by_id))
 
     def on_update_due(self, moment: Moment) -> Outcome[None, Effect]:
@@ -170,7 +170,7 @@ class FairShareEngine:
         return self._advanced(self.volumes.on_answer(answer), moment)
 
     def on_advance_unanswered(self, moment: Moment) -> Outcome[None, Effect]:
-        """Integral did not answer in time; the update goes on with the volumes of before."""
+        """Integral did not answer in time. The update goes on with the volumes of before."""
         return self._advanced(None, moment)
 
     def on_advance_too_large(self, moment: Moment) -> Outcome[None, Effect]:
@@ -206,7 +206,7 @@ class FairShareEngine:
         return Outcome(None, [*effects, Publish(frame, [], [])])
 
     def on_published(self, moment: Moment) -> Outcome[None, Effect]:
-        """The update is over; readers have its shares, or will ask for them."""
+        """The update is over. Readers have its shares, or will ask for them."""
         self._schedule.on_end(moment)
         return Outcome(None)
 
@@ -233,7 +233,7 @@ class FairShareEngine:
         yield self._check_ephemeral_pools
 
     def check(self) -> list[str]:
-        """Broken invariants in words; empty if all hold."""
+        """Broken invariants in words, empty if all hold."""
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:
@@ -274,7 +274,7 @@ class FairShareEngine:
         return True
 
     def _cut(self, moment: Moment) -> Cut:
-        """Everything that is known, as it is now; later changes do not reach it."""
+        """Everything that is known, as it is now. Later changes do not reach it."""
         return Cut(
             pools=self.configuration.pools,
             operations=dict(self.operations.by_id),
@@ -302,7 +302,7 @@ class FairShareEngine:
         return {name: each.grant_ratio for name, each in self.pool_results.items() if each.grant_ratio}
 
     def _check_clocks(self) -> list[str]:
-        """Clocks run only for elements of the last update; before the first one those that were saved stand by."""
+        """Clocks run only for elements of the last update. Before the first one those that were saved stand by."""
         strangers = self.clocks.keys() - self.items.keys() if self.updates else set()
         return [f"a clock runs for {key}, which the last update does not have" for key in sorted(strangers)[:10]]
 

@@ -1,4 +1,4 @@
-"""What people are told of integral guarantees: formulas of the fields on pools, and of how a tree's resources are distributed; pure.
+"""Formulas of integral guarantees, as people see them on pools and on a tree. Pure.
 
 Ratios are fractions of the tree's total; volumes are resource times seconds, cpu in cores (not hundredths) as everywhere where people
 read; ratio volumes are shares times seconds. A guarantee counts by its largest ratio over the resources, a volume by its smallest.
@@ -27,7 +27,7 @@ _CENTS = 100
 
 
 def specified_ratio(amount: Resources, total: Resources) -> float:
-    """`specified_resource_flow_ratio`, `specified_burst_ratio`: the largest of amount over total; 0 in a cluster of nothing."""
+    """`specified_resource_flow_ratio`, `specified_burst_ratio`: max over resources of amount / total, 0 in a cluster of nothing."""
     return max(
         (part / whole for (_, part), (_, whole) in zip(_plain(amount), _plain(total), strict=True) if whole > 0),
         default=0.0,
@@ -49,7 +49,7 @@ def accumulated_resource_volume(volume: Volume) -> dict[str, float]:
 
 
 def accumulated_resource_ratio_volume(volume: Volume, total: Resources) -> float:
-    """Share times seconds: the smallest of volume over total, over the resources that there are; 0 where there are none."""
+    """Share times seconds: min of volume / total over the resources that there are, 0 where there are none."""
     there = [
         part / whole
         for part, (_, whole) in zip(accumulated_resource_volume(volume).values(), _plain(total), strict=True)
@@ -69,7 +69,7 @@ def integral_pool_capacity_ratio(flow_ratio: float, saturation_period_s: float) 
 
 
 def estimated_burst_usage_duration_seconds(ratio_volume: float, burst_ratio: float, flow_ratio: float) -> float | None:
-    """How long the savings last at full burst while the flow comes in: ratio volume over (burst ratio minus flow ratio).
+    """The seconds that a volume lasts at full burst: ratio volume / (burst ratio - flow ratio).
 
     None where they last for ever, that is where the burst is not above the flow, rounding aside.
     """

@@ -225,7 +225,7 @@ class FairShareService:
                 await self._sooner.wait()
 
     async def _perform(self, effect: Effect) -> _Next:
-        """Performs an effect of an update; returns what the engine said to its result."""
+        """Performs an effect of an update. Returns what the engine said to its result."""
         match effect:
             case SendAdvance():
                 return await self._send(effect)

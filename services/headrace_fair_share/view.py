@@ -1,4 +1,4 @@
-"""Pools as people see them: the configuration of now with the results of the last update; pure."""
+"""Pools as people see them: the configuration of now with the results of the last update. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES // 2
 
 
 def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> PoolList | NotFound:
-    """Lists the pools that were asked for, as many as fit a page; at least one if there is any."""
+    """Lists the pools that were asked for, as many as fit a page, at least one if there is any."""
     view = _View(engine)
     order = view.order()
     if request.name:
@@ -134,7 +134,7 @@ class _View:
         return self._with_integral_fields(view)
 
     def _path(self, name: PoolName) -> str:
-        """Names from the top down; an ephemeral pool stands where admission has put it."""
+        """Names from the top down. An ephemeral pool stands where admission has put it."""
         pool = self._ephemeral.get(name)
         if pool is None:
             return self.configured.path(name)

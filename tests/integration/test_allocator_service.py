@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from headrace.bus import Bus, BusError
 from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
-from headrace.runtime.role import Role, role_of
+from headrace.runtime.role import Deposed, Role, role_of
+from headrace.runtime.terms import take_term
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
+from headrace.wire.figures import FiguresAnswer, FiguresRequest
 from headrace.wire.heartbeat import (
     AllocationReport,
     AllocationState,
@@ -220,6 +222,43 @@ async def test_a_late_reader_of_usage_gets_the_whole_and_every_part_builds_on_th
     assert whole.base is None
     assert whole.version >= parts[-1].version
     assert [item.operation for item in whole.items] == ["operation-1"]
+
+
+async def test_an_allocator_ends_when_a_node_obeys_a_higher_term_that_was_truly_taken() -> None:
+    """A forged term deposes nobody; the answer that the node gets is none in both cases."""
+    with nats_server() as server:
+        async with (
+            killed(server, AdmissionSettings(administrators="*"), serve_admission, "admission"),
+            killed(server, AllocatorSettings(), serve_allocator, "allocator") as runtime,
+            a_bus(server, "node", "n1") as bus,
+        ):
+            node = Node(bus)
+            await node.enrol()
+            term = (await node.beat()).term
+            await bus.publish(subjects.heartbeat("n1"), encode(node.heartbeat(term=term + 7)))
+            await node.beat()
+            before = runtime.deposition.is_deposed
+            taken = await take_term(runtime.bus, role_of("allocator", TREE))
+            await bus.publish(subjects.heartbeat("n1"), encode(node.heartbeat(term=taken)))
+            with anyio.fail_after(PATIENCE_S), pytest.raises(Deposed, match=f"a node knows term {taken}"):
+                await runtime.deposition.watch()
+
+    assert not before
+
+
+async def test_the_allocator_answers_its_figures() -> None:
+    with nats_server() as server:
+        async with a_bus(server, "node", "n1") as bus, a_bus(server, "service", "reader") as reader, a_house(server):
+            node = Node(bus)
+            await node.enrol()
+            term = (await node.beat()).term
+            answers = await reader.gather(subjects.FIGURES, encode(FiguresRequest()), wait_s=0.5)
+
+    told = [decode(data, FiguresAnswer) for data in answers]
+    (answer,) = [each for each in told if each.service == "allocator"]
+    values = {figure.name: figure.value for figure in answer.figures}
+    assert (answer.role, answer.term) == ("allocator.default", term)
+    assert (values["online_nodes"], values["heartbeats"], values["broken_invariants"]) == (1, 1, 0)
 
 
 HANDLERS: list[tuple[str, str, Any]] = [

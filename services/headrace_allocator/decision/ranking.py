@@ -51,6 +51,13 @@ class Ranking:
         if isinstance(why_not, PoolLimitReached):
             self._park(operation.id, why_not.pool)
 
+    def refresh_all(self, operations: Iterable[OperationId]) -> None:
+        """The same for those of them that are known."""
+        for name in operations:
+            operation = self._facts.operations.get(name)
+            if operation is not None:
+                self.refresh(operation)
+
     def apply(self, overlay: OrderOverlay) -> None:
         """The decision was applied to the facts: whoever moved in its overlay has moved."""
         for name, place in overlay.moved.items():
@@ -101,8 +108,7 @@ class Ranking:
                 del parked[name]
             if parked:
                 self._left_parked.add(pool)
-            for name in woken:
-                self._refresh_named(name)
+            self.refresh_all(woken)
         self._facts.limits.freed.clear()
 
     def mark_freed(self) -> None:
@@ -145,11 +151,6 @@ class Ranking:
             self._marked.update(self._parked.pop(pool, {}))
         self._left_parked.clear()
         self._facts.limits.freed.clear()
-
-    def _refresh_named(self, name: OperationId) -> None:
-        operation = self._facts.operations.get(name)
-        if operation is not None:
-            self.refresh(operation)
 
     def _park(self, operation: OperationId, pool: PoolName) -> None:
         self._parked.setdefault(pool, {})[operation] = None

@@ -9,23 +9,6 @@ from headrace.resources import Resources
 from headrace.wire.operations import OperationState
 from headrace_allocator.facts.nodes import NodeCondition
 
-__all__ = [
-    "BlockBeingDrawn",
-    "Exceeded",
-    "LargerThanEveryNode",
-    "NoJobReady",
-    "NoNodeAcceptsJobs",
-    "NoRoomOnAnyNode",
-    "NoShareYet",
-    "OperationLimitReached",
-    "OperationNotRunning",
-    "OperationSuspended",
-    "OverFairShare",
-    "PoolLimitReached",
-    "Reason",
-    "StillRecovering",
-]
-
 
 class Exceeded(msgspec.Struct, frozen=True):
     """A resource of which one more job would take too much."""

@@ -79,8 +79,7 @@ class Overlay:
 
     def held(self, operation: Operation) -> Resources:
         """All that it holds on nodes."""
-        more = self._held.get(operation.id)
-        return operation.held if more is None else operation.held + more
+        return self._held.get(operation.id, operation.held)
 
     def satisfaction(self, operation: Operation) -> float:
         """Usage over fair share."""
@@ -100,6 +99,6 @@ class Overlay:
         A negative amount frees: whoever looks for victims takes them away here and sees what fits then.
         """
         self.room = self.room - amount
-        self._held[operation.id] = self._held.get(operation.id, ZERO) + amount
+        self._held[operation.id] = self.held(operation) + amount
         for limit in self.view.limits.above(operation.spec.pool):
             self._pools[limit.pool] = self._pools.get(limit.pool, ZERO) + amount

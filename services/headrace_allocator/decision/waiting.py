@@ -6,18 +6,9 @@ from itertools import islice
 from typing import Final
 
 from headrace.resources import Resources
+from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.holding_back import not_schedulable, own_limit_reached, pool_limit_reached
 from headrace_allocator.decision.least_satisfied import satisfaction
-from headrace_allocator.decision.reasons import (
-    BlockBeingDrawn,
-    LargerThanEveryNode,
-    NoNodeAcceptsJobs,
-    NoRoomOnAnyNode,
-    NoShareYet,
-    OverFairShare,
-    Reason,
-    StillRecovering,
-)
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
@@ -28,54 +19,56 @@ __all__ = ["waiting_reasons"]
 _MOST_NODES: Final = 5
 
 
-def waiting_reasons(facts: Facts, operation: Operation) -> list[Reason]:
+def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
     """The reasons, the heaviest first; empty if no job of it waits."""
     not_running = not_schedulable(operation)
     if not_running is not None:
         return [not_running]
     if not operation.slots.pending_count and not operation.slots.in_doubt:
         return []
-    reasons: list[Reason | None] = [
+    reasons: list[why.Reason | None] = [
         _recovering(facts, operation),
         pool_limit_reached(operation, facts.limits),
         own_limit_reached(operation, operation.held),
         _no_room(facts, operation.spec.resources),
-        BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None,
+        why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None,
         # What nobody can run is no demand, so it is owed no share either.
         _behind_others(facts, operation) if operation.fits_somewhere else None,
     ]
     return [reason for reason in reasons if reason is not None]
 
 
-def _recovering(facts: Facts, operation: Operation) -> StillRecovering | None:
+def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | None:
     if facts.recovery.done:
         return None
     progress = facts.recovery.progress()
-    return StillRecovering(progress.heard, progress.enrolled, len(operation.slots.in_doubt))
+    return why.StillRecovering(progress.heard, progress.enrolled, len(operation.slots.in_doubt))
 
 
-def _no_room(facts: Facts, size: Resources) -> NoNodeAcceptsJobs | LargerThanEveryNode | NoRoomOnAnyNode | None:
+def _no_room(
+    facts: Facts, size: Resources
+) -> why.NoNodeAcceptsJobs | why.LargerThanEveryNode | why.NoRoomOnAnyNode | None:
     """The reason for which no node has room for a job of this size; None if one has."""
     nodes = [node for node in facts.nodes.values() if node.accepts_jobs]
     if not nodes:
         first = islice(facts.nodes.values(), _MOST_NODES)
-        return NoNodeAcceptsJobs(tuple((node.record.node, node.condition) for node in first))
+        return why.NoNodeAcceptsJobs(tuple((node.record.node, node.condition) for node in first))
     if not any(node.total.dominates(size) for node in nodes):
         return _larger_than_every_node(size, nodes)
     if not any(node.free.dominates(size) for node in nodes):
         free = max((node.free for node in nodes), key=lambda room: (room.cpu, room.memory))
-        return NoRoomOnAnyNode(size, len(nodes), free)
+        return why.NoRoomOnAnyNode(size, len(nodes), free)
     return None
 
 
-def _larger_than_every_node(size: Resources, nodes: list[Node]) -> LargerThanEveryNode:
+def _larger_than_every_node(size: Resources, nodes: list[Node]) -> why.LargerThanEveryNode:
     largest = max(nodes, key=lambda node: (node.total.cpu, node.total.memory))
     most = Resources(*(max(amounts) for amounts in zip(*(node.total.as_tuple() for node in nodes), strict=True)))
-    return LargerThanEveryNode(size, most, largest.record.node, largest.total)
+    return why.LargerThanEveryNode(size, most, largest.record.node, largest.total)
 
 
-def _behind_others(facts: Facts, operation: Operation) -> NoShareYet | OverFairShare | None:
+def _behind_others(facts: Facts, operation: Operation) -> why.NoShareYet | why.OverFairShare | None:
     if max(operation.fair_share) == 0.0:
-        return NoShareYet()
+        return why.NoShareYet()
     ratio = satisfaction(operation, operation.held, facts.total)
-    return OverFairShare(ratio) if ratio >= 1 else None
+    return why.OverFairShare(ratio) if ratio >= 1 else None

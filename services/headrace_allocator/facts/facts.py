@@ -105,9 +105,8 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             operation.allocations[allocation.id] = allocation
-            if allocation.confirmed:
-                operation.usage = operation.usage + allocation.resources
-            else:
+            operation.held = operation.held + allocation.resources
+            if not allocation.confirmed:
                 operation.precommit = operation.precommit + allocation.resources
             self.limits.use(operation.spec.pool, allocation.resources)
             self.touched.add(operation.id)
@@ -120,7 +119,6 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             operation.precommit = operation.precommit - allocation.resources
-            operation.usage = operation.usage + allocation.resources
             self.touched.add(operation.id)
 
     def remove(self, allocation: Allocation) -> None:
@@ -132,9 +130,8 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             del operation.allocations[allocation.id]
-            if allocation.confirmed:
-                operation.usage = operation.usage - allocation.resources
-            else:
+            operation.held = operation.held - allocation.resources
+            if not allocation.confirmed:
                 operation.precommit = operation.precommit - allocation.resources
             self.limits.free(operation.spec.pool, allocation.resources)
             self.touched.add(operation.id)

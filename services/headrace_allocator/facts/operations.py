@@ -19,7 +19,7 @@ _NEWEST_WEIGHT: Final = 0.2
 
 
 class Operation:
-    """One live operation. Usage and precommit are the sums over its allocations; slots out are those in them."""
+    """One live operation. What it holds is the sum over its allocations; its slots that are out are those in them."""
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
         self.id = live.operation
@@ -31,8 +31,8 @@ class Operation:
         #: How-manieth this allocator heard of: the earlier comes first where satisfaction is equal.
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
-        #: Of confirmed allocations, and of those that no heartbeat has shown yet.
-        self.usage = ZERO
+        #: All that it holds on nodes, and the part of it that no heartbeat has shown yet.
+        self.held = ZERO
         self.precommit = ZERO
         self.running_jobs = 0
         self.allocations: dict[AllocationId, Allocation] = {}
@@ -48,9 +48,9 @@ class Operation:
         self.release_told = False
 
     @property
-    def held(self) -> Resources:
-        """All that it holds on nodes: usage and precommit."""
-        return self.usage + self.precommit
+    def usage(self) -> Resources:
+        """The part of what it holds that heartbeats have shown."""
+        return self.held - self.precommit
 
     @property
     def schedulable(self) -> bool:
@@ -83,16 +83,16 @@ class Operation:
 
     def check(self) -> list[str]:
         """Broken invariants in words; empty if all hold."""
-        held = self.allocations.values()
+        allocations = self.allocations.values()
         broken: list[str] = []
-        if self.usage != Resources.sum(one.resources for one in held if one.confirmed):
-            broken.append("usage differs from its allocations")
-        if self.precommit != Resources.sum(one.resources for one in held if not one.confirmed):
+        if self.held != Resources.sum(one.resources for one in allocations):
+            broken.append("held differs from its allocations")
+        if self.precommit != Resources.sum(one.resources for one in allocations if not one.confirmed):
             broken.append("precommit differs from its allocations")
-        if self.running_jobs != sum(one.job is not None for one in held):
+        if self.running_jobs != sum(one.job is not None for one in allocations):
             broken.append("running_jobs differs from its allocations")
         in_allocations: dict[int, int] = {}
-        for slot in [slot for one in held for slot in one.slots.values()]:
+        for slot in [slot for one in allocations for slot in one.slots.values()]:
             if slot.index in in_allocations:
                 broken.append(f"index {slot.index} is in two allocations")
             in_allocations[slot.index] = slot.attempt

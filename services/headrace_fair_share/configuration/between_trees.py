@@ -1,4 +1,4 @@
-"""Pools that go from one tree to another; pure.
+"""Moves of pools from one tree to another. Pure.
 
 A tree is one stored value and its changes are one or none; two trees are two values. A pool is first made where it goes to and then
 taken away where it was, so that whatever happens in between leaves it in both, which harms nothing: names are unique in a tree only.
@@ -16,7 +16,7 @@ __all__ = ["departure"]
 
 
 def departure(tree: PoolTree, name: PoolName, parent: PoolName, new_name: PoolName) -> list[PoolChange]:
-    """What makes the pool and all below it in another tree, below `parent` there."""
+    """Returns the changes that make the pool and all below it in another tree, below `parent` there."""
     changes: list[PoolChange] = []
     for each in tree.subtree(name):
         pool = tree.pools[each]

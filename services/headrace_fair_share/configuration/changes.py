@@ -1,4 +1,4 @@
-"""Several changes of a tree, one after the other, and what is wrong with them; pure.
+"""Changes of a tree, one after the other, and the problems with them. Pure.
 
 A `Draft` takes changes and goes on after one that cannot be made, so that everything that is wrong is told at once. The tree that comes
 of it is used only where nothing was wrong and no rule is broken: all of the changes, or none.
@@ -64,7 +64,7 @@ class Draft:
     # --- what is asked ----------------------------------------------------------------------------------------------
 
     def make(self, change: PoolChange) -> None:
-        """Takes one change in; what is wrong with it goes to `problems`."""
+        """Takes one change in. What is wrong with it goes to `problems`."""
         match change:
             case Create():
                 self._create(change)
@@ -82,7 +82,7 @@ class Draft:
                 assert_never(change)
 
     def check(self) -> None:
-        """Checks the rules that concern a tree as a whole; what is broken goes to `problems`. Once, after the last change."""
+        """Checks the rules that concern a tree as a whole. What is broken goes to `problems`. Once, after the last change."""
         tree = self.tree
         names: list[PoolName] | None = list(self._touched)
         if tree.options != self.before.options:
@@ -206,7 +206,7 @@ class Draft:
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _with_attributes(self, before: PoolConfig, written: bytes, rights_at: PoolName, name: PoolName) -> PoolConfig:
-        """The settings with changes made as far as they can be; what the person may not set is put to the problems."""
+        """The settings with changes made as far as they can be. What the person may not set is put to the problems."""
         place = f"pools.{name}"
         try:
             plain = read_object(written, place)

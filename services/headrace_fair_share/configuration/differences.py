@@ -1,4 +1,4 @@
-"""What differs between two configurations of a tree, as a plan says it; pure."""
+"""The differences between two configurations of a tree, as a plan says them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["fitting", "planned"]
 
 
 def planned(before: PoolTree, after: PoolTree) -> PoolPlan:
-    """Pools made, changed and taken away, and options that change; a pool of another name is another pool."""
+    """Returns the pools made, changed and removed, and the options that change. A pool of another name is another pool."""
     made = [name for name in after.preorder if name not in before.pools]
     gone = [name for name in before.preorder if name not in after.pools]
     kept = [name for name in after.preorder if name in before.pools]
@@ -32,7 +32,7 @@ def planned(before: PoolTree, after: PoolTree) -> PoolPlan:
 
 
 def fitting(plan: PoolPlan, most_bytes: int) -> PoolPlan:
-    """The plan with as many differences as there is room for; what is left out is counted."""
+    """Returns the plan with as many differences as there is room for. Those left out are counted."""
     while len(msgspec.msgpack.encode(plan)) > most_bytes and (plan.created or plan.changed or plan.removed):
         kept = [each[: len(each) // 2] for each in (plan.created, plan.changed, plan.removed)]
         dropped = len(plan.created) + len(plan.changed) + len(plan.removed) - sum(map(len, kept))

@@ -1,4 +1,4 @@
-"""The rules of guarantees: children get no more than their parent has, the main resource comes first, savings do not nest; pure.
+"""The rules of guarantees: children get no more than their parent has, and integral guarantees do not nest. Pure.
 
 A child may have a figure only of a resource of which its parent has one, an explicit zero included. Top pools are not compared with
 the cluster: more than there is may be promised there, and is reported.
@@ -22,14 +22,14 @@ _STRONG = "strong_guarantee_resources"
 
 
 def broken_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
-    """What breaks the rules on a pool, and between it and its children."""
+    """Yields the broken rules on a pool, and between it and its children."""
     yield from _without_main_resource(tree, name)
     yield from _sums(tree, name)
     yield from _integral(tree, name)
 
 
 def overcommitted(tree: PoolTree, total: Resources) -> list[str]:
-    """What the pools under the root are guaranteed beyond `total`, resource by resource, in words with both figures."""
+    """Says what the pools under the root are guaranteed beyond `total`, resource by resource, with both figures."""
     if total == ZERO:
         return []
     promised = Resources.sum(
@@ -44,7 +44,7 @@ def overcommitted(tree: PoolTree, total: Resources) -> list[str]:
 
 
 def guarantee_warnings(tree: PoolTree, name: PoolName) -> list[str]:
-    """What a burst pool will get, where that is less than one may think."""
+    """Says what a burst pool will get, where that is less than one may think."""
     pool = tree.pools.get(name)
     if pool is None or pool.settings.integral_guarantees.guarantee_type is not IntegralType.BURST:
         return []
@@ -64,9 +64,9 @@ def guarantee_warnings(tree: PoolTree, name: PoolName) -> list[str]:
 
 
 def saves_nothing(tree: PoolTree, name: PoolName, total: Resources) -> list[str]:
-    """Why an integral pool with a flow will never have savings: of a scarce resource its part of the cluster rounds to none.
+    """Says why an integral pool with a flow never gets volume: its part of a scarce resource rounds to none.
 
-    Savings accrue of every resource that the cluster has, and are worth what there is of the scarcest.
+    Volume accrues of every resource that the cluster has, and is worth what there is of the scarcest.
     """
     pool = tree.pools.get(name)
     if pool is None or pool.settings.integral_guarantees.guarantee_type is IntegralType.NONE:

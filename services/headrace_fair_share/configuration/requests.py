@@ -60,7 +60,7 @@ class ConfigurationRequests:
         await border.serve(subjects.user("*", "tree.remove"), RemoveTree, user, self._on_trees)
 
     def unknown_tree(self, tree: str) -> NotFound | None:
-        """Answers about a tree that is not ours; None where another service answers."""
+        """Answers about a tree that is not ours, or None where another service answers."""
         trees = self._store.trees
         return None if tree in trees else NotFound(what="tree", name=tree, near=near(tree, trees) or sorted(trees)[:3])
 

@@ -1,4 +1,4 @@
-"""The rules that a tree's configuration keeps as a whole; pure.
+"""The rules that a tree's configuration keeps as a whole. Pure.
 
 `broken_rules` lists what breaks them: fifo pools have no child pools and are no hubs, a running limit is not above the total limit of
 the same pool, presets exist and say what presets may, depth and subtrees are bounded, and guarantees fit (`guarantee_rules`).
@@ -34,7 +34,7 @@ _LONGEST_SHOWN: Final = 100
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What is set for all trees."""
+    """The bounds of all trees, as the process is set."""
 
     #: Names that anybody may give a pool.
     pool_name_pattern_for_users: str = "[-_a-z0-9]+"
@@ -103,7 +103,7 @@ def broken_options(options: TreeOptions) -> list[Refusal]:
 
 
 def misplaced(tree: PoolTree) -> list[Refusal]:
-    """Pools whose name stands twice, or whose parent does not stand before them: nothing else can be said of such a tree."""
+    """Returns pools whose name stands twice, or whose parent does not stand before them. Nothing else can be said of such a tree."""
     if len(tree.pools) != len(tree.tree.pools):
         twice = [pool.name for pool in tree.tree.pools]
         return [Exists(what="pool", name=name) for name in tree.pools if twice.count(name) > 1]
@@ -137,7 +137,7 @@ def invalid_values(tree: PoolTree, names: Iterable[PoolName]) -> list[Refusal]:
 
 
 def as_refusal(problem: BadInput, rule: str = "") -> BadRequest:
-    """What was wrong with a value, as it crosses the wire."""
+    """Returns the refusal that tells of an unusable value."""
     return BadRequest(problem.place, _shown(problem.value), problem.expected, rule=rule)
 
 

@@ -1,4 +1,4 @@
-"""Where pools survive: one key per tree, changed by compare-and-set, followed by a mirror."""
+"""The store of pools: one key per tree, changed by compare-and-set, followed by a mirror."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_TRIES = 5
 
 
 def read_stored(entry: Entry) -> StoredTree:
-    """What a value of the bucket is."""
+    """Reads a value of the bucket: a tree, or why it is none."""
     try:
         return StoredTree(entry.revision, read_tree(entry.value))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -42,7 +42,7 @@ def read_stored(entry: Entry) -> StoredTree:
 
 
 class PoolStore:
-    """The configuration of one tree. `on_stored` hears of every value, our own included; trees that exist stand in `trees`."""
+    """The stored configuration of one tree. `on_stored` hears of every value, our own included. `trees` names all trees."""
 
     def __init__(
         self, bucket: KeyValue, tree: TreeName, clock: Clock, on_stored: Callable[[StoredTree], object]

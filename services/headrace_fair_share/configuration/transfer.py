@@ -1,4 +1,4 @@
-"""Giving of one pool's guarantees and limits to another; pure."""
+"""Transfer of one pool's guarantees and limits to another. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Delta", "transferred"]
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """How much is given; None and what is not named: nothing."""
+    """The amounts that are given. None, and a resource that is not named, is nothing."""
 
     strong_guarantee_resources: PartialResources = PartialResources()
     resource_flow: PartialResources = PartialResources()

@@ -1,4 +1,4 @@
-"""The configuration of one tree as it is written, and the decisions on changes of it; pure."""
+"""The configuration of one tree as it is written, and the decisions on changes of it. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class TreeConfiguration:
-    """The configuration in force and its revision. A decision changes nothing; only what is written does."""
+    """The configuration in force and its revision. A decision changes nothing. Only what is written does."""
 
     def __init__(self, tree: TreeName, bounds: Bounds | None = None) -> None:
         self._tree = tree
@@ -68,7 +68,7 @@ class TreeConfiguration:
         self._alerts: tuple[PoolTree, list[str]] | None = None
 
     def on_stored(self, stored: StoredTree) -> bool:
-        """Takes the stored value; True if something is different.
+        """Takes the stored value. True if something is different.
 
         An older revision changes nothing. A broken tree leaves the one before in force and is told by `trouble`.
         """
@@ -125,7 +125,7 @@ class TreeConfiguration:
         return plan if request.dry_run else Change(draft.tree.tree, plan, self.pools)
 
     def on_written(self, change: Change, revision: int) -> PoolPlan:
-        """The change is durable at `revision`; what somebody wrote after it stays in force."""
+        """The change is durable at `revision`. What somebody wrote after it stays in force."""
         # Revisions alone do not tell: they begin anew where a bucket lost writes.
         if revision > self.revision or self.pools is change.decided_on:
             self.pools, self.revision, self.trouble, self.is_known = PoolTree(change.tree), revision, "", True
@@ -161,7 +161,7 @@ def pools_of(request: ChangePools) -> list[PoolName]:
 
 
 def option_warnings(tree: PoolTree) -> list[str]:
-    """What in a tree's options is not in force as one may think."""
+    """Says which options of a tree are not in force as one may think."""
     options, found = tree.options, []
     wanted = [("default_parent_pool", options.default_parent_pool)]
     wanted += [(f"user_to_default_pool of {user}", pool) for user, pool in options.user_to_default_pool.items()]
@@ -187,5 +187,5 @@ def _warnings(draft: Draft, total: Resources) -> list[str]:
 
 
 def _told(problems: list[Refusal]) -> Refusal:
-    """One as it is; several as a list of what they say."""
+    """One as it is. Several as a list of what they say."""
     return problems[0] if len(problems) == 1 else BrokenRules([problem.text() for problem in problems])

@@ -1,4 +1,4 @@
-"""Reading what changes bring along: JSON objects of attributes, and what is to be said of keys that nobody knows; pure."""
+"""Reads the attributes of changes, which are JSON objects, and warns of unknown keys. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_object(written: bytes, place: str) -> dict[str, Any]:
 
 
 def without_pool_attributes(plain: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options; an attribute of pools among them was meant for a pool. Raises `Defects`."""
+    """Returns the options. Raises `Defects` for an attribute of pools among them, which was meant for a pool."""
     wrong = [
         BadInput(f"options.{key}", value, f"an option of a tree; {key} is an attribute of pools")
         for key, value in plain.items()
@@ -45,7 +45,7 @@ def without_pool_attributes(plain: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def kept_unknown(schema: Schema, what: str, changed: Changed) -> list[str]:
-    """What is to be said of keys that were kept though nobody knows them."""
+    """Returns warnings about keys that were kept though nobody knows them."""
     warnings = []
     for key in changed.unknown:
         if key not in changed.value.unrecognized:

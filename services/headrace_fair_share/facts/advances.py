@@ -1,4 +1,4 @@
-"""The chain of advances that integral has not confirmed yet; pure.
+"""The advances that integral has not confirmed yet, each following the one before. Pure.
 
 Each update adds one; they are sent in order, each until it is confirmed, and never put together: figures would differ. Where integral
 lost the thread, or too many wait, time is given up, neither credited nor charged, and counted.
@@ -56,7 +56,7 @@ class AdvanceChain:
         self._append(dt_us if self._previous != NEVER else 0, total, pools, saturation_period_s, at_ms)
 
     def head(self) -> Advance | None:
-        """What is to be sent next."""
+        """The advance to send next, None if all are confirmed."""
         return self._waiting[0] if self._waiting else None
 
     def on_confirmed(self, advanced: Advanced) -> bool:
@@ -67,7 +67,7 @@ class AdvanceChain:
         return True
 
     def on_gap(self, gap: AdvanceGap) -> None:
-        """integral has another version than the head follows: go on behind it, or begin a new chain where it is not ours."""
+        """Integral has another version than the head follows. Goes on behind it, or begins a new chain where it is not ours."""
         if any(advance.version == gap.have for advance in self._waiting):
             while self._waiting and self._waiting[0].version <= gap.have:
                 self._waiting.popleft()
@@ -75,7 +75,7 @@ class AdvanceChain:
         self.give_up()
 
     def give_up(self) -> None:
-        """integral cannot apply what waits: the time it stands for is lost, the next advance begins a new chain."""
+        """Integral cannot apply the waiting advances. Their time is lost, and the next advance begins a new chain."""
         self.broken += 1
         self.given_up += len(self._waiting)
         self.given_up_us += sum(advance.dt_us for advance in self._waiting)

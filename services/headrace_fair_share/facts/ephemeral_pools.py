@@ -1,4 +1,4 @@
-"""Ephemeral pools, which live by their operations: where they stand and what they are, as admission tells it; pure."""
+"""Ephemeral pools, which live by their operations: where they stand and what they are, as admission tells it. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEPT_AT_LEAST = 1_000
 
 
 class ToldEphemeralPools:
-    """The ephemeral pools of one tree that admission told; those that are over stay until there are too many."""
+    """The ephemeral pools that admission told. Those that are over stay until there are too many."""
 
     def __init__(self, tree: TreeName) -> None:
         self._tree = tree
@@ -32,7 +32,7 @@ class ToldEphemeralPools:
         self.pools = {}
 
     def apply(self, event: EphemeralPoolSet | EphemeralPoolAdopted, in_use: Callable[[], Iterable[PoolName]]) -> bool:
-        """Applies an event of the log; True if it changed anything. `in_use` names the pools of operations."""
+        """Applies an event of the log. True if it changed anything. `in_use` names the pools of operations."""
         if event.tree != self._tree:
             return False
         before = self.pools

@@ -1,4 +1,4 @@
-"""What integral is told of a tree's pools: the burst and relaxed ones, and all that stand above them; pure."""
+"""The flows that integral is told: of burst and relaxed pools, and of all that stand above them. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LARGEST_RATIO: Final = 1e6
 
 
 def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) -> list[PoolFlow]:
-    """The flows of a tree of which nothing was granted; in the order of `pools`, where parents stand before children.
+    """Returns the flows of a tree of which nothing was granted, in the order of `pools`: parents before children.
 
     Where a pool does not say whether free volume below it is handed on, `distribute` does.
     """

@@ -1,4 +1,4 @@
-"""The operations of one tree, as admission tells them; pure."""
+"""The operations of one tree, as admission tells them. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["KnownOperation", "KnownOperations"]
 
 
 class KnownOperation(msgspec.Struct, frozen=True):
-    """What admission tells of one operation."""
+    """One operation, as admission tells it."""
 
     operation: OperationId
     pool: PoolName
@@ -35,7 +35,7 @@ class KnownOperation(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(spec: OperationSpec, open_jobs: int, **known: Any) -> KnownOperation:
-        """An operation of which so many jobs are not over; `known` are the fields that its spec does not tell."""
+        """Makes an operation of which so many jobs are not over. `known` are the fields that its spec does not tell."""
         return KnownOperation(
             pool=spec.pool,
             weight=spec.weight,
@@ -67,14 +67,14 @@ class KnownOperations:
         self.are_known = False
 
     def replace(self, operations: Iterable[LiveOperation]) -> bool:
-        """Takes everything live in place of what was known; True if that differs."""
+        """Takes everything live in place of what was known. True if that differs."""
         before = self.by_id
         self.are_known = True
         self.by_id = {each.operation: _known(each) for each in operations if each.spec.tree == self._tree}
         return before != self.by_id
 
     def apply(self, event: Event) -> bool:
-        """Applies an event of the log; True if it changed an operation. Applying it again changes nothing."""
+        """Applies an event of the log. True if it changed an operation, which it does only once."""
         if isinstance(event, OperationStarted):
             return self._start(event)
         operation = getattr(event, "operation", None)

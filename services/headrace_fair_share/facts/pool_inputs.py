@@ -1,4 +1,4 @@
-"""What the algorithm reads of a tree's configuration: pools and options in the algorithm's own terms; pure."""
+"""The algorithm's input from a tree's configuration: pools and options in its own terms. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIFO_KEYS: Final = {
 
 
 def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
-    """A pool whose parent stands at `parent` among the pools (-1: the root).
+    """Makes the input of a pool whose parent stands at `parent` among the pools (-1: the root).
 
     What a configured pool sets is taken with its presets; one that is not configured brings its settings along.
     """

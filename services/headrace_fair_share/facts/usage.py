@@ -1,4 +1,4 @@
-"""The usage of operations, as the allocator tells it in snapshots; pure."""
+"""The usage of operations, as the allocator tells it in snapshots. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["KnownUsage", "UsageChange"]
 
 
 class UsageChange(msgspec.Struct, frozen=True):
-    """The difference that a usage snapshot makes; `whole` replaces everything."""
+    """The difference that a usage snapshot makes, or everything if `whole`."""
 
     version: Version
     frame: UsageFrame
@@ -39,7 +39,7 @@ class KnownUsage:
         self._had_complete = False
 
     def apply(self, change: UsageChange, moment: Moment) -> bool:
-        """Takes a snapshot of the allocator; True if it says anything new."""
+        """Takes a snapshot of the allocator. True if it says anything new."""
         if change.version.term != self.version.term:
             self.named.clear()
         if change.whole:

@@ -1,4 +1,4 @@
-"""How much the children of some pools used lately: averages that fade, by which their weights fall; pure.
+"""Averages of the usage of pools' children, which fade with time. Weights fall by them. Pure.
 
 The average of an element follows the largest component of its usage share: what lies a period back counts half as much as what is
 now. It begins at zero with the element, and with every life of the service.
@@ -31,7 +31,7 @@ class UsageAverages:
         self._waiting_us += dt_us
 
     def bring_up_to_date(self, pools: PoolTree, items: Iterable[ShareItem]) -> None:
-        """Makes averages of the time that was added; `items` say what is used. Whose parent asks for none has none."""
+        """Makes averages of the time that was added, with the usage that `items` tell. Only children of pools that ask for it have one."""
         passed_s, self._waiting_us = self._waiting_us / 1e6, 0
         periods_s = {name: _period_s(pools, name) for name in _asking(pools)}
         if not periods_s:

@@ -1,4 +1,4 @@
-"""The accumulated volumes of one tree's pools as integral confirmed them, and the advances that it has not confirmed yet; pure."""
+"""The accumulated volumes of one tree's pools as integral confirmed them, and the advances that it has not confirmed yet. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class KnownVolumes:
         self.chain.add(dt_us, total, flows, saturation_period_s(pools), at_ms)
 
     def on_answer(self, answer: AdvanceAnswer) -> Advance | None:
-        """Takes integral's answer to the head of the chain; returns the advance to send next, None to send none now."""
+        """Takes integral's answer to the head of the chain. Returns the advance to send next, None to send none now."""
         match answer:
             case Advanced():
                 if not self.chain.on_confirmed(answer):

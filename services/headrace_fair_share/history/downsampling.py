@@ -1,4 +1,4 @@
-"""From samples as they were recorded to the points of a picture: stretches of equal length, each with means and extremes; pure.
+"""Downsampling of recorded samples to the points of a picture: stretches of equal length with means and extremes. Pure.
 
 Usage, demand and fair share are averaged over the samples of a stretch, guarantees and savings are those of its last sample; least
 and most are kept, so that no peak is lost. Where samples are missing there is no point, and the next one says so.
@@ -54,7 +54,7 @@ class Downsampler:
         self.known_until_ms = max(self.known_until_ms, sample.at_ms + int(sample.next_due_ms * _LATE))
 
     def _is_last_page(self, sample: HistorySample) -> bool:
-        """True when all pages of this complete sample have come; none of them names the pool, so it had nothing."""
+        """True when all pages of this complete sample have come. None of them names the pool, so it had nothing."""
         if not sample.complete:
             return False
         at_ms, seen = self._pages

@@ -88,7 +88,7 @@ class HistoryKeeper:
                 self._records = records = await self._open()
 
     async def serve(self, border: Border, unknown_tree: Callable[[str], NotFound | None]) -> None:
-        """Answers `pool.history` from now on; `unknown_tree` says what of a tree that this process does not serve."""
+        """Answers `pool.history` from now on. `unknown_tree` answers about a tree that this process does not serve."""
         self._unknown_tree = unknown_tree
         subject = subjects.user("*", "pool.history")
         await border.serve(
@@ -114,7 +114,7 @@ class HistoryKeeper:
             await anyio.sleep(_OPEN_AGAIN_S)
 
     async def _record(self, records: Records, given: SampleInput) -> bool:
-        """One sample; false when it was lost."""
+        """One sample. False when it was lost."""
         taken = await anyio.to_thread.run_sync(self._sampler.take, given)
         self._sampler.on_taken(given, taken)
         try:
@@ -188,7 +188,7 @@ def _nothing_to_say(_: str) -> NotFound | None:
 
 
 def _take(gathered: Downsampler, batch: list[bytes]) -> int:
-    """Adds what can be read; returns how many could not, which somebody else wrote into the stream."""
+    """Adds what can be read. Returns how many could not, which somebody else wrote into the stream."""
     unreadable = 0
     for data in batch:
         try:

@@ -1,4 +1,4 @@
-"""What is recorded of a tree's pools, and when; pure.
+"""Samples of a tree's pools: their contents, and the rule when one is taken. Pure.
 
 Recorded are usage, demand, fair share, strong guarantee and integral guarantee of every pool of which any of these is not zero: idle
 pools without a guarantee, of which a large tree has most, cost nothing, and nothing is lost by leaving them out. Where samples are so
@@ -41,7 +41,7 @@ Guarantee = tuple[Resources, float, float]
 
 
 class HistoryOptions(msgspec.Struct, frozen=True):
-    """What is set for the history of a tree."""
+    """The settings of the history of a tree."""
 
     period_ms: int = 10_000
     max_age_ms: int = 7 * 86_400_000
@@ -49,7 +49,7 @@ class HistoryOptions(msgspec.Struct, frozen=True):
 
 
 class SampleInput(msgspec.Struct, frozen=True):
-    """What a sample is made from: the figures of one update."""
+    """The input of a sample: the results of one update."""
 
     pools: PoolTree
     frame: ShareFrame
@@ -76,7 +76,7 @@ class TakenSample(msgspec.Struct, frozen=True):
 
 
 class Sampler:
-    """Decides when the next sample is due. `take` may run anywhere; `on_taken` makes it count."""
+    """Decides when the next sample is due. `take` may run anywhere, and `on_taken` makes it count."""
 
     def __init__(self, tree: TreeName, options: HistoryOptions) -> None:
         self._tree = tree

@@ -1,4 +1,4 @@
-"""The clocks of starvation: for how long elements have been below their fair share; pure.
+"""The clocks of starvation: for how long elements have been below their fair share. Pure.
 
 Moments are of a clock that runs only while time counts (`time_that_counts`). Ages survive a restart. An element without a clock has its
 fair share and does not starve.
@@ -25,7 +25,7 @@ NO_MOMENT: Final = -1
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """The clock of one element that is below its fair share; moments in milliseconds of the time that counts."""
+    """The clock of one element that is below its fair share, in milliseconds of the time that counts."""
 
     below_since: int
     starvation: StarvationStatus = StarvationStatus.NON_STARVING
@@ -56,7 +56,7 @@ class Ages(msgspec.Struct, frozen=True):
 
 
 def step(clock: Clock | None, now_ms: int, timeouts: Timeouts) -> Clock:
-    """Returns the clock after an update that found the element below its fair share; an element that is not has none.
+    """Returns the clock after an update that found the element below its fair share. Other elements have none.
 
     It starves when it has been below for longer than `starving_ms`, aggressively when longer than `aggressive_ms` where that is enabled.
     """

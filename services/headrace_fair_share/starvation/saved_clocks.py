@@ -1,4 +1,4 @@
-"""Where the clocks of starvation survive: as ages, in pieces that fit a message; best effort, the newest pieces count."""
+"""The store of starvation clocks: ages, in pieces that fit a message. Best effort: the newest pieces count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ClockStore:
         self._pieces = 0
 
     async def load(self) -> list[Ages]:
-        """What is there. Raises `BusError`; a piece that is something else is left out and logged."""
+        """Reads all saved ages. A piece that is none is left out and logged. Raises `BusError`."""
         found: list[Ages] = []
         for key, entry in sorted((await self._bucket.entries()).items()):
             if key.startswith(self._prefix):
@@ -35,7 +35,7 @@ class ClockStore:
         return found
 
     async def save(self, ages: list[Age]) -> None:
-        """Writes all ages; nothing where there are none and were none. Raises `BusError`."""
+        """Writes all ages, or nothing where there are none and were none. Raises `BusError`."""
         pieces = [ages[at : at + _AGES_PER_PIECE] for at in range(0, len(ages), _AGES_PER_PIECE)]
         for number, piece in enumerate(pieces):
             await self._bucket.put(f"{self._prefix}{number}", encode(Ages(ages=piece)))

@@ -1,4 +1,4 @@
-"""The momentary scheduling status: normal or below fair share, of all elements side by side; pure.
+"""The momentary scheduling status: normal or below fair share, of all elements side by side. Pure.
 
 Shares are arrays of shape (5, elements), resources in the order of `headrace.resources.RESOURCE_NAMES`.
 """

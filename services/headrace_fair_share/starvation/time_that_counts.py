@@ -1,4 +1,4 @@
-"""The time that counts, for starvation and for volumes; pure.
+"""The time that counts, for starvation and for volumes. Pure.
 
 For starvation time counts between two updates that both had fresh and complete usage; for volumes between two updates of which the
 allocator's picture was complete. Before the first update of a life no time counts.
@@ -28,11 +28,11 @@ class TimeThatCounts:
 
     @property
     def offset_ms(self) -> int:
-        """Unix time minus the time that counts; it grows while no time counts."""
+        """Unix time minus the time that counts. It grows while no time counts."""
         return self._offset_us // 1000
 
     def on_update(self, moment: Moment, *, usage_counts: bool, complete: bool) -> int:
-        """Notes that an update begins; returns the microseconds that count for volumes."""
+        """Notes that an update begins. Returns the microseconds that count for volumes."""
         if self._last_us is None:
             self._offset_us = moment.wall_ms * 1000
         passed_us = 0 if self._last_us is None else max(0, moment.steady_us - self._last_us)

@@ -1,4 +1,4 @@
-"""Tolerance and timeouts of starvation, by pool; pure.
+"""Tolerance and timeouts of starvation, by pool. Pure.
 
 The tree's options hold for all pools; a pool may replace each for itself and all below it. Operations have those of their pool.
 """

@@ -1,4 +1,4 @@
-"""Files of trees on which the algorithm broke, for those who mend it; ready for `headrace plan`.
+"""Files of trees on which the algorithm broke, ready for `headrace plan`.
 
 `python -m headrace_fair_share.plan.reduction FILE` makes such a tree small.
 """
@@ -21,7 +21,7 @@ _MOST_KEPT: Final = 20
 
 
 def keep_broken_tree(tree: TreeInput, fault: Exception, folder: Path, at_ms: int) -> Path:
-    """Writes a plan file and, beside it, the exact input as JSON; returns the path of the plan file. Raises `OSError`."""
+    """Writes a plan file and, beside it, the exact input as JSON. Returns the path of the plan file. Raises `OSError`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"broken-{at_ms}.yaml"
     words = " ".join(f"{type(fault).__name__}: {fault}".split())

@@ -1,4 +1,4 @@
-"""The algorithm's input, made of a cut; pure.
+"""The algorithm's input, made of a cut. Pure.
 
 An operation of which nothing changed since the update before keeps what was made of it.
 """

@@ -1,4 +1,4 @@
-"""The results of an update for every element, as arrays in the order of `Elements`; objects are made only of what changed."""
+"""The results of an update for every element, as arrays in the order of `Elements`. Objects are made only of what changed."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def differing(now: ElementResults, before: ElementResults, place_before: Ints | 
 
 
 def items_of(elements: Elements, results: ElementResults, places: Ints) -> list[ShareItem]:
-    """Share items of the elements at some places."""
+    """Makes share items of the elements at some places."""
 
     def rows(column: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
         return map(tuple, column[:, places].T.tolist())
@@ -167,7 +167,7 @@ def items_of(elements: Elements, results: ElementResults, places: Ints) -> list[
 
 
 def pool_results_of(elements: Elements, results: ElementResults, places: Ints) -> dict[PoolName, PoolResults]:
-    """The results beside share items of the pools at some places; operations have none."""
+    """Returns the results beside share items of the pools at some places. Operations have none."""
     places = places[places < elements.pools]
     columns = zip(
         (PoolName(elements.names[place]) for place in places.tolist()),

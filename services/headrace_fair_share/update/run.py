@@ -1,4 +1,4 @@
-"""One update: from a cut of everything known to the results of every element; pure, meant for a worker thread."""
+"""One update: from a cut of everything known to the results of every element. Pure: it runs in a worker thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 class Update(msgspec.Struct, frozen=True):
-    """The outcome of an update: how the snapshot differs from the one before, and what holds for it as a whole."""
+    """The outcome of an update: its difference from the snapshot before, and what holds as a whole."""
 
     frame: ShareFrame
     #: Items that are new or different; keys of those that are gone.
@@ -74,7 +74,7 @@ class Updater:
         self._tree: TreeInput | None = None
 
     def compute(self, cut: Cut, *, afresh: bool = False) -> Update | FailedUpdate:
-        """Makes an update; returns the failure where the algorithm broke. Then the outcome of the update before still holds."""
+        """Makes an update, or a failure where the algorithm broke. Then the outcome of the update before still holds."""
         self._tree = None
         try:
             return self.update(cut, afresh=afresh)
@@ -82,7 +82,7 @@ class Updater:
             return FailedUpdate(fault, self._tree, cut.now_ms)
 
     def update(self, cut: Cut, *, afresh: bool = False) -> Update:
-        """Works out all results of the tree; with `afresh` from nothing that was kept of the updates before.
+        """Works out all results of the tree. With `afresh` nothing that was kept of the updates before is used.
 
         Raises `BrokenInvariant`.
         """
@@ -180,7 +180,7 @@ def _results(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementR
 
 
 def _clocks(cut: Cut, given: UpdateInput, below: Bools) -> dict[str, Clock]:
-    """The clocks of all elements below their fair share; while time does not count, and of pools that cannot starve, as they were."""
+    """The clocks of all elements below their fair share. While time does not count, and of pools that cannot starve, as they were."""
     elements = given.elements
     if not cut.usage_counts:
         return {key: clock for key, clock in cut.clocks.items() if key in elements.places}

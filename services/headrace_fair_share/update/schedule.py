@@ -1,4 +1,4 @@
-"""The rule when the next update is due; pure.
+"""The rule when the next update is due. Pure.
 
 An update follows a change at once, but not before `spacing` and twice the cost of the update before have passed since its end. Without
 a change it follows after a period.
@@ -41,7 +41,7 @@ class UpdateSchedule:
         self._began_us = self._computed_since_us = moment.steady_us
 
     def on_compute(self, moment: Moment) -> None:
-        """The computation of the update begins; only from here on it costs anything."""
+        """The computation of the update begins. Only from here on it costs anything."""
         self._computed_since_us = moment.steady_us
 
     def on_end(self, moment: Moment) -> None:
@@ -50,7 +50,7 @@ class UpdateSchedule:
         self._not_before_us = moment.steady_us + max(self._spacing_us, 2 * cost_us)
 
     def seconds_until_due(self, moment: Moment, operations: int) -> float:
-        """Seconds until the next update is to begin; 0 if it is due."""
+        """Seconds until the next update is to begin, 0 if it is due."""
         due_us = self._not_before_us
         if not self._is_wanted:
             due_us = max(due_us, self._began_us + self._period_of(operations))

@@ -28,7 +28,7 @@ class Pools:
         self.revision = 0
 
     async def list(self, name: str = "", *, operations: bool = False) -> PoolList:
-        """All pools with their shares, or one; parents before children. Raises `Refused`, `Unanswered`."""
+        """Lists all pools with their shares, parents before children, or one of them. Raises `Refused`, `Unanswered`."""
         pages: list[PoolList] = []
         first = 0
         while True:
@@ -55,7 +55,9 @@ class Pools:
         points: int = 1_000,
         from_oldest: bool = False,
     ) -> PoolHistory:
-        """One resource of a pool over time, in at most `points` stretches of equal length; those without a record are left out.
+        """Returns one resource of a pool over time, in at most `points` stretches of equal length.
+
+        Stretches without a record are left out.
 
         With `from_oldest` the time begins with the oldest record of the tree, if that is later than `since_ms`.
         Raises `Refused` (nobody knows such a pool, no such resource), `Unanswered`.
@@ -94,7 +96,7 @@ class Pools:
         return await self.change([Create(pool_name(name), above, msgspec.json.encode(attributes or {}))])
 
     async def set(self, name: str, attributes: Mapping[str, object]) -> PoolPlan:
-        """Changes the attributes that are given; None takes one back to its default."""
+        """Changes the attributes that are given. None takes one back to its default."""
         return await self.change([Set(pool_name(name), msgspec.json.encode(attributes))])
 
     async def remove(self, name: str) -> PoolPlan:
@@ -108,7 +110,7 @@ class Pools:
         dry_run: bool = False,
         expected_revision: int = 0,
     ) -> PoolPlan:
-        """Makes all of the changes or none; with `dry_run` says what would become of them, broken rules included.
+        """Makes all of the changes or none. With `dry_run` it only says what would become of them, broken rules included.
 
         With `expected_revision` nothing is changed that has changed meanwhile. Raises `Refused`, `Unanswered`.
         """

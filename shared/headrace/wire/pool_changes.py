@@ -38,7 +38,7 @@ class Create(_Change, frozen=True, tag="create"):
 
 
 class Set(_Change, frozen=True, tag="set"):
-    """Change attributes; null takes one back to its default."""
+    """Change attributes. Null takes one back to its default."""
 
     name: PoolName
     attributes: bytes
@@ -67,8 +67,10 @@ class Move(_Change, frozen=True, tag="move"):
 
 
 class Transfer(_Change, frozen=True, tag="transfer"):
-    """Give of one pool's guarantees and limits to another: taken from all pools on the way from `source` up to the common ancestor,
-    which itself stays as it is, and added to all on the way down to `destination`.
+    """Give of one pool's guarantees and limits to another.
+
+    They are taken from all pools on the way from `source` up to the common ancestor, which itself stays as it is, and added to all on
+    the way down to `destination`.
 
     `delta` is a JSON object of `strong_guarantee_resources`, `resource_flow`, `burst_guarantee_resources`, `max_operation_count`,
     `max_running_operation_count`."""
@@ -79,7 +81,7 @@ class Transfer(_Change, frozen=True, tag="transfer"):
 
 
 class SetOptions(_Change, frozen=True, tag="set_options"):
-    """Change options of the tree; null takes one back to its default."""
+    """Change options of the tree. Null takes one back to its default."""
 
     options: bytes
 
@@ -101,7 +103,7 @@ class ChangePools(msgspec.Struct, frozen=True):
 
 
 class AttributeDifference(msgspec.Struct, frozen=True):
-    """An attribute before and after, as people write it, in JSON; empty for one that is not set."""
+    """An attribute before and after, as people write it, in JSON. Empty for one that is not set."""
 
     name: str
     before: str = ""
@@ -118,7 +120,7 @@ class PoolDifference(msgspec.Struct, frozen=True):
 
 
 class PoolPlan(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """What becomes of a tree."""
+    """The differences that changes make to a tree."""
 
     tree: TreeName
     #: At which it is durable; 0 where nothing was written.

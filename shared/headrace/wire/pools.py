@@ -29,7 +29,7 @@ __all__ = [
 
 
 class GetPools(msgspec.Struct, frozen=True):
-    """Pools with their shares; one with `name`, else all."""
+    """Ask for pools with their shares: one with `name`, else all."""
 
     name: str = ""
     tree: TreeName = TreeName("default")
@@ -109,7 +109,7 @@ class PoolView(msgspec.Struct, frozen=True):
 
 
 class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Pools, parents before children, siblings in their order; the root first."""
+    """Pools, the root first, parents before children, siblings in their order."""
 
     tree: TreeName
     pools: list[PoolView]

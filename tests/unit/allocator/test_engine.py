@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -424,3 +426,49 @@ def test_what_was_missed_of_an_operation_is_learnt_from_the_whole() -> None:
 
     known = desk.operation("operation-1")
     assert (known.spec, known.taken_back) == (moved, TakeBackReason.SUSPENDED)
+
+
+def test_every_sum_and_every_place_in_the_order_is_checked() -> None:
+    """Each damage is told by the structure that it is in."""
+    damages: dict[str, Callable[[Desk], None]] = {
+        "used differs": lambda desk: setattr(desk.node("n1"), "used", cores(3)),
+        "held differs": lambda desk: setattr(desk.operation("operation-1"), "held", cores(3)),
+        "precommit differs": lambda desk: setattr(desk.operation("operation-1"), "precommit", cores(3)),
+        "running_jobs differs": lambda desk: setattr(desk.operation("operation-1"), "running_jobs", 3),
+        "slots out differ": lambda desk: desk.operation("operation-1").slots.out.clear(),
+        "total differs": lambda desk: setattr(desk.facts, "total", cores(3)),
+        "online_nodes differs": lambda desk: setattr(desk.facts, "online_nodes", 3),
+        "is not that of its satisfaction": lambda desk: setattr(
+            desk.operation("operation-1"), "fair_share", (1.0,) * 5
+        ),
+        "no job of it may start": lambda desk: setattr(desk.operation("operation-1"), "suspended", True),
+        "in the order and not known": lambda desk: desk.facts.operations.clear(),
+    }
+    for words, damage in damages.items():
+        desk = Desk({"n1": cores(2, slots=9)})
+        desk.start(an_operation("operation-1"))
+        desk.beat("n1")
+        desk.refresh()
+        assert desk.engine.check() == []
+        damage(desk)
+
+        assert any(words in told for told in desk.engine.check()), words
+
+
+def test_figures_count_what_there_is() -> None:
+    desk = Desk({"n1": cores(2, slots=9), "n2": cores(2, slots=9)})
+    desk.start(an_operation("operation-1"), an_operation("operation-2", size=cores(2)))
+    desk.beat("n1")
+
+    figures = {figure.name: figure.value for figure in desk.engine.figures()}
+
+    assert figures == {
+        "nodes": 2,
+        "online_nodes": 1,
+        "operations": 2,
+        "operations_in_order": 2,
+        "job_sizes_in_order": 2,
+        "heartbeats": 1,
+        "void_heartbeats": 0,
+        "allocations_made": 2,
+    }

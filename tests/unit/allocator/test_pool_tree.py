@@ -1,0 +1,79 @@
+"""The tree of pools: taken over from snapshots of shares, whole and by what changed."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
+from headrace_allocator.facts.pool_tree import PoolTree, ShareCut
+from tests.support.allocating import a_share, an_operation, cores
+from tests.unit.allocator.test_limits import TOTAL, Tree, a_pool
+
+
+def test_a_pools_path_leads_upwards_and_ends_below_the_root() -> None:
+    tree = Tree([a_pool("above"), a_pool("p", "above"), a_pool("q", "p")], an_operation("a"))
+
+    assert tree.facts.pools.path(PoolName("q")) == ("q", "p", "above")
+    assert tree.facts.pools.path(PoolName("unknown")) == ("unknown",)
+
+
+def test_the_shares_of_pools_and_of_the_root_are_those_of_the_newest_snapshot() -> None:
+    root = ShareItem(ElementKind.ROOT, ROOT_POOL, PoolName(""))
+    tree = Tree([root, a_pool("p")], an_operation("a"))
+    fair = DetailedShare(total=(0.5, 0.5, 0.0, 0.0, 0.0))
+    newer = msgspec.structs.replace(a_pool("p"), fair_share=fair, demand_share=(1.0, 0.7, 0.0, 0.0, 0.0))
+
+    tree.tell([root, newer])
+
+    assert tree.facts.pools.get(PoolName("p")) == newer
+    assert tree.facts.pools.get(ROOT_POOL) == root
+    assert tree.facts.pools.get(PoolName("operation-is-no-pool")) is None
+
+
+def test_a_pool_that_is_gone_takes_its_limit_with_it() -> None:
+    tree = Tree([a_pool("p", cpu=0.3)], an_operation("a", 20))
+    items = {item.key: item for item in tree.told}
+    tree.engine.on_shares(ShareCut(items, [], ["/p"], TOTAL), tree.moment)
+    tree.refresh()
+    tree.beat("n")
+
+    assert tree.used("a") == 10
+    assert tree.facts.pools.get(PoolName("p")) is None
+
+
+def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
+    random = Random(8)
+    pools = PoolTree()
+    items: dict[str, ShareItem] = {}
+    names = [f"p{number}" for number in range(8)]
+    for _ in range(300):
+        changed, removed = set(), set()
+        for number in random.sample(range(8), random.randint(0, 3)):
+            key = f"/{names[number]}"
+            if random.random() < 0.3:
+                items.pop(key, None)
+                removed.add(key)
+            else:
+                parent = random.choice([ROOT_POOL, *names[:number]])
+                items[key] = a_pool(names[number], parent, cpu=random.choice([0.5, 1.0]))
+                changed.add(key)
+        total = random.choice([TOTAL, cores(20, slots=100)])
+        pools.take(ShareCut(items, changed, removed, total))
+        whole = PoolTree()
+        whole.take(ShareCut(items, items.keys(), [], total))
+
+        paths = {name: pools.path(PoolName(name)) for name in names}
+        assert paths == {name: whole.path(PoolName(name)) for name in names}
+        assert pools.limits() == whole.limits()
+        assert pools.check() == []
+
+
+def test_shares_of_operations_are_no_pools() -> None:
+    pools = PoolTree()
+    share = a_share("a", 0.5)
+
+    assert not pools.take(ShareCut({share.key: share}, [share.key], [], TOTAL))
+    assert len(pools) == 0
