@@ -13,7 +13,6 @@ from headrace.wire.integral import Volume
 from headrace.wire.pools import ResourceDistribution
 
 __all__ = [
-    "accumulated_resource_ratio_volume",
     "accumulated_resource_volume",
     "distribution",
     "estimated_burst_usage_duration_seconds",
@@ -46,16 +45,6 @@ def accumulated_resource_volume(volume: Volume) -> dict[str, float]:
     """Resource times seconds by resource, cpu in core-seconds."""
     parts = (volume.user_slots, volume.cpu / _CENTS, volume.gpu, volume.memory, volume.network)
     return dict(zip(RESOURCE_NAMES, parts, strict=True))
-
-
-def accumulated_resource_ratio_volume(volume: Volume, total: Resources) -> float:
-    """Share times seconds: min of volume / total over the resources that there are, 0 where there are none."""
-    there = [
-        part / whole
-        for part, (_, whole) in zip(accumulated_resource_volume(volume).values(), _plain(total), strict=True)
-        if whole > 0
-    ]
-    return min(there, default=0.0)
 
 
 def integral_pool_capacity(total: Resources, flow_ratio: float, saturation_period_s: float) -> dict[str, float]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from headrace.resources import RESOURCE_NAMES, Resources
+from headrace.wire.integral import Volume
 from headrace_fair_share.hdrf.model import ErrorKind, IntegralKind, PoolInput, TreeInput, TreeOptions, UpdateResult
 from headrace_fair_share.integral_guarantees import (
-    accumulated_resource_ratio_volume,
     distribution,
     estimated_burst_usage_duration_seconds,
     integral_pool_capacity,
     integral_pool_capacity_ratio,
     specified_ratio,
 )
+from headrace_integral.volumes import ratio_volumes
 from tests.conformance.engines import Engine
 from tests.conformance.integral_trees import (
     CPU,
@@ -70,7 +73,7 @@ def fields(case: dict[str, Any], engine: Engine) -> list[Comparison]:
             return _accrual(amounts(given["total"]), amounts(flow), expect, engine)
         case {"accumulated_resource_volume": volume}:
             only_keys(given, {"total", "accumulated_resource_volume"}, "given")
-            ratio = accumulated_resource_ratio_volume(volume_of(volume), amounts(given["total"]))
+            ratio = _ratio_volume(volume_of(volume), amounts(given["total"]))
             return all_compared(expect, {"accumulated_resource_ratio_volume": ratio})
         case {"accumulated_resource_ratio_volume": ratio}:
             only_keys(given, {"total_cpu", "accumulated_resource_ratio_volume", "usage_cpu", "inflow_cpu"}, "given")
@@ -98,7 +101,7 @@ def _of_pool(given: dict[str, Any]) -> dict[str, Any]:
     period_s = float(given.get("saturation_period_seconds", _DAY_S))
     flow = specified_ratio(cpu_amount(given["resource_flow_cpu"]), total)
     burst = specified_ratio(cpu_amount(given.get("burst_cpu") or 0.0), total)
-    ratio = accumulated_resource_ratio_volume(volume_of({"cpu": given["accumulated_volume_cpu_seconds"]}), total)
+    ratio = _ratio_volume(volume_of({"cpu": given["accumulated_volume_cpu_seconds"]}), total)
     return {
         "specified_resource_flow_ratio": flow,
         "specified_burst_ratio": burst,
@@ -206,3 +209,8 @@ def share(case: dict[str, Any], engine: Engine) -> list[Comparison]:
 
 def _overcommitted(result: UpdateResult) -> bool:
     return any(error.kind in (ErrorKind.OVERCOMMIT_FLOW, ErrorKind.OVERCOMMIT_BURST) for error in result.errors)
+
+
+def _ratio_volume(volume: Volume, total: Resources) -> float:
+    parts = (volume.user_slots, volume.cpu, volume.gpu, volume.memory, volume.network)
+    return float(ratio_volumes(np.array([parts], np.float64).T, total)[0])

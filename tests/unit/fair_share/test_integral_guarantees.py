@@ -7,7 +7,6 @@ import pytest
 from headrace.resources import ZERO, Resources
 from headrace.wire.integral import Volume
 from headrace_fair_share.integral_guarantees import (
-    accumulated_resource_ratio_volume,
     accumulated_resource_volume,
     distribution,
     estimated_burst_usage_duration_seconds,
@@ -32,14 +31,12 @@ def test_people_read_cores() -> None:
     assert resources_of_ratio(TOTAL, 0.5) == {"user_slots": 0, "cpu": 500.0, "gpu": 0, "memory": 2_000.0, "network": 0}
 
 
-def test_a_guarantee_counts_by_its_largest_ratio_and_a_volume_by_its_smallest() -> None:
+def test_a_guarantee_counts_by_its_largest_ratio() -> None:
     assert specified_ratio(Resources(cpu=10_000, memory=800), TOTAL) == 0.2
-    assert accumulated_resource_ratio_volume(Volume(cpu=100_000, memory=8_000.0), TOTAL) == 1.0
 
 
 def test_a_cluster_of_nothing_has_ratios_of_nothing() -> None:
     assert specified_ratio(TOTAL, ZERO) == 0.0
-    assert accumulated_resource_ratio_volume(Volume(cpu=1), ZERO) == 0.0
 
 
 @pytest.mark.parametrize("burst", [0.05, 0.1, 0.1 + 1e-12])
