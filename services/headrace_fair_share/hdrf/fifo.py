@@ -1,4 +1,9 @@
-"""The order of operations in fifo pools, and its change so that a guarantee is put to use."""
+"""Orders the operations of fifo pools, and changes the order so that a guarantee is put to use.
+
+    guarantee 0.4; a takes 0.3, the waiting gang b needs 0.3, c takes 0.1: the order is a, c, b
+
+Section: docs/reference/fair-share-algorithm.md#9-the-order-of-a-fifo-pool
+"""
 
 from __future__ import annotations
 
@@ -12,11 +17,11 @@ from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import FifoKey, PoolInput
 
-__all__ = ["fifo_ranks", "reordered_ranks"]
+__all__ = ["effective_fifo_indices", "fifo_indices"]
 
 
-def fifo_ranks(layout: Layout, pools: PoolArrays, given: Sequence[PoolInput], operations: OperationArrays) -> Ints:
-    """The place of every operation of a fifo pool in its pool, by the pool's own keys; -1 for all other elements."""
+def fifo_indices(layout: Layout, pools: PoolArrays, given: Sequence[PoolInput], operations: OperationArrays) -> Ints:
+    """Orders the operations of every fifo pool by its keys: their places from 0 on, -1 for other elements."""
     ranks = np.full(layout.size, -1, np.int64)
     in_pool = layout.parent[layout.of_operation]
     for keys in dict.fromkeys(pool.fifo_sort for pool in given):
@@ -30,7 +35,7 @@ def fifo_ranks(layout: Layout, pools: PoolArrays, given: Sequence[PoolInput], op
     return ranks
 
 
-def reordered_ranks(
+def effective_fifo_indices(
     layout: Layout,
     pools: PoolArrays,
     ranks: Ints,
@@ -40,9 +45,9 @@ def reordered_ranks(
     usage: Floats,
     gang: Bools,
 ) -> Ints:
-    """Ranks after waiting gangs that do not fit into what is left of the guarantee were put behind those that do.
+    """Puts waiting gangs that do not fit into the rest of their pool's guarantee behind the other operations.
 
-    Only in pools that ask for it, and have a guarantee at all. -1 where the order stays what it was.
+    Only in pools that ask for it, and have a guarantee at all. -1 for operations of pools whose order stays.
     """
     changed = np.full(layout.size, -1, np.int64)
     asking = np.flatnonzero(pools.fifo & pools.gang_steps & pools.reorders & (strong > EPS).any(axis=0))
@@ -60,7 +65,7 @@ def reordered_ranks(
 
 
 def _taken(strong: Floats, need: Floats, gang: Bools, running: Bools) -> Bools:
-    """Which operations, from first to last, find room in a guarantee; waiting gangs that do not are passed over."""
+    """True for operations that find room in a guarantee, from first to last. Waiting gangs that do not are passed over."""
     room, used = strong + EPS, np.zeros_like(strong)
     taken = np.zeros(len(gang), np.bool_)
     for place in range(len(gang)):
@@ -85,7 +90,7 @@ def _column(key: FifoKey, operations: OperationArrays) -> Floats | Ints:
 
 
 def _places_in_row(owner: Ints) -> Ints:
-    """0, 1, 2, ... within every row of equal owners."""
+    """Numbers the elements of every row of equal owners: 0, 1, 2, ..."""
     if not len(owner):
         return owner
     begins = np.concatenate(([True], owner[1:] != owner[:-1]))

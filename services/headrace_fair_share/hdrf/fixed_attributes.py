@@ -1,6 +1,8 @@
-"""What follows from the configuration, the size of the cluster and the weights alone, and stays until one of these changes.
+"""Attributes that stay as they are until the configuration, the size of the cluster or a weight changes.
 
-Demand, usage and savings come and go with every update; guarantees, limits, weights and the order of operations do not depend on them.
+Demand, usage and volumes come and go with every update. Guarantees, limits, weights and the order of operations do not depend on them.
+
+Section: docs/reference/fair-share-algorithm.md#3-one-update
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, column, fits_into, shares_of
-from headrace_fair_share.hdrf.fifo import fifo_ranks
+from headrace_fair_share.hdrf.fifo import fifo_indices
 from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import ErrorKind, GuaranteeError, TreeInput
@@ -32,7 +34,7 @@ __all__ = ["FixedAttributes", "IntegralPools", "fixed_attributes_of", "limits_of
 
 @dataclass(frozen=True, slots=True)
 class IntegralPools:
-    """Pools with integral guarantees."""
+    """The pools that have integral guarantees, and those whose functions depend on grants."""
 
     #: In the order in which they are served.
     burst: Ints
@@ -53,7 +55,7 @@ class IntegralPools:
 
 @dataclass(frozen=True, slots=True)
 class FixedAttributes:
-    """FunctionInputs by element that no update changes."""
+    """Attributes by element that follow from the configuration, the cluster and the weights alone."""
 
     #: The cluster, one column.
     total: Ints
@@ -67,7 +69,7 @@ class FixedAttributes:
     burst: Floats
     weight: Floats
     #: Places in fifo pools, -1 for elements elsewhere.
-    fifo_rank: Ints
+    fifo_index: Ints
     #: In that order.
     offers: Offers
     integral: IntegralPools
@@ -79,7 +81,7 @@ class FixedAttributes:
 def fixed_attributes_of(
     tree: TreeInput, layout: Layout, pools: PoolArrays, operations: OperationArrays
 ) -> FixedAttributes:
-    """Works out everything that stands."""
+    """Works out the fixed attributes of all elements."""
     total = column(tree.total)
     limits = limits_of(pools.limits, total)
     limits[:, layout.of_operation] = 1.0
@@ -91,7 +93,7 @@ def fixed_attributes_of(
     weight = weights_in_force(
         layout, pools, operations, strong, ratios.total_flow, tree.options.infer_weight_multiplier
     )
-    ranks = fifo_ranks(layout, pools, tree.pools, operations)
+    ranks = fifo_indices(layout, pools, tree.pools, operations)
     opted = _with_above(layout, pools.promised)
     return FixedAttributes(
         total=total,
@@ -101,7 +103,7 @@ def fixed_attributes_of(
         ratios=ratios,
         burst=fitted.burst,
         weight=weight,
-        fifo_rank=ranks,
+        fifo_index=ranks,
         offers=offers_of(layout, pools, weight, ranks),
         integral=_integral(layout, pools),
         promised=np.flatnonzero(pools.promised & ~opted),
@@ -110,12 +112,12 @@ def fixed_attributes_of(
 
 
 def limits_of(limits: Ints, total: Ints) -> Floats:
-    """Limits as shares, none of them above the cluster."""
+    """Makes limits shares: min(limits, total) / total."""
     return shares_of(np.minimum(limits, total), total)
 
 
 def _with_above(layout: Layout, marked: Bools) -> Bools:
-    """Which pools stand below a marked one."""
+    """True for pools that stand below a marked one."""
     below = np.zeros(layout.size, np.bool_)
     for family in layout.pool_families:
         below[family.children] = (marked | below)[family.parents][family.owner]
@@ -143,7 +145,7 @@ def _integral(layout: Layout, pools: PoolArrays) -> IntegralPools:
 def _errors(
     tree: TreeInput, layout: Layout, fitted: FittedGuarantees, ratios: Ratios, nested: Bools, orphaned: Bools
 ) -> list[GuaranteeError]:
-    """Complaints, in the order in which they are found."""
+    """Lists the complaints, in the order in which they are found."""
     errors: list[GuaranteeError] = []
     if orphaned.any():
         names = _names(tree, layout, orphaned)

@@ -1,4 +1,10 @@
-"""The input of an update as arrays, and what follows from it alone; taken in anew only as far as it differs from the input before."""
+"""Keeps the arrays of one tree from update to update, and reads again only what differs from the input before.
+
+Most updates differ in the demand of a few operations. Fixed attributes are worked out again only if something changed that they
+depend on.
+
+Section: docs/reference/fair-share-algorithm.md#13-what-is-kept-between-updates
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ from operator import is_not
 import numpy as np
 
 from headrace_fair_share.hdrf.arrays import Ints
-from headrace_fair_share.hdrf.fifo import fifo_ranks
+from headrace_fair_share.hdrf.fifo import fifo_indices
 from headrace_fair_share.hdrf.fixed_attributes import FixedAttributes, fixed_attributes_of
 from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays, operations_as_arrays, pools_as_arrays
 from headrace_fair_share.hdrf.layout import Layout, laid_out
@@ -19,7 +25,7 @@ __all__ = ["IncrementalInput"]
 
 
 class IncrementalInput:
-    """Arrays of one tree. An operation that is the same object as at the last update costs nothing."""
+    """The arrays of one tree. An operation that is the same object as at the last update costs nothing."""
 
     layout: Layout
     pools: PoolArrays
@@ -30,7 +36,7 @@ class IncrementalInput:
         self._last: TreeInput | None = None
 
     def take(self, tree: TreeInput) -> bool:
-        """Takes an input in; False if all that stands has stayed what it was. After an error the next input is taken in as a whole."""
+        """Reads an input. True if fixed attributes have changed. After an error the next input is read as a whole."""
         last, self._last = self._last, None
         changed = self._changed_operations(tree, last) if last is not None else None
         if last is None or changed is None or tree.pools != last.pools or tree.options != last.options:
@@ -45,13 +51,13 @@ class IncrementalInput:
         return not stands
 
     def names(self, tree: TreeInput, pools: Ints) -> list[str]:
-        """Names of pools by their numbers."""
+        """Looks up the names of pools by their numbers."""
         place = np.zeros(self.layout.size, np.int64)
         place[self.layout.of_pool] = np.arange(len(tree.pools))
         return [tree.pools[at].name for at in place[pools].tolist()]
 
     def _changed_operations(self, tree: TreeInput, last: TreeInput) -> Ints | None:
-        """Places of operations that are not what they were; None if some are in other places."""
+        """Places of operations that have changed. None if some stand in other places."""
         if len(tree.operations) != len(last.operations):
             return None
         count = len(tree.operations)
@@ -62,7 +68,7 @@ class IncrementalInput:
         return np.array(changed, np.int64)
 
     def _take_operations(self, tree: TreeInput, changed: Ints, *, same_cluster: bool) -> bool:
-        """Takes in some operations; True if all that stands has stayed what it was."""
+        """Reads some operations. True if no fixed attribute has changed."""
         weighted, ordered = True, True
         if len(changed):
             now = operations_as_arrays([tree.operations[place] for place in changed.tolist()])
@@ -75,12 +81,12 @@ class IncrementalInput:
             self.fixed = fixed_attributes_of(tree, self.layout, self.pools, self.operations)
             return False
         if not ordered:
-            ranks = fifo_ranks(self.layout, self.pools, tree.pools, self.operations)
+            ranks = fifo_indices(self.layout, self.pools, tree.pools, self.operations)
             offers = offers_of(self.layout, self.pools, self.fixed.weight, ranks)
-            self.fixed = replace(self.fixed, fifo_rank=ranks, offers=offers)
+            self.fixed = replace(self.fixed, fifo_index=ranks, offers=offers)
         return True
 
 
 def _same(before: OperationArrays, now: OperationArrays, changed: Ints, *names: str) -> bool:
-    """True if these columns of the changed operations say what they said."""
+    """True if these columns of the changed operations are as before."""
     return all((getattr(before, name)[changed] == getattr(now, name)).all() for name in names)

@@ -1,4 +1,7 @@
-"""The input as arrays: what is set on pools and operations, by element, with defaults where nothing is set."""
+"""Pools and operations of the input as arrays, with defaults for whatever is not set.
+
+Section: docs/reference/fair-share-algorithm.md#2-the-tree
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ __all__ = ["OperationArrays", "PoolArrays", "operations_as_arrays", "pools_as_ar
 
 @dataclass(frozen=True, slots=True)
 class PoolArrays:
-    """Settings of pools; rows of operations stand at the defaults, the root's as well."""
+    """Attributes of pools by element. Operations and the root have the defaults."""
 
     fifo: Bools
-    #: NaN where none is set.
+    #: NaN if none is set.
     weight: Floats
     strong: Ints
-    #: False where a strong guarantee is left out, to be inferred.
+    #: False if a strong guarantee is left out, to be inferred.
     strong_given: Bools
     limits: Ints
     burst: Bools
@@ -42,7 +45,7 @@ class PoolArrays:
 
 @dataclass(frozen=True, slots=True)
 class OperationArrays:
-    """Operations in the order of the input."""
+    """Attributes of operations, in the order of the input."""
 
     weight: Floats
     demand: Ints
@@ -56,7 +59,7 @@ class OperationArrays:
 
 
 def pools_as_arrays(layout: Layout, pools: Sequence[PoolInput], options: TreeOptions) -> PoolArrays:
-    """Settings of pools, by element."""
+    """Makes the pools of the input arrays by element."""
     at, size = layout.of_pool, layout.size
 
     def flags(read: Callable[[PoolInput], bool]) -> Bools:
@@ -105,7 +108,7 @@ def pools_as_arrays(layout: Layout, pools: Sequence[PoolInput], options: TreeOpt
 
 
 def operations_as_arrays(operations: Sequence[OperationInput]) -> OperationArrays:
-    """What is known of operations."""
+    """Makes operations arrays, in their order."""
     count = len(operations)
     best = np.fromiter((share for each in operations for share in each.best_allocation_share), np.float64)
     return OperationArrays(

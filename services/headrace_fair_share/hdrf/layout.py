@@ -1,9 +1,11 @@
-"""Where the elements of a tree stand in the arrays: numbered level by level, so that children are ranges and levels are slices.
+"""Numbers the elements of a tree level by level, so that children are ranges and levels are slices.
 
-The root is element 0. The children of an element follow one another, pools before operations, each in the order of the input; the
-children of an earlier parent stand before those of a later one.
+The root is element 0. The children of an element follow one another, pools before operations, each in the order of the input.
+Invariants: a parent's number is lower than its children's, and all elements of one level stand in a row.
 
-Invariants: a parent's number is lower than its children's; all elements of one level stand in a row.
+    root > (a > (x, y), b > z)  is numbered  root 0, a 1, b 2, x 3, y 4, z 5
+
+Section: docs/reference/fair-share-algorithm.md#2-the-tree
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ __all__ = ["Layout", "laid_out"]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The shape of a tree."""
+    """The shape of a tree: numbers of parents, children and levels."""
 
     size: int
     #: -1 for the root.
@@ -46,17 +48,17 @@ class Layout:
     pool_families: list[Family] = field(default_factory=list)
 
     def children_of(self, pools: Ints) -> Family:
-        """Those of the pools that have children, with all of these."""
+        """Makes a family of the pools that have children."""
         parents = pools[self.end_child[pools] > self.first_child[pools]]
         return Family.of(parents, self.first_child[parents], self.end_child[parents])
 
     def pools_below(self, pools: Ints) -> Family:
-        """Those of the pools that have pools, with these."""
+        """Makes a family of the pools that have pools, without their operations."""
         parents = pools[self.end_pools[pools] > self.first_child[pools]]
         return Family.of(parents, self.first_child[parents], self.end_pools[parents])
 
     def path(self, pool: int) -> Ints:
-        """The pool and all that is above it, without the root."""
+        """Lists the pool and everything above it, without the root."""
         path = []
         while pool > 0:
             path.append(pool)
@@ -65,7 +67,7 @@ class Layout:
 
 
 def laid_out(pools: Sequence[PoolInput], operations: Sequence[OperationInput]) -> Layout:
-    """Numbers the elements of a tree. Raises `BrokenInvariant` where a parent does not stand before its pool."""
+    """Numbers the elements of a tree. Raises `BrokenInvariant` if a parent does not stand before its pool."""
     above = [pool.parent for pool in pools]
     depth = _depths(above)
     parents = np.fromiter((*above, *(operation.pool for operation in operations)), np.int64)

@@ -1,7 +1,9 @@
-"""What goes into an update of the vector fair share, and what comes out. Values only.
+"""The input of an update of the vector fair share, and its result. Values only.
 
-Amounts are integers as everywhere (cpu in hundredths), in the order of `headrace.resources.RESOURCE_NAMES`; shares are floats,
-fractions of the total; volumes are amounts times seconds.
+Amounts are integers (cpu in hundredths), in the order of `headrace.resources.RESOURCE_NAMES`. Shares are floats, fractions of the
+total. Volumes are amounts times seconds.
+
+Section: docs/reference/fair-share-algorithm.md#2-the-tree
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ UNLIMITED: Final[Share] = (1.0, 1.0, 1.0, 1.0, 1.0)
 
 
 class Mode(enum.StrEnum):
-    """How a pool's children share."""
+    """Ways in which a pool's children share."""
 
     FAIR_SHARE = "fair_share"
     FIFO = "fifo"
 
 
 class FifoKey(enum.StrEnum):
-    """What a fifo pool's operations are ranked by: larger weight, earlier start, fewer pending jobs first."""
+    """Keys that order a fifo pool's operations: larger weight, earlier start, fewer pending jobs first."""
 
     WEIGHT = "weight"
     START_TIME = "start_time"
@@ -67,7 +69,7 @@ class IntegralKind(enum.StrEnum):
 
 
 class IntegralState(msgspec.Struct, frozen=True):
-    """What is kept of an integral pool between updates."""
+    """The state of an integral pool that lasts from update to update."""
 
     volume: Volume = (0.0, 0.0, 0.0, 0.0, 0.0)
     #: Largest component of the integral share granted at the last update.
@@ -75,7 +77,7 @@ class IntegralState(msgspec.Struct, frozen=True):
 
 
 class TreeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a tree that the algorithm reads."""
+    """The options of a tree that the algorithm reads."""
 
     #: Place of the main resource in the order of resources.
     main_resource: int = 1
@@ -87,14 +89,14 @@ class TreeOptions(msgspec.Struct, frozen=True, kw_only=True):
     improved: bool = False
     distribution_gap: bool = False
     infer_weight_multiplier: float | None = None
-    #: For those who advance the volumes, as `saturation_period_s`.
+    #: For the service that advances the volumes, as `saturation_period_s`.
     distribute_free_volume: bool = False
     #: True: as upstream, a relaxed pool with empty savings keeps being charged for its last grant, for ever. False: it is not.
     charge_skipped_relaxed_pools: bool = False
 
 
 class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool. Its parent stands before it."""
+    """A pool in the input of an update. Its parent stands before it."""
 
     name: str
     #: Place of the parent among the pools; -1 for the root.
@@ -109,7 +111,7 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     burst_guarantee: Resources = ZERO
     #: None: that of the tree.
     relaxed_share_multiplier_limit: float | None = None
-    #: For those who advance the volumes; shares do not depend on it.
+    #: For the service that advances the volumes; shares do not depend on it.
     can_accept_free_volume: bool = True
     #: Likewise; None: as the tree.
     distribute_free_volume: bool | None = None
@@ -121,12 +123,12 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     priority_strong_guarantee_donor: bool = False
     #: Weights of children fall with their historic usage: 2 to the power of minus its average.
     historic_usage_weights: bool = False
-    #: Average of its own usage share, where its parent asks for it.
+    #: Average of its own usage share, if its parent asks for it.
     historic_usage_average: float = 0.0
 
 
 class OperationInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An operation."""
+    """An operation in the input of an update: a leaf that uses resources and demands more."""
 
     name: str
     #: Place of its pool among the pools.
@@ -139,12 +141,12 @@ class OperationInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     best_allocation_share: Share = UNLIMITED
     start_time_ms: int = 0
     pending_job_count: int = 0
-    #: Smaller comes first where children are equal in all else; order of attachment.
+    #: Average of its usage share, if its pool asks for it.
     historic_usage_average: float = 0.0
 
 
 class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one update is made from; the order of children is the order in which they stand here, pools first."""
+    """The whole input of one update. Children stand in their order, pools before operations."""
 
     total: Resources
     options: TreeOptions = TreeOptions()
@@ -155,7 +157,7 @@ class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorKind(enum.StrEnum):
-    """What an update can complain of; it goes on all the same."""
+    """Kinds of complaints of an update, which goes on all the same."""
 
     OVERCOMMIT_FLOW = "overcommit_flow"
     OVERCOMMIT_BURST = "overcommit_burst"
@@ -164,7 +166,7 @@ class ErrorKind(enum.StrEnum):
 
 
 class GuaranteeError(msgspec.Struct, frozen=True):
-    """One complaint, in words with figures, and the pools that it concerns."""
+    """A complaint in words with figures, and the pools that it concerns."""
 
     kind: ErrorKind
     text: str
@@ -172,13 +174,13 @@ class GuaranteeError(msgspec.Struct, frozen=True):
 
 
 class ElementShares(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one element, pool or operation or root."""
+    """The result of an update for one element: a pool, an operation or the root."""
 
     fair_share: Share = ZERO_SHARE
     strong_part: Share = ZERO_SHARE
     integral_part: Share = ZERO_SHARE
     weight_proportional_part: Share = ZERO_SHARE
-    #: Share within the guarantees, where it was asked for.
+    #: Share within the guarantees, if it was asked for.
     promised_guarantee_fair_share: Share = ZERO_SHARE
     demand_share: Share = ZERO_SHARE
     usage_share: Share = ZERO_SHARE
@@ -201,7 +203,7 @@ class ElementShares(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpdateResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out. Objects for elements are made only when asked for."""
+    """The result of an update, as objects by name."""
 
     root: ElementShares
     pools: dict[str, ElementShares]

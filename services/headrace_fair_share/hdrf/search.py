@@ -1,7 +1,11 @@
-"""The largest double for which something still holds.
+"""Finds the largest double for which a condition still holds.
 
 Bisection runs over the integers that order doubles by their values, so it ends at two neighbouring doubles after 64 steps at most.
-A quotient would be off by a rounding, and a sum that is scaled with it could end up above what it has to fit into.
+A quotient would be off by a rounding, and a sum that is scaled with it could end up above the room that it has to fit into.
+
+    largest(0.0, 1.0, lambda f: 3.0 * f <= 1.0) = 0.3333333333333333, where 3 f is exactly 1
+
+Section: docs/reference/fair-share-algorithm.md#15-search-over-doubles
 """
 
 from __future__ import annotations
@@ -19,21 +23,21 @@ _SIGN = 1 << 63
 
 
 def place_of(number: float) -> int:
-    """The place of a double in the order of all doubles; both zeros stand at 0."""
+    """Finds the place of a double in the order of all doubles. Both zeros stand at 0."""
     bits: int = struct.unpack("<Q", struct.pack("<d", number))[0]
     return _SIGN - bits if bits & _SIGN else bits
 
 
 def double_at(place: int) -> float:
-    """The double at this place."""
+    """Finds the double at a place in the order of all doubles."""
     number: float = struct.unpack("<d", struct.pack("<Q", place if place >= 0 else _SIGN - place))[0]
     return number
 
 
 def largest(low: float, high: float, holds: Callable[[float], bool]) -> float:
-    """The largest double from `low` to `high` for which `holds`, which is true up to some point and false behind it.
+    """Finds the largest double from `low` to `high` for which `holds`, which turns from true to false once.
 
-    Raises `BrokenInvariant` when the bounds are in no order, or when it does not even hold at `low` (unless that is all there is).
+    Raises `BrokenInvariant` if the bounds are in no order, or if it does not even hold at `low` (unless that is all there is).
     """
     if not low <= high:
         raise BrokenInvariant(f"nothing to search between {low} and {high}")
@@ -54,9 +58,9 @@ def largest(low: float, high: float, holds: Callable[[float], bool]) -> float:
 
 
 def largest_each(high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
-    """For many searches at once: the largest doubles from 0 to `high` for which `holds`; 0 where it never does.
+    """Finds for many searches at once the largest doubles from 0 to `high` for which `holds`, or else 0.
 
-    `high` is not negative. Where rounding spoils the condition at 0 by a last bit, 0 is still the answer that everybody means.
+    `high` is not negative. If rounding spoils the condition at 0 by a last bit, 0 is still the answer that everybody means.
     """
     good: Ints = np.zeros(len(high), np.int64)
     bad = np.ascontiguousarray(high, np.float64).view(np.int64).copy()

@@ -1,7 +1,11 @@
-"""Handing out: from the root down, every pool passes on what it has been given, until each element has its share.
+"""Distribution: from the root down, every pool passes on its share, until each element has its own.
 
-In the standard mode a suggestion goes down; a pool turns it into the fit factor of its children. In the improved mode the shares
-themselves go down, and the children of a fair-share pool move one at a time until the pool's share is used up.
+    standard   a pool with suggestion s has the fit factor MFF(s) and the share FS(s), and offers its children f * ratio - rank
+    improved   the share itself goes down, and children of a fair-share pool move one at a time until it is used up
+
+    example: root at fit factor 0.4, weights 2, 1, 1: suggestions 0.8, 0.4, 0.4
+
+Section: docs/reference/fair-share-algorithm.md#14-distribution
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ _ROUNDING: Final = 1e-14
 
 @dataclass(frozen=True, slots=True)
 class DetailedShares:
-    """A share by what it is owed for."""
+    """A share by what it is owed for, in three parts."""
 
     strong: Floats
     integral: Floats
@@ -37,7 +41,7 @@ class DetailedShares:
 
 @dataclass(slots=True)
 class Distribution:
-    """Hands out by the functions of all elements; `breakpoints` in the improved mode."""
+    """Distributes by the functions of all elements. `breakpoints` is None unless in improved mode."""
 
     layout: Layout
     store: FunctionStore
@@ -49,7 +53,7 @@ class Distribution:
     suggestions: Floats = field(init=False)
 
     def from_root(self, fit: float) -> Floats:
-        """Everybody's shares, when the root's children are offered this fit factor (standard mode)."""
+        """Distributes to all elements, with the root at this fit factor. In standard mode only."""
         shares, suggestions = self._blank()
         self.suggestions = suggestions
         top = self.layout.children_of(np.zeros(1, np.int64))
@@ -62,7 +66,7 @@ class Distribution:
         return shares
 
     def from_pools(self, pools: Ints, suggestion: float) -> Floats:
-        """Shares of these pools and of all below them, as they follow from a suggestion to them. Zero elsewhere."""
+        """Distributes to these pools and to all below them, from a suggestion to them. Other shares are 0."""
         shares, suggestions = self._blank()
         suggestions[pools] = suggestion
         shares[:, pools] = self.store.shares_at(pools, suggestions[pools])
@@ -165,7 +169,7 @@ class Distribution:
 
 
 def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Floats) -> float:
-    """The fit factor that the suggestion 1 allows the root, found without building the root's functions.
+    """Finds the fit factor that the suggestion 1 allows the root, without building the root's functions.
 
     It is the first one at which some resource is 1 above its guarantee, or the last one at which those with a limit keep it.
     """
@@ -188,7 +192,10 @@ def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Float
 
 
 def detailed_shares(layout: Layout, total: Floats, strong: Floats, proposed: Floats) -> DetailedShares:
-    """Shares by what they are owed for: the guarantee first, then the integral grant; the rest is by weight."""
+    """Splits shares by what they are owed for: the strong guarantee first, then the grant, then the weight.
+
+    strong part = min(share, strong), integral part = min(share - strong part, proposed), the rest is weight-proportional.
+    """
     by_strong = np.minimum(total, strong)
     top = layout.children_of(np.zeros(1, np.int64))
     if len(top.parents):

@@ -1,10 +1,14 @@
 """Strong guarantees: from what people wrote to shares that fit into the cluster, into the limits and into one another.
 
-Top-down, figures that are left out are inferred from the main resource. Where the cluster cannot keep what its top pools are
-promised together, all is scaled by one factor. Then, from the root down, the guarantees of every pool's children are made to fit
-into its own: first those with priority, then the others, the first tier that does not fit by one factor for all resources.
+    inferred  = guarantee of the main resource / parent's * parent's guarantee of the resource, if the figure was left out
+    scaled    = f * guarantee, f the largest with which all guarantees and bursts fit into the cluster
+    fitted    = tier by tier (priority first) the guarantee, or f * guarantee in the first tier that does not fit into the parent's
 
 Everything here depends on the configuration and on the size of the cluster alone.
+
+    100 cores and 200 GiB, a pool with 40 cores: inferred 80 GiB. Pools with 60, 40 and 25 cores: f = 0.8, so 48, 32 and 20 cores.
+
+Section: docs/reference/fair-share-algorithm.md#4-strong-guarantees
 """
 
 from __future__ import annotations
@@ -47,30 +51,30 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """IntegralPools guarantees as one number a pool: the largest share of any resource; 0 for pools without them."""
+    """Integral guarantees as one number a pool: the largest share over the resources, 0 for pools without them."""
 
     flow: Floats
     burst: Floats
-    #: With all that is below.
+    #: With everything below.
     total_flow: Floats
     total_burst: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class FittedGuarantees:
-    """What the guarantees came to."""
+    """Guarantees after they were fitted into the cluster."""
 
     strong: Floats
     burst: Floats
-    #: What everything was scaled by for want of a larger cluster; None: it is large enough.
+    #: The factor by which everything was scaled; None if the cluster is large enough.
     scaled_by: float | None
-    #: What the cluster lacks to keep flows, and bursts, beside the strong guarantees; by resource, in units of amounts.
+    #: Amounts that the cluster lacks to keep flows, and bursts, beside the strong guarantees.
     short_for_flow: Ints
     short_for_burst: Ints
 
 
 def inferred_guarantees(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ints:
-    """Strong guarantees with the figures that were left out; the root's is the whole cluster."""
+    """Infers the figures of strong guarantees that were left out. The root's guarantee is the whole cluster."""
     main = tree.options.main_resource
     inferred = np.where(pools.strong_given, pools.strong, 0)
     inferred[:, :1] = column(tree.total)
@@ -92,7 +96,7 @@ def inferred_guarantees(layout: Layout, pools: PoolArrays, tree: TreeInput) -> I
 
 
 def flow_and_burst(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ratios:
-    """IntegralPools guarantees as ratios, own and summed up."""
+    """Makes integral guarantees ratios, each pool's own and summed up."""
     total = column(tree.total)
     integral = pools.burst | pools.relaxed
     flow = np.where(integral, shares_of(pools.flow, total).max(axis=0), 0.0)
@@ -104,7 +108,7 @@ def flow_and_burst(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ratios
 
 
 def has_donor_above(layout: Layout, pools: PoolArrays) -> Bools:
-    """Which pools stand below a donor with no priority pool in between."""
+    """True for pools below a donor with no priority pool in between."""
     below = np.zeros(layout.size, np.bool_)
     for family in layout.pool_families:
         above = family.parents
@@ -116,7 +120,7 @@ def has_donor_above(layout: Layout, pools: PoolArrays) -> Bools:
 def fitted_into_cluster(
     layout: Layout, pools: PoolArrays, tree: TreeInput, inferred: Ints, ratios: Ratios
 ) -> FittedGuarantees:
-    """Shares of the strong guarantees, and bursts, scaled where the cluster cannot keep both together.
+    """Scales strong guarantees and bursts by one factor if the cluster cannot keep both together.
 
     The cluster is checked in amounts, the factor is found in shares. It falls on the root and on the bursts; the pools' own strong
     guarantees follow when they are made to fit into the root's.
@@ -146,7 +150,7 @@ def fitted_into_cluster(
 
 
 def fitted_into_parents(layout: Layout, pools: PoolArrays, strong: Floats, limits: Floats, donated: Bools) -> Floats:
-    """Strong guarantees that fit into the limits and into those of the pools above."""
+    """Fits strong guarantees into the limits and into the guarantees of the pools above, from the root down."""
     strong = strong.copy()
     priority, regular = _tiers(layout, pools, strong, donated)
     strong[:, 0] = np.minimum(strong[:, 0], limits[:, 0])
@@ -158,7 +162,10 @@ def fitted_into_parents(layout: Layout, pools: PoolArrays, strong: Floats, limit
 
 
 def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floats:
-    """What an element could count on: its guarantee, and of what is left of its parent's estimate a part by weight."""
+    """Estimates the guarantee of every element: its own, and a part by weight of what its parent has left.
+
+    For people only: no share depends on it.
+    """
     estimated = np.zeros_like(strong)
     estimated[:, 0] = strong[:, 0]
     for family in layout.families:
@@ -177,7 +184,7 @@ def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floa
 
 
 def shortage_in_words(short: Ints, tree: TreeInput) -> str:
-    """By how much the cluster is too small, resource by resource."""
+    """Says by how much the cluster is too small, resource by resource."""
     return ", ".join(
         f"{format_amount(name, there + missing)} of {name} where there are {format_amount(name, there)}"
         f" ({format_amount(name, missing)} too much)"

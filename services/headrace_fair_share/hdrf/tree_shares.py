@@ -1,4 +1,7 @@
-"""What an update came to, as arrays by element; objects of single elements are made when somebody asks for them."""
+"""The result of an update as arrays by element. Objects of single elements are made only if somebody asks for them.
+
+Section: docs/reference/fair-share-algorithm.md#3-one-update
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ __all__ = ["TreeShares"]
 
 @dataclass(frozen=True, slots=True)
 class TreeShares:
-    """FunctionInputs of one update, by element."""
+    """The result of one update, by element."""
 
     tree: TreeInput
     layout: Layout
     fixed: FixedAttributes
-    #: With all that is below, in amounts.
+    #: With everything below, in amounts.
     usage: Ints
     demand: Ints
     usage_share: Floats
@@ -31,33 +34,36 @@ class TreeShares:
     fair_share: Floats
     details: DetailedShares
     promised: Floats
-    #: IntegralPools shares that were granted, and what pools above grants have of them.
+    #: Integral shares that were granted, to the pools themselves and to all above them.
     proposed: Floats
     #: -1 where the order of operations stayed what it was.
-    effective_rank: Ints
-    #: Of the pools in `fixed.integral.all`.
+    effective_fifo_index: Ints
+    #: By place in `fixed.integral.all`.
     volume: Floats
-    drawn: Floats
+    last_share_ratio: Floats
 
     def dominant_resources(self) -> Ints:
-        """Of each element the resource with the largest share of usage, or of demand where nothing is used; the earlier one of equals."""
+        """Finds the resource with the largest share of each element's usage, or of its demand if it uses nothing.
+
+        The earlier one of equals. The algorithm itself never uses it.
+        """
         total = self.fixed.total
         used = self.usage.any(axis=0)
         shares = np.where(used, shares_of(self.usage, total), shares_of(self.demand, total))
         return np.where(shares.max(axis=0) > 0.0, shares.argmax(axis=0), CPU)
 
     def integral_states(self) -> dict[str, IntegralState]:
-        """Savings by name of pool, and what they are charged for until the next update; others as they came."""
+        """Makes the states of integral pools after this update, by name. Volumes are as they came."""
         states = dict(self.tree.integral)
         place = np.full(self.layout.size, -1, np.int64)
         place[self.layout.of_pool] = np.arange(len(self.layout.of_pool))
         members = place[self.fixed.integral.all].tolist()
-        for pool, volume, drawn in zip(members, self.volume.T, self.drawn.tolist(), strict=True):
-            states[self.tree.pools[pool].name] = IntegralState(as_share(volume), drawn)
+        for pool, volume, last_share_ratio in zip(members, self.volume.T, self.last_share_ratio.tolist(), strict=True):
+            states[self.tree.pools[pool].name] = IntegralState(as_share(volume), last_share_ratio)
         return states
 
     def result(self) -> UpdateResult:
-        """Objects for all elements."""
+        """Makes the objects of all elements."""
         dominant = self.dominant_resources()
         pools = zip(self.tree.pools, self.layout.of_pool.tolist(), strict=True)
         operations = zip(self.tree.operations, self.layout.of_operation.tolist(), strict=True)
@@ -70,9 +76,9 @@ class TreeShares:
         )
 
     def element(self, at: int, dominant: int | None = None) -> ElementShares:
-        """The figures of one element."""
+        """Makes the object of one element."""
         fixed, ratios = self.fixed, self.fixed.ratios
-        rank, effective = int(fixed.fifo_rank[at]), int(self.effective_rank[at])
+        rank, effective = int(fixed.fifo_index[at]), int(self.effective_fifo_index[at])
         return ElementShares(
             fair_share=as_share(self.fair_share[:, at]),
             strong_part=as_share(self.details.strong[:, at]),

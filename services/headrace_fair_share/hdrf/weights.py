@@ -1,4 +1,12 @@
-"""Weights in force: set, inferred from guarantees, or lowered by what was used before."""
+"""Weights in force, and the offers to children that follow from them.
+
+A weight is the one that is set, else inferred from guarantees if the tree has a multiplier, else 1. Historic usage may lower it.
+
+    multiplier 10, strong 0.1, total flow 0.05, parent's strong 0.5 and flow 0.05: weight 10 * 0.15 / 0.55 = 2.727
+    weights 2, 1, 1 at fit factor 0.4: offers 0.8, 0.4, 0.4
+
+Section: docs/reference/fair-share-algorithm.md#5-weights-and-offers
+"""
 
 from __future__ import annotations
 
@@ -11,12 +19,14 @@ from headrace_fair_share.hdrf.arrays import Family, Floats, Ints
 from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays
 from headrace_fair_share.hdrf.layout import Layout
 
-__all__ = ["Offers", "offers_of", "weights_in_force"]
+__all__ = ["Offers", "inferred_weight", "offers_of", "weight_after_usage", "weights_in_force"]
 
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """How a pool's fit factor f becomes the suggestion of a child: f * ratio - rank, brought between 0 and 1.
+    """Offers to children, the suggestion of each at the fit factor f of its pool.
+
+    A child is offered f * ratio - rank, brought between 0 and 1.
 
     Children of a fair-share pool are offered f in proportion to their weights (and have rank 0), those of a fifo pool one after
     another a whole suggestion each (and have ratio 1).
@@ -26,7 +36,7 @@ class Offers:
     rank: Floats
 
     def at(self, family: Family, fit: Floats) -> Floats:
-        """Suggestions of all children at a fit factor for each parent."""
+        """Makes the suggestions to all children at a fit factor for each parent."""
         kids = family.children
         return np.clip(family.spread(fit) * self.ratio[kids] - self.rank[kids], 0.0, 1.0)
 
@@ -39,7 +49,7 @@ def weights_in_force(
     total_flow: Floats,
     multiplier: float | None,
 ) -> Floats:
-    """Weights of all elements; guarantees count as they came out of the fitting."""
+    """Finds the weights of all elements. `strong` is after fitting."""
     weight = np.ones(layout.size)
     weight[layout.of_pool] = np.where(np.isnan(pools.weight), 1.0, pools.weight)[layout.of_pool]
     if multiplier is not None:
@@ -47,7 +57,7 @@ def weights_in_force(
         above = worth[layout.parent]
         inferred = np.isnan(pools.weight) & (worth >= EPS) & (above >= EPS) & layout.is_pool
         inferred[0] = False
-        weight[inferred] = worth[inferred] * multiplier / above[inferred]
+        weight[inferred] = inferred_weight(worth[inferred], above[inferred], multiplier)
     weight[layout.of_operation] = operations.weight
     history = pools.historic_weights[layout.parent]
     history[0] = False
@@ -55,12 +65,25 @@ def weights_in_force(
         average = pools.usage_average.copy()
         average[layout.of_operation] = operations.usage_average
         plain = np.where(layout.is_pool & np.isnan(pools.weight), 1.0, np.where(layout.is_pool, pools.weight, weight))
-        weight[history] = (plain * 2.0**-average)[history]
+        weight[history] = weight_after_usage(plain, average)[history]
     return weight
 
 
+def inferred_weight(worth: Floats, parents_worth: Floats, multiplier: float) -> Floats:
+    """Infers a weight from guarantees: worth * multiplier / parent's worth.
+
+    The worth of a pool is its largest strong share plus its total flow ratio.
+    """
+    return worth * multiplier / parents_worth
+
+
+def weight_after_usage(weight: Floats, average_usage_share: Floats) -> Floats:
+    """Lowers a weight by the historic usage: weight * 2 ** -average."""
+    return np.asarray(weight * 2.0**-average_usage_share)
+
+
 def offers_of(layout: Layout, pools: PoolArrays, weight: Floats, place: Ints) -> Offers:
-    """What children are offered, from weights and the places of operations in fifo pools."""
+    """Makes the offers to children from weights and the places of operations in fifo pools."""
     ratio, rank = np.ones(layout.size), np.zeros(layout.size)
     for family in layout.families:
         first = np.searchsorted(family.owner, np.arange(len(family.parents)))

@@ -139,7 +139,7 @@ def _results(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementR
     clocks = _clocks(cut, given, below)
     below_since, starving_since, starvation = moments_of(clocks, elements.places, cut.clock_offset_ms)
     grants = np.zeros(shares.layout.size)
-    grants[fixed.integral.all] = shares.drawn
+    grants[fixed.integral.all] = shares.last_share_ratio
     results = ElementResults(
         usage=shares.usage[:, order],
         demand=shares.demand[:, order],
@@ -165,8 +165,8 @@ def _results(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementR
         schedulable=schedulable,
         owed_everything=elements.is_operation & owed_everything(fair, demand),
         ratio_volume=_ratio_volumes(cut, elements),
-        fifo_index=fixed.fifo_rank[order],
-        effective_fifo_index=shares.effective_rank[order],
+        fifo_index=fixed.fifo_index[order],
+        effective_fifo_index=shares.effective_fifo_index[order],
         flow_ratio=fixed.ratios.flow[order],
         burst_ratio=fixed.ratios.burst[order],
         total_flow_ratio=fixed.ratios.total_flow[order],

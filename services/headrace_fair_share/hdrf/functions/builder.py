@@ -1,8 +1,6 @@
-"""The functions of every element, built from the operations up, one batch of elements after another.
+"""Builds the functions of elements from the operations up, one batch of elements after another.
 
-An operation wants, as its fit factor grows to 1, what it uses, evenly in all resources; from there to 2 the rest of its demand. A gang
-wants nothing up to 1, and all at once there. A pool's fit factor is what its children get together. `walk` turns both into functions
-of the suggestion.
+Section: docs/reference/fair-share-algorithm.md#13-what-is-kept-between-updates
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ _BATCH_OPERATIONS: Final = 4_000
 
 @dataclass(slots=True)
 class FunctionBuilder:
-    """Builds functions into a store. `breakpoints` is there in the improved mode only."""
+    """Builds functions into a store. `breakpoints` is None unless the tree is in improved mode."""
 
     layout: Layout
     store: FunctionStore
@@ -45,7 +43,7 @@ class FunctionBuilder:
     limits: Floats
 
     def operations(self, elements: Ints, usage: Floats, demand: Floats, gang: Bools) -> None:
-        """Functions of operations."""
+        """Builds the functions of operations."""
         for begin in range(0, len(elements), _BATCH_OPERATIONS):
             batch = elements[begin : begin + _BATCH_OPERATIONS]
             curves = operation_by_fit_factor(usage[:, batch], demand[:, batch], gang[batch])
@@ -53,14 +51,14 @@ class FunctionBuilder:
             self.store.put(batch, functions_by_suggestion(curves, nothing, self.limits[:, batch]))
 
     def pools(self, wanted: Bools, guarantees: Floats) -> None:
-        """Functions of all pools that are wanted, from the lowest up, with guarantees by element."""
+        """Builds the functions of all wanted pools, from the lowest up, with guarantees by element."""
         for level in reversed(self.layout.pool_levels):
             here = level[wanted[level]]
             if len(here):
                 self.level(here, here, guarantees[:, here], self.limits[:, here])
 
     def level(self, elements: Ints, rows: Ints, guarantees: Floats, limits: Floats) -> None:
-        """Functions of pools whose children have theirs, put into any rows of the store."""
+        """Builds the functions of pools whose children have theirs, into any rows of the store."""
         has_children = self.layout.end_child[elements] > self.layout.first_child[elements]
         empty = np.flatnonzero(~has_children)
         if len(empty):
@@ -75,7 +73,7 @@ class FunctionBuilder:
             self._batch(elements[part], rows[part], guarantees[:, part], limits[:, part])
 
     def by_fit_factor(self, pools: Ints) -> Curves:
-        """Shares by fit factor of pools with children, which are all of one mode."""
+        """Makes the shares by fit factor of pools that have children and are all of one mode."""
         family, children = self._scaled_children(pools)
         ratio = self.offers.ratio[family.children]
         if self.breakpoints is None or self.fifo[pools[0]]:

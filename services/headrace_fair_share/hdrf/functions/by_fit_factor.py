@@ -1,11 +1,14 @@
-"""Sums of children's functions: what the children of a pool get together at a fit factor.
+"""Shares by fit factor: how much an operation takes, and how much the children of a pool take together.
 
-The sum of piecewise-linear curves changes its slope, or jumps, only where one of them does. So all points are put in order, and slopes
-and jumps are accumulated from left to right: the work is that of sorting, however many children there are.
+    operation   f in [0, 1]: min(f * u, usage), u the largest component of usage. f in [1, 2]: usage + (f - 1) * (demand - usage)
+    gang        0 up to f = 1, its demand above
+    fair share  sum over children of FS(min(1, f * ratio)), in [0, 1]
+    fifo        sum over children of FS(f - rank, brought between 0 and 1), in [0, children]
 
-Such running sums would gather rounding errors, and a single steep stretch would spoil all that follows. Slopes are therefore split into
-coarse parts, whose sums are exact, and a rest that is too small to matter; values likewise. So stretches of any steepness are summed
-as they are; only what is narrower than rounding, `STEEP`, counts as a jump.
+All points of all children are put in order, and slopes and jumps are accumulated from left to right. Such running sums would gather
+rounding errors, so slopes and values are split into coarse parts, whose sums are exact, and a rest that is too small to matter.
+
+Sections: docs/reference/fair-share-algorithm.md#11-share-by-fit-factor, docs/reference/fair-share-algorithm.md#14-distribution
 """
 
 from __future__ import annotations
@@ -42,7 +45,10 @@ _SMALL: Final = 2**15 - 1
 
 @dataclass(slots=True)
 class Breakpoints:
-    """Places where a child's function bends or jumps, each a fit factor of its own: sums of all children to the left and right of it."""
+    """Places where a child's function bends or jumps, each of which is a fit factor of its own.
+
+    `left` and `right` are the sums over all children to the left and to the right of a place.
+    """
 
     x: Floats
     child: Ints
@@ -65,7 +71,7 @@ class _Events:
 
 
 def operation_by_fit_factor(usage: Floats, demand: Floats, gang: Bools) -> Curves:
-    """What operations want at fit factors from 0 to 2.
+    """Makes the shares by fit factor of operations, for fit factors from 0 to 2.
 
     Every curve is chosen from a grid of nine points: the origin; one for each of the five components of the usage, smallest first;
     the end of a usage of nothing; the upper end of a gang's jump; the demand.
@@ -88,13 +94,16 @@ def operation_by_fit_factor(usage: Floats, demand: Floats, gang: Bools) -> Curve
 
 
 def sum_of_children(children: Curves, ratio: Floats, pool: Ints, pools: int) -> Curves:
-    """Sums of the curves of each pool's children (`pool` of each child, ascending), whose argument is divided by `ratio`."""
+    """Adds up the curves of each pool's children, whose arguments have been divided by `ratio`.
+
+    `pool` says the pool of each child and never falls.
+    """
     events = _events(children, ratio, pool, pools, apart=False)
     return _as_curves(events.x, events)
 
 
 def sum_one_move_at_a_time(children: Curves, ratio: Floats, pool: Ints, pools: int) -> tuple[Curves, Breakpoints]:
-    """Sums in which children never move at once: every place where one of them bends or jumps is the next whole fit factor.
+    """Adds up curves so that children never move at once: every breakpoint is the next whole fit factor.
 
     At a fit factor k children before the one that moves have already moved at this place, those after it have not.
     """
@@ -105,7 +114,7 @@ def sum_one_move_at_a_time(children: Curves, ratio: Floats, pool: Ints, pools: i
 
 
 def cut_at_one(curves: Curves) -> Curves:
-    """Curves without what lies beyond 1."""
+    """Cuts off the parts of curves that lie beyond 1."""
     beyond = curves.x > 1.0
     if not beyond.any():
         return curves
@@ -221,7 +230,7 @@ def _as_curves(x: Floats, events: _Events) -> Curves:
 
 
 class BreakpointStore:
-    """Breakpoints of pools, each pool's in a row: place, child that moves there, sums to the left and to the right of the move."""
+    """Keeps the breakpoints of pools, each pool's in a row, for the distribution."""
 
     def __init__(self, elements: int) -> None:
         self.x = np.empty(0)
@@ -232,7 +241,7 @@ class BreakpointStore:
         self.used = 0
 
     def clear(self) -> None:
-        """Forgets all breakpoints, but keeps the room."""
+        """Forgets all breakpoints, but keeps the room for them."""
         self.used = 0
         self.count[:] = 0
 
@@ -250,7 +259,10 @@ class BreakpointStore:
         self.used = end
 
     def last_that_fits(self, pools: Ints, room: Floats) -> Ints:
-        """Of each pool, the last pair to the left of which the children together fit into the room; the first pair at least."""
+        """Finds the last breakpoint of each pool to the left of which its children fit into the room.
+
+        The first one always counts as fitting.
+        """
         low, high = self.first[pools], self.first[pools] + self.count[pools] - 1
         while (open_ := low < high).any():
             middle = np.where(open_, (low + high + 1) >> 1, low)

@@ -1,11 +1,16 @@
-"""From what a fit factor brings to what a suggestion brings.
+"""Makes the functions by suggestion, from the share by fit factor: the maximal fit factor, MFF, and the share, FS.
 
-A suggestion s lets an element have, of every resource, s beyond its guarantee, but no more than its limit. Turned round: the fit
-factor f needs the suggestion S(f), the most by which any resource exceeds the guarantee there. Walking along the curve over f, as far
-as no limit is passed, gives the points of both functions of the suggestion at once: (S(f), f) and (S(f), shares at f).
+A suggestion s lets an element have min(guarantee + s, limit) of every resource. Turned round, the fit factor f needs the suggestion
 
-What takes care on the way: S bends where another resource becomes the one that exceeds most; a jump of the curve is waited for, until
-the suggestion covers its upper end; where S stands still while f moves, the functions jump; and at the suggestion 1 nothing jumps.
+    S(f) = max(0, max over resources r of share_r(f) - guarantee_r)
+
+Walking along f up to where a limit is passed gives the points of both functions at once: MFF has (S(f), f), FS has (S(f), share(f)).
+S bends where another resource becomes the one that exceeds most. A jump waits until the suggestion covers its upper end. Where S
+stands still while f moves, the functions jump. Nothing jumps at s = 1.
+
+    share (0.9 f, 0.6 f), guarantee (0.3, 0.4): S(f) = 0.9 f - 0.3 from f = 1/3 on, so MFF(0.15) = 0.5 and FS(0.15) = (0.45, 0.3)
+
+Section: docs/reference/fair-share-algorithm.md#12-functions-by-suggestion
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ _ROUNDING: Final = 1e-13
 
 @dataclass(slots=True)
 class _Points:
-    """Points of the walk: suggestion, fit factor, shares, and whose they are."""
+    """Points of functions by suggestion: suggestion, fit factor, shares, and the element."""
 
     suggestion: Floats
     fit: Floats
@@ -35,7 +40,7 @@ class _Points:
 
 
 def functions_by_suggestion(curves: Curves, guarantees: Floats, limits: Floats) -> Functions:
-    """Functions of the suggestion of elements, from curves over the fit factor, guarantees and limits (5, elements)."""
+    """Makes functions by suggestion from shares by fit factor, guarantees and limits (5, elements)."""
     floor, ceiling = within_limits(
         curves.y[:, curves.start[:-1]], curves.y[:, curves.start[1:] - 1], guarantees, limits
     )
@@ -60,7 +65,7 @@ def _beyond(shares: Floats, floor: Floats) -> Floats:
 
 
 def within_limits(low: Floats, high: Floats, guarantees: Floats, limits: Floats) -> tuple[Floats, Floats]:
-    """Guarantees, and limits, brought into the range of the curve; a limit that the curve never reaches is infinite."""
+    """Brings guarantees and limits into the range of each curve. A limit that is never reached becomes infinite."""
     ceiling = np.minimum(np.maximum(limits, low), high)
     floor = np.minimum(np.maximum(guarantees, low), ceiling)
     return floor, np.where(ceiling < high, ceiling, np.inf)

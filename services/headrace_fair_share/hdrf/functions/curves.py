@@ -1,7 +1,11 @@
 """Many piecewise-linear curves at once, and the store of the functions of a whole tree.
 
-Curves lie one behind the other in the same arrays; their values are vectors, one component a resource. As everywhere, two points with
-one x are a jump, and the value there is the limit from the left.
+Curves lie one behind the other in the same arrays. Their values are vectors, one component a resource. Two points with one x are a
+jump, and the value there is the limit from the left.
+
+    points (0, 0) (0.6, 0) (0.6, 0.5) (1, 0.5)  have the value 0 at 0.6 and 0.5 at any x above
+
+Section: docs/reference/fair-share-algorithm.md#10-curves
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ _FEW: Final = 16
 
 @dataclass(slots=True)
 class Curves:
-    """Curves of vectors over one variable: the points of curve k are those from start[k] to before start[k + 1]."""
+    """Curves of vectors over one variable: curve k has the points from start[k] to before start[k + 1]."""
 
     x: Floats
     #: (5, points)
@@ -32,7 +36,7 @@ class Curves:
         return len(self.start) - 1
 
     def owner(self) -> Ints:
-        """The curve of each point."""
+        """Finds the curve of each point."""
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
     def scale_argument(self, factor: Floats) -> None:
@@ -46,7 +50,7 @@ class Curves:
 
 @dataclass(slots=True)
 class Functions:
-    """Of some elements: the largest fit factor that a suggestion allows, and the shares that come of it; one set of points for both."""
+    """The maximal fit factors and the shares of some elements by suggestion, with one set of points for both."""
 
     suggestion: Floats
     fit: Floats
@@ -56,9 +60,9 @@ class Functions:
 
 
 class FunctionStore:
-    """The functions of all elements over a suggestion from 0 to 1, each in a row of its own.
+    """Keeps the functions of all elements over a suggestion from 0 to 1, each in a row of its own.
 
-    Points are only ever added; a row that is put again points to its new points. `used` against `live` says when it is time for `clear`.
+    Points are only ever added: a row that is put again points to its new points. `used` against `live` says when it is time for `clear`.
     """
 
     def __init__(self, rows: int) -> None:
@@ -71,11 +75,11 @@ class FunctionStore:
 
     @property
     def live(self) -> int:
-        """Points that some row points to."""
+        """The number of points that some row points to."""
         return int(self.count.sum())
 
     def clear(self) -> None:
-        """Forgets all functions, but keeps the room."""
+        """Forgets all functions, but keeps the room for them."""
         self.used = 0
         self.count[:] = 0
 
@@ -92,27 +96,27 @@ class FunctionStore:
         self.used = end
 
     def curves(self, rows: Ints) -> Curves:
-        """Shares over the suggestion, as curves of their own."""
+        """Copies the shares by suggestion, as curves of their own."""
         points = ranges(self.first[rows], self.count[rows])
         return Curves(self.suggestion[points], np.take(self.shares, points, axis=1), starts_of(self.count[rows]))
 
     def at_zero(self, rows: Ints) -> Floats:
-        """The shares that come of the suggestion 0."""
+        """Looks up the shares at the suggestion 0."""
         return np.take(self.shares, self.first[rows], axis=1)
 
     def shares_at(self, rows: Ints, suggestions: Floats) -> Floats:
-        """The shares that come of a suggestion for each row."""
+        """Looks up the shares at a suggestion for each row."""
         place, t = self._locate(rows, suggestions)
         return between(np.take(self.shares, place, axis=1), np.take(self.shares, place + 1, axis=1), t)
 
     def fit_at(self, rows: Ints, suggestions: Floats) -> tuple[Floats, Floats]:
-        """The fit factor that a suggestion allows, and the shares that come of it."""
+        """Looks up the maximal fit factors and the shares at a suggestion for each row."""
         place, t = self._locate(rows, suggestions)
         shares = between(np.take(self.shares, place, axis=1), np.take(self.shares, place + 1, axis=1), t)
         return between(self.fit[place], self.fit[place + 1], t), shares
 
     def limits_at(self, rows: Ints, ratio: Floats, x: Floats, right: Bools) -> Floats:
-        """Limits of the shares from the left, or where `right` from the right, at a suggestion of `ratio` times x.
+        """Looks up limits of the shares at the suggestion ratio * x, from the right if `right`.
 
         Suggestions are compared divided by the ratio, as they are where such points are put in order: the product could miss a jump.
         """

@@ -1,8 +1,10 @@
-"""The functions of a tree, kept from update to update; only what has to change is built again.
+"""Keeps the functions of a tree from update to update, and builds again only those that have to change.
 
-The function of an operation changes with what it uses and demands, that of a pool with any function below it, with its guarantee and
-with the offers to its children. IntegralPools pools have a second function each, which is built for trial: with the grant that a burst pool
-may get, or with the temporary limits of a relaxed one. It stays good as long as nothing below changes and it is tried with the same.
+The function of an operation changes with its usage and demand. That of a pool changes with any function below it, with its guarantee
+and with the offers to its children. Integral pools have a second function each, for trial: with the grant that a burst pool may get,
+or with the temporary limits of a relaxed one. It stays good while nothing below changes and it is tried with the same.
+
+Section: docs/reference/fair-share-algorithm.md#13-what-is-kept-between-updates
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ __all__ = ["FunctionInputs", "IncrementalFunctions"]
 
 @dataclass(frozen=True, slots=True)
 class FunctionInputs:
-    """What functions are built from, by element."""
+    """The attributes that functions are built from, by element."""
 
     usage_share: Floats
     demand_share: Floats
@@ -34,7 +36,7 @@ class FunctionInputs:
 
 
 class IncrementalFunctions:
-    """Functions of all elements below the root."""
+    """The functions of all elements below the root, kept from update to update."""
 
     def __init__(
         self, layout: Layout, fixed: FixedAttributes, fifo: Bools, inputs: FunctionInputs, *, improved: bool
@@ -49,25 +51,25 @@ class IncrementalFunctions:
         #: The row of the store for trials of each integral pool.
         self.trial_rows = np.zeros(layout.size, np.int64)
         self.trial_rows[integral] = layout.size + np.arange(len(integral))
-        #: What the functions were built with.
+        #: Guarantees and limits that the functions were built with.
         self._guarantees = np.zeros((RESOURCES, layout.size))
         self._trial_guarantees = np.full((RESOURCES, layout.size), np.nan)
         self._trial_limits = np.full((RESOURCES, layout.size), np.nan)
-        #: Whose functions do not fit to what is known.
+        #: True for elements whose functions have to be built again.
         self._stale = np.ones(layout.size, np.bool_)
         self._stale[0] = False
-        #: Whose functions an integral pool above has had built, and which keep as they are until their turn.
+        #: True for elements whose functions an integral pool above has had built, and which stay until their turn.
         self._early = np.zeros(layout.size, np.bool_)
-        #: True while nothing has been built since the last hand-out.
+        #: True while nothing has been built since the last distribution.
         self.idle = False
 
     @property
     def wasteful(self) -> bool:
-        """True when most of what is stored is no longer used."""
+        """True if most of the stored points are no longer used."""
         return self.store.used > 2 * self.store.live
 
     def follow(self, inputs: FunctionInputs) -> None:
-        """Brings in new inputs; builds the functions that no grant touches."""
+        """Takes new inputs, and builds the functions that no grant touches."""
         before, self._inputs = self._inputs, inputs
         self.builder.offers, self.builder.limits = inputs.offers, inputs.limits
         stale = self._stale
@@ -88,10 +90,10 @@ class IncrementalFunctions:
         self._build(self._fixed.integral.untouched, self._fixed.strong)
 
     def try_out(self, pools: Ints, guarantees: Floats, limits: Floats, granted: Floats) -> None:
-        """Makes sure of the trial functions of integral pools, with these guarantees and limits.
+        """Builds the trial functions of integral pools, with these guarantees and limits.
 
-        Below one there could be others; their functions are built with what is `granted` so far. Such a pool's trial is what has been
-        built then, whatever it is to be tried with.
+        Integral pools below them get functions with what is `granted` so far. The trial function of such a pool is the one that has
+        been built then, whatever it is to be tried with.
         """
         if self._fixed.integral.nested:
             self._build_below(pools, granted)
@@ -108,7 +110,7 @@ class IncrementalFunctions:
             self.idle = False
 
     def served(self, pools: Ints) -> None:
-        """The pools have their grants: what was built of them early is no longer good."""
+        """Notes that the pools have their grants, so that functions built early for them are no longer good."""
         self._stale[pools] |= self._early[pools]
         self._early[pools] = False
 
