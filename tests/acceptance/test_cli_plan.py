@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.headrace_up import HEADRACE, Up
+from tests.support.forked_commands import run_forked
+from tests.support.headrace_up import Up
 
 EXAMPLE = str(Path(__file__).parents[2] / "docs" / "examples" / "plan.yaml")
 
 
 def plan(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*HEADRACE, "plan", *words], input=stdin, capture_output=True, text=True, check=False, timeout=45
-    )
+    return run_forked(["plan", *words], environment=os.environ, cwd=Path.cwd(), timeout_s=45, stdin=stdin)
 
 
 def test_the_example_is_planned_as_a_table_and_as_json() -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO
 
 from headrace_cli.up import marks
+from tests.support.forked_commands import run_forked
 
 __all__ = ["HEADRACE", "Up"]
 
@@ -111,15 +112,7 @@ class Up:
 
     def run(self, *words: str, expect: int | None = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """One command of `headrace` to its end; its exit status is checked unless `expect` is None."""
-        done = subprocess.run(
-            [*HEADRACE, *words],
-            env=self.environment,
-            cwd=cwd or self.state,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
+        done = run_forked(words, environment=self.environment, cwd=cwd or self.state, timeout_s=_LIMIT_S)
         if expect is not None:
             assert done.returncode == expect, f"{words}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
