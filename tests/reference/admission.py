@@ -113,12 +113,14 @@ class Model:
             queue = self.queues.get(pool, [])
             while queue and self.free(pool):
                 self.put(queue[0], self.blocking(queue[0], queue[0].pool))
+        self.sweep()
 
     def judge(self, operations: list[ModelOperation]) -> None:
         for operation in sorted(operations, key=lambda each: each.number):
             blocking = self.blocking(operation, operation.pool)
             if blocking != operation.waits_at:
                 self.put(operation, blocking)
+        self.sweep()
 
     def waiting(self) -> Iterator[ModelOperation]:
         return (each for each in self.operations.values() if each.waits_at is not None)
