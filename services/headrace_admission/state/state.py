@@ -34,7 +34,7 @@ from headrace.wire.operations import OperationState
 from headrace.wire.placements import TreePlacement
 from headrace_admission.state.configuration import Configuration, HeldBack
 from headrace_admission.state.ephemeral_pools import TreePools
-from headrace_admission.state.ledger import Verdict
+from headrace_admission.state.ledger import Ledger, Verdict
 from headrace_admission.state.life import is_final
 from headrace_admission.state.operation import Operation, OperationRecord
 from headrace_admission.state.rules import GlobalRules, TreeRules
@@ -213,8 +213,15 @@ class State:
             known.spec = msgspec.structs.replace(known.spec, tree=event.spec.tree, pool=event.spec.pool)
             known.ephemeral_pool = event.ephemeral_pool
             return known
-        operation = Operation(event.operation, event.user, event.spec, event.state, event.at_ms)
-        operation.ephemeral_pool = event.ephemeral_pool
+        operation = Operation(
+            id=event.operation,
+            user=event.user,
+            spec=event.spec,
+            state=event.state,
+            started_at_ms=event.at_ms,
+            ephemeral_pool=event.ephemeral_pool,
+            ledger=Ledger(event.spec.job_count),
+        )
         operation.ledger.draw(event.block, event.block_term)
         self.operations[operation.id] = operation
         self.live[operation.id] = operation

@@ -117,6 +117,19 @@ def test_a_tree_that_was_removed_does_not_come_back_with_a_configuration_that_wa
     assert isinstance(desk.start("b", "p"), NotFound)
 
 
+def test_an_ephemeral_pool_that_only_a_queue_keeps_goes_with_the_queue() -> None:
+    desk = Desk({"p": {"max_running_operation_count": 1}, "x": {"parent": "p"}}, promote_only_on_scan=True)
+    desk.started("a", pool="p")
+    desk.started("b", pool="x")
+    desk.configure({"x": {}}, promote_only_on_scan=True)
+    assert desk.queue("p") == ["b"]
+
+    desk.finish("a")
+
+    assert desk.running() == ["b"]
+    assert not desk.state.books[TREE].exists(PoolName("p"))
+
+
 def test_what_changed_while_nobody_looked_is_taken_at_the_next_start() -> None:
     desk = Desk({"p": {}, "hub": {"create_ephemeral_subpools": True}})
     desk.started("a", pool="p")
