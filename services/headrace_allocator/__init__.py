@@ -1,1 +1,1 @@
-"""allocator: what runs where, decided on each node's heartbeat; usage of every operation; nothing that must be saved."""
+"""The allocator decides on each node's heartbeat what runs there. Nothing of it must be saved."""

@@ -1,4 +1,4 @@
-"""What the allocator's engine asks its shell to do; performed in the order given."""
+"""Effects that the allocator's engine asks of its shell, performed in the order given."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["Draw", "Effect", "NudgeNode", "Release", "Report", "StepDown"]
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Tell the ledger, until it confirms; then call `on_recorded`."""
+    """Tell the ledger, until it confirms. Then call `on_recorded`."""
 
     ends: list[ReportedEnd]
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """Ask the ledger for indexes; then call `on_drawn`."""
+    """Ask the ledger for indexes. Then call `on_drawn`."""
 
     operation: OperationId
     below: int
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Tell the ledger that no node holds anything of these; call `on_release_failed` if it could not be told."""
+    """Tell the ledger that no node holds anything of these. Call `on_release_failed` if it could not be told."""
 
     operations: list[OperationId]
 
@@ -37,7 +37,7 @@ class NudgeNode(msgspec.Struct, frozen=True):
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """Somebody allocates with a higher term: this process ends."""
+    """A node obeys a higher term: if it was truly taken, this process ends."""
 
     term: Term
 

@@ -52,16 +52,16 @@ class AllocatorEngine:
     # --- the ledger -----------------------------------------------------------------------------------------------
 
     def on_operations(self, operations: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
-        """Everything live, as the ledger has it; a known operation keeps its slots, and one that is not told of is over."""
+        """Takes everything live. A known operation keeps its slots, and one that is not told of is over."""
         effects = self._follow(learn_whole(self.facts, operations))
         return Outcome(None, effects + self._finish_recovery(moment))
 
     def on_events(self, events: Iterable[Event], moment: Moment) -> Outcome[None, Effect]:
-        """The log recorded these; an event that is known already changes nothing."""
+        """The log recorded these. An event that is known already changes nothing."""
         return Outcome(None, self._follow(learn_events(self.facts, events)))
 
     def on_drawn(self, operation: OperationId, below: int | None, moment: Moment) -> Outcome[None, Effect]:
-        """The ledger's answer to a `Draw`; None if it could not be had: it is asked again on the next occasion."""
+        """The ledger answered a `Draw` with a border, or with None: it is asked again on the next occasion."""
         known = self.facts.operations.get(operation)
         if known is None:
             return Outcome(None)
@@ -72,7 +72,7 @@ class AllocatorEngine:
         return Outcome(None, self._changed(known))
 
     def on_recorded(self, ends: Iterable[ReportedEnd], moment: Moment) -> Outcome[None, Effect]:
-        """The ledger has these ends; their nodes may forget them with the next answer."""
+        """The ledger has these ends. Their nodes may forget them with the next answer."""
         for one in ends:
             node = self.facts.nodes.get(one.node)
             if node is not None and one.end.key in node.reporting:
@@ -81,7 +81,7 @@ class AllocatorEngine:
         return Outcome(None)
 
     def on_release_failed(self, operations: Iterable[OperationId], moment: Moment) -> Outcome[None, Effect]:
-        """The ledger could not be told of a `Release`; it is told again."""
+        """The ledger could not be told of a `Release`. It is told again."""
         for name in operations:
             if name in self.facts.operations:
                 self.facts.operations[name].release_told = False
@@ -108,7 +108,7 @@ class AllocatorEngine:
         return Outcome(None, effects)
 
     def on_refresh_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
-        """Gives up to `most` operations their new place in the order; answers True while there are more."""
+        """Gives up to `most` operations their new place in the order. The answer is True while there are more."""
         return Outcome(self.ranking.refresh_marked(most))
 
     # --- nodes ----------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class AllocatorEngine:
         return Outcome(list_nodes(self.facts, request.first, request.limit, moment))
 
     def on_where(self, request: WhereRequest, moment: Moment) -> Outcome[OperationPlaces | NotFound, Effect]:
-        """Where jobs of an operation run, and why others wait."""
+        """The places of an operation's running jobs, and the reasons why others wait."""
         operation = self.facts.operations.get(OperationId(request.operation))
         if operation is None:
             return Outcome(NotFound("operation", request.operation))
@@ -205,11 +205,11 @@ class AllocatorEngine:
         yield from self.ranking.checks()
 
     def check(self) -> list[str]:
-        """Broken invariants in words; empty if all hold."""
+        """Broken invariants in words, none if all hold."""
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:
-        """How much there is, and how many heartbeats were answered."""
+        """Nodes, operations, heartbeats, and allocations made."""
         return [
             gauge("nodes", "nodes", len(self.facts.nodes)),
             gauge("online_nodes", "nodes", self.facts.online_nodes),

@@ -1,4 +1,4 @@
-"""What people ask of the allocator: where jobs run, why others wait, what the nodes do."""
+"""Answers to people: where jobs run, why others wait, what the nodes do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_PLACES: Final = 1_000
 
 
 def operation_places(facts: Facts, operation: Operation, moment: Moment) -> OperationPlaces:
-    """Where an operation's jobs run (at most 1,000 are told), and every reason why pending ones wait."""
+    """The places of an operation's running jobs, at most 1,000, and every reason why pending ones wait."""
     running: list[JobPlace] = []
     for allocation in operation.allocations.values():
         job = allocation.job

@@ -1,4 +1,4 @@
-"""The answer to a heartbeat: the decision is made over a view of the node, applied to the facts here, and told as orders.
+"""Answers to heartbeats: each is a decision over a view, applied to the facts and told as orders.
 
 Taking back comes first, then what living allocations get in addition, then what starts in the room that is free.
 """
@@ -36,7 +36,7 @@ class HeartbeatAnswers:
         self.allocations_made = 0
 
     def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings) -> Orders:
-        """The orders for a node whose heartbeat was held against the facts; they are carried out in the facts already."""
+        """The orders for a node whose heartbeat was held against the facts. They are carried out in the facts already."""
         pace_ms = self._pace_ms()
         shown = {one.operation for one in node.allocations.values()}
         take_back = self._take_back(node)

@@ -56,7 +56,7 @@ class LedgerLink:
         self._report_wanted = anyio.Event()
 
     async def attach(self) -> Term:
-        """Asks until the ledger is there and lets this term draw; returns admission's term."""
+        """Asks until the ledger is there and lets this term draw. Returns admission's term."""
         while True:
             try:
                 answer = await self._ask("attach", wire.Attach(self._tree, self._term), wire.Attached)
@@ -100,7 +100,7 @@ class LedgerLink:
         self._report_wanted.set()
 
     async def keep_reporting(self) -> None:
-        """Tells the ledger of ends, in order and again until it confirms; what comes meanwhile goes together."""
+        """Tells the ledger of ends, in order and again until it confirms. What comes meanwhile goes together."""
         while True:
             await self._report_wanted.wait()
             self._report_wanted = anyio.Event()

@@ -207,12 +207,12 @@ class AllocatorService:
     # --- effects --------------------------------------------------------------------------------------------------
 
     def _take(self, outcome: Outcome[A, Effect]) -> A:
-        """Performs the effects of a message that may have changed usage; returns the answer."""
+        """Performs the effects of a message that may have changed usage. Returns the answer."""
         self._usage_changed.set()
         return self._shell.take(outcome)
 
     def _perform(self, effect: Effect) -> None:
-        """Starts what the engine asked for; nothing here waits, so that a heartbeat never does."""
+        """Starts what the engine asked for. Nothing here waits, so that a heartbeat never does."""
         tasks = self._runtime.tasks
         match effect:
             case Report():

@@ -44,16 +44,16 @@ class Bucket:
         self._drop_stale()
 
     def remove(self, operation: OperationId) -> None:
-        """Takes an operation out; it need not be in."""
+        """Takes an operation out. It need not be in."""
         if self._newest.pop(operation, None) is not None:
             self._drop_stale()
 
     def best(self) -> Candidate | None:
-        """The least satisfied operation, the earlier on a tie; None if the bucket is empty."""
+        """The least satisfied operation, the earlier on a tie, or None if the bucket is empty."""
         return self._heap[0] if self._heap else None
 
     def walk(self) -> Iterator[Candidate]:
-        """The operations in their order, found one by one without changing the heap; some may come twice.
+        """The operations in their order, found one by one without changing the heap. Some may come twice.
 
         The first k cost k times the logarithm of k. The bucket must not change meanwhile.
         """
@@ -71,11 +71,11 @@ class Bucket:
         return self._newest.keys()
 
     def place(self, operation: OperationId) -> Candidate | None:
-        """The place of an operation; None if it is not in."""
+        """The place of an operation, or None if it is not in."""
         return self._newest.get(operation)
 
     def check(self) -> list[str]:
-        """Broken invariants in words; empty if all hold."""
+        """Broken invariants in words, none if all hold."""
         top = self.best()
         if top == min(self._newest.values(), default=None):
             return []

@@ -1,4 +1,4 @@
-"""When more indexes of an operation are drawn from the ledger, and how many at once."""
+"""Drawing: more indexes of an operation are asked of the ledger before they run out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_DRAWN: Final = 16_384
 
 
 def indexes_to_draw(operation: Operation) -> int | None:
-    """The border up to which indexes should be drawn now; None if there are enough, or a block is being drawn."""
+    """The border up to which indexes should be drawn, or None if there are enough, or some are being drawn."""
     slots = operation.slots
     if not operation.schedulable or operation.drawing or slots.block >= operation.spec.job_count:
         return None

@@ -25,7 +25,7 @@ class Extension(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """A place that is given back at the end of its running job; the jobs behind it run elsewhere."""
+    """A place that is given back at the end of its running job. The jobs behind it run elsewhere."""
 
     allocation: Allocation
 

@@ -34,7 +34,7 @@ def held_back(
     limits: Limits,
     added: Mapping[PoolName, Resources] = _NO_ADDITION,
 ) -> Reason | None:
-    """The reason for which no job of the operation may start anywhere; None if one may.
+    """The reason for which no job of the operation may start anywhere, or None if one may.
 
     It has `ready` jobs to give out and holds `held`; limited pools have `added` in use beside what is booked.
     """

@@ -1,4 +1,4 @@
-"""How many jobs an allocation gets at once, by the measured length of the operation's jobs."""
+"""Jobs that an allocation gets at once, by the measured length of the operation's jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROUND_TRIPS_AHEAD: Final = 2
 
 
 def jobs_ahead(operation: Operation, pace_ms: int) -> int:
-    """As many jobs as end in two heartbeat round trips, 64 at most; one until their length is measured.
+    """As many jobs as end in two heartbeat round trips, 64 at most. One until their length is measured.
 
     Example: jobs of 100 ms and a heartbeat each second: 2 * 1000 / 100 = 20.
     """
@@ -28,7 +28,7 @@ def jobs_ahead(operation: Operation, pace_ms: int) -> int:
 
 
 def spare_jobs(overlay: Overlay, operation: Operation) -> int:
-    """How many of its pending jobs would find no place of their own in the tree's free room at this moment."""
+    """The number of its pending jobs that find no place of their own in the tree's free room."""
     free = overlay.view.free_in_tree
     places = operation.spec.resources.times_that_fit(free) if free.dominates(ZERO) else 0
     return overlay.pending(operation) - places

@@ -44,7 +44,7 @@ class LeastSatisfied:
         bucket.put((satisfaction, operation.arrival, operation.id))
 
     def remove(self, operation: OperationId) -> None:
-        """Takes an operation out; it need not be in."""
+        """Takes an operation out. It need not be in."""
         bucket = self._of.pop(operation, None)
         if bucket is not None:
             bucket.remove(operation)
@@ -56,7 +56,7 @@ class LeastSatisfied:
         return [bucket for bucket in self._buckets.values() if room.dominates(bucket.size)]
 
     def bucket_of(self, operation: OperationId) -> Bucket | None:
-        """The bucket that an operation is in; None if it is not in the order."""
+        """The bucket that an operation is in, or None if it is not in the order."""
         return self._of.get(operation)
 
     def buckets(self) -> Collection[Bucket]:
@@ -71,7 +71,7 @@ class LeastSatisfied:
 
 
 class OrderOverlay:
-    """The order as this heartbeat would leave it; the order itself stays as it is.
+    """The order as this heartbeat would leave it. The order itself stays as it is.
 
     Making one costs nothing, each change the logarithm of the changes, and throwing it away nothing.
     """
@@ -97,7 +97,7 @@ class OrderOverlay:
         heapq.heappush(self._walk(bucket).changed, candidate)
 
     def leave(self, operation: OperationId, why: Reason) -> None:
-        """Takes an operation out; it need not be in."""
+        """Takes an operation out. It need not be in."""
         self.moved[operation] = why
         bucket = self._order.bucket_of(operation)
         if bucket is not None:
@@ -111,7 +111,7 @@ class OrderOverlay:
 
 
 class _Walk:
-    """One bucket of an overlay: those that did not move, in their order, merged with the new places of those that did."""
+    """One bucket of an overlay: operations that did not move, merged with the new places of those that did."""
 
     def __init__(self, bucket: Bucket, moved: dict[OperationId, Candidate | Reason]) -> None:
         self._moved = moved

@@ -1,4 +1,4 @@
-"""Which nodes are asked for a heartbeat at once because of an operation's news."""
+"""Nodes that are asked for a heartbeat at once because an operation changed."""
 
 from __future__ import annotations
 

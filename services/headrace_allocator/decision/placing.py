@@ -1,4 +1,4 @@
-"""Who gets the free room of a node: the least satisfied operation whose jobs fit, again and again.
+"""Placing: the free room of a node goes to the least satisfied operation whose jobs fit, again and again.
 
 Cost: the buckets, plus the starts times the logarithm of the operations. Nothing is booked; all is written to the overlay.
 """
@@ -24,7 +24,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 def place(overlay: Overlay) -> list[Placement]:
-    """Decides what starts in the free room, in the order of the decisions; each placement is one allocation."""
+    """Decides what starts in the free room, in the order of the decisions. Each placement is one allocation."""
     order = overlay.order
     placed: list[Placement] = []
     buckets = order.fitting(overlay.room)

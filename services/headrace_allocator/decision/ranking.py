@@ -1,8 +1,8 @@
-"""Keeps the order in line with the facts: who is in it, in which place, and who waits at a full pool to come back.
+"""Ranking: the order of operations is kept in line with the facts.
 
-A change of the whole tree, such as a node that joins, only marks the operations; their places are found anew in slices between
+A change of the whole tree, such as a node that joins, only marks the operations. Their places are found anew in slices between
 heartbeats, so that no heartbeat costs more for there being more operations. An operation that a pool's limit holds back is parked
-there and costs nothing; when something below that limit ended, some of the parked come back at once and all others with the next
+there and costs nothing. When something below that limit ended, some of the parked come back at once and all others with the next
 shares. Invariant (`checks`): whoever is in the order and not marked may get a job, in the place that the facts give.
 """
 

@@ -1,4 +1,4 @@
-"""Reasons for which jobs wait, as data with figures; `words` makes the only English of them."""
+"""Reasons for which jobs wait, as data with figures. `words` makes the only English of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decision looks at: a view of one node and the tree, and over it an overlay of what the decision would change.
+"""The view of one node and the tree that a decision reads, and the overlay of changes that it writes.
 
 A view is frozen for the length of one decision. An overlay is made in constant time, costs what it touches, and is thrown away
 without a trace; only whoever applies the decision changes the facts.
@@ -70,11 +70,11 @@ class Overlay:
         self._pools: dict[PoolName, Resources] = {}
 
     def ready(self, operation: Operation) -> int:
-        """How many of its jobs can be given out at once."""
+        """The number of its jobs that can be given out at once."""
         return operation.slots.ready_count - self._jobs.get(operation.id, 0)
 
     def pending(self, operation: Operation) -> int:
-        """How many of its jobs wait for a place."""
+        """The number of its jobs that wait for a place."""
         return operation.slots.pending_count - self._jobs.get(operation.id, 0)
 
     def held(self, operation: Operation) -> Resources:
@@ -86,11 +86,11 @@ class Overlay:
         return satisfaction(operation, self.held(operation), self.view.total)
 
     def held_back(self, operation: Operation) -> Reason | None:
-        """The reason for which no more of its jobs may start; None if one may."""
+        """The reason for which no more of its jobs may start, or None if one may."""
         return held_back(operation, self.ready(operation), self.held(operation), self.view.limits, self._pools)
 
     def give_out(self, operation: Operation, jobs: int) -> None:
-        """So many of its jobs are given out; which ones is settled when the decision is applied."""
+        """Gives out so many of its jobs. Which ones is settled when the decision is applied."""
         self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
 
     def use(self, operation: Operation, amount: Resources) -> None:

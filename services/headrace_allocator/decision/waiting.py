@@ -20,7 +20,7 @@ _MOST_NODES: Final = 5
 
 
 def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
-    """The reasons, the heaviest first; empty if no job of it waits."""
+    """The reasons, the heaviest first. There is none if no job of it waits."""
     not_running = not_schedulable(operation)
     if not_running is not None:
         return [not_running]
@@ -48,7 +48,7 @@ def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | Non
 def _no_room(
     facts: Facts, size: Resources
 ) -> why.NoNodeAcceptsJobs | why.LargerThanEveryNode | why.NoRoomOnAnyNode | None:
-    """The reason for which no node has room for a job of this size; None if one has."""
+    """The reason for which no node has room for a job of this size, or None if one has."""
     nodes = [node for node in facts.nodes.values() if node.accepts_jobs]
     if not nodes:
         first = islice(facts.nodes.values(), _MOST_NODES)

@@ -1,1 +1,1 @@
-"""What the allocator knows of nodes, operations, allocations and pools; changed by messages only."""
+"""Facts about nodes, operations, allocations and pools, changed by messages only."""

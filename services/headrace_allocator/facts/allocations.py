@@ -10,7 +10,7 @@ __all__ = ["Allocation"]
 
 
 class Allocation:
-    """A place on a node that an operation owns; its jobs run in it one after another."""
+    """A place on a node that an operation owns. Its jobs run in it one after another."""
 
     def __init__(self, name: AllocationId, operation: OperationId, node: NodeName, resources: Resources) -> None:
         self.id = name
@@ -28,5 +28,5 @@ class Allocation:
 
     @property
     def unstarted(self) -> int:
-        """How many of its jobs have not begun."""
+        """The number of its jobs that have not begun."""
         return len(self.slots) - (self.job is not None)

@@ -122,7 +122,7 @@ class Facts:
             self.touched.add(operation.id)
 
     def remove(self, allocation: Allocation) -> None:
-        """The allocation is no more; its slots must have been dealt with."""
+        """The allocation is no more. Its slots must have been dealt with."""
         node = self.nodes[allocation.node]
         del node.allocations[allocation.id]
         self._use(node, ZERO - allocation.resources)
@@ -153,14 +153,14 @@ class Facts:
         return self._arrivals
 
     def set_spec(self, operation: Operation, spec: OperationSpec) -> None:
-        """The operation has this spec from now on; in another pool it stands with all that it holds."""
+        """The operation has this spec from now on. In another pool it stands with all that it holds."""
         before, operation.spec = operation.spec.pool, spec
         if spec.pool != before:
             self.limits.free(before, operation.held)
             self.limits.use(spec.pool, operation.held)
 
     def forget(self, operation: Operation) -> None:
-        """The operation is over; what still stands of it on nodes goes as they report."""
+        """The operation is over. What still stands of it on nodes goes as they report."""
         del self.operations[operation.id]
         self.limits.free(operation.spec.pool, operation.held)
         self.gone.add(operation.id)

@@ -1,4 +1,4 @@
-"""What the ledger says of operations: all that live, or what its log recorded since. Saying it again changes nothing.
+"""The ledger's word on operations: all that live, or the events of its log. Saying it again changes nothing.
 
 An operation is known from its start to its end by the log.
 """
@@ -48,7 +48,7 @@ class OperationNews:
 
 
 def learn_whole(facts: Facts, operations: Iterable[LiveOperation]) -> OperationNews:
-    """Learns everything live; a known operation keeps its slots, and one that is not told of is over."""
+    """Learns everything live. A known operation keeps its slots, and one that is not told of is over."""
     news = OperationNews()
     live = {operation.operation: operation for operation in operations}
     for operation in [known for name, known in facts.operations.items() if name not in live]:

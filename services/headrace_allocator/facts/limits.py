@@ -1,6 +1,7 @@
-"""Limits of pools: the most that all jobs below may take together, summed up so that a start asks only its own pools.
+"""Limits of pools: the most that all jobs below a pool may take together.
 
-Which pools have limits, and which stand above which, comes with the tree of pools. Only limited pools are summed up.
+Sums are kept for limited pools alone, so that a start asks only those above it. Which pools have limits, and which stand above
+which, comes with the tree of pools.
 Invariant (`check`): what a limited pool has in use is the sum over the operations below it.
 """
 
@@ -70,7 +71,7 @@ class Limits:
             self.freed.add(limit.pool)
 
     def reached(self, pool: PoolName, size: Resources, added: Mapping[PoolName, Resources] = _NOTHING) -> Limit | None:
-        """The lowest limit that leaves no room for one more job of this size in the pool, with `added` in use as well."""
+        """The lowest limit that leaves no room for a job of this size, with `added` in use as well."""
         for limit in self.above(pool):
             used = limit.used + added[limit.pool] if limit.pool in added else limit.used
             if limit.leaves_no_room(size, used):
@@ -78,7 +79,7 @@ class Limits:
         return None
 
     def check(self, held: Iterable[tuple[PoolName, Resources]]) -> list[str]:
-        """Broken invariants in words; empty if all hold."""
+        """Broken invariants in words, none if all hold."""
         sums: dict[PoolName, Resources] = dict.fromkeys(self._limits, ZERO)
         for pool, amount in held:
             for limit in self.above(pool):

@@ -34,7 +34,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class NodeStatus(enum.StrEnum):
-    """Whether a node is heard."""
+    """Hearing of a node, by its heartbeats."""
 
     UNHEARD = "unheard"
     ONLINE = "online"
@@ -42,7 +42,7 @@ class NodeStatus(enum.StrEnum):
 
 
 class NodeCondition(enum.StrEnum):
-    """The state of a node as people see it; only an online one may accept jobs."""
+    """The state of a node as people see it. Only an online one may accept jobs."""
 
     UNHEARD = "unheard"
     OFFLINE = "offline"
@@ -140,7 +140,7 @@ class Node:
         self.state, self.isolation, self.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
 
     def check(self) -> list[str]:
-        """Broken invariants in words; empty if all hold."""
+        """Broken invariants in words, none if all hold."""
         if self.used == Resources.sum(one.resources for one in self.allocations.values()):
             return []
         return [f"node {self.record.node}: used differs from its allocations"]

@@ -19,7 +19,7 @@ _NEWEST_WEIGHT: Final = 0.2
 
 
 class Operation:
-    """One live operation. What it holds is the sum over its allocations; its slots that are out are those in them."""
+    """One live operation. What it holds is the sum over its allocations. Its slots that are out are those in them."""
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
         self.id = live.operation
@@ -64,12 +64,12 @@ class Operation:
 
     @property
     def pending_jobs(self) -> int:
-        """How many of its jobs ask for a place."""
+        """The number of its jobs that ask for a place."""
         return self.slots.pending_count if self.schedulable else 0
 
     @property
     def taken_back(self) -> TakeBackReason | None:
-        """The reason for which all that it holds is to be taken back; None while it may keep it."""
+        """The reason for which all that it holds is to be taken back, or None while it may keep it."""
         if self.ending:
             return TakeBackReason.OPERATION_ENDED
         return TakeBackReason.SUSPENDED if self.suspended and self.ends_running_jobs else None
@@ -82,7 +82,7 @@ class Operation:
             self.mean_job_ms = (1 - _NEWEST_WEIGHT) * self.mean_job_ms + _NEWEST_WEIGHT * ms
 
     def check(self) -> list[str]:
-        """Broken invariants in words; empty if all hold."""
+        """Broken invariants in words, none if all hold."""
         allocations = self.allocations.values()
         broken: list[str] = []
         if self.held != Resources.sum(one.resources for one in allocations):

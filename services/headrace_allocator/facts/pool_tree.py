@@ -56,7 +56,7 @@ class PoolTree:
         return moved or limited
 
     def get(self, pool: PoolName) -> ShareItem | None:
-        """The shares of a pool; None for a pool that no snapshot has told of."""
+        """The shares of a pool, or None for a pool that no snapshot has told of."""
         return self._pools.get(pool)
 
     def path(self, pool: PoolName) -> tuple[PoolName, ...]:
@@ -72,7 +72,7 @@ class PoolTree:
         return {name: most for name, most in limits if most}
 
     def check(self) -> list[str]:
-        """Broken invariants in words; empty if all hold."""
+        """Broken invariants in words, none if all hold."""
         stale = [pool for pool, path in self._paths.items() if path != tuple(self._upwards(pool))]
         return [f"pool {pool}: its path differs from the tree" for pool in stale]
 
@@ -90,7 +90,7 @@ class PoolTree:
 
 
 def limit_of(item: ShareItem, total: Resources) -> dict[str, int]:
-    """The limits of a pool as amounts, by resource; a resource that is not there is not limited.
+    """The limits of a pool as amounts, by resource. A resource that is not there is not limited.
 
     Example: a share of 0.3 of a cluster of 10 cores is a limit of 3 cores.
     """

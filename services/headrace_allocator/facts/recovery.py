@@ -26,7 +26,7 @@ class Recovery:
         self._unheard: set[NodeName] = set()
 
     def begin(self, enrolled: Iterable[NodeName]) -> None:
-        """Starts to wait for the nodes that are enrolled and not drained; only the first call counts."""
+        """Starts to wait for the nodes that are enrolled and not drained. Only the first call counts."""
         if not self.nodes_known:
             self._unheard = set(enrolled)
             self._enrolled = len(self._unheard)
@@ -51,5 +51,5 @@ class Recovery:
         return True
 
     def progress(self) -> Recovering:
-        """How many of the awaited nodes have reported."""
+        """Counts the awaited nodes that have reported."""
         return Recovering(heard=self._enrolled - len(self._unheard), enrolled=self._enrolled)

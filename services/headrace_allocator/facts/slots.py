@@ -104,7 +104,7 @@ class JobSlots:
         return True
 
     def end(self, index: int, attempt: int) -> None:
-        """The end of a run was reported; it runs again only when the ledger says so."""
+        """The end of a run was reported. It runs again only when the ledger says so."""
         if attempt < self.attempt(index):
             return
         self.out.pop(index, None)
@@ -131,7 +131,7 @@ class JobSlots:
         self._ended.extend(bytes(self.block - len(self._ended)))
 
     def release_doubt(self) -> list[JobSlot]:
-        """Nobody holds the jobs in doubt: they are ready again, with the same attempt, since nothing of it can be running."""
+        """Nobody holds the jobs in doubt: they are ready again. The attempt is the same, since nothing of it can be running."""
         released = [JobSlot(index, attempt) for index, attempt in sorted(self.in_doubt.items())]
         self.in_doubt.clear()
         for slot in released:
@@ -139,7 +139,7 @@ class JobSlots:
         return released
 
     def check(self) -> list[str]:
-        """Broken invariants in words; empty if all hold."""
+        """Broken invariants in words, none if all hold."""
         places: dict[int, list[str]] = {}
         for name, indexes in (
             ("ready", self._ready_set),
@@ -155,7 +155,7 @@ class JobSlots:
         return broken
 
     def _leave_fresh(self, index: int) -> None:
-        """The index is known to somebody, so it is fresh no more; those before it that still are stay to be given out."""
+        """The index is fresh no more. Those before it that still are stay to be given out."""
         for between in range(self._next_fresh, index):
             self._make_ready(between, self.attempt(between))
         self._next_fresh = max(self._next_fresh, index + 1)

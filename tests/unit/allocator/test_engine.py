@@ -110,6 +110,22 @@ def test_orders_that_were_not_obeyed_never_happened() -> None:
     assert {start.allocation for start in again.start}.isdisjoint(start.allocation for start in lost.start)
 
 
+def test_an_extension_that_was_not_obeyed_never_happened() -> None:
+    """Its jobs are ready again, and no end of them is told: they never ran."""
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=4))
+    orders, _ = desk.beat("n1")
+    desk.operation("operation-1").mean_job_ms = 100.0
+    shown = [running(orders.start[0])]
+    lost, _ = desk.beat("n1", allocations=shown)
+
+    again, effects = desk.beat("n1", obeyed=False, allocations=shown)
+
+    assert [len(extend.slots) for extend in lost.extend] == [3]
+    assert again.extend == lost.extend
+    assert not [effect for effect in effects if isinstance(effect, Report)]
+
+
 def test_an_order_whose_answer_was_lost_on_the_way_back_is_seen_by_its_allocation() -> None:
     """The agent obeyed, died before it could say so, and its next life shows what the runner runs."""
     desk = Desk({"n1": cores(1, slots=9)})

@@ -94,3 +94,15 @@ def test_jobs_that_one_allocation_is_given_are_not_given_to_the_next() -> None:
     given = [slot.index for one in orders.extend for slot in one.slots]
     assert given == [2, 3, 4, 5, 6, 7]
     assert OperationId("a") not in desk.engine.ranking.order
+
+
+def test_no_allocation_is_extended_by_nothing_when_more_jobs_wait_than_may_be_given_out() -> None:
+    """Five allocations want 64 jobs each; 256 are drawn, so the last of them gets none, and is not told so."""
+    desk = Desk({"n": cores(5, slots=9)})
+    desk.start(an_operation("a", jobs=1000))
+    orders, _ = desk.beat("n")
+    desk.operation("a").mean_job_ms = 1.0
+
+    orders, _ = desk.beat("n", allocations=[running(start) for start in orders.start])
+
+    assert [len(one.slots) for one in orders.extend] == [64, 64, 64, 59]
