@@ -82,7 +82,7 @@ class SimulatedBus:
         self._prefix = f"{inbox_prefix}.{server.new_number()}"
         self._tasks = tasks
         self._context = contextvars.copy_context()
-        self._process = PROCESS.get()
+        self.process = PROCESS.get()
         self._connected = False
         self._closed = False
         self._draining = False
@@ -104,7 +104,7 @@ class SimulatedBus:
 
     def is_frozen(self) -> bool:
         """True while its process is frozen."""
-        return self.server.loop.is_frozen(self._process)
+        return self.server.loop.is_frozen(self.process)
 
     def in_process(self, run: Callable[[], None]) -> None:
         """Runs something as the process, after all that was to be run before."""

@@ -85,6 +85,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, seed: int) -> None:
         self._now_s = 0.0
         self._rounds_at_once = 0
+        #: For what happens whatever becomes of any process.
+        self.world_context = contextvars.copy_context()
         self.random = random.Random(seed)
         self._killed: set[str] = set()
         #: By process, what it would do.
@@ -136,6 +138,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 heapq.heappush(self._timers, handle)
             else:
                 self._ready_handles.append(handle)
+
+    def context_of_this_process(self) -> contextvars.Context:
+        """For what others have this process do."""
+        return contextvars.copy_context()
 
     def is_killed(self, process: str) -> bool:
         """True if the process was killed."""

@@ -1,0 +1,330 @@
+"""The whole of Headrace in one simulated world: services with their shells, agents, people, and a seed that breaks things.
+
+What must hold at every step is judged by the truth on the hosts and by the engines' own checks. Faults end at some time; then
+everything that was promised must come true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import secrets
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from headrace.bus import BusError
+from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName, TreeName
+from headrace.pools import Pool, PoolConfig, Tree, TreeOptions
+from headrace.resources import Resources
+from headrace.runtime.service import runtime_on
+from headrace.runtime.shell import Shell
+from headrace.wire import operations as wire
+from headrace.wire import subjects
+from headrace.wire.codec import encode
+from headrace.wire.operations import FINAL_STATES, OperationSpec, OperationState
+from headrace.wire.refusals import Refusal, decode_answer
+from headrace_admission.service import serve as serve_admission
+from headrace_admission.settings import AdmissionSettings
+from headrace_agent.settings import AgentSettings
+from headrace_allocator.service import serve as serve_allocator
+from headrace_allocator.settings import AllocatorSettings
+from headrace_fair_share.service import serve as serve_fair_share
+from headrace_fair_share.settings import FairShareSettings
+from headrace_integral.service import serve as serve_integral
+from headrace_integral.settings import IntegralSettings
+from tests.simulation.bus import connect_to
+from tests.simulation.clock import LoopClock
+from tests.simulation.hosts import Host, SimulatedAgent, Truth
+from tests.simulation.loop import PROCESS, VirtualLoop
+from tests.simulation.server import SimulatedServer
+
+__all__ = ["Violation", "World", "chance_from", "everything_by_seed"]
+
+T = TypeVar("T")
+Answer = TypeVar("Answer", bound=msgspec.Struct)
+
+TREE: Final = TreeName("default")
+LEASE_S: Final = 40.0
+_RESTART_S: Final = 0.5
+_CHECK_S: Final = 0.5
+
+
+class Violation(AssertionError):
+    """Something that must always hold does not, or something that must come true did not."""
+
+
+class World:
+    """Everything that there is, by name."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self.random = loop.random
+        self.server = SimulatedServer(loop)
+        self.truth = Truth()
+        self.hosts: dict[str, Host] = {}
+        #: By process: the engine of it that serves now.
+        self.shells: dict[str, Shell[Any]] = {}
+        self._lives: dict[str, int] = {}
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._programs: dict[str, Callable[[str], Awaitable[None]]] = {}
+        #: Processes that are not started again when they end.
+        self.given_up: set[str] = set()
+        self.restarts = 0
+        #: Operations whose start was answered.
+        self.accepted: dict[OperationId, OperationSpec] = {}
+        self.ended: dict[OperationId, wire.OperationView] = {}
+        self.log: list[str] = []
+
+    def note(self, words: str) -> None:
+        """A line for whoever reads what happened."""
+        self.log.append(f"{self.loop.time():8.3f} {words}")
+
+    # --- processes ------------------------------------------------------------------------------------------------
+
+    def start(self, name: str, program: Callable[[str], Awaitable[None]]) -> None:
+        """Starts a process that is started again whenever it ends, as a supervisor does."""
+        self._programs[name] = program
+        self._lives[name] = self._lives.get(name, 0) + 1
+        process = f"{name}#{self._lives[name]}"
+
+        async def run() -> None:
+            try:
+                await program(process)
+            except BaseExceptionGroup as group:
+                self.note(f"{process} ends: {_leaf(group)!r}")
+            except BusError as error:
+                self.note(f"{process} ends: {error!r}")
+
+        task = self.loop.spawn(process, run)
+        self._tasks[name] = task
+        self.loop.call_soon(self._watch, name, process, task, context=self.loop.world_context)
+
+    def _watch(self, name: str, process: str, task: asyncio.Task[Any]) -> None:
+        task.add_done_callback(lambda _task: self._again(name, process), context=self.loop.world_context)
+
+    def _again(self, name: str, process: str) -> None:
+        if self.process(name) == process and name not in self.given_up:
+            self.restarts += 1
+            self.loop.call_later(_RESTART_S, self.start, name, self._programs[name], context=self.loop.world_context)
+
+    def process(self, name: str) -> str:
+        """The present life of a process."""
+        return f"{name}#{self._lives.get(name, 0)}"
+
+    def kill(self, name: str) -> None:
+        """SIGKILL; the supervisor starts it again."""
+        process = self.process(name)
+        self.note(f"kill {process}")
+        self.loop.kill(process)
+        for client in list(self.server.clients):
+            if client.process == process:
+                client.lose_connection()
+        self.shells.pop(process, None)
+        self._again(name, process)
+
+    def freeze(self, name: str) -> None:
+        """SIGSTOP."""
+        self.note(f"freeze {self.process(name)}")
+        self.loop.freeze(self.process(name))
+
+    def thaw(self, name: str) -> None:
+        """SIGCONT."""
+        self.note(f"thaw {self.process(name)}")
+        self.loop.thaw(self.process(name))
+
+    # --- what runs ------------------------------------------------------------------------------------------------
+
+    def start_service(self, kind: str, instance: str = "a") -> None:
+        """Starts one of the four services; instances of one kind stand by for one another."""
+        serve, settings = _SERVICES[kind](instance)
+
+        async def program(process: str) -> None:
+            async with (
+                connect_to(self.server, process, subjects.inbox("service", kind)) as bus,
+                anyio.create_task_group() as tasks,
+            ):
+                runtime: Any = runtime_on(bus, kind, settings, tasks, anyio.Event(), LoopClock(self.loop))
+                tasks.start_soon(runtime.deposition.watch)
+                await runtime.terms.serve(bus)
+                await serve(runtime)
+                tasks.cancel_scope.cancel()
+
+        self.start(f"{kind}.{instance}", program)
+
+    def start_host(self, name: str, cores: int) -> None:
+        """A machine with an agent and a runner."""
+        host = self.hosts[name] = Host(name, cores, self.loop, self.truth)
+        settings = AgentSettings(
+            node=name, cpu=cores, memory=cores * 2**30, state_folder=f"/nowhere/{name}", heartbeat_timeout_ms=1_000
+        )
+
+        async def program(process: str) -> None:
+            async with (
+                connect_to(self.server, process, subjects.inbox("node", name)) as bus,
+                anyio.create_task_group() as tasks,
+            ):
+                runtime = runtime_on(bus, "agent", settings, tasks, anyio.Event(), LoopClock(self.loop))
+                await SimulatedAgent(runtime, host).run()
+                tasks.cancel_scope.cancel()
+
+        self.start(f"agent.{name}", program)
+
+    async def configure(self, pools: list[Pool], options: TreeOptions) -> None:
+        """Writes the pools, as an administrator does before anything starts."""
+        async with connect_to(self.server, "administrator") as bus:
+            bucket = await bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
+            await bucket.put(TREE, msgspec.json.encode(Tree(TREE, pools, options)))
+
+    async def run_operation(self, name: str, spec: OperationSpec) -> None:
+        """A person starts an operation, asking again until it is answered, and waits for its end."""
+        operation = OperationId(name)
+        async with connect_to(self.server, f"person-{name}", subjects.inbox("user", "anna")) as bus:
+            asked = wire.StartOperation(operation, spec)
+            while True:
+                answer = await self._ask(bus, "op.start", asked, wire.StartAnswer)
+                if isinstance(answer, wire.StartAnswer):
+                    break
+                await anyio.sleep(0.3)
+            self.accepted[operation] = spec
+            self.note(f"{name} accepted")
+            while True:
+                view = await self._ask(bus, "op.get", wire.GetOperation(operation), wire.OperationView)
+                if isinstance(view, wire.OperationView) and view.state in FINAL_STATES:
+                    self.ended[operation] = view
+                    self.note(f"{name} {view.state}")
+                    return
+                if type(view).__name__ == "NotFound":
+                    raise Violation(f"{name} was accepted and is not known any more")
+                await anyio.sleep(0.5)
+
+    async def _ask(self, bus: Any, verb: str, request: msgspec.Struct, kind: type[Answer]) -> Answer | Refusal | None:
+        try:
+            data = await bus.request(subjects.user("anna", verb), encode(request), timeout_s=3.0)
+        except BusError:
+            return None
+        return decode_answer(data, kind)
+
+    # --- what must hold -------------------------------------------------------------------------------------------
+
+    async def keep_checking(self) -> None:
+        """Looks at everything that must always hold, over and over."""
+        while True:
+            await anyio.sleep(_CHECK_S)
+            self.check()
+
+    def check(self) -> None:
+        """Raises `Violation`."""
+        if self.truth.violations:
+            raise Violation(self.truth.violations[0])
+        for host in self.hosts.values():
+            if len(host.living) > host.cores:
+                raise Violation(f"host {host.name} of {host.cores} cores runs {len(host.living)} jobs of one core")
+        for process, shell in list(self.shells.items()):
+            if self.loop.is_killed(process) or self.loop.is_frozen(process):
+                continue
+            broken = shell._engine.check()
+            if broken:
+                raise Violation(f"{process}: {broken[0]}")
+
+    def check_end(self) -> None:
+        """Everything that was accepted has ended, and as its jobs did. Raises `Violation`."""
+        for name, spec in self.accepted.items():
+            view = self.ended.get(name)
+            if view is None:
+                raise Violation(f"{name} has not ended")
+            runs = [each for each in self.truth.processes if each.key.operation == name]
+            done = {index for (operation, index) in self.truth.done if operation == name}
+            if view.state is OperationState.COMPLETED and len(done) != spec.job_count:
+                raise Violation(f"{name} completed, and {len(done)} of {spec.job_count} jobs really did")
+            if view.state is OperationState.COMPLETED and view.completed_jobs != spec.job_count:
+                raise Violation(f"{name} completed with {view.completed_jobs} of {spec.job_count} jobs")
+            if view.state is OperationState.FAILED and not any(each.exit_code for each in runs):
+                raise Violation(f"{name} failed, and none of its processes did")
+        leftover = [each.key for host in self.hosts.values() for each in host.living.values()]
+        if leftover:
+            raise Violation(f"jobs still run after everything ended: {leftover[:3]}")
+
+
+def _leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _settings(instance: str) -> dict[str, Any]:
+    return {"instance": instance, "lease_ms": 2_000, "administrators": "*"}
+
+
+_SERVICES: Final[dict[str, Callable[[str], tuple[Any, Any]]]] = {
+    "admission": lambda instance: (serve_admission, AdmissionSettings(**_settings(instance), checkpoint_events=40)),
+    "allocator": lambda instance: (
+        serve_allocator,
+        AllocatorSettings(**_settings(instance), node_heartbeat_timeout_ms=6_000, node_lease_ms=int(LEASE_S * 1000)),
+    ),
+    "fair_share": lambda instance: (serve_fair_share, FairShareSettings(**_settings(instance))),
+    "integral": lambda instance: (serve_integral, IntegralSettings(**_settings(instance))),
+}
+
+
+@contextlib.contextmanager
+def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Iterator[None]:
+    """While it lasts, chance comes from the seed, threads run at once, and shells are known to the world."""
+    chance = random.Random(seed)
+    unseeded, threads, init = random.Random, anyio.to_thread.run_sync, Shell.__init__
+
+    class Seeded(unseeded):  # type: ignore[misc, valid-type]
+        def __init__(self, given: Any = None) -> None:
+            super().__init__(chance.random() if given is None else given)
+
+    async def at_once(function: Callable[..., T], *args: Any, **_options: Any) -> T:
+        await anyio.sleep(0.0005)
+        return function(*args)
+
+    def known(self: Shell[Any], *args: Any, **given: Any) -> None:
+        init(self, *args, **given)
+        world = world_of()
+        if world is not None:
+            world.shells[PROCESS.get()] = self
+
+    for module in list(sys.modules.values()):
+        for value in list(vars(module).values()) if getattr(module, "__name__", "").startswith("headrace") else []:
+            if isinstance(value, unseeded):
+                value.seed(chance.random())
+    hexadecimal = secrets.token_hex
+    random.Random = Seeded  # type: ignore[assignment, misc]
+    anyio.to_thread.run_sync = at_once  # type: ignore[assignment]
+    Shell.__init__ = known  # type: ignore[method-assign]
+    secrets.token_hex = lambda nbytes=8: f"{chance.getrandbits(8 * (nbytes or 8)):0{2 * (nbytes or 8)}x}"
+    try:
+        yield
+    finally:
+        random.Random = unseeded  # type: ignore[misc]
+        anyio.to_thread.run_sync = threads
+        Shell.__init__ = init  # type: ignore[method-assign]
+        secrets.token_hex = hexadecimal
+
+
+def chance_from(loop: VirtualLoop, share: float) -> bool:
+    """True with this probability."""
+    return loop.random.random() < share
+
+
+def a_pool(name: str, **options: Any) -> Pool:
+    """A pool below the root."""
+    return Pool(PoolName(name), ROOT_POOL, PoolConfig(**options))
+
+
+def a_spec(pool: str, jobs: int, argv: list[str], **options: Any) -> OperationSpec:
+    """Jobs of one core."""
+    return OperationSpec(PoolName(pool), argv, jobs, Resources(user_slots=1, cpu=100), **options)
+
+
+def node(name: str) -> NodeName:
+    """The name of a node."""
+    return NodeName(name)
