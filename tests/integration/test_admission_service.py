@@ -9,7 +9,6 @@ import anyio
 import msgspec
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from headrace.bus import BusError
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
@@ -45,8 +44,9 @@ from headrace.wire.refusals import BadRequest, Exists, NotFound, NotRecorded, St
 from headrace_admission.service import AdmissionService, serve
 from headrace_admission.settings import AdmissionSettings
 from tests.support.clocks import NOW
+from tests.support.effort import few_or_many
 from tests.support.killing import killed
-from tests.support.mutate import mutated
+from tests.support.mutate import mutated_for
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus, ask, running
 
@@ -319,12 +319,8 @@ HANDLERS: list[tuple[str, str, Any]] = [
 ]
 
 
-@settings(max_examples=15)
-@given(
-    messages=st.lists(
-        st.sampled_from(HANDLERS).flatmap(lambda h: st.tuples(st.just(h), mutated(h[2]))), min_size=5, max_size=40
-    )
-)
+@settings(max_examples=few_or_many(4, 30))
+@given(messages=mutated_for(HANDLERS))
 async def test_no_damaged_message_stops_admission_or_breaks_its_books(
     messages: list[tuple[tuple[str, str, Any], bytes]],
 ) -> None:

@@ -10,7 +10,6 @@ import anyio
 import msgspec
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from headrace.bus import Bus, BusError
 from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
@@ -46,8 +45,9 @@ from headrace_admission.settings import AdmissionSettings
 from headrace_allocator.service import AllocatorService
 from headrace_allocator.service import serve as serve_allocator
 from headrace_allocator.settings import AllocatorSettings
+from tests.support.effort import few_or_many
 from tests.support.killing import killed
-from tests.support.mutate import mutated
+from tests.support.mutate import mutated_for
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus, ask, running
 
@@ -271,12 +271,8 @@ HANDLERS: list[tuple[str, str, Any]] = [
 ]
 
 
-@settings(max_examples=15)
-@given(
-    messages=st.lists(
-        st.sampled_from(HANDLERS).flatmap(lambda h: st.tuples(st.just(h), mutated(h[2]))), min_size=5, max_size=40
-    )
-)
+@settings(max_examples=few_or_many(4, 30))
+@given(messages=mutated_for(HANDLERS))
 async def test_no_damaged_message_stops_the_allocator_or_breaks_its_books(
     messages: list[tuple[tuple[str, str, Any], bytes]],
 ) -> None:

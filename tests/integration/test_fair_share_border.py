@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.bus import BusError
 from headrace.ids import TreeName
 from headrace.wire import subjects
-from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, decode, encode
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode, encode
 from headrace.wire.history import GetHistory, PoolHistory
 from headrace.wire.log import Published
 from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
@@ -23,8 +23,9 @@ from headrace.wire.trees import CreateTree, ListTrees, MovePoolToTree, RemoveTre
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
 from tests.contract.waiting import eventually
+from tests.support.effort import few_or_many
 from tests.support.fair_share import create_pool
-from tests.support.mutate import mutated
+from tests.support.mutate import answers_to, mutated, mutated_several, reads
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import TREE, SmallWorld, live, running, small_world
 
@@ -55,14 +56,6 @@ def server() -> Iterator[NatsServer]:
         yield there
 
 
-def is_one(data: bytes, kind: Any) -> bool:
-    try:
-        decode(data, kind)
-    except BadMessage:
-        return False
-    return True
-
-
 async def names(world: SmallWorld) -> list[str]:
     listed = await world.ask("pool.list", GetPools(), PoolList)
     assert isinstance(listed, PoolList)
@@ -77,42 +70,40 @@ async def other_trees(world: SmallWorld) -> set[TreeName]:
 
 def asked_tree(message: bytes, kind: Any) -> str:
     """The tree whose service a request is for; empty where it is none."""
-    if not is_one(message, kind):
+    if not reads(message, kind):
         return ""
     request = decode(message, kind)
     return str(getattr(request, "asked", "") or getattr(request, "tree", ""))
 
 
 @pytest.mark.parametrize(("verb", "kind"), VERBS)
-@settings(max_examples=8)
+@settings(max_examples=few_or_many(3, 20))
 @given(data=st.data())
 async def test_never_do_damaged_requests_change_anything(
     server: NatsServer, verb: str, kind: Any, data: st.DataObject
 ) -> None:
-    messages = data.draw(st.lists(mutated(kind), min_size=5, max_size=25))
+    messages = data.draw(mutated_several(kind))
     async with small_world(server) as world, running(server, SETTINGS, serve) as runtime:
         await world.ask("pool.change", create_pool("there"), PoolPlan)
         before = await names(world)
-        answers = []
-        for message in messages:
-            answer: Any = ANSWERS[kind] | Refusal
+
+        async def answer(message: bytes) -> bytes | None:
             try:
-                reply = await world.user.request(subjects.user("anna", verb), message, timeout_s=5)
+                return await world.user.request(subjects.user("anna", verb), message, timeout_s=5)
             except BusError as error:
                 # A request for another tree that there is, such as one made just now, is for that tree's own service to answer.
                 if asked_tree(message, kind) in await other_trees(world):
-                    continue
+                    return None
                 raise AssertionError(f"no answer to {message!r}") from error
-            answers.append(decode(reply, answer))
-        broken = [answer for answer in answers if isinstance(answer, BadRequest) and answer.place == "message"]
-        assert len(broken) == sum(not is_one(message, kind) for message in messages) == runtime.border.malformed
+
+        answers = await answers_to(messages, kind, ANSWERS[kind] | Refusal, runtime.border, answer)
         if not any(isinstance(answer, PoolPlan) for answer in answers):
             assert await names(world) == before
         for made in await other_trees(world):
             await world.ask("tree.remove", RemoveTree(made, recursive=True), PoolPlan)
 
 
-@settings(max_examples=8)
+@settings(max_examples=few_or_many(3, 20))
 @given(data=st.data())
 async def test_never_do_damaged_publications_stop_the_service(server: NatsServer, data: st.DataObject) -> None:
     feeds: list[tuple[str, Any]] = [(subjects.EVENTS, Published), (subjects.usage(TREE), UsagePart)]
@@ -127,7 +118,7 @@ async def test_never_do_damaged_publications_stop_the_service(server: NatsServer
         for subject, _, message in sent:
             await world.service.publish(subject, message)
         await world.service.barrier()
-        count = sum(not is_one(message, kind) for _, kind, message in sent)
+        count = sum(not reads(message, kind) for _, kind, message in sent)
         await eventually(lambda: runtime.border.malformed >= count)
         at = world.shares.reader.version
         await world.shares.until(lambda shares: shares.version.epoch >= at.epoch + 2)

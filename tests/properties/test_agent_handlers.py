@@ -26,7 +26,7 @@ from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, ToRunner
 from headrace_agent.service import Agent
 from headrace_agent.settings import AgentSettings
 from tests.support.agent_desk import NODE, Desk
-from tests.support.mutate import mutated, valid
+from tests.support.mutate import mutated, reads, valid
 
 
 class DeafBus:
@@ -59,14 +59,6 @@ async def an_agent(bus: DeafBus) -> AsyncIterator[Agent]:
 
 def in_loop(body: Callable[[], Awaitable[None]]) -> None:
     anyio.run(body)
-
-
-def reads(data: bytes, kind: Any) -> bool:
-    try:
-        decode(data, kind)
-    except BadMessage:
-        return False
-    return True
 
 
 def is_enrolled(data: bytes) -> bool:

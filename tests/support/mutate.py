@@ -7,12 +7,19 @@ of other types, huge numbers, NaN in its places; keys missing or foreign. Some d
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from hypothesis import strategies as st
 
-__all__ = ["damaged", "mutated", "valid"]
+from headrace.runtime.border import Border
+from headrace.wire.codec import BadMessage, decode
+from headrace.wire.refusals import BadRequest
+
+__all__ = ["answers_to", "damaged", "mutated", "mutated_for", "mutated_several", "reads", "valid"]
+
+H = TypeVar("H", bound=tuple[Any, ...])
 
 #: What stands in a place where something else was expected.
 _ODD_VALUES = st.one_of(
@@ -36,6 +43,40 @@ def valid(kind: Any) -> st.SearchStrategy[Any]:
 def mutated(kind: Any) -> st.SearchStrategy[bytes]:
     """Encoded messages of `kind`, damaged in one of many ways."""
     return valid(kind).flatmap(lambda message: damaged(message))
+
+
+def mutated_several(kind: Any) -> st.SearchStrategy[list[bytes]]:
+    """As many as one life of a service is sent in a test of its border."""
+    return st.lists(mutated(kind), min_size=5, max_size=25)
+
+
+def mutated_for(handlers: Sequence[H]) -> st.SearchStrategy[list[tuple[H, bytes]]]:
+    """Damaged messages for handlers, which are tuples that end with the kind of message that each expects."""
+    to_one = st.sampled_from(handlers).flatmap(lambda handler: st.tuples(st.just(handler), mutated(handler[-1])))
+    return st.lists(to_one, min_size=5, max_size=40)
+
+
+def reads(data: bytes, kind: Any) -> bool:
+    """True if the bytes are a whole message of that kind."""
+    try:
+        decode(data, kind)
+    except BadMessage:
+        return False
+    return True
+
+
+async def answers_to(
+    messages: Sequence[bytes], kind: Any, answer: Any, border: Border, ask: Callable[[bytes], Awaitable[bytes | None]]
+) -> list[Any]:
+    """The answers to all messages, of which the border has refused and counted those that are none, and only those.
+
+    `ask` returns None for a message that another service is to answer.
+    """
+    replies = [await ask(message) for message in messages]
+    answers = [decode(reply, answer) for reply in replies if reply is not None]
+    broken = [each for each in answers if isinstance(each, BadRequest) and each.place == "message"]
+    assert len(broken) == sum(not reads(message, kind) for message in messages) == border.malformed
+    return answers
 
 
 def damaged(message: msgspec.Struct) -> st.SearchStrategy[bytes]:
