@@ -7,58 +7,34 @@ guarantees, limits, weights and orders that the update found. A test holds them 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 
-from headrace.resources import RESOURCE_NAMES, Resources, parse_amount
+from headrace.resources import RESOURCE_NAMES
 from headrace_fair_share.hdrf.arrays import Floats
 from headrace_fair_share.hdrf.functions.by_fit_factor import operation_by_fit_factor
 from headrace_fair_share.hdrf.functions.by_suggestion import functions_by_suggestion
 from headrace_fair_share.hdrf.functions.curves import Curves, Functions, FunctionStore
-from headrace_fair_share.hdrf.model import (
-    ElementShares,
-    IntegralKind,
-    IntegralState,
-    Limits,
-    Mode,
-    OperationInput,
-    PoolInput,
-    TreeInput,
-    TreeOptions,
-    UpdateResult,
-)
+from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
 from headrace_fair_share.hdrf.share_distribution import Distribution
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from headrace_fair_share.plan.description import described
 from tests.support.curves import Function
 from tests.support.savings import after
 
-__all__ = ["PAGE", "ROOT", "Built", "Steps", "by_resource", "over_time", "plan", "plans", "sum_at", "with_options"]
+__all__ = ["PAGE", "ROOT", "Built", "Steps", "by_resource", "over_time", "plans", "sum_at", "with_options"]
 
 PAGE: Final = Path(__file__).parents[1] / "why" / "fair-share.md"
 ROOT: Final = "<Root>"
 _PLAN: Final = re.compile(r"^```json plan=(\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-
-_OPTIONS: Final = {
-    "enable_step_function_for_gang_operations": "gang_step_function",
-    "enable_fifo_children_reordering_for_guarantee_utilization": "fifo_reordering",
-    "enable_improved_fair_share_by_fit_factor_computation": "improved",
-    "enable_improved_fair_share_by_fit_factor_computation_distribution_gap": "distribution_gap",
-}
-_POOL: Final = {
-    "weight": "weight",
-    "compute_promised_guarantee_fair_share": "compute_promised_guarantee",
-    "enable_priority_strong_guarantee_adjustment": "priority_strong_guarantee",
-    "enable_priority_strong_guarantee_adjustment_donorship": "priority_strong_guarantee_donor",
-}
 
 
 # --- plans ----------------------------------------------------------------------------------------------------------------
@@ -66,73 +42,8 @@ _POOL: Final = {
 
 @cache
 def plans(page: Path = PAGE) -> dict[str, TreeInput]:
-    """The plans of a page by name."""
-    return {name: plan(json.loads(text)) for name, text in _PLAN.findall(page.read_text())}
-
-
-def plan(given: dict[str, Any]) -> TreeInput:
-    """A plan as the input of an update. Raises KeyError for keys that pages have no need of."""
-    total = _whole(given["total"])
-    options = {_OPTIONS[key]: value for key, value in given.get("options", {}).items()}
-    pools: list[PoolInput] = []
-    savings: dict[str, IntegralState] = {}
-    _add_pools(given["pools"], -1, total, pools, savings)
-    places = {pool.name: place for place, pool in enumerate(pools)}
-    operations = []
-    for started, (name, each) in enumerate(given["operations"].items()):
-        operation = OperationInput(
-            name=name,
-            pool=places[each["pool"]],
-            demand=_whole(each["resource_demand"]),
-            usage=_whole(each.get("resource_usage", {})),
-            gang=each.get("is_gang", False),
-            start_time_ms=started,
-        )
-        operations.append(operation)
-    return TreeInput(
-        total=total,
-        options=TreeOptions(**options),
-        pools=pools,
-        operations=operations,
-        integral=savings,
-    )
-
-
-def _add_pools(
-    given: dict[str, Any], parent: int, total: Resources, pools: list[PoolInput], savings: dict[str, IntegralState]
-) -> None:
-    for name, settings in given.items():
-        rest = dict(settings)
-        integral = rest.pop("integral_guarantees", {})
-        inside, ratio = rest.pop("pools", {}), rest.pop("accumulated_resource_ratio_volume", 0.0)
-        strong, limits = _partial(rest.pop("strong_guarantee_resources", {})), _partial(rest.pop("resource_limits", {}))
-        pool = PoolInput(
-            name=name,
-            parent=parent,
-            mode=Mode(rest.pop("mode", "fair_share")),
-            strong_guarantee=strong,
-            limits=limits,
-            integral=IntegralKind(integral.get("guarantee_type", "none")),
-            resource_flow=_whole(integral.get("resource_flow", {})),
-            burst_guarantee=_whole(integral.get("burst_guarantee_resources", {})),
-            **{_POOL[key]: value for key, value in rest.items()},
-        )
-        if pool.integral is not IntegralKind.NONE:
-            u, c, g, m, n = (float(amount * ratio) for amount in total.as_tuple())
-            savings[name] = IntegralState((u, c, g, m, n))
-        pools.append(pool)
-        _add_pools(inside, len(pools) - 1, total, pools, savings)
-
-
-def _partial(given: dict[str, Any]) -> Limits:
-    if unknown := set(given) - set(RESOURCE_NAMES):
-        raise KeyError(*unknown)
-    u, c, g, m, n = (parse_amount(name, str(given[name])) if name in given else None for name in RESOURCE_NAMES)
-    return (u, c, g, m, n)
-
-
-def _whole(given: dict[str, Any]) -> Resources:
-    return Resources(*(amount or 0 for amount in _partial(given)))
+    """The plans of a page by name, read as `headrace plan` reads them."""
+    return {name: described(text.encode(), name).input for name, text in _PLAN.findall(page.read_text())}
 
 
 # --- functions ------------------------------------------------------------------------------------------------------------

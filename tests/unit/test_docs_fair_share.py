@@ -13,7 +13,7 @@ import pytest
 
 from docs.pictures.build import COMMITTED, committed_pictures, pictures_of
 from docs.pictures.fair_share import PICTURES, draw
-from docs.pictures.steps import PAGE, ROOT, Steps, by_resource, over_time, plan, plans, sum_at, with_options
+from docs.pictures.steps import PAGE, ROOT, Steps, by_resource, over_time, plans, sum_at, with_options
 from headrace.resources import Share
 from headrace.satisfaction import local_satisfaction
 from headrace.wire.plan import Plan
@@ -120,13 +120,6 @@ def test_every_marked_table_is_of_a_kind_that_is_checked_and_every_other_is_in_w
 
 def test_every_plan_is_used_by_a_table() -> None:
     assert set(plans()) == {table.arguments[0] for table in tables()}
-
-
-def test_an_unknown_key_of_a_plan_is_not_passed_over() -> None:
-    given = {"total": {"cpu": 1}, "pools": {"film": {"wieght": 2}}, "operations": {}}
-
-    with pytest.raises(KeyError, match="wieght"):
-        plan(given)
 
 
 @of_kind("figures")
