@@ -9,14 +9,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from headrace.resources import ZERO, Resources
+from headrace.resources import ZERO
 from headrace_fair_share.hdrf.arrays import column
 from headrace_fair_share.hdrf.integral import ratio_by_volume
-from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, PoolInput, TreeInput, TreeOptions
+from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, TreeInput
 from tests.reference import volumes as twin
 from tests.reference.elements import grow
 from tests.support.effort import few_or_many
 from tests.support.savings import after
+from tests.support.trees import random_tree
 from tests.support.twin_savings import passed
 
 TREES: Final = few_or_many(200, 3_000)
@@ -24,33 +25,9 @@ SATURATION_S: Final = 60.0
 
 
 def a_tree(seed: int) -> TreeInput:
-    draw = random.Random(seed)
-    total = Resources(
-        user_slots=draw.randint(1, 500),
-        cpu=draw.randint(100, 50_000),
-        gpu=draw.choice((0, 7_000)),
-        memory=draw.randint(1, 10**9),
-    )
-    pools: list[PoolInput] = []
-    savings: dict[str, IntegralState] = {}
-    for place in range(draw.randint(1, 14)):
-        kind = draw.choice((IntegralKind.NONE, IntegralKind.BURST, IntegralKind.RELAXED))
-        pool = PoolInput(
-            name=f"pool{place}",
-            parent=draw.randint(-1, place - 1),
-            integral=kind,
-            resource_flow=Resources(cpu=draw.randint(0, total.cpu // 3)),
-            can_accept_free_volume=draw.random() < 0.8,
-            distribute_free_volume=draw.choice((True, True, False, None)),
-        )
-        pools.append(pool)
-        if kind is not IntegralKind.NONE:
-            seconds = draw.choice((0, 3, 20, 59, 60, 200)) * draw.random()
-            u, c, g, m, n = total.as_tuple()
-            volume = (u * seconds, float(round(c * seconds)), g * seconds, m * seconds, n * seconds)
-            savings[pool.name] = IntegralState(volume, draw.choice((0.0, 0.01, 0.2)))
-    options = TreeOptions(saturation_period_s=SATURATION_S, distribute_free_volume=draw.random() < 0.5)
-    return TreeInput(total=total, pools=pools, integral=savings, options=options)
+    tree = random_tree(random.Random(seed), 14, 0, overflowing=True, nested=True)
+    nothing = {pool.name: IntegralState() for pool in tree.pools if pool.integral is not IntegralKind.NONE}
+    return msgspec.structs.replace(tree, integral=nothing | tree.integral)
 
 
 def as_they_are(tree: TreeInput) -> dict[str, tuple[float, ...]]:

@@ -1,4 +1,4 @@
-"""Random trees of pools and operations for the fair share, as hypothesis draws them.
+"""Random trees of pools and operations for the fair share: from a seed, or as hypothesis draws and shrinks them.
 
 They keep to what is checked before a tree reaches the algorithm: fifo pools have operations only, usage is within demand, pools below
 an integral one have no integral guarantees, weights are positive. All else is free: guarantees and flows beyond the cluster,
@@ -7,7 +7,8 @@ limits of nothing, gangs, resources that the cluster lacks, savings of any size.
 
 from __future__ import annotations
 
-from typing import Final
+from random import Random
+from typing import Final, TypeVar
 
 import msgspec
 from hypothesis import strategies as st
@@ -26,8 +27,11 @@ from headrace_fair_share.hdrf.model import (
     TreeOptions,
     Volume,
 )
+from tests.support.savings import after
 
-__all__ = ["amounts", "options", "standard_and_improved", "trees"]
+__all__ = ["amounts", "changed", "random_tree", "some_options", "standard_and_improved", "trees"]
+
+_T = TypeVar("_T")
 
 #: Clusters: an ordinary one, one with every resource, one that is small and odd, one that lacks most.
 _TOTALS: Final = (
@@ -38,20 +42,45 @@ _TOTALS: Final = (
 )
 #: Amounts are drawn in parts of the cluster: a few round ones, else any.
 _PARTS: Final = 1_000_000
-_part = st.one_of(
-    st.sampled_from([0, 0, _PARTS // 10, _PARTS // 4, _PARTS // 2, _PARTS]),
-    st.integers(1, _PARTS // 20),
-    st.integers(1, _PARTS),
-    st.integers(1, 2 * _PARTS),
-)
-_large_part = st.one_of(st.sampled_from([_PARTS // 2, _PARTS]), st.integers(_PARTS // 4, 2 * _PARTS))
-_five_parts = st.one_of(
-    _part.map(lambda part: (part,) * 5),
-    st.tuples(_part, _part, _part, _part, _part),
-)
-_weight = st.one_of(st.sampled_from([1.0, 1.0, 2.0, 0.5, 10.0]), st.floats(0.01, 100.0), st.sampled_from([1e-6, 1e6]))
-_rarely = st.integers(0, 5).map(lambda number: number == 0)
-_often = st.integers(0, 2).map(lambda number: number > 0)
+
+
+def _part(draw: Random) -> int:
+    return draw.choice(
+        (
+            draw.choice((0, 0, _PARTS // 10, _PARTS // 4, _PARTS // 2, _PARTS)),
+            draw.randint(1, _PARTS // 20),
+            draw.randint(1, _PARTS),
+            draw.randint(1, 2 * _PARTS),
+        )
+    )
+
+
+def _large_part(draw: Random) -> int:
+    return draw.choice((_PARTS // 2, _PARTS, draw.randint(_PARTS // 4, 2 * _PARTS)))
+
+
+def _five_parts(draw: Random) -> tuple[int, ...]:
+    return (_part(draw),) * 5 if _even_odds(draw) else tuple(_part(draw) for _ in range(5))
+
+
+def _weight(draw: Random) -> float:
+    return draw.choice((1.0, 1.0, 2.0, 0.5, 10.0, draw.randint(1, 10_000) / 100, 1 / 3, 1e-6, 1e6))
+
+
+def _chance(draw: Random, sixths: int) -> bool:
+    return draw.randint(0, 5) < sixths
+
+
+def _rarely(draw: Random) -> bool:
+    return _chance(draw, 1)
+
+
+def _even_odds(draw: Random) -> bool:
+    return _chance(draw, 3)
+
+
+def _often(draw: Random) -> bool:
+    return _chance(draw, 4)
 
 
 class _Flavour(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,13 +116,9 @@ _FLAVOURS: Final = (
 )
 
 
-def _chance(draw: st.DrawFn, sixths: int) -> bool:
-    return draw(st.integers(0, 5)) < sixths
-
-
-def amounts(total: Resources) -> st.SearchStrategy[Resources]:
+def amounts(draw: Random, total: Resources) -> Resources:
     """Amounts between nothing and twice the total."""
-    return _five_parts.map(lambda parts: _of(total, parts))
+    return _of(total, _five_parts(draw))
 
 
 def _of(total: Resources, parts: tuple[int, ...]) -> Resources:
@@ -101,67 +126,64 @@ def _of(total: Resources, parts: tuple[int, ...]) -> Resources:
     return Resources(u, c, g, m, n)
 
 
-@st.composite
-def _some(draw: st.DrawFn, total: Resources, least: int) -> Limits:
+def _some(draw: Random, total: Resources, least: int) -> Limits:
     """Amounts of some of the resources; the others are not specified."""
-    given_for = draw(st.integers(least, 31))
-    figures = draw(amounts(total)).as_tuple()
+    given_for = draw.randint(least, 31)
+    figures = amounts(draw, total).as_tuple()
     u, c, g, m, n = (figure if given_for >> r & 1 else None for r, figure in enumerate(figures))
     return (u, c, g, m, n)
 
 
-@st.composite
-def options(draw: st.DrawFn, steps: bool | None = None) -> TreeOptions:
-    """Any set of options; with those for gangs on or off where `steps` says so."""
+def some_options(draw: Random, steps: bool | None = None) -> TreeOptions:
+    """Any set of options, with those for gangs on or off if `steps` says so."""
     return TreeOptions(
-        main_resource=draw(st.sampled_from([1, 1, 1, 0, 2, 3])),
-        smooth_period_s=draw(st.sampled_from([60.0, 10.0])),
-        saturation_period_s=draw(st.sampled_from([86_400.0, 60.0])),
-        relaxed_share_multiplier_limit=draw(st.sampled_from([3.0, 1.0, 10.0])),
-        gang_step_function=draw(st.booleans()) if steps is None else steps,
-        fifo_reordering=draw(st.booleans()) if steps is None else steps,
-        improved=draw(st.booleans()),
-        distribution_gap=draw(st.booleans()),
-        infer_weight_multiplier=draw(st.sampled_from([None, None, 1.0, 10.0])),
-        distribute_free_volume=draw(st.booleans()),
-        charge_skipped_relaxed_pools=draw(st.booleans()),
+        main_resource=draw.choice([1, 1, 1, 0, 2, 3]),
+        smooth_period_s=draw.choice([60.0, 10.0]),
+        saturation_period_s=draw.choice([86_400.0, 60.0]),
+        relaxed_share_multiplier_limit=draw.choice([3.0, 1.0, 10.0]),
+        gang_step_function=_even_odds(draw) if steps is None else steps,
+        fifo_reordering=_even_odds(draw) if steps is None else steps,
+        improved=_even_odds(draw),
+        distribution_gap=_even_odds(draw),
+        infer_weight_multiplier=draw.choice([None, None, 1.0, 10.0]),
+        distribute_free_volume=_even_odds(draw),
+        charge_skipped_relaxed_pools=_even_odds(draw),
     )
 
 
-@st.composite
-def _pool(draw: st.DrawFn, total: Resources, pools: list[PoolInput], flavour: _Flavour) -> PoolInput:
+def _pool(draw: Random, total: Resources, pools: list[PoolInput], flavour: _Flavour, *, nested: bool) -> PoolInput:
     """One more pool below the root or any of the pools that may have pools."""
     above = [-1, *(place for place, pool in enumerate(pools) if pool.mode is not Mode.FIFO)]
-    parent = draw(st.sampled_from(above[:2] if flavour.flat else above))
+    parent = draw.choice(above[:2] if flavour.flat else above)
     if flavour.overflows:
         parent = min(len(pools), 1) - 1
-    integral = _chance(draw, flavour.integral) and not _within_integral(pools, parent)
+    integral = _chance(draw, flavour.integral) and (nested or not _within_integral(pools, parent))
     if flavour.overflows and not pools:
         integral = False
     kinds = [IntegralKind.BURST, IntegralKind.RELAXED, *[IntegralKind.RELAXED] * (2 * flavour.hungry)]
-    kind = draw(st.sampled_from(kinds)) if integral else IntegralKind.NONE
-    flow, burst = draw(_large_part if flavour.hungry else _part), draw(_part)
+    kind = draw.choice(kinds) if integral else IntegralKind.NONE
+    flow, burst = (_large_part if flavour.hungry else _part)(draw), _part(draw)
     return PoolInput(
         name=f"pool{len(pools)}",
         parent=parent,
         mode=Mode.FIFO if _chance(draw, flavour.fifo) else Mode.FAIR_SHARE,
-        weight=draw(st.one_of(st.none(), _weight)),
-        strong_guarantee=draw(_guarantee(total, flavour)),
-        limits=draw(_some(total, 1)) if draw(_rarely) else NO_LIMIT,
+        weight=None if _even_odds(draw) else _weight(draw),
+        strong_guarantee=_guarantee(draw, total, flavour),
+        limits=_some(draw, total, 1) if _rarely(draw) else NO_LIMIT,
         integral=kind,
-        resource_flow=_of(total, (flow // 2,) * 5) if integral else Resources(),
+        resource_flow=_of(total, (flow // 2,) * 5) if integral or _rarely(draw) else Resources(),  # or a quota
         burst_guarantee=_of(total, (burst // 2,) * 5) if integral else Resources(),
-        relaxed_share_multiplier_limit=draw(st.sampled_from([None, 1.0, 5.0])) if integral else None,
-        can_accept_free_volume=draw(_often),
-        distribute_free_volume=True if flavour.overflows else draw(st.sampled_from([None, True, False])),
-        fifo_sort=draw(st.sampled_from([(FifoKey.WEIGHT, FifoKey.START_TIME), (FifoKey.PENDING_JOB_COUNT,)])),
-        gang_step_function=bool(flavour.steps) or draw(_often),
-        fifo_reordering=bool(flavour.steps) or draw(_often),
-        compute_promised_guarantee=draw(_rarely),
-        priority_strong_guarantee=draw(_rarely),
-        priority_strong_guarantee_donor=draw(_rarely),
-        historic_usage_weights=draw(_rarely),
-        historic_usage_average=draw(st.sampled_from([0.0, 0.25, 1.0])),
+        relaxed_share_multiplier_limit=draw.choice([None, 1.0, 5.0]) if integral else None,
+        can_accept_free_volume=_often(draw),
+        distribute_free_volume=True if flavour.overflows else draw.choice([None, True, False]),
+        fifo_sort=draw.choice([(FifoKey.WEIGHT, FifoKey.START_TIME), (FifoKey.PENDING_JOB_COUNT,)]),
+        gang_step_function=bool(flavour.steps) or _often(draw),
+        fifo_reordering=bool(flavour.steps) or _often(draw),
+        compute_promised_guarantee=_rarely(draw),
+        priority_strong_guarantee=_rarely(draw),
+        priority_strong_guarantee_donor=_rarely(draw),
+        historic_usage_weights=_rarely(draw),
+        historic_usage_average=draw.choice([0.0, 0.25, 1.0]),
     )
 
 
@@ -173,87 +195,119 @@ def _within_integral(pools: list[PoolInput], place: int) -> bool:
     return False
 
 
-@st.composite
-def _guarantee(draw: st.DrawFn, total: Resources, flavour: _Flavour) -> Limits:
+def _guarantee(draw: Random, total: Resources, flavour: _Flavour) -> Limits:
     """None, of the main resource alone, of all in the same part, of some."""
     if flavour.steps:
-        u, c, g, m, n = _of(total, (draw(_large_part) // 2,) * 5).as_tuple()
+        u, c, g, m, n = _of(total, (_large_part(draw) // 2,) * 5).as_tuple()
         return (u, c, g, m, n)
-    kind = draw(st.sampled_from(["nothing", "main", "even"] + ["some"] * (not flavour.even)))
+    kind = draw.choice(["nothing", "main", "even"] + ["some"] * (not flavour.even))
     if kind == "nothing":
         return NO_LIMIT
     if kind == "some":
-        return draw(_some(total, 0))
-    u, c, g, m, n = _of(total, (draw(_part) // 2,) * 5).as_tuple()
-    return (
-        (u, c, g, m, n)
-        if kind == "even"
-        else draw(st.sampled_from([(None, c, None, None, None), (None, None, g, m, None)]))
-    )
+        return _some(draw, total, 0)
+    u, c, g, m, n = _of(total, (_part(draw) // 2,) * 5).as_tuple()
+    return (u, c, g, m, n) if kind == "even" else draw.choice([(None, c, None, None, None), (None, None, g, m, None)])
 
 
-@st.composite
-def _operation(draw: st.DrawFn, total: Resources, number: int, pools: list[int], flavour: _Flavour) -> OperationInput:
+def _operation(draw: Random, total: Resources, number: int, pools: list[int], flavour: _Flavour) -> OperationInput:
     part = _large_part if flavour.hungry or flavour.steps else _part
-    demand = _of(total, (draw(part) // (3 if flavour.steps else 1),) * 5) if flavour.even else draw(amounts(total))
+    demand = _of(total, (part(draw) // (3 if flavour.steps else 1),) * 5) if flavour.even else amounts(draw, total)
     usage = Resources()
-    if draw(st.booleans()):
-        parts = draw(_five_parts)
+    if _even_odds(draw):
+        parts = _five_parts(draw)
         usage = Resources(*(d * min(part, _PARTS) // _PARTS for d, part in zip(demand.as_tuple(), parts, strict=True)))
     best: Share = (1.0, 1.0, 1.0, 1.0, 1.0)
-    if draw(_rarely):
-        best = (1.0, draw(st.sampled_from([0.0, 0.5, 1.0])), 1.0, draw(st.sampled_from([0.3, 1.0])), 1.0)
+    if _rarely(draw):
+        best = (1.0, draw.choice([0.0, 0.5, 1.0]), 1.0, draw.choice([0.3, 1.0]), 1.0)
     return OperationInput(
         name=f"operation{number}",
-        pool=draw(st.sampled_from(pools)),
-        weight=draw(_weight),
+        pool=draw.choice(pools),
+        weight=_weight(draw),
         demand=demand,
         usage=usage,
-        limits=draw(_some(total, 1)) if draw(_rarely) else NO_LIMIT,
+        limits=_some(draw, total, 1) if _rarely(draw) else NO_LIMIT,
         gang=_chance(draw, flavour.gang),
         best_allocation_share=best,
-        start_time_ms=draw(st.integers(0, 3)),
-        pending_job_count=draw(st.integers(0, 3)),
-        historic_usage_average=draw(st.sampled_from([0.0, 0.5])),
+        start_time_ms=draw.randint(0, 3),
+        pending_job_count=draw.randint(0, 3),
+        historic_usage_average=draw.choice([0.0, 0.5]),
     )
 
 
-@st.composite
-def _state(draw: st.DrawFn, total: Resources, flavour: _Flavour) -> IntegralState:
+def _state(draw: Random, total: Resources, flavour: _Flavour) -> IntegralState:
     """Savings for some seconds of a part of the cluster."""
-    seconds = draw(st.sampled_from(flavour.savings_s))
-    parts = (draw(_part),) * 5 if flavour.even else draw(_five_parts)
+    seconds = draw.choice(flavour.savings_s)
+    parts = (_part(draw),) * 5 if flavour.even else _five_parts(draw)
     u, c, g, m, n = (whole * seconds * part / _PARTS for whole, part in zip(total.as_tuple(), parts, strict=True))
     volume: Volume = (u, float(round(c)), g, m, n)
-    return IntegralState(volume, draw(st.sampled_from([0.0, 0.1, 0.3])))
+    return IntegralState(volume, draw.choice([0.0, 0.1, 0.3]))
 
 
-@st.composite
-def trees(draw: st.DrawFn, max_pools: int = 7, max_operations: int = 9, *, overflowing: bool = False) -> TreeInput:
-    """Any tree: pools of all kinds, operations in some of them, all sets of options; often one whose savings overflow."""
+def random_tree(
+    draw: Random, max_pools: int = 7, max_operations: int = 9, *, overflowing: bool = False, nested: bool = False
+) -> TreeInput:
+    """Any tree: pools of all kinds, operations in some of them, all sets of options.
+
+    `overflowing`: often one whose savings overflow. `nested`: integral pools below others, which no configuration has.
+    """
     flavours = [each for each in _FLAVOURS if each.overflows]
-    flavour = draw(st.sampled_from(_FLAVOURS if not (overflowing and draw(_often)) else flavours))
-    total = draw(st.sampled_from([*_TOTALS[:2] * 2, *_TOTALS]))
+    flavour = draw.choice(_FLAVOURS if not (overflowing and _often(draw)) else flavours)
+    total = draw.choice([*_TOTALS[:2] * 2, *_TOTALS])
     pools: list[PoolInput] = []
-    for _ in range(draw(st.integers(1, max_pools))):
-        pools.append(draw(_pool(total, pools, flavour)))
+    for _ in range(draw.randint(1, max_pools)):
+        pools.append(_pool(draw, total, pools, flavour, nested=nested))
     parents = {pool.parent for pool in pools}
     leaves = [place for place in range(len(pools)) if place not in parents]
     inner = [place for place, pool in enumerate(pools) if place in parents and pool.mode is not Mode.FIFO]
-    chosen = draw(options(flavour.steps))
+    options = some_options(draw, flavour.steps)
     if flavour.overflows:
-        chosen = msgspec.structs.replace(chosen, saturation_period_s=60.0)
-    count = draw(st.integers(flavour.least_operations, max_operations))
+        options = msgspec.structs.replace(options, saturation_period_s=60.0)
+    count = draw.randint(min(flavour.least_operations, max_operations), max_operations)
     return TreeInput(
         total=total,
-        options=chosen,
+        options=options,
         pools=pools,
-        operations=[draw(_operation(total, number, leaves * 3 + inner, flavour)) for number in range(count)],
+        operations=[_operation(draw, total, number, leaves * 3 + inner, flavour) for number in range(count)],
         integral={
-            pool.name: draw(_state(total, flavour))
+            pool.name: _state(draw, total, flavour)
             for pool in pools
-            if pool.integral is not IntegralKind.NONE and draw(_often)
+            if pool.integral is not IntegralKind.NONE and _often(draw)
         },
+    )
+
+
+def changed(draw: Random, tree: TreeInput) -> TreeInput:
+    """The tree with something else in it: mostly one operation, sometimes what stands above it."""
+    operations, pools, options, total = list(tree.operations), list(tree.pools), tree.options, tree.total
+    kind = draw.choice(["nothing", "time", "demand", "demand", "usage", "pool", "options", "gone", "total"])
+    place = draw.randrange(len(operations)) if operations else None
+    match kind:
+        case "gone" if place is not None:
+            del operations[place]
+        case "demand" if place is not None:
+            more = operations[place].usage + amounts(draw, total)
+            operations[place] = msgspec.structs.replace(operations[place], demand=more)
+        case "usage" if place is not None:
+            halves = Resources(*(amount // 2 for amount in operations[place].demand.as_tuple()))
+            usage = draw.choice([halves, Resources()])
+            operations[place] = msgspec.structs.replace(operations[place], usage=usage)
+        case "pool":
+            at, weight = draw.randrange(len(pools)), draw.choice([None, 0.5, 3.0])
+            pools[at] = msgspec.structs.replace(pools[at], weight=weight, gang_step_function=_even_odds(draw))
+        case "options":
+            options = some_options(draw)
+        case "total":
+            total = total + total
+    other = msgspec.structs.replace(tree, operations=operations, pools=pools, options=options, total=total)
+    return after(other, draw.choice([200_000, 60_000_000])) if kind == "time" else other
+
+
+def trees(
+    max_pools: int = 7, max_operations: int = 9, *, overflowing: bool = False, nested: bool = False
+) -> st.SearchStrategy[TreeInput]:
+    """Random trees, drawn and shrunk by hypothesis."""
+    return st.randoms(use_true_random=False).map(
+        lambda draw: random_tree(draw, max_pools, max_operations, overflowing=overflowing, nested=nested)
     )
 
 

@@ -1,11 +1,13 @@
 """Where elements stand."""
 
+from random import Random
+
 import pytest
 
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.layout import laid_out
 from headrace_fair_share.hdrf.model import OperationInput, PoolInput
-from tests.unit.hdrf.trees import a_tree
+from tests.support.trees import random_tree
 
 
 def test_levels_are_rows_and_children_follow_one_another() -> None:
@@ -36,7 +38,7 @@ def test_a_pool_before_its_parent_is_refused() -> None:
 
 def test_always_each_element_is_in_its_parents_range() -> None:
     for seed in range(100):
-        tree = a_tree(seed)
+        tree = random_tree(Random(seed), 9, 12)
         layout = laid_out(tree.pools, tree.operations)
         for number in range(1, layout.size):
             parent = layout.parent[number]

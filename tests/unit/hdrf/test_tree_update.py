@@ -1,14 +1,11 @@
 """Updates worked out by hand, and updates that build upon the one before."""
 
-import random
-
 import msgspec
 import pytest
 
 from headrace.resources import Resources
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import (
-    ElementShares,
     ErrorKind,
     IntegralKind,
     IntegralState,
@@ -17,11 +14,8 @@ from headrace_fair_share.hdrf.model import (
     PoolInput,
     TreeInput,
     TreeOptions,
-    UpdateResult,
 )
 from headrace_fair_share.hdrf.tree_update import TreeUpdater, update
-from tests.support.effort import few_or_many
-from tests.unit.hdrf.trees import a_tree, next_input
 
 TOTAL = Resources(100, 10_000, 0, 1000, 0)
 
@@ -193,31 +187,6 @@ def test_an_engine_works_on_after_an_input_that_it_refused() -> None:
 
 
 # --- updates that build upon the one before ---------------------------------------------------------------------------
-
-
-def largest_difference(one: UpdateResult, other: UpdateResult) -> float:
-    def shares(element: ElementShares) -> list[float]:
-        return [*element.fair_share, *element.promised_guarantee_fair_share, *element.integral_guarantee_share]
-
-    pairs = [(one.root, other.root)]
-    pairs += [(one.pools[name], other.pools[name]) for name in other.pools]
-    pairs += [(one.operations[name], other.operations[name]) for name in other.operations]
-    return max(abs(a - b) for x, y in pairs for a, b in zip(shares(x), shares(y), strict=True))
-
-
-@pytest.mark.both
-@pytest.mark.parametrize("improved", [False, True])
-def test_always_an_update_upon_another_gives_what_one_by_itself_gives(improved: bool) -> None:
-    for seed in range(few_or_many(12, 200)):
-        draw, engine = random.Random(seed), TreeUpdater()
-        tree = a_tree(seed, improved=improved, nested=seed % 4 == 0)
-        outcome = engine.update(tree)
-        for _ in range(4):
-            tree = next_input(tree, outcome.integral_states(), draw)
-            outcome = engine.update(tree)
-            by_itself = update(tree)
-            assert largest_difference(outcome.result(), by_itself) <= 1e-12
-            assert by_itself.integral == outcome.integral_states()
 
 
 def test_where_nothing_changes_nothing_is_handed_out_again() -> None:
