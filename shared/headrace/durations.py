@@ -1,4 +1,4 @@
-"""Lengths of time as people write and read them: `30s`, `500ms`, `1.5h`; a bare number counts milliseconds."""
+"""Lengths of time as people write and read them: `30s`, `500ms`, `1.5h`. A bare number counts milliseconds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parse_duration_ms(text: str | int, *, place: str) -> int:
 
 
 def exact_duration(ms: int) -> str:
-    """In the largest unit that needs no fraction; `parse_duration_ms` reads it back as it was."""
+    """Writes it in the largest unit that needs no fraction. `parse_duration_ms` reads it back as it was."""
     unit = next((unit for unit in ("d", "h", "m", "s") if ms and ms % _UNIT_MS[unit] == 0), "ms")
     return f"{ms // _UNIT_MS[unit]}{unit}"
 

@@ -36,5 +36,5 @@ class UnknownKey(BadInput):
 
 
 def said_of(expected: str) -> str:
-    """What would do, as the end of a sentence; a question stays one."""
+    """Makes the expected value the end of a sentence. A question stays one."""
     return expected if expected.endswith("?") else f"expected {expected}"

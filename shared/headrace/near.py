@@ -19,14 +19,14 @@ def is_misspelt(name: str, names: Iterable[str]) -> bool:
 
 
 def near(name: str, names: Iterable[str]) -> list[str]:
-    """The most similar names, best first; else those in which it occurs. At most three."""
+    """The most similar names, best first, else those in which it occurs. At most three."""
     known = list(names)
     similar = difflib.get_close_matches(name, known, n=_MOST_NAMED, cutoff=0.6)
     return similar or [other for other in known if len(name) >= _SHORTEST_PART and name in other][:_MOST_NAMED]
 
 
 def hint(name: str, names: Iterable[str], *, most_listed: int = 100) -> str:
-    """What would have done instead of `name`: the nearest names, or the first of all."""
+    """The suggestion instead of `name`: the nearest names, or the first of all."""
     known = list(names)
     found = near(name, known)
     if found:

@@ -44,7 +44,7 @@ ZERO_SHARE: Share = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An amount of every resource. Decoding checks 0 <= amount <= `LARGEST_SUM`; arithmetic may leave these bounds."""
+    """An amount of every resource. Decoding checks 0 <= amount <= `LARGEST_SUM`, and arithmetic may leave these bounds."""
 
     user_slots: Amount = 0
     #: Hundredths of a core.
@@ -101,7 +101,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self.user_slots, self.cpu, self.gpu, self.memory, self.network)
 
     def share_of(self, total: Resources) -> Share:
-        """Each amount over the total's; 0 for a resource of which there is none."""
+        """Each amount over the total's, 0 for a resource of which there is none."""
         u, c, g, m, n = (a / t if t > 0 else 0.0 for a, t in zip(self.as_tuple(), total.as_tuple(), strict=True))
         return (u, c, g, m, n)
 
@@ -111,13 +111,13 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Resources(u, c, g, m, n).within_wire()
 
     def dominant(self, total: Resources) -> str:
-        """The resource with the largest share of `total`; the earlier one on a tie, cpu when all are zero."""
+        """The resource with the largest share of `total`: the earlier one on a tie, cpu when all are zero."""
         share = self.share_of(total)
         largest = max(share)
         return RESOURCE_NAMES[share.index(largest)] if largest > 0 else "cpu"
 
     def times_that_fit(self, room: Resources) -> int:
-        """How many of these fit into `room`; 0 for an amount of nothing."""
+        """The number of times that these fit into `room`, 0 for an amount of nothing."""
         counts = [r // a for a, r in zip(self.as_tuple(), room.as_tuple(), strict=True) if a > 0]
         return max(0, min(counts)) if counts else 0
 

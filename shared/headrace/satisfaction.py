@@ -1,4 +1,7 @@
-"""How well an element is served against what it is owed: one measure, for whoever orders by it and whoever shows it."""
+"""The satisfaction of an element: how well it is served against what it is owed.
+
+It is one measure, for whoever orders by it and whoever shows it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ INFINITE_SATISFACTION: Final = 1e9
 
 
 def local_satisfaction(usage: Share, fair: Share, demand: Share) -> float:
-    """Usage over fair share, by the resource that tells most; above 1 means «has more than it is owed».
+    """Usage over fair share, by the resource that tells most. Above 1 means «has more than it is owed».
 
     A resource is blocked when its fair share covers its demand: more of it would not help. With no fair share at all the result is
     `INFINITE_SATISFACTION`, so that such an element comes last.

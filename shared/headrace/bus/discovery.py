@@ -60,11 +60,11 @@ class Discovery:
         return answers
 
     def ping(self) -> bytes:
-        """Who is there."""
+        """The answer that names this process."""
         return msgspec.json.encode(self._standard("ping"))
 
     def info(self) -> bytes:
-        """What is served."""
+        """The answer that lists the served subjects."""
         endpoints = [
             {**self._endpoint(serving), "metadata": {}}  # the schema wants the field
             for serving in self._servings()

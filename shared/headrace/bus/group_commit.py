@@ -37,7 +37,10 @@ _LONGEST_RETRY_S = 1.0
 
 
 class AppenderFenced(BusError):
-    """Somebody else writes this log now; what waits here may be in it or not, and nothing more of ours goes in."""
+    """Somebody else writes this log now, and nothing more of ours goes in.
+
+    Events that wait here may be in it or not.
+    """
 
 
 class _Waiting:
@@ -53,7 +56,7 @@ class _Waiting:
 
 
 class GroupAppender:
-    """The single writer of a log. `run` does the work; `append` waits for it.
+    """The single writer of a log. `run` does the work, and `append` waits for it.
 
     `encode` makes one entry of some events and puts the writer's term in; two writers must never make equal entries. It is called
     once for each entry, in the order of the log. `term_of` reads the term of an entry; it and `term`, our own, only serve to say
@@ -106,7 +109,7 @@ class GroupAppender:
         return self._waiting
 
     def oldest_waiting_s(self, now_s: float) -> float:
-        """How long the oldest of them has waited, seconds by the clock given at the start; 0 when nothing waits."""
+        """Seconds that the oldest of them has waited, by the clock given at the start. It is 0 when nothing waits."""
         oldest = self._sent[0] if self._sent else self._queue[0] if self._queue else None
         return max(0.0, now_s - oldest.since_s) if oldest else 0.0
 
@@ -121,7 +124,7 @@ class GroupAppender:
         }
 
     async def append(self, event: bytes) -> int:
-        """Adds an event, durable when it returns; the sequence of the entry that holds it.
+        """Adds an event, durable when it returns. Returns the sequence of the entry that holds it.
 
         Raises `TooLarge` at once for an event over `MAX_GROUP_BYTES`, `AppenderFenced` when somebody else writes the log, `AppendUnknown`
         when the appender was stopped meanwhile. Cancelling the wait does not take the event back.
@@ -129,7 +132,10 @@ class GroupAppender:
         return await self.append_many([event])
 
     async def append_many(self, events: Sequence[bytes]) -> int:
-        """Adds events in their order, in one entry where they fit together; the sequence of the entry that holds the last."""
+        """Adds events in their order, in one entry where they fit together.
+
+        Returns the sequence of the entry that holds the last.
+        """
         items = self._add(events)
         for item in items:
             await item.done.wait()

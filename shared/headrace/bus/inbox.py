@@ -13,10 +13,11 @@ __all__ = ["Mailbox", "MessageInbox"]
 
 
 class Mailbox:
-    """The synchronous part: put and take. In order of arrival; with a key, the newest of each key in the place of the oldest.
+    """The synchronous part of an inbox: put and take, in order of arrival.
 
-    Full, it drops what has waited longest. A reader that counts sequences then meets the gap with the very next message; were the
-    newest dropped, the end of a burst could be missing with nothing after it to show that.
+    With a key, the newest of each key stands in the place of the oldest. Full, it drops what has waited longest. A reader that counts
+    sequences then meets the gap with the very next message; were the newest dropped, the end of a burst could be missing with nothing
+    after it to show that.
     """
 
     def __init__(self, *, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000) -> None:
@@ -35,7 +36,7 @@ class Mailbox:
         return len(self._fifo) if self._key is None else len(self._newest)
 
     def put(self, message: Message) -> None:
-        """Adds a message; never waits, never raises."""
+        """Adds a message. Never waits, never raises."""
         self.received += 1
         if self._key is None:
             if len(self._fifo) >= self._pending:
@@ -76,7 +77,7 @@ class Mailbox:
 
 
 class MessageInbox:
-    """A mailbox to wait at. Several may iterate; each message goes to one of them."""
+    """A mailbox to wait at. Several may iterate, and each message goes to one of them."""
 
     def __init__(self, mailbox: Mailbox) -> None:
         self.mailbox = mailbox
@@ -91,7 +92,7 @@ class MessageInbox:
         self._wake()
 
     def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """What closing must end besides."""
+        """Adds what closing must end besides."""
         self._closers.append(closer)
 
     def end(self, failure: BusClosed | None = None) -> None:

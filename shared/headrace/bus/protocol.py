@@ -1,4 +1,4 @@
-"""What the services may ask of the bus. Nothing outside `headrace.bus` knows what carries it.
+"""The questions that services may ask of the bus. Nothing outside `headrace.bus` knows what carries it.
 
 Semantics that every implementation keeps:
 
@@ -58,23 +58,23 @@ class BusError(HeadraceError):
 
 
 class NotConnected(BusError):
-    """The bus is not connected; nothing was sent."""
+    """The bus is not connected, and nothing was sent."""
 
 
 class BusClosed(BusError):
-    """The connection was closed for good; the process must be started anew."""
+    """The connection was closed for good, and the process must be started anew."""
 
 
 class NoResponders(BusError):
-    """Nobody serves this subject at the moment; nobody received the request."""
+    """Nobody serves this subject at the moment, and nobody received the request."""
 
 
 class RequestTimeout(BusError):
-    """No answer came in time; whether the request was received is unknown."""
+    """No answer came in time. Whether the request was received is unknown."""
 
 
 class ConnectionLost(RequestTimeout):
-    """The connection broke before an answer came; whether the request was received is unknown."""
+    """The connection broke before an answer came. Whether the request was received is unknown."""
 
 
 class PermissionRefused(BusError):
@@ -82,7 +82,7 @@ class PermissionRefused(BusError):
 
 
 class CredentialRefused(BusError):
-    """The server knows no such credential; trying again is no use."""
+    """The server knows no such credential, and trying again is no use."""
 
 
 class ServerTooOld(BusError):
@@ -95,7 +95,7 @@ class ServerTooOld(BusError):
 
 
 class TooLarge(BusError):
-    """A message with its headers is larger than the bus carries; nothing was sent."""
+    """A message with its headers is larger than the bus carries, and nothing was sent."""
 
     def __init__(self, subject: str, size_bytes: int, limit_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self.subject = subject
@@ -105,7 +105,7 @@ class TooLarge(BusError):
 
 
 class WrongConfiguration(BusError):
-    """A stream or bucket of this name exists, but is not made as it must be to keep what is written."""
+    """A stream or bucket of this name exists, but it would not keep what is written."""
 
 
 class WrongRevision(BusError):
@@ -113,11 +113,11 @@ class WrongRevision(BusError):
 
 
 class AppendRefused(BusError):
-    """Somebody else appended to the log; nothing of ours was added."""
+    """Somebody else appended to the log, and nothing of ours was added."""
 
 
 class AppendUnknown(BusError):
-    """The log did not answer; whether the entry was added is unknown until the log is read."""
+    """The log did not answer. Whether the entry was added is unknown until the log is read."""
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class Subscription(Protocol):
 
 
 class Inbox(Subscription, Protocol):
-    """Messages in order of arrival; with a key, at most the newest of each key waits (a newer one takes the older one's place).
+    """Messages in order of arrival. With a key, at most the newest of each key waits, in the older one's place.
 
     Full, it drops the oldest: so the last message always arrives, and who counts sequences always sees the gap. Iteration ends
     when the inbox is closed or the bus drained, and raises `BusClosed` when the connection was closed for good.
@@ -185,7 +185,7 @@ class Mirror(Protocol):
         ...
 
     async def wait_for(self, revision: int, *, timeout_s: float) -> bool:
-        """Waits until `revision` is reached; False when it was not in time."""
+        """Waits until `revision` is reached. Returns False if it was not in time."""
         ...
 
 
@@ -197,7 +197,7 @@ class KeyValue(Protocol):
     async def entries(self) -> dict[str, Entry]: ...
 
     async def put(self, key: str, value: bytes) -> int:
-        """Writes whatever was there; returns the revision."""
+        """Writes whatever was there. Returns the revision."""
         ...
 
     async def create(self, key: str, value: bytes) -> int:
@@ -229,7 +229,7 @@ class LogEntry(msgspec.Struct, frozen=True):
 
 
 class Log(Protocol):
-    """An append-only stream with a single writer at a time; the expected last sequence is the fence."""
+    """An append-only stream with a single writer at a time. The expected last sequence is the fence."""
 
     async def append(self, data: bytes, *, expected_last: int, timeout_s: float) -> int:
         """Adds one entry right after `expected_last` and returns its sequence, durable when it returns.
@@ -241,7 +241,7 @@ class Log(Protocol):
     async def last(self) -> LogEntry | None: ...
 
     async def bounds(self) -> tuple[int, int]:
-        """First kept and last sequence; (last + 1, last) when nothing is kept."""
+        """First kept and last sequence, or (last + 1, last) when nothing is kept."""
         ...
 
     def read(self, after: int) -> AsyncIterator[LogEntry]:
@@ -259,15 +259,18 @@ class Records(Protocol):
     Anybody may add; nothing is fenced."""
 
     async def add(self, data: bytes, *, timeout_s: float) -> int:
-        """Adds one entry and returns its sequence. Raises `BusError`; then it may have been added all the same."""
+        """Adds one entry and returns its sequence. Raises `BusError`, and then it may have been added all the same."""
         ...
 
     async def oldest_ms(self) -> int | None:
-        """Unix time at which the oldest entry that is kept was added; None where there is none."""
+        """Unix time at which the oldest entry that is kept was added, or None where there is none."""
         ...
 
     def read(self, *, after: int = 0, since_ms: int = 0) -> AsyncGenerator[LogEntry, None]:
-        """The entries after `after` that were added at `since_ms` (Unix time of the server) or later, up to the last one now, in order."""
+        """The entries after `after` that were added at `since_ms` or later, up to the last one now, in order.
+
+        `since_ms` is Unix time of the server.
+        """
         ...
 
 
@@ -287,7 +290,7 @@ class Bus(Protocol):
         ...
 
     async def gather(self, subject: str, data: bytes, *, wait_s: float) -> list[bytes]:
-        """Sends once and collects every answer that comes within `wait_s`; an empty list where nobody answers."""
+        """Sends once and collects every answer that comes within `wait_s`. The list is empty where nobody answers."""
         ...
 
     async def publish(self, subject: str, data: bytes, *, headers: Mapping[str, str] | None = None) -> None: ...
@@ -302,9 +305,10 @@ class Bus(Protocol):
         pending: int = 10_000,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> Subscription:
-        """Answers requests, up to `concurrency` at a time; what exceeds `pending` waiting ones is dropped and counted.
+        """Answers requests, up to `concurrency` at a time.
 
-        `statistics` are told beside the subject's own in service discovery.
+        Requests beyond `pending` waiting ones are dropped and counted. `statistics` are told beside the subject's own in service
+        discovery.
         The subscription is in force at the server when this returns.
         """
         ...
@@ -322,7 +326,10 @@ class Bus(Protocol):
         ...
 
     async def records(self, name: str, subject: str, *, max_age_s: float, max_bytes: int) -> Records:
-        """Opens a bounded stream over one subject; makes it where it is missing, gives it these bounds where it has others."""
+        """Opens a bounded stream over one subject.
+
+        Makes it where it is missing, gives it these bounds where it has others.
+        """
         ...
 
     async def barrier(self) -> None:
@@ -334,7 +341,7 @@ class Bus(Protocol):
         ...
 
     async def wait_closed(self) -> None:
-        """Returns when the connection was closed for good without our asking; not after `drain`."""
+        """Returns when the connection was closed for good without our asking. After `drain` it does not."""
         ...
 
     def statistics(self) -> Mapping[str, int]: ...

@@ -1,4 +1,4 @@
-"""Handlers of one served subject: each message in a task and a context of its own, a bounded number at a time."""
+"""Handlers of one served subject: each message in a task and a context of its own, so many at once."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Serving:
         self._closers: list[Callable[[], Awaitable[None]]] = []
 
     def on_message(self, message: Message) -> None:
-        """Starts a handler, or lets the message wait for one; drops it where too many wait already."""
+        """Starts a handler, or lets the message wait for one. Drops it where too many wait already."""
         self.received += 1
         if self._running < self._concurrency:
             self._start(message)
@@ -74,11 +74,11 @@ class Serving:
             self.dropped += 1
 
     def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """What closing must end besides."""
+        """Adds what closing must end besides."""
         self._closers.append(closer)
 
     async def close(self) -> None:
-        """Starts no more handlers; those that run end and answer."""
+        """Starts no more handlers. Those that run end and answer."""
         self._closed = True
         self.dropped += len(self._waiting)
         self._waiting.clear()

@@ -59,7 +59,7 @@ _PATIENCE_S = 60.0
 
 
 class Client:
-    """What a person may ask of Headrace. Made by `connect`."""
+    """The questions and wishes that a person has of Headrace. Made by `connect`."""
 
     def __init__(self, bus: Bus, clock: Clock, place: Place, user: UserName, *, timeout_s: float) -> None:
         self._bus = bus
@@ -125,7 +125,7 @@ class Client:
         return Operation(self, name, answer)
 
     def operation(self, operation: str) -> Operation:
-        """A handle on an operation by its id; asks nobody. Raises `BadInput`."""
+        """A handle on an operation by its id. Asks nobody. Raises `BadInput`."""
         return Operation(self, operation_id(operation))
 
     async def get(self, operation: str) -> OperationView:
@@ -136,7 +136,7 @@ class Client:
     async def list(
         self, *, pool: str = "", state: str = "", user: str = "", live: bool = False, limit: int = 100
     ) -> list[OperationView]:
-        """Operations, newest first, at most `limit`; `live` leaves out those that are over."""
+        """Operations, newest first, at most `limit`. `live` leaves out those that are over."""
         found: list[OperationView] = []
         after = ""
         while len(found) < limit:
@@ -162,9 +162,10 @@ class Client:
     async def update(
         self, operation: str, *, weight: float | None = None, pool: str | None = None, tree: str = ""
     ) -> OperationView:
-        """Changes weight and pool on the fly; in one tree only where one is named. Both or nothing; `Refused` tells why.
+        """Changes weight and pool on the fly, both or nothing. `tree` names the one tree in which.
 
-        In its new pool the operation must be able to run at once."""
+        `Refused` tells why not. In its new pool the operation must be able to run at once.
+        """
         moved = PoolName(pool) if pool is not None else None
         request = UpdateOperation(operation_id(operation), weight, moved, min_revision=self.pools.revision)
         if tree:
@@ -175,26 +176,26 @@ class Client:
         return await self._asker.ask("op.update", request, OperationView, timeout_s=self._timeout_s)
 
     async def suspend(self, operation: str, *, abort_running_jobs: bool = False) -> OperationView:
-        """No job of it starts until `resume`; what runs goes on, unless it is to be aborted."""
+        """Lets no job of it start until `resume`. Running jobs go on, unless they are to be aborted."""
         request = SuspendOperation(operation_id(operation), abort_running_jobs)
         return await self._asker.ask("op.suspend", request, OperationView, timeout_s=self._timeout_s)
 
     async def resume(self, operation: str) -> OperationView:
-        """Lets a suspended operation go on; `Refused` for one that is not."""
+        """Lets a suspended operation go on. Raises `Refused` for one that is not suspended."""
         request = ResumeOperation(operation_id(operation))
         return await self._asker.ask("op.resume", request, OperationView, timeout_s=self._timeout_s, repeatable=False)
 
     async def complete(self, operation: str) -> OperationView:
-        """Ends a running operation as completed; `Refused` in any other state."""
+        """Ends a running operation as completed. Raises `Refused` in any other state."""
         request = CompleteOperation(operation_id(operation))
         return await self._asker.ask("op.complete", request, OperationView, timeout_s=self._timeout_s, repeatable=False)
 
     async def scan(self) -> Scanned:
-        """Has everybody who waits for a running slot judged anew; for administrators."""
+        """Has everybody who waits for a running slot judged anew. It is for administrators."""
         return await self._asker.ask("op.scan", ScanQueues(), Scanned, timeout_s=self._timeout_s)
 
     async def counts(self, pool: str = "", tree: str = "") -> Sequence[PoolLevel]:
-        """Pools with what their limits on operations compare; one, or all with the root first."""
+        """Pools with what their limits on operations compare: one, or all with the root first."""
         found: list[PoolLevel] = []
         while True:
             after = found[-1].pool if found else ""
@@ -211,7 +212,7 @@ class Client:
         *,
         timeout_s: float | None = None,
     ) -> OperationView:
-        """Waits until the operation is over; `progress` gets each new view of it.
+        """Waits until the operation is over. `progress` gets each new view of it.
 
         Bears a server that is away for a minute. Raises `TimeoutError` after `timeout_s`, `Refused`, `Unanswered`.
         """
@@ -317,7 +318,7 @@ class Operation:
         return await self._client.wait(self.id, progress, timeout_s=timeout_s)
 
     async def abort(self, reason: str = "") -> OperationView:
-        """Ends it; aborting twice is no error."""
+        """Ends it. Aborting twice is no error."""
         return await self._client.abort(self.id, reason)
 
     async def jobs(self) -> list[JobRow]:
@@ -325,9 +326,9 @@ class Operation:
         return [row async for row in self._client.jobs(self.id)]
 
     async def places(self) -> OperationPlaces:
-        """What of it runs where, and why the rest does not."""
+        """The places of its running jobs, and why the rest does not run."""
         return await self._client.places(self.id)
 
     def logs(self, job: int | None = None, *, stderr: bool = False, follow: bool = False) -> AsyncIterator[LogLine]:
-        """Its jobs' output; see `Client.logs`."""
+        """Its jobs' output, as `Client.logs` gives it."""
         return self._client.logs(self.id, job, stderr=stderr, follow=follow)

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and Headrace, apart from a refusal (`headrace.wire.refusals.Refused`)."""
+"""Errors between a client and Headrace, apart from a refusal (`headrace.wire.refusals.Refused`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ClientError(HeadraceError):
 
 
 class NotRunning(ClientError):
-    """There is no server where it was looked for; nothing was sent."""
+    """There is no server where it was looked for, and nothing was sent."""
 
     def __init__(self, where: str, why: str) -> None:
         #: State folder or address.

@@ -29,7 +29,7 @@ _LONGEST_LINE = 1024 * 1024
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """One line of a job's output, without its line end; bytes that are no UTF-8 are replaced."""
+    """One line of a job's output, without its line end. Bytes that are no UTF-8 are replaced."""
 
     index: int
     attempt: int
@@ -67,7 +67,7 @@ class _Log:
 
 
 class Questions(Protocol):
-    """The questions about an operation that a reader of its logs asks; a `Client` answers them."""
+    """The questions about an operation that a reader of its logs asks. A `Client` answers them."""
 
     async def get(self, operation: str) -> OperationView: ...
     def jobs(self, operation: str) -> AsyncIterator[JobRow]: ...
@@ -86,7 +86,10 @@ class LogReader:
         self._sequence = -1
 
     async def read(self, job: int | None, *, follow: bool) -> AsyncIterator[LogLine]:
-        """Lines job by job; with `follow` as they come, until the operation is over. Raises `Refused`, `Unanswered`."""
+        """Lines job by job, or with `follow` as they come, until the operation is over.
+
+        Raises `Refused`, `Unanswered`.
+        """
         view = await self._client.get(self._operation)
         if job is not None and job >= view.spec.job_count:
             raise Refused(NotFound(what="job", name=f"{job} of {view.spec.job_count}"))

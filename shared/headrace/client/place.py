@@ -1,4 +1,4 @@
-"""Where a client finds Headrace: the state folder that `headrace up` keeps, or an address and a credential given by hand.
+"""The place where a client finds Headrace: the state folder of `headrace up`, or an address and a credential.
 
 `up` writes `endpoint.json` (where the server listens) and `credential` (one line, user:password), both readable by their owner
 only, and removes the first when it stops.
@@ -24,7 +24,7 @@ CREDENTIAL_FILE = "credential"
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """What stands in `endpoint.json`."""
+    """The content of `endpoint.json`."""
 
     #: Such as `nats://127.0.0.1:4270`.
     url: str
@@ -45,7 +45,10 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """`$HEADRACE_STATE`, else `$XDG_STATE_HOME/headrace`, else `~/.local/state/headrace`; absolute, need not exist."""
+    """`$HEADRACE_STATE`, else `$XDG_STATE_HOME/headrace`, else `~/.local/state/headrace`.
+
+    The path is absolute and need not exist.
+    """
     chosen = environment.get("HEADRACE_STATE")
     if chosen:
         return Path(os.path.abspath(Path(chosen).expanduser()))

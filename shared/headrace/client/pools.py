@@ -28,7 +28,7 @@ class Pools:
         self.revision = 0
 
     async def list(self, name: str = "", *, operations: bool = False) -> PoolList:
-        """Lists all pools with their shares, parents before children, or one of them. Raises `Refused`, `Unanswered`."""
+        """All pools with their shares, or one, parents before children. Raises `Refused`, `Unanswered`."""
         pages: list[PoolList] = []
         first = 0
         while True:
@@ -55,12 +55,11 @@ class Pools:
         points: int = 1_000,
         from_oldest: bool = False,
     ) -> PoolHistory:
-        """Returns one resource of a pool over time, in at most `points` stretches of equal length.
+        """One resource of a pool over time, in at most `points` stretches of equal length.
 
-        Stretches without a record are left out.
-
-        With `from_oldest` the time begins with the oldest record of the tree, if that is later than `since_ms`.
-        Raises `Refused` (nobody knows such a pool, no such resource), `Unanswered`.
+        Stretches without a record are left out. With `from_oldest` the time begins with the oldest record of the tree, if that is
+        later than
+        `since_ms`. Raises `Refused` (nobody knows such a pool, no such resource), `Unanswered`.
         """
         request = GetHistory(
             pool=PoolName(name),
@@ -110,7 +109,7 @@ class Pools:
         dry_run: bool = False,
         expected_revision: int = 0,
     ) -> PoolPlan:
-        """Makes all of the changes or none. With `dry_run` it only says what would become of them, broken rules included.
+        """Makes all of the changes or none. With `dry_run` says what would become of them, broken rules included.
 
         With `expected_revision` nothing is changed that has changed meanwhile. Raises `Refused`, `Unanswered`.
         """

@@ -15,7 +15,7 @@ __all__ = ["Trees"]
 
 
 class Trees:
-    """All pool trees; the fair_share of the client's own tree is asked about each of them."""
+    """All pool trees. The fair_share of the client's own tree is asked about each of them."""
 
     def __init__(self, asker: Asker, own: TreeName, timeout_s: float) -> None:
         self._asker = asker
@@ -32,14 +32,14 @@ class Trees:
         return await self._ask("tree.create", request, repeatable=dry_run)
 
     async def set(self, name: str, options: Mapping[str, object], *, dry_run: bool = False) -> PoolPlan:
-        """Changes options; None takes one back to its default. Raises `Refused`, `Unanswered`, `BadInput`."""
+        """Changes options. None takes one back to its default. Raises `Refused`, `Unanswered`, `BadInput`."""
         change = SetOptions(msgspec.json.encode(options))
         return await self._ask(
             "pool.change", ChangePools([change], tree_name(name), dry_run, self.own), repeatable=True
         )
 
     async def remove(self, name: str, *, recursive: bool = False, dry_run: bool = False) -> PoolPlan:
-        """Takes a tree away; with `recursive` its pools too. Raises `Refused`, `Unanswered`, `BadInput`."""
+        """Takes a tree away, with `recursive` its pools too. Raises `Refused`, `Unanswered`, `BadInput`."""
         request = RemoveTree(tree_name(name), recursive, self.own, dry_run)
         return await self._ask("tree.remove", request, repeatable=dry_run)
 

@@ -1,1 +1,1 @@
-"""What can be seen of a running service: structured logs now, traces and metrics by the same names later."""
+"""The sight of a running service: structured logs now, traces and metrics by the same names later."""

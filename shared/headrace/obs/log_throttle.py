@@ -1,4 +1,4 @@
-"""The throttle of log lines about things that may happen ten thousand times a second: one a minute for each key."""
+"""The throttle of log lines about frequent things: one a minute for each key."""
 
 from __future__ import annotations
 

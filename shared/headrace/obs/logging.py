@@ -30,7 +30,7 @@ def _to_json(_logger: Any, _method: str, event: structlog.types.EventDict) -> st
 
 
 def configure(service: str, level: str, stream: TextIO | None = None) -> None:
-    """Sets up logging for a process. `level` is one of `LEVELS`; raises KeyError for another."""
+    """Sets up logging for a process. `level` is one of `LEVELS`, and KeyError is raised for another."""
     threshold = LEVELS[level]
     structlog.configure(
         processors=[

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class CallerKind(enum.StrEnum):
-    """Who may send on a subject, by what the subject carries."""
+    """Kinds of senders, by what the subject carries."""
 
     USER = "user"
     NODE = "node"
@@ -36,7 +36,10 @@ class CallerKind(enum.StrEnum):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who sent a message, as far as its subject and the place of its answer say; the server fixed both by permission."""
+    """The sender of a message, by its subject and the place of its answer.
+
+    The server fixed both by permission.
+    """
 
     kind: CallerKind
     name: str
@@ -91,7 +94,7 @@ class Border:
         return await self._bus.serve(subject, handle, concurrency=concurrency, pending=pending)
 
     def decode(self, message: Message, kind: type[T]) -> T | None:
-        """Reads a published message; None (counted, logged) where it is none of `kind`."""
+        """Reads a published message. Returns None (counted, logged) if it is none of `kind`."""
         try:
             return decode(message.data, kind)
         except BadMessage as error:

@@ -1,4 +1,4 @@
-"""The only place that reads clocks. Engines get moments as arguments; shells get a `Clock`."""
+"""The only place that reads clocks. Engines get moments as arguments, and shells get a `Clock`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks; the steady one is CLOCK_BOOTTIME, which leases need: it goes on while the machine sleeps."""
+    """The machine's clocks. The steady one is CLOCK_BOOTTIME, which goes on while the machine sleeps, as leases need."""
 
     def moment(self) -> Moment:
         return Moment(time.clock_gettime_ns(time.CLOCK_BOOTTIME), self.wall_ms())

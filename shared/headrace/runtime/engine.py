@@ -96,7 +96,7 @@ class Engine(Protocol):
         ...
 
     def check(self) -> list[str]:
-        """All broken invariants in words; empty if all hold."""
+        """All broken invariants in words, or none if all hold."""
         ...
 
     def figures(self) -> list[Figure]:

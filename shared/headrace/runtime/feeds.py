@@ -1,4 +1,4 @@
-"""How a service keeps up with another: subscribe first, then ask for the whole, then apply what comes, and notice gaps.
+"""Feeds: how a service keeps up with another. Subscribe, ask for the whole, apply what comes, notice gaps.
 
 Both feeds only carry: they hand over what came, in order and without gaps, and decide nothing. Waiting for an answer never holds
 up what is published meanwhile; that is kept and applied on top.
@@ -40,15 +40,17 @@ _jitter = random.Random()
 
 
 class OperationsReader(Protocol):
-    """Who hears of operations. Both are called from one task, in order."""
+    """The receiver of news of operations. Both methods are called from one task, in order."""
 
     def on_operations(self, operations: list[LiveOperation], sequence: int) -> Awaitable[None]:
         """Everything live, replacing what was known."""
         ...
 
     def on_events(self, events: list[Event], sequence: int) -> Awaitable[None]:
-        """What the log recorded next. After a whole, events that it already contains may come again; ephemeral pools of a whole come
-        as events right behind it."""
+        """Takes what the log recorded next.
+
+        After a whole, events that it already contains may come again. Ephemeral pools of a whole come as events right behind it.
+        """
         ...
 
 
@@ -153,7 +155,10 @@ class OperationsFeed:
 
 
 class SnapshotFeed(Generic[Item, Frame]):
-    """Follows a publisher of snapshots with a `SnapshotReader`; asks for the whole at the start, on gaps and on silence."""
+    """Follows a publisher of snapshots with a `SnapshotReader`.
+
+    Asks for the whole at the start, on gaps and on silence.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
-"""Settings: one Struct a service documents all of them; a TOML file and the environment fill it, unknown keys are refused.
+"""Settings: one Struct a service documents all of them. A TOML file and the environment fill it.
 
-The file has a table per service (`[allocator]`) and one for all (`[common]`); a variable `HEADRACE_<SERVICE>_<KEY>` or
-`HEADRACE_<KEY>` wins over the file. Durations are written `30s` or `500ms`; a bare integer is milliseconds.
+Unknown keys are refused. The file has a table per service (`[allocator]`) and one for all (`[common]`); a variable
+`HEADRACE_<SERVICE>_<KEY>` or `HEADRACE_<KEY>` wins over the file. Durations are written `30s` or `500ms`; a bare integer is
+milliseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ S = TypeVar("S", bound="CommonSettings")
 
 
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every service needs."""
+    """Settings that every service has."""
 
     #: Where the NATS server listens.
     nats_url: str = "nats://127.0.0.1:4222"
@@ -44,7 +45,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     administrators: str = ""
 
     def person(self, user: str) -> Person:
-        """Who a user, as the connection says it, is to the rules of rights."""
+        """A user, as the connection names it, as the rules of rights know it."""
         return person_of(user, self.administrator_names)
 
     @property

@@ -37,7 +37,7 @@ _PAUSE_BOUNDS_MS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0,
 
 
 class Shell(Generic[E]):
-    """What every service's shell does for its engine."""
+    """The part of a service's shell that is the same for every engine."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Shell(Generic[E]):
         return self._clock.moment()
 
     def take(self, outcome: Outcome[A, E]) -> A:
-        """Performs the effects in their order; returns the answer."""
+        """Performs the effects in their order. Returns the answer."""
         for effect in outcome.effects:
             assert self._perform is not None, "effects of this engine are performed by whoever called it"
             self._perform(effect)
@@ -85,7 +85,7 @@ class Shell(Generic[E]):
         ]
 
     async def watch(self, bus: Bus) -> None:
-        """Answers and logs the figures, and looks at one structure a second; runs until cancelled."""
+        """Answers and logs the figures, and looks at one structure a second. Runs until cancelled."""
         await bus.serve(subjects.FIGURES, self._on_figures, statistics=self._plain_figures)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_checking)
@@ -95,7 +95,7 @@ class Shell(Generic[E]):
                 logger().info("figures", **self._plain_figures())
 
     def check_next(self) -> list[str]:
-        """Checks the next structure of the engine, round and round; a broken invariant is an alarm."""
+        """Checks the next structure of the engine, round and round. A broken invariant is an alarm."""
         check = next(self._checks, None)
         if check is None:
             self._checks = self._engine.checks()

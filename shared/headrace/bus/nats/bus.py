@@ -48,7 +48,7 @@ async def connect(
     read_all_s: float = 5.0,
     ping_interval_s: float = 5.0,
 ) -> AsyncIterator[NatsBus]:
-    """Connects, and closes at the end of the block; handlers run inside it.
+    """Connects, and closes at the end of the block. Handlers run inside it.
 
     `replicas` is for buckets and streams made anew; `api_timeout_s` limits each call of a bucket or log that names no time of its
     own; `read_all_s` is the period of mirrors; a server that is silent for three `ping_interval_s` is given up.
@@ -86,7 +86,7 @@ async def connect(
 
 
 class NatsBus:
-    """Implements `headrace.bus.protocol.Bus`; made by `connect`."""
+    """Implements `headrace.bus.protocol.Bus`. Made by `connect`."""
 
     def __init__(self, link: Link, tasks: TaskGroup, jetstream: JetStream, *, read_all_s: float) -> None:
         self._link = link
@@ -181,7 +181,7 @@ class NatsBus:
         await self.close()
 
     async def close(self) -> None:
-        """Closes at once; what waits is dropped. `drain` is the orderly way."""
+        """Closes at once, and drops what waits. `drain` is the orderly way."""
         self._draining = True
         for serving in tuple(self._servings):
             await serving.close()

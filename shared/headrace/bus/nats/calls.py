@@ -34,7 +34,7 @@ class Calls:
     def expecting(
         self, subject: str, on_answer: Callable[[Message], None], on_error: Callable[[BusError], None]
     ) -> Iterator[str]:
-        """Where the answers must go while the block lasts."""
+        """Yields the subject for the answers, which are handed over while the block lasts."""
         self._made += 1
         token = f"{self._made:x}"
         self._calls[token] = _Call(subject.lower(), on_answer, on_error)
@@ -50,7 +50,7 @@ class Calls:
             call.on_answer(message)
 
     def refuse(self, subject: str, error: BusError) -> None:
-        """The server refused a publication on `subject`; whoever asks there gets no answer."""
+        """The server refused a publication on `subject`, so whoever asks there gets no answer."""
         for call in tuple(self._calls.values()):
             if call.subject == subject:
                 call.on_error(error)

@@ -32,7 +32,10 @@ _PENDING_BYTES = 16 * 1024 * 1024
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """What proves to the server who we are: user and password, or a token, or the seed of an nkey. Never shown by `repr`."""
+    """The proof to the server who we are: user and password, or a token, or the seed of an nkey.
+
+    Never shown by `repr`.
+    """
 
     user: str = ""
     password: str = ""

@@ -63,7 +63,7 @@ class _PubAck(msgspec.Struct):
 
 
 class StreamConfig(msgspec.Struct):
-    """What of a stream's configuration decides whether it keeps what is written."""
+    """The part of a stream's configuration that decides whether it keeps what is written."""
 
     name: str
     subjects: list[str] = []
@@ -147,7 +147,7 @@ def seconds_ns(seconds: float) -> int:
 
 
 def delivered(message: Message) -> Delivered | None:
-    """Reads what a consumer sent; None for a status."""
+    """Reads what a consumer sent. Returns None for a status."""
     tokens = message.reply_to.split(".")
     # `$JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<delivery>.<time>.<pending>`; newer ones put domain and account before.
     if len(tokens) < 9 or tokens[:2] != ["$JS", "ACK"]:
@@ -173,7 +173,7 @@ class JetStream:
         self.timeout_s = timeout_s
 
     async def ask(self, what: str, body: Mapping[str, Any]) -> bytes:
-        """One request; the answer's bytes, which carry no error."""
+        """Sends one request. Returns the answer's bytes, which carry no error."""
         data = msgspec.json.encode(body) if body else b""
         answer = await self.link.call(f"$JS.API.{what}", data, timeout_s=self.timeout_s)
         _raise_refusal(what, msgspec.json.decode(answer.data, type=_Answer).error)
@@ -193,7 +193,7 @@ class JetStream:
         return msgspec.json.decode(await self.ask(f"STREAM.INFO.{name}", {}), type=StreamInfo)
 
     async def stream_or_new(self, config: StreamConfig) -> StreamInfo:
-        """A stream as it is; made by `config` where it is missing."""
+        """A stream as it is, made by `config` where it is missing."""
         found = await self.stream(config.name)
         if found is not None:
             return found
@@ -228,14 +228,17 @@ class JetStream:
         )
 
     async def append(self, subject: str, data: bytes, headers: Mapping[str, str], *, timeout_s: float) -> int:
-        """Adds a message to whichever stream records the subject; returns its sequence."""
+        """Adds a message to whichever stream records the subject. Returns its sequence."""
         answer = await self.link.call(subject, data, timeout_s=timeout_s, headers=headers)
         ack = msgspec.json.decode(answer.data, type=_PubAck)
         _raise_refusal(subject, ack.error)
         return ack.seq
 
     async def make_consumer(self, stream: str, config: Mapping[str, Any]) -> tuple[str, int]:
-        """Makes a consumer that lives in memory as long as it is used; its name and how many messages await it."""
+        """Makes a consumer that lives in memory as long as it is used.
+
+        Returns its name and how many messages await it.
+        """
         name = f"h{secrets.token_hex(8)}"
         body = {
             "stream_name": stream,
@@ -255,7 +258,7 @@ class JetStream:
         return name, info.num_pending + info.delivered.consumer_seq
 
     async def drop_consumer(self, stream: str, name: str) -> None:
-        """Deletes a consumer; if that fails, the server does so a little later."""
+        """Deletes a consumer. If that fails, the server does so a little later."""
         try:
             await self.ask(f"CONSUMER.DELETE.{stream}.{name}", {})
         except BusError:
@@ -263,7 +266,7 @@ class JetStream:
 
 
 def standard_stream(name: str, subject: str, *, replicas: int) -> StreamConfig:
-    """What buckets and logs have in common: in files, for ever, every answer from the leader."""
+    """The configuration that buckets and logs share: in files, for ever, every answer from the leader."""
     return StreamConfig(
         name=name,
         subjects=[subject],

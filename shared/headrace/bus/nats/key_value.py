@@ -98,7 +98,7 @@ class NatsKeyValue:
     async def mirror(
         self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
     ) -> AsyncIterator[Mirror]:
-        """A mirror that is complete when entered; `on_change` hears of the first filling, too."""
+        """A mirror that is complete when entered. `on_change` hears of the first filling, too."""
         mirror = BucketMirror(self._jetstream, self._stream, self._entry_or_none, self._key_of, on_change)
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:

@@ -51,12 +51,15 @@ class Listener:
         return 0 if self._nats is None else self._nats.pending_msgs
 
     async def deliver(self, message: Msg) -> None:
-        """What nats-py calls. Header names are lower-case from here on; nats-py keeps one value a name, by exact spelling."""
+        """Takes a message from nats-py. Header names are lower-case from here on.
+
+        nats-py keeps one value a name, by exact spelling.
+        """
         headers = {name.lower(): value for name, value in message.headers.items()} if message.headers else {}
         self._on_message(Message(subject=message.subject, data=message.data, headers=headers, reply_to=message.reply))
 
     async def close(self) -> None:
-        """Ends it; what is still on its way is discarded. May be called twice."""
+        """Ends it and discards what is still on its way. May be called twice."""
         subscription, self._nats = self._nats, None
         self._forget(self)
         if subscription is not None:

@@ -72,9 +72,11 @@ class NatsLog:
         return (state.first_seq if state.messages else state.last_seq + 1, state.last_seq)
 
     async def read(self, after: int) -> AsyncIterator[LogEntry]:
-        """The entries after `after` up to the last one there is now, in order, from the first kept one where `after` is older.
+        """The entries after `after` up to the last one there is now, in order.
 
-        Raises `BusError` midway when the server goes away; reading on after the last entry got loses nothing.
+        They begin with the first kept one where `after` is older. Raises `BusError` midway when the server goes away; reading on
+        after the
+        last entry got loses nothing.
         """
         first, last = await self.bounds()
         if max(first, after + 1) > last:

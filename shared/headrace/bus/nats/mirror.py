@@ -98,7 +98,10 @@ class BucketMirror:
                 self._rouse()
 
     async def wait_for(self, revision: int, *, timeout_s: float) -> bool:
-        """Waits until `revision` is reached, and has the bucket looked at meanwhile; False when it was not in time."""
+        """Waits until `revision` is reached, and has the bucket looked at meanwhile.
+
+        Returns False if it was not in time.
+        """
         delay_s = _ASK_AFTER_S
         with anyio.move_on_after(timeout_s):
             while self._revision < revision:

@@ -64,6 +64,6 @@ class Outgoing:
         return int(self._nats.pending_data_size + waiting)
 
     def transport(self) -> asyncio.WriteTransport | None:
-        """The transport of the socket; None while there is none."""
+        """The transport of the socket, or None while there is none."""
         writer = getattr(getattr(self._nats, "_transport", None), "_io_writer", None)
         return None if writer is None else writer.transport

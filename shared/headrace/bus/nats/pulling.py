@@ -1,4 +1,7 @@
-"""Reading a stream from some place to its end, in batches that the reader asks for, so that a slow one bounds what is on its way."""
+"""Reading a stream from some place to its end, in batches that the reader asks for.
+
+So a slow reader bounds what is on its way.
+"""
 
 from __future__ import annotations
 

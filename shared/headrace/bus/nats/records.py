@@ -1,4 +1,7 @@
-"""Records: a stream of one subject that keeps what is young enough as long as there is room, and lets go of the oldest."""
+"""Records: a stream of one subject that keeps what is young enough as long as there is room.
+
+It lets go of the oldest.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class NatsRecords:
     async def open(
         cls, link: Link, jetstream: JetStream, name: str, subject: str, *, max_age_s: float, max_bytes: int
     ) -> NatsRecords:
-        """Opens a stream; makes it where it is missing, gives it these bounds where it has others.
+        """Opens a stream. Makes it where it is missing, gives it these bounds where it has others.
 
         Raises `WrongConfiguration` when a stream of this name keeps something else, `BusError` when the server has no such room.
         """

@@ -1,4 +1,4 @@
-"""What nats-py reports as an error, told apart."""
+"""Errors that nats-py reports, told apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CREDENTIAL = re.compile(r"authorization violation|authentication (expired|revok
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The server refused one publication or subscription; the connection goes on."""
+    """The server refused one publication or subscription, and the connection goes on."""
 
     publish: bool
     #: nats-py gives it in lower case.

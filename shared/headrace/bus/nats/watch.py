@@ -58,7 +58,7 @@ class Watch:
         )
 
     async def first(self) -> list[Delivered]:
-        """What was there at the beginning. Raises `RequestTimeout` when it does not become complete."""
+        """Messages that were there at the beginning. Raises `RequestTimeout` when they do not become complete."""
         items: list[Delivered] = []
         complete = self._awaited == 0
         while not complete:
@@ -76,7 +76,7 @@ class Watch:
         return items
 
     def take(self) -> list[Delivered]:
-        """What arrived since."""
+        """Messages that arrived since."""
         items = list(self._arrived)
         self._arrived.clear()
         return items
