@@ -1,4 +1,4 @@
-"""The configuration of pools and trees as data: what it is made of, what can be set, and an index of what is in force.
+"""The configuration of pools and trees as data: its Structs, the values that can be set, and an index.
 
 `pool_config` and `tree_options` hold the Structs that cross the wire and are stored. `attributes` says everything about each value
 that can be set. `pool_tree` answers what is in force where. Fair_share, who owns the configuration, decides which one is legal.

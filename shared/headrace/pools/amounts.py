@@ -12,7 +12,7 @@ __all__ = ["NOTHING", "PartialResources"]
 
 
 class PartialResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An amount of every resource that is named; None for one that is not. Units as in `Resources`."""
+    """An amount of every resource that is named, None for one that is not. Units as in `Resources`."""
 
     user_slots: Amount | None = None
     #: Hundredths of a core.
@@ -32,7 +32,7 @@ class PartialResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self.user_slots, self.cpu, self.gpu, self.memory, self.network)
 
     def named(self) -> dict[str, int]:
-        """What is named, in the order of resources."""
+        """The named amounts, in the order of resources."""
         return {
             name: amount for name, amount in zip(RESOURCE_NAMES, self.as_tuple(), strict=True) if amount is not None
         }

@@ -1,7 +1,7 @@
-"""What is configured on a pool. Which values are legal, who may set them and what they mean stands in `pool_attributes`.
+"""The configuration of a pool. `attributes` says which values are legal, who may set them and what they mean.
 
 None is «not set»: the default stands in the tree, or follows from something else. What is at its default is not written, so that
-a pool without settings takes no room in its tree. Lengths of time are milliseconds.
+a pool without a configuration takes no room in its tree. Lengths of time are milliseconds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class IntegralType(enum.StrEnum):
 
 
 class FifoSortParameter(enum.StrEnum):
-    """What a fifo pool's operations are ranked by: larger weight, earlier start, fewer pending jobs first."""
+    """Criteria that rank a fifo pool's operations: larger weight, earlier start, fewer pending jobs first."""
 
     WEIGHT = "weight"
     START_TIME = "start_time"
@@ -87,7 +87,7 @@ class EphemeralSubpoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=
 
 
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Users by right; each right holds for the pool and all that is below. `*` is everybody."""
+    """Users by right, for the pool and all that is below. `*` is everybody."""
 
     #: Run operations.
     use: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a person sets on a pool."""
+    """The values that a person sets on a pool."""
 
     #: Its part among its siblings; None: inferred from guarantees, or 1.
     weight: Annotated[float, msgspec.Meta(ge=SMALLEST_WEIGHT, le=LARGEST_WEIGHT)] | None = None

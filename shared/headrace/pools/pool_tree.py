@@ -1,7 +1,7 @@
-"""An immutable index over a tree's configuration: who stands where, and the figures in force for each pool; pure.
+"""An immutable index over a tree's configuration: the places of pools, and the figures in force for each.
 
-A figure in force is what the pool sets itself, else what its presets say, else the tree's default. The root has no settings; its
-limits are options of the tree. Which configurations are legal is for the owner of the configuration to say, not for this index; it
+Pure. A figure in force is what the pool sets itself, else what its presets say, else the tree's default. The root has no
+configuration; its limits are options of the tree. Which configurations are legal is for their owner to say, not for this index; it
 can be asked about any tree whose pools stand behind their parents.
 """
 
@@ -42,7 +42,10 @@ class PoolTree:
         return "/" + "/".join(reversed([each for each in self.upwards(name) if each != ROOT_POOL]))
 
     def upwards(self, name: PoolName) -> Iterator[PoolName]:
-        """The pool, its parent, and so on up to the root; a pool that is not configured stands below the root."""
+        """The pool, its parent, and so on up to the root.
+
+        A pool that is not configured stands below the root.
+        """
         while name != ROOT_POOL:
             yield name
             name = self.pools[name].parent if name in self.pools else ROOT_POOL
@@ -70,7 +73,7 @@ class PoolTree:
     # --- figures in force -------------------------------------------------------------------------------------------
 
     def settings(self, name: PoolName) -> PoolConfig:
-        """A pool's settings with its presets; those of nobody for the root and for a pool that is not configured."""
+        """A pool's configuration with its presets. The root and a pool that is not configured have that of nobody."""
         found = self._in_force.get(name)
         if found is None:
             pool = self.pools.get(name)
@@ -108,6 +111,6 @@ class PoolTree:
         return self.settings(name).create_ephemeral_subpools
 
     def hub_of(self, name: PoolName) -> PoolName | None:
-        """The hub that makes pools of this name; None where there is none."""
+        """The hub that makes pools of this name, or None where there is none."""
         hub, sign, user = name.rpartition(HUB_SIGN)
         return PoolName(hub) if sign and user and self.is_hub(PoolName(hub)) else None

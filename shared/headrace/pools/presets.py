@@ -25,7 +25,10 @@ def preset_names(settings: PoolConfig) -> tuple[str, ...]:
 
 
 def with_presets(settings: PoolConfig, options: TreeOptions) -> PoolConfig:
-    """The settings with what they do not set themselves from the presets that they name; one that cannot be used gives nothing."""
+    """The configuration with what it does not set itself from the presets that it names.
+
+    A preset that cannot be used gives nothing.
+    """
     for name in preset_names(settings):
         preset = options.pool_config_presets.get(name)
         if preset is None:
@@ -44,7 +47,10 @@ def with_presets(settings: PoolConfig, options: TreeOptions) -> PoolConfig:
 
 
 def preset_problems(settings: PoolConfig, options: TreeOptions) -> list[BadInput]:
-    """What is wrong with the presets that a pool names: one that is missing, an option that may not stand in one, a bad value."""
+    """The problems of the presets that a pool names.
+
+    A preset may be missing, hold an option that may not stand in one, or a bad value.
+    """
     problems: list[BadInput] = []
     for name in preset_names(settings):
         preset = options.pool_config_presets.get(name)
@@ -56,7 +62,7 @@ def preset_problems(settings: PoolConfig, options: TreeOptions) -> list[BadInput
 
 
 def problems_of_preset(name: str, preset: Mapping[str, Any]) -> list[BadInput]:
-    """What keeps a preset from being used."""
+    """The problems that keep a preset from being used."""
     try:
         PRESET_ATTRIBUTES.changed(PoolConfig(), preset, f"pool_config_presets.{name}")
     except Defects as defects:

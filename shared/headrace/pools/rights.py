@@ -1,6 +1,6 @@
-"""Who may do what: rights are named on pools, and on the tree for all of them, and hold for everything below; pure.
+"""Rights on pools: named on a pool, or on the tree for all of them, they hold for everything below.
 
-`administer` includes `write` and `manage`. `use` is everybody's where nobody on the way up is named for it.
+Pure. `administer` includes `write` and `manage`. `use` is everybody's where nobody on the way up is named for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EVERYBODY = "*"
 
 
 class Right(enum.StrEnum):
-    """What one may do with a pool and all that is below."""
+    """Things that one may do with a pool and all that is below."""
 
     USE = "use"
     MANAGE = "manage"
@@ -30,7 +30,7 @@ class Right(enum.StrEnum):
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Who asks, as the connection says."""
+    """A person who asks, as the connection says."""
 
     name: str
     #: May do everything everywhere.
@@ -38,12 +38,15 @@ class Person(msgspec.Struct, frozen=True):
 
 
 def person_of(user: str, administrators: Collection[str]) -> Person:
-    """Who a user is, where these names may do everything; `EVERYBODY` among them stands for all users."""
+    """A user as a person, where the named administrators may do everything.
+
+    `EVERYBODY` among them stands for all users.
+    """
     return Person(user, administrator=user in administrators or EVERYBODY in administrators)
 
 
 def may(tree: PoolTree, person: Person, right: Right, pool: PoolName) -> bool:
-    """Whether a person has a right on a pool; for a pool that is not configured, ask for its parent."""
+    """True if a person has a right on a pool. For a pool that is not configured, ask for its parent."""
     return person.administrator or allowed(_lists(tree, pool), person, right)
 
 

@@ -1,4 +1,7 @@
-"""All trees together: which nodes belong to which, and what keeps a set of trees from being used; pure."""
+"""Conflicts between trees: a default tree that is missing, nodes in two trees, nodes in none.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _MOST_NAMED = 5
 
 
 class TreeTrouble(enum.StrEnum):
-    """What can be wrong with trees together."""
+    """Kinds of conflicts between trees."""
 
     #: The default tree is none of them.
     NO_DEFAULT_TREE = "no_default_tree"
@@ -30,7 +33,7 @@ class TreeTrouble(enum.StrEnum):
 
 
 class TreesJudgement(msgspec.Struct, frozen=True):
-    """What is wrong; with `refused` nothing of the new configuration of any tree may be used."""
+    """The conflicts found. With `refused` nothing of the new configuration of any tree may be used."""
 
     refused: bool
     troubles: list[TreeTrouble]

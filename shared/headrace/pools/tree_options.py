@@ -1,4 +1,4 @@
-"""What is configured on a tree as a whole. Which values are legal and what they mean stands in `tree_attributes`.
+"""The options of a tree as a whole. `attributes` says which values are legal and what they mean.
 
 None is «not set». What is at its default is not written. Lengths of time are milliseconds.
 """
@@ -36,14 +36,14 @@ class PreemptionPolicy(enum.StrEnum):
 
 
 class ShareModel(enum.StrEnum):
-    """Whose shares a YARN policy works with."""
+    """Shares that a YARN policy works with."""
 
     YARN = "yarn"
     NATIVE = "native"
 
 
 class MinShareSpread(enum.StrEnum):
-    """What the last application is charged with when a queue's shortage is spread."""
+    """The charge of the last application when a queue's shortage is spread."""
 
     INTENDED = "intended"
     YARN = "yarn"
@@ -57,7 +57,7 @@ class VictimRules(enum.StrEnum):
 
 
 class PriorityScope(enum.StrEnum):
-    """Whose starvation gives an operation its place in preemptive stages."""
+    """Elements whose starvation gives an operation its place in preemptive stages."""
 
     OPERATION_ONLY = "operation_only"
     OPERATION_AND_ANCESTORS = "operation_and_ancestors"
@@ -81,7 +81,7 @@ class BatchScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
 
 class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the YARN policies need beside."""
+    """Further options that the YARN policies need."""
 
     enabled: bool = False
     share: ShareModel = ShareModel.YARN

@@ -1,4 +1,4 @@
-"""What crosses the wire: one conversation per module, all of it msgspec Structs in msgpack.
+"""Messages: one conversation per module, all of it msgspec Structs in msgpack.
 
 How the format may change: a field is only ever added, at the end, with a default; a tag is never given a second meaning;
 a subject that changes its meaning gets a new version token. So an older reader understands a newer writer.

@@ -26,7 +26,7 @@ class BadMessage(HeadraceError):
 
 
 class MessageTooLarge(HeadraceError):
-    """A message is larger than the wire carries; nothing was sent."""
+    """A message is larger than the wire carries, and nothing was sent."""
 
     def __init__(self, kind: str, size_bytes: int) -> None:
         self.kind = kind

@@ -23,7 +23,10 @@ class FigureKind(enum.StrEnum):
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """Values counted by size: `counts[i]` are at most `bounds[i]` and above the bound before; the last count is the rest."""
+    """Values counted by size: `counts[i]` are at most `bounds[i]` and above the bound before.
+
+    The last count is the rest.
+    """
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]

@@ -49,7 +49,7 @@ Millis = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class JobSlot(msgspec.Struct, frozen=True, array_like=True):
-    """One run of one job of an operation: the index of the job and which attempt at it this is (first is 1)."""
+    """One run of one job: the index of the job, and the number of this attempt at it (from 1)."""
 
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] = 1
@@ -64,7 +64,7 @@ class JobKey(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class AllocationState(enum.StrEnum):
-    """Where an allocation stands on its node."""
+    """States of an allocation on its node."""
 
     #: Given, but the room is not free on the host yet: another job is still on its way out.
     WAITING = "waiting"
@@ -138,7 +138,7 @@ class JobEnd(msgspec.Struct, frozen=True):
 
 
 class HeartbeatReason(enum.StrEnum):
-    """What made the agent send this one."""
+    """Reasons for which the agent sent a heartbeat."""
 
     STARTED = "started"
     PERIOD = "period"
@@ -148,7 +148,7 @@ class HeartbeatReason(enum.StrEnum):
 
 
 class NodeState(enum.StrEnum):
-    """What an agent wants of the allocator."""
+    """Wishes of an agent as to its node."""
 
     OPEN = "open"
     #: No new jobs, please; what runs may end.
@@ -184,7 +184,10 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 
 class JobSpec(msgspec.Struct, frozen=True):
-    """What every job of an operation runs. Sent with a start to a node that holds no allocation of the operation."""
+    """The command and limits of every job of an operation.
+
+    It is sent with a start to a node that holds no allocation of the operation.
+    """
 
     operation: OperationId
     argv: Annotated[list[str], msgspec.Meta(min_length=1)]
@@ -245,7 +248,7 @@ class TakeBack(msgspec.Struct, frozen=True):
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """What the agent need not report any more: ends that are recorded, allocations that are booked out."""
+    """Things that the agent need not report any more: ends that are recorded, allocations that are booked out."""
 
     ends: list[JobKey] = []
     allocations: list[AllocationId] = []

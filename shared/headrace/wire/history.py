@@ -59,7 +59,7 @@ class PoolSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class HistorySample(msgspec.Struct, frozen=True):
-    """What fair_share records: figures of one update, or one page of them."""
+    """A record of fair_share: figures of one update, or one page of them."""
 
     tree: TreeName
     #: Unix time of the update.
@@ -103,7 +103,7 @@ class Spread(msgspec.Struct, frozen=True, array_like=True, gc=False):
     most: float
 
     def joined(self, samples: int, later: Spread, later_samples: int) -> Spread:
-        """Of both stretches together."""
+        """Joins two stretches into one."""
         mean = (self.mean * samples + later.mean * later_samples) / (samples + later_samples)
         return Spread(mean, min(self.least, later.least), max(self.most, later.most))
 
@@ -117,7 +117,7 @@ class Savings(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class IntegralPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A pool's integral guarantee over a stretch of time, as amounts; all but the extremes as it was last."""
+    """A pool's integral guarantee over a stretch of time, as amounts. All but the extremes are as they were last."""
 
     flow: float
     burst: float
@@ -127,7 +127,7 @@ class IntegralPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     volume: Savings | None = None
 
     def joined(self, later: IntegralPoint) -> IntegralPoint:
-        """Of both stretches together."""
+        """Joins two stretches into one."""
         mine, theirs = self.volume, later.volume
         if mine is None or theirs is None:
             return later

@@ -19,7 +19,7 @@ Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
 class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One burst or relaxed pool in an advance, or a pool without a guarantee of its own that stands above such pools."""
+    """One burst or relaxed pool in an advance, or a pool that stands above such pools."""
 
     pool: PoolName
     #: Share of the total that accrues, and the most that may be drawn at once; 0 without a guarantee.
@@ -56,7 +56,10 @@ class Advance(msgspec.Struct, frozen=True):
 
 
 class Downtime(msgspec.Struct, frozen=True, array_like=True):
-    """Time that passed for nobody's volume, by the clock on the wall: services were down, or did not know the cluster."""
+    """Time by the clock on the wall that was credited to nobody's volume.
+
+    Services were down, or did not know the cluster.
+    """
 
     #: Stretches of such time, and how long they were together.
     gaps: Counter = 0
@@ -67,7 +70,7 @@ class Downtime(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Volume(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Resource times seconds; cpu in whole hundredths of a core-second, as everywhere."""
+    """Resource times seconds, with cpu in whole hundredths of a core-second, as everywhere."""
 
     user_slots: float = 0.0
     cpu: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -39,7 +39,7 @@ class Attach(msgspec.Struct, frozen=True):
 
 
 class Attached(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The allocator's term holds; `sequence` is where the log was."""
+    """The allocator's term holds. `sequence` is where the log was."""
 
     term: Term
     sequence: Counter
@@ -54,7 +54,7 @@ class WholeOperationsRequest(msgspec.Struct, frozen=True):
 
 
 class LiveOperation(msgspec.Struct, frozen=True):
-    """What the allocator and fair_share need to know of an operation that is not over."""
+    """An operation that is not over, as the allocator and fair_share need to know it."""
 
     operation: OperationId
     user: str
@@ -75,8 +75,11 @@ class LiveOperation(msgspec.Struct, frozen=True):
 
 
 class WholeOperations(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """One page; every page of one reading may be of a later sequence than the one before: events after `sequence` of the
-    *first* page are applied on top, and applying one twice changes nothing."""
+    """One page of all live operations.
+
+    Every page of one reading may be of a later sequence than the one before: events after `sequence` of the *first* page are applied on
+    top, and applying one twice changes nothing.
+    """
 
     sequence: Counter
     term: Term

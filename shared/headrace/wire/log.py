@@ -43,7 +43,7 @@ FIRST_BLOCK = 256
 
 
 class StateCause(enum.StrEnum):
-    """What moved an operation to another state."""
+    """Causes that move an operation to another state."""
 
     ADMITTED = "admitted"
     WAITING = "waiting"
@@ -56,9 +56,11 @@ class StateCause(enum.StrEnum):
 
 
 class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
-    """A new operation; indexes below `block` may be out from now on, to the allocator of `block_term` or a later one.
+    """A new operation.
 
-    Said again of a pending operation when another of its trees was the first to have room: it is to run there."""
+    Indexes below `block` may be out from now on, to the allocator of `block_term` or a later one. Said again of a pending operation when
+    another of its trees was the first to have room: it is to run there.
+    """
 
     operation: OperationId
     user: str
@@ -80,14 +82,17 @@ class OperationPlaced(msgspec.Struct, frozen=True, tag="operation_placed"):
 
 
 class OperationLeftTree(msgspec.Struct, frozen=True, tag="operation_left_tree"):
-    """It has no part in that tree any more; it has others."""
+    """The operation has no part in that tree any more, but in others."""
 
     operation: OperationId
     tree: TreeName
 
 
 class EphemeralPoolSet(msgspec.Struct, frozen=True, tag="ephemeral_pool_set"):
-    """A pool lives by its operations from now on, or is another than it was; it is over with its last operation."""
+    """A pool lives by its operations from now on, or is another than it was.
+
+    It is over with its last operation.
+    """
 
     tree: TreeName
     pool: EphemeralPool
@@ -123,7 +128,7 @@ class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended")
 
 
 class ParametersChanged(msgspec.Struct, frozen=True, tag="parameters_changed"):
-    """Weight or pool changed on the fly; both in the tree in which it runs."""
+    """Weight or pool changed on the fly, both in the tree in which it runs."""
 
     operation: OperationId
     pool: PoolName
@@ -185,7 +190,7 @@ OperationEvent = (
 
 
 def concerned(event: Event) -> OperationId | None:
-    """The operation that an event is about; None for one about a pool."""
+    """The operation that an event is about, or None for one about a pool."""
     return event.operation if isinstance(event, OperationEvent) else None
 
 
@@ -200,7 +205,7 @@ class LogBatch(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """An entry that is durable, as admission tells it; with no events it only says how far the log is."""
+    """An entry that is durable, as admission tells it. With no events it only says how far the log is."""
 
     tree: TreeName
     term: Term

@@ -44,7 +44,7 @@ class Enrol(msgspec.Struct, frozen=True):
 
 
 class Enrolled(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Durable; `revision` is that of the bucket of nodes."""
+    """The node is recorded. `revision` is that of the bucket of nodes."""
 
     node: NodeName
     tree: TreeName
@@ -77,7 +77,7 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """All nodes of the tree, by name; `recovering` as «heard/enrolled» while the allocator is recovering, else empty."""
+    """All nodes of the tree, by name. `recovering` is «heard/enrolled» while the allocator is recovering, else empty."""
 
     nodes: list[NodeView]
     recovering: str = ""
@@ -114,7 +114,7 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
 
 
 class StopMode(enum.StrEnum):
-    """What becomes of the jobs of an agent that stops, from the gentlest to the most urgent."""
+    """Fates of the jobs of an agent that stops, from the gentlest to the most urgent."""
 
     #: They run on to their end, then the agent ends.
     WAIT = "wait"
@@ -134,7 +134,7 @@ class StopNode(msgspec.Struct, frozen=True):
 
 
 class StoppedNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Understood: no new job starts; the agent ends as soon as its jobs allow."""
+    """The agent has understood: no new job starts, and it ends as soon as its jobs allow."""
 
     node: NodeName
     mode: StopMode

@@ -69,7 +69,7 @@ FINAL_STATES = frozenset({OperationState.COMPLETED, OperationState.FAILED, Opera
 
 
 class OnLostNode(enum.StrEnum):
-    """What becomes of a job whose node was silent for the whole lease."""
+    """Fates of a job whose node was silent for the whole lease."""
 
     REQUEUE = "requeue"
     WAIT = "wait"
@@ -79,14 +79,14 @@ Weight = Annotated[float, msgspec.Meta(ge=1e-8, le=1e8)]
 
 
 class PerTree(msgspec.Struct, frozen=True):
-    """What is said of an operation for one tree; null and empty: what is said of it as a whole."""
+    """Weight and pool of an operation for one tree. Null and empty: as for the operation as a whole."""
 
     pool: PoolName = PoolName("")
     weight: Weight | None = None
 
 
 class OperationSpec(msgspec.Struct, frozen=True):
-    """What a person asks for."""
+    """The wishes of a person for an operation."""
 
     #: Where it runs; empty: the pool that is named as the user.
     pool: PoolName
@@ -126,7 +126,7 @@ class OperationSpec(msgspec.Struct, frozen=True):
     require_specified_pools_existence: bool = False
 
     def job_spec(self, operation: OperationId, user: str) -> JobSpec:
-        """What a node needs to know to run a job of this."""
+        """The part that a node needs to run a job of this."""
         return JobSpec(
             operation=operation,
             argv=self.argv,
@@ -142,7 +142,10 @@ class OperationSpec(msgspec.Struct, frozen=True):
 
 
 class StartOperation(msgspec.Struct, frozen=True):
-    """Start an operation. The caller makes the id; the same id from the same user again gets the first answer."""
+    """Start an operation. The caller makes the id.
+
+    The same id from the same user again gets the first answer.
+    """
 
     operation: OperationId
     spec: OperationSpec
@@ -223,27 +226,36 @@ class ListOperations(msgspec.Struct, frozen=True):
 
 
 class OperationList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """A page of operations; `more` when there are others behind it. `argv` and environment are left out of the specs."""
+    """A page of operations, with `more` when there are others behind it.
+
+    `argv` and environment are left out of the specs.
+    """
 
     operations: list[OperationView]
     more: bool = False
 
 
 class AbortOperation(msgspec.Struct, frozen=True):
-    """End it: no new jobs, running ones are interrupted. Answered by the view; aborting twice is no error."""
+    """End it: no new jobs, running ones are interrupted. Answered by the view. Aborting twice is no error."""
 
     operation: OperationId
     reason: ShortText = ""
 
 
 class CompleteOperation(msgspec.Struct, frozen=True):
-    """End a running operation as one that has done enough: no new jobs, running ones are interrupted, and it is completed."""
+    """End a running operation as one that has done enough.
+
+    No new jobs start, running ones are interrupted, and it is completed.
+    """
 
     operation: OperationId
 
 
 class SuspendOperation(msgspec.Struct, frozen=True):
-    """No job of it starts until it is resumed; it keeps its running slot. What runs goes on unless it is to be aborted."""
+    """Let no job of it start until it is resumed. It keeps its running slot.
+
+    Running jobs go on unless they are to be aborted.
+    """
 
     operation: OperationId
     abort_running_jobs: bool = False
@@ -256,9 +268,10 @@ class ResumeOperation(msgspec.Struct, frozen=True):
 
 
 class UpdateOperation(msgspec.Struct, frozen=True):
-    """Change an operation on the fly. What is not given stays; answered by the view.
+    """Change an operation on the fly. What is not given stays. Answered by the view.
 
-    A weight given for the whole beats those for single trees. What is said for a tree hides the pool given for the whole there."""
+    A weight given for the whole beats those for single trees. What is said for a tree hides the pool given for the whole there.
+    """
 
     operation: OperationId
     weight: Weight | None = None
@@ -275,7 +288,10 @@ class ExplainOperation(msgspec.Struct, frozen=True):
 
 
 class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Every level from the root down to the operation's pool, in each of its trees, with counts, limits and who holds the slots."""
+    """Every level from the root down to the operation's pool, in each of its trees.
+
+    Each has counts, limits and who holds the slots.
+    """
 
     view: OperationView
     levels: list[PoolLevel]
@@ -293,7 +309,7 @@ class CountPools(msgspec.Struct, frozen=True):
 
 
 class PoolCounts(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Pools with their counts and limits in the order of their names; the root is the first."""
+    """Pools with their counts and limits in the order of their names, the root first."""
 
     tree: TreeName
     pools: list[PoolLevel]
@@ -314,7 +330,7 @@ class Scanned(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class GetJobs(msgspec.Struct, frozen=True):
-    """Where the jobs of an operation ran."""
+    """Asks where the jobs of an operation ran."""
 
     operation: OperationId
     first: Counter = 0

@@ -1,6 +1,6 @@
-"""Cutting a snapshot into parts and putting it together again; pure, used by every publisher and reader of snapshots.
+"""Snapshots cut into parts and put together again, for every publisher and reader.
 
-A publisher keeps the newest items; each `advance` yields the parts of one version, each naming the version it builds on.
+Pure. A publisher keeps the newest items; each `advance` yields the parts of one version, each naming the version it builds on.
 A reader applies a version only when all its parts are there and it builds on what the reader has; otherwise it knows that it
 needs the whole. Parts may come twice, late or not at all: what the reader holds is always some version, complete.
 """
@@ -34,7 +34,7 @@ _MOST_AHEAD = 64
 
 
 class Part(Protocol[Item, CoFrame]):
-    """What `SharePart` and `UsagePart` have in common."""
+    """The common fields of `SharePart` and `UsagePart`."""
 
     @property
     def tree(self) -> TreeName: ...
@@ -90,7 +90,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return self._cut(base, different, gone)
 
     def page(self, request: WholeRequest) -> bytes:
-        """A page of the whole that the request names, or the first page of one, the newest if there is room for it.
+        """A page of the whole that the request names, or the first page of the newest if there is room.
 
         A reader keeps its whole until it has every page: others that ask meanwhile get one of their own, up to `_MOST_WHOLES`.
         """
@@ -147,7 +147,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What a part changed at a reader: names whose items are new, different or gone. No name is in both."""
+    """The change of a part at a reader: names whose items are new, different or gone. No name is in both."""
 
     version: Version
     changed: frozenset[str]
@@ -186,7 +186,7 @@ class SnapshotReader(Generic[Item, Frame]):
         self._ahead: dict[Version, tuple[Version, _Gathering[Item, Frame]]] = {}
 
     def on_part(self, part: Part[Item, Frame]) -> Applied | None:
-        """Takes one part, published or as a page; returns what changed when a version (or several) became complete."""
+        """Takes one part, published or as a page. Returns what changed when a version (or several) became complete."""
         if part.tree != self._tree or (part.version <= self.version and self.version != NEVER):
             self.ignored += 1
             return None

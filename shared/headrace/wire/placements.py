@@ -1,4 +1,4 @@
-"""Where an operation stands in the trees: its pool, and whether it runs or waits there and behind which limit.
+"""Placements of an operation in the trees: its pool, and whether it runs or waits behind which limit.
 
 Admission decides these and records them; the order of the queues is the order of the tickets, so that it outlives a restart.
 """
@@ -31,7 +31,7 @@ class TreePlacement(msgspec.Struct, frozen=True):
 
 
 class EphemeralPool(msgspec.Struct, frozen=True):
-    """A pool that nobody configured; it lives as long as there are operations in it or in pools below it."""
+    """A pool that nobody configured. It lives as long as there are operations in it or below it."""
 
     name: PoolName
     parent: PoolName
@@ -48,7 +48,7 @@ class EphemeralPool(msgspec.Struct, frozen=True):
 
 
 class WaitingFor(msgspec.Struct, frozen=True):
-    """What a pending operation waits for in one tree."""
+    """The limit that a pending operation waits for in one tree."""
 
     tree: TreeName
     blocked_by: PoolName

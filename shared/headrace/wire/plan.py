@@ -1,4 +1,4 @@
-"""A plan: what a pool tree that stands in a file comes to, as the one who computes it tells the one who shows it.
+"""A plan: the shares of a pool tree that stands in a file, from who computes to who shows.
 
 Nothing of this goes over the bus; it goes from one process to another as JSON, and `headrace plan --json` prints it.
 """
@@ -18,7 +18,7 @@ __all__ = ["Bound", "BoundKind", "Plan", "PlanElement", "PlanRefused", "Scaled"]
 
 
 class PlanRefused(msgspec.Struct, frozen=True, tag_field="outcome", tag="refused"):
-    """The file cannot be used; all that is wrong with it, in the order of its lines."""
+    """The file cannot be used. All that is wrong with it stands here in the order of its lines."""
 
     file: str
     problems: list[FileProblem]
@@ -46,7 +46,7 @@ class BoundKind(enum.StrEnum):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """What binds an element."""
+    """Kinds of bounds on an element's share."""
 
     kind: BoundKind
     #: The resource that binds it; empty where none does alone.
@@ -89,7 +89,7 @@ class PlanElement(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, tag_field="outcome", tag="computed"):
-    """The tree with all shares: parents before children, in the order of the file; child pools before operations."""
+    """The tree with all shares: parents before children, in the order of the file, child pools before operations."""
 
     file: str
     total: Resources

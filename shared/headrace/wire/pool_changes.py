@@ -69,11 +69,10 @@ class Move(_Change, frozen=True, tag="move"):
 class Transfer(_Change, frozen=True, tag="transfer"):
     """Give of one pool's guarantees and limits to another.
 
-    They are taken from all pools on the way from `source` up to the common ancestor, which itself stays as it is, and added to all on
-    the way down to `destination`.
-
-    `delta` is a JSON object of `strong_guarantee_resources`, `resource_flow`, `burst_guarantee_resources`, `max_operation_count`,
-    `max_running_operation_count`."""
+    They are taken from all pools on the way from `source` up to the common ancestor, which itself stays as it is, and added to all on the
+    way down to `destination`. `delta` is a JSON object of `strong_guarantee_resources`, `resource_flow`, `burst_guarantee_resources`,
+    `max_operation_count`, `max_running_operation_count`.
+    """
 
     source: PoolName
     destination: PoolName
@@ -120,7 +119,7 @@ class PoolDifference(msgspec.Struct, frozen=True):
 
 
 class PoolPlan(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The differences that changes make to a tree."""
+    """The outcome of changes to a tree."""
 
     tree: TreeName
     #: At which it is durable; 0 where nothing was written.

@@ -1,6 +1,7 @@
-"""Refusals: what a service answers instead of what was asked. Each is a situation with its figures; the text is made by the reader.
+"""Refusals: answers of a service that does not do what was asked.
 
-An answer on the wire is either the answer's own Struct or one of these, told apart by the tag.
+Each is a situation with its figures; the text is made by the reader. An answer on the wire is either the answer's own Struct or one
+of these, told apart by the tag.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _Refusal(msgspec.Struct, frozen=True, tag_field="refusal"):
 
 
 class BadRequest(_Refusal, frozen=True, tag="bad_request"):
-    """The request cannot be used as it is; nothing was done."""
+    """The request cannot be used as it is, and nothing was done."""
 
     #: Which part of the request, such as `spec.job_count`.
     place: str
@@ -91,7 +92,7 @@ class WrongState(_Refusal, frozen=True, tag="wrong_state"):
 
 
 class Busy(_Refusal, frozen=True, tag="busy"):
-    """Too much waits already; nothing was done, the same request may be sent again."""
+    """Too much waits already. Nothing was done, and the same request may be sent again."""
 
     waiting: int
     oldest_waiting_ms: int
@@ -104,7 +105,7 @@ class Busy(_Refusal, frozen=True, tag="busy"):
 
 
 class NotRecorded(_Refusal, frozen=True, tag="not_recorded"):
-    """The log did not confirm in time. The request may yet take effect; the same id may be retried."""
+    """The log did not confirm in time. The request may yet take effect, and the same id may be retried."""
 
     waited_ms: int
 
@@ -113,7 +114,7 @@ class NotRecorded(_Refusal, frozen=True, tag="not_recorded"):
 
 
 class NotReady(_Refusal, frozen=True, tag="not_ready"):
-    """The service is starting; nothing was done."""
+    """The service is starting, and nothing was done."""
 
     why: str
 
@@ -132,7 +133,7 @@ class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
 
 
 class BrokenRules(_Refusal, frozen=True, tag="broken_rules"):
-    """A change of configuration breaks several rules; nothing was changed."""
+    """A change of configuration breaks several rules, and nothing was changed."""
 
     problems: list[str]
 
@@ -168,7 +169,10 @@ class LimitBroken(msgspec.Struct, frozen=True):
 
 
 class OverLimit(_Refusal, frozen=True, tag="over_limit"):
-    """There are as many operations as may be; one for each tree that has no room. Nothing was done."""
+    """There are as many operations as may be. Nothing was done.
+
+    There is one entry for each tree that has no room.
+    """
 
     broken: list[LimitBroken]
 

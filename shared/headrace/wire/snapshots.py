@@ -37,14 +37,17 @@ Frame = TypeVar("Frame")
 
 
 class Recovering(msgspec.Struct, frozen=True):
-    """How far an allocator is that has just started; it is done when every enrolled node has reported or is offline."""
+    """The progress of an allocator that has just started.
+
+    It is done when every enrolled node has reported or is offline.
+    """
 
     heard: Counter = 0
     enrolled: Counter = 0
 
 
 class UsageFrame(msgspec.Struct, frozen=True):
-    """What holds for a usage snapshot as a whole."""
+    """Facts about a usage snapshot as a whole."""
 
     #: Sum over the online nodes of the tree.
     total: Resources = ZERO
@@ -75,7 +78,7 @@ class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ElementKind(enum.StrEnum):
-    """What a share item speaks of."""
+    """Kinds of elements that a share item speaks of."""
 
     ROOT = "root"
     POOL = "pool"
@@ -98,7 +101,7 @@ class StarvationStatus(enum.StrEnum):
 
 
 class DetailedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the fair share is made of, as shares of the tree's total; `total` is their sum."""
+    """The parts of a fair share, as shares of the tree's total. `total` is their sum."""
 
     strong_guarantee: Share = ZERO_SHARE
     integral_guarantee: Share = ZERO_SHARE
@@ -149,7 +152,10 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def key(self) -> str:
-        """What tells elements apart in a snapshot: an operation's id, or `/` and a pool's name (a pool may be named like an id)."""
+        """The key of an element in a snapshot: an operation's id, or `/` and a pool's name.
+
+        A pool may be named like an id.
+        """
         return self.name if self.kind is ElementKind.OPERATION else f"/{self.name}"
 
 
@@ -163,7 +169,7 @@ class ShareComplaint(msgspec.Struct, frozen=True):
 
 
 class ShareFrame(msgspec.Struct, frozen=True):
-    """What holds for a share snapshot as a whole."""
+    """Facts about a share snapshot as a whole."""
 
     #: The usage snapshot it was made from, and the configuration.
     usage_version: Version = NEVER
@@ -205,9 +211,10 @@ class SharePart(_Part[ShareItem, ShareFrame], frozen=True):
 
 
 class WholeRequest(msgspec.Struct, frozen=True):
-    """A page of a whole snapshot. First with `version` null and page 0; then the others of the version that was answered.
+    """Asks for a page of a whole snapshot.
 
-    A version that the publisher no longer has is answered with page 0 of the newest.
+    First with `version` null and page 0; then the others of the version that was answered. A version that the publisher no longer has is
+    answered with page 0 of the newest.
     """
 
     version: Version | None = None

@@ -78,7 +78,7 @@ def heartbeat(node: NodeName | str) -> str:
 
 
 def command(node: NodeName | str, verb: str) -> str:
-    """service → node; verbs `nudge` (publish), `stop` (request)."""
+    """service → node, with the verbs `nudge` (publish) and `stop` (request)."""
     return f"{_V1}.cmd.{node}.{verb}"
 
 
@@ -123,7 +123,7 @@ def integral_volumes(tree: TreeName | str) -> str:
 
 
 def ledger(verb: str) -> str:
-    """allocator → admission; verbs `attach`, `draw`, `report`, `released`."""
+    """allocator → admission, with the verbs `attach`, `draw`, `report`, `released`."""
     return f"{LEDGER}.{verb}"
 
 
@@ -138,16 +138,16 @@ def operation_view(operation: OperationId | str) -> str:
 
 
 def user(user_: UserName | str, verb: str) -> str:
-    """person → service, request; verbs are dotted (`op.start`, `pool.create`, `node.list`, `job.logs.<node>`)."""
+    """person → service, request. Verbs are dotted (`op.start`, `pool.create`, `node.list`, `job.logs.<node>`)."""
     return f"{_V1}.user.{user_}.{verb}"
 
 
 def inbox(kind: str, name: str) -> str:
-    """The inbox prefix of a party; `kind` is `user`, `node` or `service`."""
+    """The inbox prefix of a party. `kind` is `user`, `node` or `service`."""
     return f"_INBOX.{kind}.{name}"
 
 
 def nth(subject: str, place: int) -> str:
-    """The token at `place` (0 is `headrace`); empty where there is none."""
+    """The token at `place` (0 is `headrace`), empty where there is none."""
     tokens = subject.split(".")
     return tokens[place] if place < len(tokens) else ""

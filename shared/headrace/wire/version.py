@@ -39,7 +39,7 @@ class WhoRequest(msgspec.Struct, frozen=True):
 
 
 class WhoAnswer(msgspec.Struct, frozen=True):
-    """The highest term of the role that the answering party has seen; 0 for none."""
+    """The highest term of the role that the answering party has seen, 0 for none."""
 
     role: str
     term: Term

@@ -1,7 +1,7 @@
-"""Kinds of values that a person can set: how each is read from what was written, and written back; pure.
+"""Kinds of values that a person can set: how each is read from what was written, and written back.
 
-`read` takes what JSON or YAML makes of what was written, texts included (`"4G"`, `"30s"`, `"true"`), and raises `BadInput` with the
-place, the value and what would do, or `Defects` for several of them. `write` is its inverse. `changed` sets a part of a value.
+Pure. `read` takes what JSON or YAML makes of what was written, texts included (`"4G"`, `"30s"`, `"true"`), and raises `BadInput` with
+the place, the value and what would do, or `Defects` for several of them. `write` is its inverse. `changed` sets a part of a value.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class Words(Kind):
 
 
 def refuse_too_deep(value: object, place: str) -> None:
-    """Raises `BadInput` for what is nested deeper than anybody writes; reading it would end in the middle."""
+    """Raises `BadInput` for what is nested deeper than anybody writes. Reading it would end in the middle."""
     level: list[object] = [value]
     for _ in range(_DEEPEST):
         level = [

@@ -17,7 +17,7 @@ __all__ = ["Data", "ResourceAmounts", "TextMap"]
 
 
 class ResourceAmounts(Kind):
-    """Amounts by resource; one that is left out is not said."""
+    """Amounts by resource. One that is left out is not said."""
 
     words = "amounts by resource such as {cpu: 10, memory: 4G}, of " + ", ".join(RESOURCE_NAMES)
 

@@ -1,6 +1,6 @@
-"""Attributes: what can be set on a thing, as a table, and what is done by it: reading changes, writing back, help; pure.
+"""Attributes: a table of what can be set on a thing, by which changes are read, written back and explained.
 
-A change is a map from keys to values. A key is an attribute's name, one of its other names, or a path to a part of its value:
+Pure. A change is a map from keys to values. A key is an attribute's name, one of its other names, or a path to a part of its value:
 `integral_guarantees/resource_flow/cpu`, or the same with dots. A value of None takes what the key names back to its default.
 A value that is set replaces what stood there as a whole.
 """
@@ -27,7 +27,7 @@ _MOST_LISTED = 12
 
 
 class Who(enum.StrEnum):
-    """What one must be to set an attribute."""
+    """The right that one needs to set an attribute."""
 
     #: Has the right `write` on the pool.
     USER = "user"
@@ -67,7 +67,7 @@ class Attribute:
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """What a change came to."""
+    """The result of a change."""
 
     value: Any
     #: Names of the attributes that the change names.
@@ -131,7 +131,7 @@ class Schema:
         return work.done(), work.problems
 
     def written(self, value: msgspec.Struct) -> dict[str, object]:
-        """What is set, as a person writes it: `changed` makes the same of it again."""
+        """The values that are set, as a person writes them. `changed` makes the same of them again."""
         spelled: Mapping[str, str] = getattr(value, "spelled", {})
         written = {
             spelled.get(name, name): attribute.kind.write(getattr(value, name))
@@ -141,14 +141,14 @@ class Schema:
         return written | getattr(value, "unrecognized", {})
 
     def refuse_unknown(self, key: str, value: object, place: str) -> UnknownKey:
-        """What is to be said of a key that names nothing."""
+        """The refusal of a key that names nothing."""
         meant = self._never.get(key)
         if meant:
             return UnknownKey(place, value, f"did you mean {meant}?")
         return UnknownKey(place, value, hint(key, self.names, most_listed=_MOST_LISTED))
 
     def keeps(self, key: str) -> bool:
-        """Whether an unknown key is kept; a misspelt one is not."""
+        """True if an unknown key is kept. A misspelt one is not."""
         return self._keeps_unknown and bool(key) and key not in self._never and not is_misspelt(key, self.names)
 
 
