@@ -1,6 +1,6 @@
 """Buckets: operations whose jobs have one size, so that one job that does not fit answers for all of them.
 
-Each bucket is a heap that outlives the heartbeat; an entry whose key is not its operation's newest is stale and passed over.
+Each bucket is a heap that outlives the heartbeat; an entry that is not its operation's newest is stale and passed over.
 Invariant (`check`): the top of a heap that is not empty is not stale, so looking changes nothing.
 """
 
@@ -53,17 +53,21 @@ class Bucket:
         return self._heap[0] if self._heap else None
 
     def walk(self) -> Iterator[Candidate]:
-        """The operations in their order, found one by one without changing the heap. Some may come twice.
+        """The operations in their order, found one by one without changing the heap.
 
         The first k cost k times the logarithm of k. The bucket must not change meanwhile.
         """
-        heap = self._heap
+        heap, newest = self._heap, self._newest
+        size = len(heap)
         front = [(heap[0], 0)] if heap else []
         while front:
             candidate, at = heapq.heappop(front)
-            for child in range(2 * at + 1, min(2 * at + 3, len(heap))):
+            child = 2 * at + 1
+            if child < size:
                 heapq.heappush(front, (heap[child], child))
-            if self._newest.get(candidate[2]) == candidate:
+                if child + 1 < size:
+                    heapq.heappush(front, (heap[child + 1], child + 1))
+            if newest.get(candidate[2]) is candidate:
                 yield candidate
 
     def operations(self) -> Set[OperationId]:
@@ -82,9 +86,9 @@ class Bucket:
         return [f"jobs of {self.size}: {top} is on top of their heap, and is not the least satisfied"]
 
     def _drop_stale(self) -> None:
-        heap = self._heap
-        if len(heap) > _SMALL_HEAP and len(heap) > _STALE_FACTOR * len(self._newest):
-            self._heap = heap = list(self._newest.values())
+        heap, newest = self._heap, self._newest
+        if len(heap) > _SMALL_HEAP and len(heap) > _STALE_FACTOR * len(newest):
+            self._heap = heap = list(newest.values())
             heapq.heapify(heap)
-        while heap and self._newest.get(heap[0][2]) != heap[0]:
+        while heap and newest.get(heap[0][2]) is not heap[0]:
             heapq.heappop(heap)

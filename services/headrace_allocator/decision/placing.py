@@ -51,8 +51,9 @@ def place(overlay: Overlay) -> list[Placement]:
 
 
 def _start(overlay: Overlay, operation: Operation) -> Placement:
-    most = min(jobs_ahead(operation, overlay.view.pace_ms), spare_jobs(overlay, operation), overlay.ready(operation))
-    jobs = max(1, most)
+    jobs = min(jobs_ahead(operation, overlay.view.pace_ms), overlay.ready(operation))
+    if jobs > 1:
+        jobs = max(1, min(jobs, spare_jobs(overlay, operation)))
     overlay.give_out(operation, jobs)
     overlay.use(operation, operation.spec.resources)
     return Placement(operation, jobs)

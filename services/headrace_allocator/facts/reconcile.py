@@ -190,10 +190,12 @@ class _Reconciliation:
     def _give_back(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
         """Slots that never ran are ready again at once, with the same attempt."""
         returned = [slot for slot in slots if allocation.slots.get(slot.index) == slot]
+        if not returned:
+            return
         for slot in returned:
             del allocation.slots[slot.index]
         operation = self._facts.operations.get(allocation.operation)
-        if operation is not None and returned:
+        if operation is not None:
             operation.slots.give_back(returned)
             self._touch(operation.id)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from random import Random
 
 import pytest
@@ -82,7 +81,7 @@ def test_always_agrees_with_sorting_everything_however_often_places_change() -> 
         assert bucket.check() == []
         assert len(bucket) == len(truth)
         assert len(bucket._heap) <= max(64, 4 * len(bucket)) + 1
-        assert list(dict.fromkeys(islice(bucket.walk(), 50))) == sorted(truth.values())
+        assert list(bucket.walk()) == sorted(truth.values())
 
 
 def test_an_overlay_shows_the_order_as_it_would_be_and_leaves_it_as_it_is() -> None:
