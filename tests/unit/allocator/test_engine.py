@@ -203,6 +203,24 @@ def test_an_allocation_that_its_node_does_not_know_any_more_is_lost_and_told_so(
     assert [(one.end.index, one.end.result) for one in report.ends] == [(0, JobResult.LOST)]
 
 
+def test_a_job_whose_end_may_be_on_its_way_is_not_lost_before_all_ends_have_come() -> None:
+    """Ends that did not fit into a heartbeat wait for the next; its job is not shown meanwhile."""
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=1))
+    orders, _ = desk.beat("n1")
+    (start,) = orders.start
+    desk.beat("n1", allocations=[running(start)])
+    idle = running(start, ended=1)
+
+    _, waiting = desk.beat("n1", allocations=[idle], ends_waiting=1)
+    _, gone = desk.beat("n1", allocations=[], ends_waiting=1)
+    _, told = desk.beat("n1", allocations=[idle], ends=[an_end(start)])
+
+    assert not [effect for effect in (*waiting, *gone) if isinstance(effect, Report)]
+    (report,) = [effect for effect in told if isinstance(effect, Report)]
+    assert [one.end.result for one in report.ends] == [JobResult.COMPLETED]
+
+
 def test_slots_that_a_closing_allocation_gives_back_are_given_out_again_once() -> None:
     desk = Desk({"n1": cores(1, slots=9), "n2": cores(2, slots=9)})
     desk.start(an_operation("operation-1", jobs=3))
