@@ -14,6 +14,7 @@ from headrace.ids import PoolName, TreeName, user_name
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.engine import Figure, Moment, counter
+from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
@@ -27,9 +28,9 @@ from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded, Refu
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine, Decision
 from headrace_admission.enrolment import enrol
-from headrace_admission.log import checkpoint
+from headrace_admission.log.checkpoint import CheckpointStore, cut
 from headrace_admission.log.recorder import Recorder
-from headrace_admission.log.restoring import restore
+from headrace_admission.log.restoring import highest_recorded_term, restore
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import GlobalRules
@@ -51,14 +52,14 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
         with anyio.move_on_after(_STOP_FLUSH_S):
             await service.write_checkpoint()
 
-    await runtime.lead(role_of("admission"), with_role)
+    await runtime.lead(role_of("admission"), with_role, recorded=lambda: highest_recorded_term(runtime.bus))
 
 
 class AdmissionService:
     """One term of admission."""
 
     _stream: Log
-    _checkpoints: KeyValue
+    _checkpoints: CheckpointStore
     _nodes: KeyValue
     _recorder: Recorder
 
@@ -90,7 +91,7 @@ class AdmissionService:
         """Restores the state from the checkpoint and the log, shuts former appenders out, then serves."""
         bus, tasks, term = self._runtime.bus, self._runtime.tasks, self._role.term
         self._stream = await bus.log(subjects.STREAM, subjects.LOG)
-        self._checkpoints = await bus.key_value(subjects.CHECKPOINT_BUCKET)
+        self._checkpoints = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
         self._nodes = await bus.key_value(subjects.NODES_BUCKET)
         writer = f"admission-{term}"
         last = await restore(
@@ -348,16 +349,18 @@ class AdmissionService:
         self._open = anyio.Event()
         try:
             await self._recorder.flush()
-            cut = checkpoint.cut(self.engine.state)
+            checkpoint = cut(self.engine.state)
             self._events_since_checkpoint = 0
         finally:
             self._open.set()
         try:
-            await checkpoint.save(self._checkpoints, cut, self._role.term)
-            await self._stream.forget(max(0, cut.sequence - self._settings.keep_entries))
+            await self._checkpoints.save(checkpoint)
+            await self._stream.forget(max(0, checkpoint.sequence - self._settings.keep_entries))
+        except KeyFenced as error:
+            self._role.step_down(str(error))
         except BusError as error:
             self._checkpoints_failed += 1
-            self._log.warning("checkpoint not written", sequence=cut.sequence, error=str(error))
-            return
-        self._checkpoints_written += 1
-        self._log.info("checkpoint written", sequence=cut.sequence, pages=len(cut.pages))
+            self._log.warning("checkpoint not written", sequence=checkpoint.sequence, error=str(error))
+        else:
+            self._checkpoints_written += 1
+            self._log.info("checkpoint written", sequence=checkpoint.sequence, pages=len(checkpoint.pages))

@@ -16,6 +16,7 @@ from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.engine import Figure, Outcome, counter
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
+from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
@@ -64,7 +65,7 @@ async def serve(runtime: Runtime[FairShareSettings]) -> None:
 
     async def with_role(role: Role) -> None:
         pools = await runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
-        clocks = ClockStore(await runtime.bus.key_value(subjects.CLOCKS_BUCKET), tree)
+        clocks = ClockStore(await runtime.bus.key_value(subjects.CLOCKS_BUCKET), tree, role.term)
         await FairShareService(runtime, tree, role, pools, clocks).run()
 
     await runtime.lead(role_of("fair_share", tree), with_role)
@@ -160,6 +161,8 @@ class FairShareService:
     async def _save_clocks(self) -> None:
         try:
             await self._clocks.save(self.engine.ages())
+        except KeyFenced as error:
+            self._role.step_down(str(error))
         except BusError as error:
             self._log.warning("clocks not saved", error=str(error))
 

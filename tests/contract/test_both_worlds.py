@@ -121,6 +121,19 @@ async def test_a_key_is_changed_only_by_who_has_seen_the_newest(world: World) ->
 
 
 @on_both_worlds
+async def test_keys_are_purged_with_all_that_is_below_them(world: World) -> None:
+    async with world.connect("test") as bus:
+        bucket = await bus.key_value(world.word)
+        for key in ("page.1.1", "page.1.2", "page.10.1", "page", "other"):
+            await bucket.put(key, b"1")
+        await bucket.delete("page.1.2")
+        await bucket.purge("page.1")
+
+        assert set(await bucket.entries()) == {"page.10.1", "page", "other"}
+        assert await bucket.create("page.1.1", b"2")
+
+
+@on_both_worlds
 async def test_a_mirror_is_complete_when_entered_and_hears_of_changes(world: World) -> None:
     async with world.connect("writes") as writes, world.connect("reads") as reads:
         bucket = await writes.key_value(world.word)

@@ -258,7 +258,7 @@ async def test_what_arrives_during_an_append_travels_in_the_next() -> None:
             log.gate.set()
         assert (len(log.entries), log.appends) == (2, 2)
         assert appender.statistics() == {
-            "last": 2, "entries": 2, "events": 1_000, "waiting": 0, "doubts": 0, "resent": 0,
+            "last": 2, "entries": 2, "events": 1_000, "waiting": 0, "doubts": 0, "resent": 0, "foreign": 0,
         }  # fmt: skip
         assert appender.oldest_waiting_s(99) == 0
         tasks.cancel_scope.cancel()

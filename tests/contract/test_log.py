@@ -249,3 +249,31 @@ def an_appender(log: Log, *, term: int, last: int, append_timeout_s: float = 10)
 
 def decode(data: bytes) -> tuple[int, list[bytes]]:
     return msgspec.msgpack.decode(data, type=tuple[int, list[bytes]])
+
+
+async def test_an_entry_that_no_appender_wrote_is_passed_over(server: NatsServer, word: str) -> None:
+    """One foreign message on the log's subject once ended admission at every start."""
+    async with connect([server.url], name="test") as bus:
+        log = await bus.log(word, f"{word}.log")
+
+        def term_of(data: bytes) -> int | None:
+            return None if data == b"foreign" else 1
+
+        appender = GroupAppender(log, encode=lambda events: b"+".join(events), term_of=term_of, last=0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(appender.run)
+            assert await appender.append(b"a") == 1
+            await bus.publish(f"{word}.log", b"foreign")
+            await bus.publish(f"{word}.log", b"foreign")
+            await eventually_at(log, 3)
+            assert await appender.append(b"b") == 4
+            tasks.cancel_scope.cancel()
+
+        assert appender.statistics()["foreign"] == 2
+        assert [entry.data async for entry in log.read(0)] == [b"a", b"foreign", b"foreign", b"b"]
+
+
+async def eventually_at(log: Log, sequence: int) -> None:
+    with anyio.fail_after(20):
+        while (await log.bounds())[1] < sequence:  # noqa: ASYNC110 - the server tells nobody
+            await anyio.sleep(0.01)

@@ -435,6 +435,9 @@ class _KeyValue:
     async def delete(self, key: str) -> None:
         await self._write(key, b"", None, is_deletion=True)
 
+    async def purge(self, prefix: str) -> None:
+        await self._bus.ask_stream(lambda: self.bucket.purge(f"{prefix}."))
+
     async def history(self, key: str) -> list[Entry]:
         return await self._bus.ask_stream(lambda: self.bucket.kept(key))
 

@@ -91,6 +91,10 @@ class Bucket(Stream):
         """The values of a key that are kept, oldest first."""
         return [_entry(each) for each in self.messages if each.subject == key and not each.is_deletion]
 
+    def purge(self, prefix: str) -> None:
+        """Removes all messages of keys that begin so."""
+        self.messages = [message for message in self.messages if not message.subject.startswith(prefix)]
+
     def write(self, key: str, data: bytes, at_ms: int, expected: int | None, *, is_deletion: bool = False) -> Stored:
         """Writes a key; `expected` is its newest revision, 0 for none or a deleted one. Raises `WrongRevision`."""
         known = self.get(key)

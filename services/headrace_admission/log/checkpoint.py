@@ -2,6 +2,7 @@
 
 A checkpoint is cut while nothing is in flight, so it covers the log up to its sequence exactly. Its pages are written first, then
 the head that names them, then the pages of the one before are removed: whatever is interrupted, some whole checkpoint stands.
+The head is written by compare-and-set and carries the term of its writer: whoever was succeeded writes and removes nothing more.
 """
 
 from __future__ import annotations
@@ -12,21 +13,38 @@ from typing import Final
 import msgspec
 
 from headrace.bus import KeyValue
+from headrace.runtime.fenced import FencedKey
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
 from headrace_admission.log.byte_budget import CHECKPOINT_PAGE_BYTES, POOLS_OF_A_CHECKPOINT_PAGE, size_bytes
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import OperationRecord
 from headrace_admission.state.state import State
 
-__all__ = ["Checkpoint", "Page", "Restored", "cut", "load", "read_page", "save"]
+__all__ = ["Checkpoint", "CheckpointStore", "Page", "Restored", "cut", "read_page", "writer_of_checkpoint"]
 
 _HEAD: Final = "head"
 
 
 class _Head(msgspec.Struct, frozen=True):
     sequence: int
+    #: Of the pages.
     term: int
     pages: int
+    #: The term that claimed or wrote the head last.
+    writer: int = 0
+
+    @property
+    def prefix(self) -> str:
+        """The keys of its pages are below this one."""
+        return f"page.{self.term}.{self.sequence}"
+
+    @property
+    def last_term(self) -> int:
+        """The highest term that had to do with it."""
+        return max(self.term, self.writer)
+
+
+_NO_HEAD: Final = _Head(0, 0, 0)
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -70,39 +88,55 @@ def cut(state: State) -> Checkpoint:
     return Checkpoint(state.sequence, pages)
 
 
-async def save(bucket: KeyValue, checkpoint: Checkpoint, term: int) -> None:
-    """Writes a checkpoint. Raises `BusError`, and then the one before stands."""
-    before = await bucket.entries()
-    for number, page in enumerate(checkpoint.pages):
-        for piece, start in enumerate(range(0, len(page), LARGEST_MESSAGE_BYTES)):
-            key = f"page.{term}.{checkpoint.sequence}.{number}.{piece}"
-            await bucket.put(key, page[start : start + LARGEST_MESSAGE_BYTES])
-    head = _Head(sequence=checkpoint.sequence, term=term, pages=len(checkpoint.pages))
-    await bucket.put(_HEAD, msgspec.msgpack.encode(head))
-    for key in before:
-        if key != _HEAD and not key.startswith(f"page.{term}.{checkpoint.sequence}."):
-            await bucket.delete(key)
+class CheckpointStore:
+    """The checkpoint of admission, as one term may read and write it."""
+
+    def __init__(self, bucket: KeyValue, term: int) -> None:
+        self._bucket = bucket
+        self._term = term
+        self._key = FencedKey(bucket, _HEAD, term, lambda value: _head_of(value).last_term)
+        self._head = _NO_HEAD
+
+    async def claim(self) -> Restored:
+        """Takes the head for this term, so that no former one writes it any more, and reads the checkpoint that it names.
+
+        Raises `KeyFenced` if a higher term has it, `BadMessage` if a page is missing or damaged, since the log alone may not
+        tell everything, and `BusError`.
+        """
+        self._head = _head_of(await self._key.claim(self._restated))
+        entries = await self._bucket.entries()
+        operations: list[OperationRecord] = []
+        pools: list[TreePools] = []
+        for number in range(self._head.pages):
+            prefix = f"{self._head.prefix}.{number}."
+            pieces = sorted((key for key in entries if key.startswith(prefix)), key=_last_number)
+            page = read_page(b"".join(entries[key].value for key in pieces))
+            operations += page.operations
+            pools += page.pools
+        for left in {key.rsplit(".", 2)[0] for key in entries if key != _HEAD} - {self._head.prefix}:
+            await self._bucket.purge(left)
+        return Restored(operations, pools, self._head.sequence)
+
+    async def save(self, checkpoint: Checkpoint) -> None:
+        """Writes a checkpoint. Raises `KeyFenced` if a higher term has the head; after another `BusError` the one before stands."""
+        before, head = self._head, _Head(checkpoint.sequence, self._term, len(checkpoint.pages), self._term)
+        for number, page in enumerate(checkpoint.pages):
+            for piece, start in enumerate(range(0, len(page), LARGEST_MESSAGE_BYTES)):
+                key = f"{head.prefix}.{number}.{piece}"
+                await self._bucket.put(key, page[start : start + LARGEST_MESSAGE_BYTES])
+        await self._key.write(msgspec.msgpack.encode(head))
+        self._head = head
+        if before.pages and before.prefix != head.prefix:
+            await self._bucket.purge(before.prefix)
+
+    def _restated(self, value: bytes | None) -> bytes:
+        return msgspec.msgpack.encode(msgspec.structs.replace(_head_of(value), writer=self._term))
 
 
-async def load(bucket: KeyValue) -> Restored:
-    """Reads the newest whole checkpoint, or an empty one of sequence 0.
-
-    Raises `BadMessage` if a page is missing or damaged, since the log alone may not tell everything.
-    """
-    entries = await bucket.entries()
-    if _HEAD not in entries:
-        return Restored()
-    head = msgspec.msgpack.decode(entries[_HEAD].value, type=_Head)
-    operations: list[OperationRecord] = []
-    pools: list[TreePools] = []
-    for number in range(head.pages):
-        prefix = f"page.{head.term}.{head.sequence}.{number}."
-        pieces = sorted((key for key in entries if key.startswith(prefix)), key=lambda key: int(key.rpartition(".")[2]))
-        data = b"".join(entries[key].value for key in pieces)
-        page = read_page(data)
-        operations += page.operations
-        pools += page.pools
-    return Restored(operations, pools, head.sequence)
+async def writer_of_checkpoint(bucket: KeyValue) -> int:
+    """Returns the highest term that wrote a checkpoint; 0 for none. Raises `BusError`."""
+    entry = await bucket.get(_HEAD)
+    return _head_of(None if entry is None else entry.value).last_term
 
 
 def read_page(data: bytes) -> Page:
@@ -116,3 +150,11 @@ def _in_pieces(pools: list[TreePools]) -> Iterator[TreePools]:
     for tree in pools:
         for first in range(0, len(tree.pools), POOLS_OF_A_CHECKPOINT_PAGE):
             yield TreePools(tree.tree, tree.pools[first : first + POOLS_OF_A_CHECKPOINT_PAGE])
+
+
+def _head_of(value: bytes | None) -> _Head:
+    return _NO_HEAD if value is None else msgspec.msgpack.decode(value, type=_Head)
+
+
+def _last_number(key: str) -> int:
+    return int(key.rpartition(".")[2])

@@ -37,9 +37,12 @@ class _TermOnly(msgspec.Struct, frozen=True):
     term: int
 
 
-def term_of(data: bytes) -> int:
-    """The term of an entry of the log."""
-    return msgspec.msgpack.decode(data, type=_TermOnly).term
+def term_of(data: bytes) -> int | None:
+    """The term of an entry of the log; None for one that no admission wrote."""
+    try:
+        return msgspec.msgpack.decode(data, type=_TermOnly).term
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def encode_batch(term: int, events: list[bytes], writer: str, number: int) -> bytes:

@@ -9,30 +9,42 @@ from typing import Final
 
 import anyio
 
-from headrace.bus import BusError, KeyValue, Log
+from headrace.bus import Bus, BusError, Log, LogEntry
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
+from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Deposed
+from headrace.wire import subjects
 from headrace.wire.codec import decode
-from headrace.wire.log import LogBatch
+from headrace.wire.log import Event, LogBatch
 from headrace_admission.engine import AdmissionEngine
-from headrace_admission.log import checkpoint
-from headrace_admission.log.recorder import encode_batch
+from headrace_admission.log.checkpoint import CheckpointStore, writer_of_checkpoint
+from headrace_admission.log.recorder import encode_batch, term_of
 
-__all__ = ["restore"]
+__all__ = ["highest_recorded_term", "restore"]
 
 #: Entries that may be appended between reading the log's end and announcing a term, before something is wrong.
 _ANNOUNCE_TRIES: Final = 100
 
 
+async def highest_recorded_term(bus: Bus) -> int:
+    """Returns the highest term in what admission wrote, for a bucket of terms that was lost. Raises `BusError`."""
+    checkpoints = await bus.key_value(subjects.CHECKPOINT_BUCKET)
+    newest = await (await bus.log(subjects.STREAM, subjects.LOG)).last()
+    return max(await writer_of_checkpoint(checkpoints), 0 if newest is None else term_of(newest.data) or 0)
+
+
 async def restore(
-    engine: AdmissionEngine, log: Log, checkpoints: KeyValue, clock: Clock, *, term: int, writer: str
+    engine: AdmissionEngine, log: Log, checkpoints: CheckpointStore, clock: Clock, *, term: int, writer: str
 ) -> int:
     """Brings an engine to the end of the log. Returns the entry that announces the term.
 
     Raises `Deposed` if entries are missing or of a higher term.
     """
-    restored = await checkpoint.load(checkpoints)
+    try:
+        restored = await checkpoints.claim()
+    except KeyFenced as error:
+        raise Deposed(str(error)) from error
     last = restored.sequence
     engine.on_restored(restored.operations, restored.pools, last, clock.moment())
     first, end = await log.bounds()
@@ -42,10 +54,7 @@ async def restore(
         )
     for attempt in range(_ANNOUNCE_TRIES):
         async for entry in log.read(last):
-            batch = decode(entry.data, LogBatch)
-            if batch.term > term:
-                raise Deposed(f"entry {entry.sequence} of the log is of term {batch.term}")
-            engine.on_entry(batch.events, entry.sequence, clock.moment())
+            engine.on_entry(_events_of(entry, term), entry.sequence, clock.moment())
             last = entry.sequence
         # An empty entry of this term: whoever appended before is refused from here on.
         try:
@@ -57,3 +66,14 @@ async def restore(
             engine.on_entry([], announced, clock.moment())
             return announced
     raise Deposed("another process appends to the log faster than this one can read it")
+
+
+def _events_of(entry: LogEntry, term: int) -> list[Event]:
+    """The events of an entry; none of one that no admission wrote, which is passed over and alarmed."""
+    if term_of(entry.data) is None:
+        logger().error("foreign entry in the log", sequence=entry.sequence, size_bytes=len(entry.data))
+        return []
+    batch = decode(entry.data, LogBatch)
+    if batch.term > term:
+        raise Deposed(f"entry {entry.sequence} of the log is of term {batch.term}")
+    return batch.events

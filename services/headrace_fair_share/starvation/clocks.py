@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from headrace.wire.snapshots import StarvationStatus
-from headrace.wire.version import Counter
+from headrace.wire.version import Counter, Term
 from headrace_fair_share.hdrf.arrays import Ints
 
 __all__ = ["NO_MOMENT", "STARVATION", "Age", "Ages", "Clock", "Timeouts", "ages_of", "clocks_of", "moments_of", "step"]
@@ -53,6 +53,8 @@ class Ages(msgspec.Struct, frozen=True):
     """One value of the bucket of clocks."""
 
     ages: list[Age] = []
+    #: Of the process that wrote it.
+    term: Term = 0
 
 
 def step(clock: Clock | None, now_ms: int, timeouts: Timeouts) -> Clock:

@@ -1,11 +1,15 @@
-"""The store of starvation clocks: ages, in pieces that fit a message. Best effort: the newest pieces count."""
+"""The store of starvation clocks: ages, in pieces that fit a message, each written by one term at a time."""
 
 from __future__ import annotations
+
+import msgspec
 
 from headrace.bus import KeyValue
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
+from headrace.runtime.fenced import FencedKey
 from headrace.wire.codec import BadMessage, decode, encode
+from headrace.wire.version import Term
 from headrace_fair_share.starvation.clocks import Age, Ages
 
 __all__ = ["ClockStore"]
@@ -17,28 +21,49 @@ _AGES_PER_PIECE = 2_500
 class ClockStore:
     """The ages of one tree, under `<tree>.<number>`. A crash between two pieces leaves ages that differ by one period of saving."""
 
-    def __init__(self, bucket: KeyValue, tree: TreeName) -> None:
+    def __init__(self, bucket: KeyValue, tree: TreeName, term: Term) -> None:
         self._bucket = bucket
-        self._prefix = f"{tree}."
-        self._pieces = 0
+        self._tree = tree
+        self._term = term
+        self._pieces: list[FencedKey] = []
 
     async def load(self) -> list[Ages]:
-        """Reads all saved ages. A piece that is none is left out and logged. Raises `BusError`."""
+        """Claims and reads all saved ages; a piece that is none is left out and logged. Raises `KeyFenced`, `BusError`."""
+        prefix = f"{self._tree}."
         found: list[Ages] = []
-        for key, entry in sorted((await self._bucket.entries()).items()):
-            if key.startswith(self._prefix):
-                self._pieces += 1
-                try:
-                    found.append(decode(entry.value, Ages))
-                except BadMessage as error:
-                    logger().warning("saved clocks cannot be read", key=key, error=str(error))
+        for _ in [key for key in await self._bucket.entries() if key.startswith(prefix)]:
+            value = await self._piece(len(self._pieces)).claim(self._restated)
+            ages = None if value is None else _ages_of(value)
+            if ages is not None:
+                found.append(ages)
+            else:
+                logger().warning("saved clocks cannot be read", tree=self._tree, piece=len(self._pieces) - 1)
         return found
 
     async def save(self, ages: list[Age]) -> None:
-        """Writes all ages, or nothing where there are none and were none. Raises `BusError`."""
+        """Writes all ages; pieces that are no longer needed become empty. Raises `KeyFenced`, `BusError`."""
         pieces = [ages[at : at + _AGES_PER_PIECE] for at in range(0, len(ages), _AGES_PER_PIECE)]
-        for number, piece in enumerate(pieces):
-            await self._bucket.put(f"{self._prefix}{number}", encode(Ages(ages=piece)))
-        for number in range(len(pieces), self._pieces):
-            await self._bucket.delete(f"{self._prefix}{number}")
-        self._pieces = len(pieces)
+        for number in range(max(len(pieces), len(self._pieces))):
+            piece = pieces[number] if number < len(pieces) else []
+            await self._piece(number).write(encode(Ages(ages=piece, term=self._term)))
+
+    def _piece(self, number: int) -> FencedKey:
+        if number == len(self._pieces):
+            self._pieces.append(FencedKey(self._bucket, f"{self._tree}.{number}", self._term, _term_of))
+        return self._pieces[number]
+
+    def _restated(self, value: bytes | None) -> bytes:
+        ages = None if value is None else _ages_of(value)
+        return encode(msgspec.structs.replace(ages or Ages(), term=self._term))
+
+
+def _ages_of(value: bytes) -> Ages | None:
+    try:
+        return decode(value, Ages)
+    except BadMessage:
+        return None
+
+
+def _term_of(value: bytes) -> Term:
+    ages = _ages_of(value)
+    return 0 if ages is None else ages.term

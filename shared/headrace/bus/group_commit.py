@@ -19,7 +19,6 @@ from headrace.bus.protocol import (
     BusClosed,
     BusError,
     Log,
-    LogEntry,
     PermissionRefused,
     TooLarge,
 )
@@ -58,12 +57,12 @@ class _Waiting:
 class GroupAppender:
     """The single writer of a log. `run` does the work, and `append` waits for it.
 
-    `encode` makes one entry of some events and puts the writer's term in; two writers must never make equal entries. It is called
-    once for each entry, in the order of the log. `term_of` reads the term of an entry; it and `term`, our own, only serve to say
-    who took over. `last` is the sequence after which this writer begins, the end of what it has read. `on_durable(events,
-    sequence)` is called for each entry once it is in the log, in order, before those who wait for it go on.
-
-    No failure makes it give up: callers watch `waiting` and `oldest_waiting_s` and refuse new work in time.
+    `encode` makes one entry of some events and puts the writer's term in; two writers must never make equal entries. It is
+    called once for each entry, in the order of the log. `term_of` reads the term of an entry, None where no appender wrote
+    it. `term`, our own, only serves to say who took over. `last` is the sequence after which this writer begins, the end of
+    what it has read. `on_durable(events, sequence)` is called for each entry once it is in the log, in order, before those
+    who wait for it go on. No failure makes it give up: callers watch `waiting` and `oldest_waiting_s` and refuse new work
+    in time.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class GroupAppender:
         log: Log,
         *,
         encode: Callable[[list[bytes]], bytes],
-        term_of: Callable[[bytes], int],
+        term_of: Callable[[bytes], int | None],
         last: int,
         term: int = 0,
         on_durable: Callable[[list[bytes], int], None] | None = None,
@@ -97,6 +96,8 @@ class GroupAppender:
         #: Appends whose outcome had to be read from the log.
         self.doubts = 0
         self.resent = 0
+        #: Entries of the log that no appender wrote.
+        self.foreign = 0
 
     @property
     def last(self) -> int:
@@ -121,6 +122,7 @@ class GroupAppender:
             "waiting": self.waiting,
             "doubts": self.doubts,
             "resent": self.resent,
+            "foreign": self.foreign,
         }
 
     async def append(self, event: bytes) -> int:
@@ -237,35 +239,26 @@ class GroupAppender:
             self.resent += 1
 
     async def _is_in_log(self, entry: bytes) -> bool:
-        """Whether `entry` stands right after our last one; False when nothing does. Raises `AppenderFenced` when something else does."""
-        newest = await self._log.last()
-        if newest is None or newest.sequence < self._last:
-            _, last = await self._log.bounds()
-            if last < self._last:
-                raise AppenderFenced(f"the log ends at {last}, but {self._last} was acknowledged: it lost entries")
-            return await self._next_is(entry) if last > self._last else False
-        if newest.sequence == self._last:
-            return False
-        if newest.sequence == self._last + 1:
-            return self._is_ours(newest, entry)
-        return await self._next_is(entry)
+        """True if `entry` stands next behind our last one; False if nothing does. Raises `AppenderFenced` if another term's does.
 
-    async def _next_is(self, entry: bytes) -> bool:
+        An entry without a term is no appender's: somebody without the right wrote it. It is passed over and alarmed.
+        """
+        first, last = await self._log.bounds()
+        if last < self._last:
+            raise AppenderFenced(f"the log ends at {last}, but {self._last} was acknowledged: it lost entries")
+        if first > self._last + 1:
+            raise AppenderFenced(f"the log went on behind {self._last} and has forgotten how")
         async for found in self._log.read(self._last):
-            return found.sequence == self._last + 1 and self._is_ours(found, entry)
-        raise AppenderFenced(f"the log went on behind {self._last} and has forgotten how")
-
-    def _is_ours(self, found: LogEntry, entry: bytes) -> bool:
-        if found.data == entry:
-            return True
-        whose = f"of term {self._describe(found.data)}" + (f", ours is {self._term}" if self._term else "")
-        raise AppenderFenced(f"entry {found.sequence} of the log is not what was sent here; it is {whose}")
-
-    def _describe(self, data: bytes) -> str:
-        try:
-            return str(self._term_of(data))
-        except Exception:
-            return "unknown"
+            if found.data == entry:
+                return True
+            term = self._term_of(found.data)
+            if term is not None:
+                whose = f"of term {term}" + (f", ours is {self._term}" if self._term else "")
+                raise AppenderFenced(f"entry {found.sequence} of the log is not what was sent here; it is {whose}")
+            self.foreign += 1
+            logger().error("foreign entry in the log", sequence=found.sequence, size_bytes=len(found.data))
+            self._last = found.sequence
+        return False
 
     def _report(self, what: str, error: BusError) -> None:
         if self._throttle.due(what):

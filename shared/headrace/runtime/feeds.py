@@ -113,10 +113,15 @@ class OperationsFeed:
                     await self._take_whole()
                     continue
                 async for entry in log.read(self.sequence):
-                    batch = decode(entry.data, LogBatch)
                     self.sequence = entry.sequence
+                    try:
+                        batch = decode(entry.data, LogBatch)
+                    except BadMessage as error:
+                        # No admission wrote it; admission passes it over, too.
+                        self._border.report_malformed("log", subjects.LOG, f"entry {entry.sequence}: {error}")
+                        continue
                     await self._reader.on_events(batch.events, entry.sequence)
-            except (BusError, BadMessage) as error:
+            except BusError as error:
                 logger().warning("log cannot be read", error=str(error))
                 await anyio.sleep(_RETRY_S * (1 + _jitter.random()))
 

@@ -12,6 +12,7 @@ from headrace.bus import BusError, Entry, Mirror, NotConnected, RequestTimeout, 
 from headrace.ids import TreeName
 from headrace.pools import Person, TreeOptions
 from headrace.resources import ZERO
+from headrace.runtime.fenced import KeyFenced
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.pools import Tree
 from headrace.wire.refusals import NotReady, NotRecorded, Refusal, WrongState
@@ -45,6 +46,9 @@ class MoodyBucket:
 
     async def put(self, key: str, value: bytes) -> int:
         return self.write(key, value)
+
+    async def purge(self, prefix: str) -> None:
+        self.kept = {key: entry for key, entry in self.kept.items() if not key.startswith(f"{prefix}.")}
 
     async def create(self, key: str, value: bytes) -> int:
         return await self.update(key, value, 0)
@@ -196,29 +200,45 @@ async def test_the_mirror_tells_of_all_trees_and_of_newer_values_only(office: Of
 
 async def test_clocks_are_saved_in_pieces_and_what_is_over_is_taken_away() -> None:
     bucket = MoodyBucket()
-    store = ClockStore(bucket, TREE)
+    store = ClockStore(bucket, TREE, 1)
     ages = [Age(f"operation-{number}", number, StarvationStatus.NON_STARVING) for number in range(6_000)]
     await store.save(ages)
     pieces = sorted(bucket.kept)
-    loaded = [age for piece in await ClockStore(bucket, TREE).load() for age in piece.ages]
-    await store.save(ages[:1])
-    left = sorted(bucket.kept)
-    await store.save([])
+    loaded = [age for piece in await ClockStore(bucket, TREE, 1).load() for age in piece.ages]
+    await ClockStore(bucket, TREE, 1).save(ages[:1])
+    fewer = ClockStore(bucket, TREE, 1)
+    await fewer.load()
+    await fewer.save(ages[:1])
+    left = [age for piece in await ClockStore(bucket, TREE, 1).load() for age in piece.ages]
 
     assert pieces == ["default.0", "default.1", "default.2"]
     assert loaded == ages
-    assert left == ["default.0"]
-    assert not bucket.kept
+    assert left == ages[:1]
 
 
 async def test_a_piece_that_cannot_be_read_is_left_out_and_other_trees_are_not_touched() -> None:
     bucket = MoodyBucket()
-    await ClockStore(bucket, TREE).save([Age("operation-1", 5, StarvationStatus.STARVING, 2)])
+    await ClockStore(bucket, TREE, 1).save([Age("operation-1", 5, StarvationStatus.STARVING, 2)])
     bucket.write("default.1", b"rubbish")
-    bucket.write("gpu.0", bucket.kept["default.0"].value)
-    store = ClockStore(bucket, TREE)
+    other = bucket.write("gpu.0", bucket.kept["default.0"].value)
+    store = ClockStore(bucket, TREE, 1)
     loaded = await store.load()
     await store.save([])
 
     assert [len(piece.ages) for piece in loaded] == [1]
-    assert sorted(bucket.kept) == ["gpu.0"]
+    assert bucket.kept["gpu.0"].revision == other
+
+
+async def test_who_was_succeeded_saves_no_clocks_any_more() -> None:
+    bucket = MoodyBucket()
+    ages = [Age("operation-1", 5, StarvationStatus.STARVING, 2)]
+    frozen = ClockStore(bucket, TREE, 1)
+    await frozen.save(ages)
+
+    successor = ClockStore(bucket, TREE, 2)
+    assert [piece.ages for piece in await successor.load()] == [ages]
+    with pytest.raises(KeyFenced, match=r"term 2 writes default\.0, ours is 1"):
+        await frozen.save([])
+    await successor.save([])
+    with pytest.raises(KeyFenced):
+        await frozen.load()

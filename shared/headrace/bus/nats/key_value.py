@@ -90,6 +90,10 @@ class NatsKeyValue:
     async def delete(self, key: str) -> None:
         await self._write(key, b"", {_OPERATION: "DEL"})
 
+    async def purge(self, prefix: str) -> None:
+        # Deleting leaves a marker for each key, for ever: 15,640 after 401 checkpoints.
+        await self._jetstream.ask(f"STREAM.PURGE.{self._stream}", {"filter": f"{self._subject(prefix)}.>"})
+
     async def history(self, key: str) -> list[Entry]:
         read = await self._read(self._subject(key), "all")
         return [entry for entry in map(self._entry_or_none, read) if entry is not None]

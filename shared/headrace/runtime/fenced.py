@@ -1,0 +1,68 @@
+"""A key of a bucket that is written by one term at a time.
+
+A new term claims the key before it relies on what stands there: it writes the same value again with its own term in it. From then on
+every write of a former term finds another revision than it knows, reads the higher term, and ends. No clock is involved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.bus import BusError, Entry, KeyValue, WrongRevision
+from headrace.wire.version import Term
+
+__all__ = ["FencedKey", "KeyFenced"]
+
+
+class KeyFenced(BusError):
+    """A higher term writes this key; nothing of ours goes in any more."""
+
+
+class FencedKey:
+    """One key as one term may write it. `term_of` reads the term out of a value; 0 for a value that has none."""
+
+    def __init__(self, bucket: KeyValue, key: str, term: Term, term_of: Callable[[bytes], Term]) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._term = term
+        self._term_of = term_of
+        #: Of the newest value; None if it is not known.
+        self._revision: int | None = None
+
+    async def claim(self, restated: Callable[[bytes | None], bytes]) -> bytes | None:
+        """Takes the key for our term and returns what stood there; `restated` gives that our term. Raises `KeyFenced`, `BusError`."""
+        while True:
+            entry = await self._read()
+            value = None if entry is None else entry.value
+            try:
+                await self._put(restated(value))
+            except WrongRevision:
+                continue
+            return value
+
+    async def write(self, value: bytes) -> None:
+        """Returns when the value is durable. Raises `KeyFenced`; after another `BusError` it may have been written."""
+        while True:
+            if self._revision is None:
+                await self._read()
+            try:
+                await self._put(value)
+            except WrongRevision:
+                # A former write of ours that was not answered, or a higher term: reading tells.
+                continue
+            return
+
+    async def _read(self) -> Entry | None:
+        entry = await self._bucket.get(self._key)
+        there = 0 if entry is None else self._term_of(entry.value)
+        if there > self._term:
+            raise KeyFenced(f"term {there} writes {self._key}, ours is {self._term}")
+        self._revision = 0 if entry is None else entry.revision
+        return entry
+
+    async def _put(self, value: bytes) -> None:
+        revision, self._revision = self._revision, None
+        if revision:
+            self._revision = await self._bucket.update(self._key, value, revision)
+        else:
+            self._revision = await self._bucket.create(self._key, value)
