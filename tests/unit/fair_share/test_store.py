@@ -241,4 +241,4 @@ async def test_who_was_succeeded_saves_no_clocks_any_more() -> None:
         await frozen.save([])
     await successor.save([])
     with pytest.raises(KeyFenced):
-        await frozen.load()
+        await ClockStore(bucket, TREE, 1).load()
