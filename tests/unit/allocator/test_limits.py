@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
-from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.ids import ROOT_POOL, AllocationId, OperationId, PoolName
 from headrace.pools.amounts import PartialResources
 from headrace.resources import Resources, Share
-from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult, RunningJob
+from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult, JobSlot, RunningJob
 from headrace.wire.ledger import LiveOperation
-from headrace.wire.log import ParametersChanged
+from headrace.wire.log import OperationStateChanged, ParametersChanged, StateCause
+from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.effects import Effect
 from headrace_allocator.facts.allocations import Allocation
@@ -196,3 +197,31 @@ def test_pools_are_summed_up_anew_only_when_one_moved_or_has_another_limit() -> 
     assert take(a_pool("new"))
     assert take(removed=["/new"])
     assert not take(removed=["/new"])
+
+
+def test_an_operation_that_moves_out_or_ends_leaves_its_room_under_the_limit_to_others() -> None:
+    for event in (
+        ParametersChanged(OperationId("a"), PoolName("q"), 1.0, ephemeral_pool=False, at_ms=1),
+        OperationStateChanged(OperationId("a"), OperationState.ABORTED, StateCause.ABORTED_BY_USER, "", 1),
+    ):
+        tree = Tree([a_pool("p", cpu=0.2), a_pool("q")], an_operation("a", 2))
+        tree.beat("n")
+        (limit,) = tree.facts.limits.above(PoolName("p"))
+        before = limit.used
+        tree.learn(event)
+
+        assert (before, limit.used) == (cores(2, slots=2), cores(0, slots=0))
+        assert tree.engine.check() == []
+
+
+def test_an_allocation_of_a_former_allocator_keeps_its_jobs() -> None:
+    """They are out, so nobody else gets them, and their ends are theirs."""
+    desk = Desk({"n": NODE})
+    desk.start(an_operation("a", 3))
+    job = RunningJob(0, 1, ran_ms=10)
+    held = AllocationReport(AllocationId("4-1"), OperationId("a"), AllocationState.RUNNING, cores(1), job, [JobSlot(1)])
+
+    orders, _ = desk.beat("n", allocations=[held])
+
+    assert [start.slots for start in orders.start] == [[JobSlot(2)]]
+    assert set(desk.node("n").allocations[AllocationId("4-1")].slots) == {0, 1}
