@@ -34,7 +34,7 @@ _KINDS: Final = ("none", "burst", "relaxed")
 
 
 class VolumesRecord(msgspec.Struct, frozen=True):
-    """What is saved: the volumes and the advance that they are of."""
+    """The saved volumes, and the advance that they are of."""
 
     tree: TreeName
     version: Version = NEVER
@@ -46,7 +46,7 @@ class VolumesRecord(msgspec.Struct, frozen=True):
     downtime: Downtime = Downtime()
 
     def answer(self) -> Advanced:
-        """What is told to whoever asks."""
+        """The volumes as they are told."""
         return Advanced(tree=self.tree, version=self.version, pools=self.pools, downtime=self.downtime)
 
 
@@ -76,7 +76,7 @@ class IntegralEngine:
         self._restore(record)
 
     def on_restored(self, record: VolumesRecord | None, moment: Moment) -> Outcome[None, Save]:
-        """Replaces the volumes in memory by the saved ones; None: nothing is saved."""
+        """Replaces the volumes in memory by the saved ones. None if nothing is saved."""
         self._restore(record)
         return Outcome(None)
 
@@ -118,7 +118,7 @@ class IntegralEngine:
         yield self._check_volumes
 
     def check(self) -> list[str]:
-        """Broken invariants in words; empty if all hold."""
+        """Broken invariants in words, none if all hold."""
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:

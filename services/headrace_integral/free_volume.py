@@ -1,4 +1,4 @@
-"""Free volume: what overflows from full savings goes to siblings that have room for it, where their parents hand it on.
+"""Free volume: the overflow of full pools goes to siblings with room for it, if their parents hand it on.
 
 Overflow gathers upwards until it meets room for it; pools that distribute hand it down to the children that are still hungry, in
 proportion to their total flows, those nearest to their capacity first. What nobody takes is lost. Pools with an integral guarantee of
@@ -28,7 +28,7 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How the pools of an advance belong together, by their places; parents stand before their children."""
+    """The pools of an advance by their places. Parents stand before their children."""
 
     #: -1 at the top.
     parent: Places

@@ -1,4 +1,4 @@
-"""The shell of integral: restores the saved volumes, applies one advance at a time, and confirms it when it is saved."""
+"""The shell of integral: applies one advance at a time, and confirms it when it is saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where volumes survive: one key per tree, written by compare-and-set, so that a second process cannot write unnoticed."""
+"""The saved volumes: one key per tree, written by compare-and-set, so that a second process cannot write unnoticed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["NotSaved", "UnreadableVolumes", "VolumeStore"]
 
 
 class UnreadableVolumes(HeadraceError):
-    """The saved volumes are none; they are not replaced by empty ones. Put the key right or delete it."""
+    """The saved volumes are none. They are not replaced by empty ones: put the key right or delete it."""
 
 
 class NotSaved(HeadraceError):
@@ -44,7 +44,7 @@ class VolumeStore:
         return record
 
     async def save(self, record: VolumesRecord) -> None:
-        """Returns when the record is durable. Raises `NotSaved`; then `certain` is false."""
+        """Returns when the record is durable. Raises `NotSaved`, and then `certain` is false."""
         self.certain = False
         try:
             value = encode(record)

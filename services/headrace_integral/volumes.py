@@ -29,7 +29,7 @@ _UNITS: Final = np.array([[100.0 if name == "cpu" else 1.0] for name in RESOURCE
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """What moves the volumes of some pools over a time."""
+    """All that moves the volumes of some pools over a time."""
 
     total: Resources
     seconds: float
@@ -52,9 +52,10 @@ class Refilled:
 
 
 def refilled(before: Floats, refill: Refill) -> Refilled:
-    """Lets time pass: the flow comes in, what was granted is charged, savings stop at what flows in during the saturation period.
+    """Lets time pass: adds the flow, charges what was granted, and stops at the capacity.
 
-    Savings that are above that capacity already (the flow was lowered) are kept but grow no more.
+    volume = min(max(volume + total x seconds x (flow - granted), 0), capacity), in resource x seconds, with
+    capacity = total x flow x saturation period. A volume that is above it already is kept and grows no more.
     """
     total = np.array(refill.total.as_tuple(), np.float64)[:, np.newaxis]
     capacity = _times(rounded(total * refill.flow), refill.saturation_period_s)
@@ -71,7 +72,9 @@ def refilled(before: Floats, refill: Refill) -> Refilled:
 
 
 def keeps_bounds(before: Floats, after: Floats, capacity: Floats) -> Flags:
-    """Of which pools the volume is not negative, and not above the capacity unless it was above before and did not grow.
+    """True for each pool whose volume is not negative and not above its capacity.
+
+    One that was above it before may stay there if it did not grow.
 
     Free volume fills the gap to the capacity, which may round up by the last bit.
     """
@@ -80,7 +83,7 @@ def keeps_bounds(before: Floats, after: Floats, capacity: Floats) -> Flags:
 
 
 def ratio_volumes(volume: Floats, total: Resources) -> Floats:
-    """Shares times seconds: the smallest of volume over total, over the resources that there are; 0 where there are none."""
+    """The smallest of volume over total, in shares times seconds. It is 0 if the tree has no resources."""
     whole = np.array(total.as_tuple(), np.float64)[:, np.newaxis]
     there = whole[:, 0] > 0.0
     if not there.any():
@@ -90,7 +93,7 @@ def ratio_volumes(volume: Floats, total: Resources) -> Floats:
 
 
 def rounded(figures: Floats) -> Floats:
-    """The nearest whole numbers; of two equally near ones those farther from zero."""
+    """The nearest whole numbers, halves away from zero."""
     size = np.abs(figures)
     whole = np.floor(size)
     return np.asarray(np.copysign(whole + (size - whole >= 0.5), figures))

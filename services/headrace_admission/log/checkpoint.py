@@ -98,7 +98,7 @@ class CheckpointStore:
         self._head = _NO_HEAD
 
     async def claim(self) -> Restored:
-        """Takes the head for this term, so that no former one writes it any more, and reads the checkpoint that it names.
+        """Takes the head for this term and reads its checkpoint. No former term writes the head any more.
 
         Raises `KeyFenced` if a higher term has it, `BadMessage` if a page is missing or damaged, since the log alone may not
         tell everything, and `BusError`.
@@ -118,7 +118,7 @@ class CheckpointStore:
         return Restored(operations, pools, self._head.sequence)
 
     async def save(self, checkpoint: Checkpoint) -> None:
-        """Writes a checkpoint. Raises `KeyFenced` if a higher term has the head; after another `BusError` the one before stands."""
+        """Writes a checkpoint. Raises `KeyFenced` if a higher term has the head. After another `BusError` the one before stands."""
         before, head = self._head, _Head(checkpoint.sequence, self._term, len(checkpoint.pages), self._term)
         for number, page in enumerate(checkpoint.pages):
             for piece, start in enumerate(range(0, len(page), LARGEST_MESSAGE_BYTES)):
@@ -134,7 +134,7 @@ class CheckpointStore:
 
 
 async def writer_of_checkpoint(bucket: KeyValue) -> int:
-    """Returns the highest term that wrote a checkpoint; 0 for none. Raises `BusError`."""
+    """Returns the highest term that wrote a checkpoint, 0 for none. Raises `BusError`."""
     entry = await bucket.get(_HEAD)
     return _head_of(None if entry is None else entry.value).last_term
 

@@ -38,7 +38,7 @@ class _TermOnly(msgspec.Struct, frozen=True):
 
 
 def term_of(data: bytes) -> int | None:
-    """The term of an entry of the log; None for one that no admission wrote."""
+    """The term of an entry of the log. None for one that no admission wrote."""
     try:
         return msgspec.msgpack.decode(data, type=_TermOnly).term
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

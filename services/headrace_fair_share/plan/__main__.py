@@ -1,4 +1,4 @@
-"""`python -m headrace_fair_share.plan FILE [TOTAL]`: prints JSON of `headrace.wire.plan`; `-` reads standard input."""
+"""`python -m headrace_fair_share.plan FILE [TOTAL]`: prints JSON of `headrace.wire.plan`. `-` reads standard input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an element is owed no more than it is: the first thing, from itself up to the cluster, that stands in its way."""
+"""The reason for which an element is owed no more: what stands first in its way upwards."""
 
 from __future__ import annotations
 

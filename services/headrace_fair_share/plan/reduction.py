@@ -28,7 +28,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def reduced(tree: TreeInput, breaks: Callable[[TreeInput], bool], most_tries: int = _MOST_TRIES) -> TreeInput:
-    """A smaller tree that breaks as well: no single operation, pool or setting of it could be left out, if tries sufficed.
+    """A smaller tree that breaks as well. If tries sufficed, no single operation, pool or setting of it could be left out.
 
     `tree` must break. `breaks` is asked at most `most_tries` times and must not raise.
     """
@@ -134,7 +134,7 @@ def _with(items: list[T], place: int, item: T) -> list[T]:
 
 
 def fault_of(tree: TreeInput) -> Exception | None:
-    """The fault with which the algorithm breaks on a tree by itself; None if it does not."""
+    """The fault with which the algorithm breaks on a tree by itself. None if it does not."""
     try:
         update(tree)
     except FAULTS as fault:
@@ -143,7 +143,7 @@ def fault_of(tree: TreeInput) -> Exception | None:
 
 
 def main(path: Path) -> int:
-    """Writes the smaller tree beside the file; 1 if the tree breaks only after the updates before it, which nobody has kept."""
+    """Writes the smaller tree beside the file. Returns 1 if the tree breaks only after updates before it, which nobody kept."""
     tree = msgspec.json.decode(path.read_bytes(), type=TreeInput)
     fault = fault_of(tree)
     if fault is None:

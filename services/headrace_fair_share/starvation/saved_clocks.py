@@ -28,7 +28,7 @@ class ClockStore:
         self._pieces: list[FencedKey] = []
 
     async def load(self) -> list[Ages]:
-        """Claims and reads all saved ages; a piece that is none is left out and logged. Raises `KeyFenced`, `BusError`."""
+        """Claims and reads all saved ages. A piece that is none is left out and logged. Raises `KeyFenced`, `BusError`."""
         prefix = f"{self._tree}."
         found: list[Ages] = []
         for _ in [key for key in await self._bucket.entries() if key.startswith(prefix)]:
@@ -41,7 +41,7 @@ class ClockStore:
         return found
 
     async def save(self, ages: list[Age]) -> None:
-        """Writes all ages; pieces that are no longer needed become empty. Raises `KeyFenced`, `BusError`."""
+        """Writes all ages. Pieces that are no longer needed become empty. Raises `KeyFenced`, `BusError`."""
         pieces = [ages[at : at + _AGES_PER_PIECE] for at in range(0, len(ages), _AGES_PER_PIECE)]
         for number in range(max(len(pieces), len(self._pieces))):
             piece = pieces[number] if number < len(pieces) else []

@@ -211,7 +211,7 @@ class KeyValue(Protocol):
     async def delete(self, key: str) -> None: ...
 
     async def purge(self, prefix: str) -> None:
-        """Removes all keys below `prefix` (`page` has `page.1` below it) and what marks them as deleted; no mirror hears of it."""
+        """Removes all keys below `prefix`, as `page.1` is below `page`, with their markers. No mirror hears of it."""
         ...
 
     async def history(self, key: str) -> list[Entry]:

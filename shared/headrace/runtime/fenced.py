@@ -15,11 +15,11 @@ __all__ = ["FencedKey", "KeyFenced"]
 
 
 class KeyFenced(BusError):
-    """A higher term writes this key; nothing of ours goes in any more."""
+    """A higher term writes this key. Nothing of ours goes in any more."""
 
 
 class FencedKey:
-    """One key as one term may write it. `term_of` reads the term out of a value; 0 for a value that has none."""
+    """One key as one term may write it. `term_of` reads the term out of a value, 0 if it has none."""
 
     def __init__(self, bucket: KeyValue, key: str, term: Term, term_of: Callable[[bytes], Term]) -> None:
         self._bucket = bucket
@@ -30,7 +30,7 @@ class FencedKey:
         self._revision: int | None = None
 
     async def claim(self, restated: Callable[[bytes | None], bytes]) -> bytes | None:
-        """Takes the key for our term and returns what stood there; `restated` gives that our term. Raises `KeyFenced`, `BusError`."""
+        """Takes the key for our term and returns its value. `restated` gives that our term. Raises `KeyFenced`, `BusError`."""
         while True:
             entry = await self._read()
             value = None if entry is None else entry.value
@@ -41,7 +41,7 @@ class FencedKey:
             return value
 
     async def write(self, value: bytes) -> None:
-        """Returns when the value is durable. Raises `KeyFenced`; after another `BusError` it may have been written."""
+        """Returns when the value is durable. Raises `KeyFenced`. After another `BusError` it may have been written."""
         while True:
             if self._revision is None:
                 await self._read()

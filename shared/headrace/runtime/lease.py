@@ -38,7 +38,7 @@ class LeaseRecord(msgspec.Struct, frozen=True):
 
 
 class Candidate:
-    """Decides from each look at a lease whether it may be taken; pure."""
+    """Decides from each look at a lease whether it may be taken. Pure."""
 
     def __init__(self, instance: str, lease_s: float) -> None:
         self._instance = instance
@@ -47,7 +47,7 @@ class Candidate:
         self._since_s = 0.0
 
     def may_take(self, revision: int, record: LeaseRecord | None, now_s: float) -> bool:
-        """True if the lease of this revision is free: never taken, given back, ours, or not renewed for a whole lease."""
+        """True if the lease of this revision is free. It is if nobody has it, if we do, or if it was not renewed for a whole lease."""
         if record is None or record.is_released or record.instance == self._instance:
             return True
         if revision != self._revision:
@@ -93,7 +93,7 @@ class Lease:
             await anyio.sleep(self._lease_s / _RENEWALS / 2)
 
     async def keep(self, on_lost: Callable[[str], None]) -> None:
-        """Renews the lease until cancelled or lost; `on_lost` hears who has it then."""
+        """Renews the lease until cancelled or lost. `on_lost` hears who has it then."""
         while True:
             await anyio.sleep(self._lease_s / _RENEWALS)
             try:

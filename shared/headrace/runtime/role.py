@@ -29,7 +29,7 @@ LEASE_S: Final = 3.0
 
 
 class Deposed(HeadraceError):
-    """Another process serves with a higher term; this one must not go on."""
+    """Another process serves with a higher term. This one must not go on."""
 
 
 class Deposition:
@@ -51,7 +51,7 @@ class Deposition:
         return self._noticed.is_set()
 
     async def watch(self) -> None:
-        """Waits for a deposition. Raises `Deposed` then; runs in the task group of the whole process."""
+        """Waits for a deposition. Raises `Deposed` then, in the task group of the whole process."""
         await self._noticed.wait()
         raise Deposed(self._reason)
 
@@ -70,17 +70,17 @@ class Role:
 
     @property
     def is_certain(self) -> bool:
-        """True while no other process can have taken the lead; else what runs is kept and nothing grows."""
+        """True while no other process can have taken the lead. Otherwise what runs is kept and nothing grows."""
         return self._lease is None or self._lease.is_certain
 
     def on_term(self, term: Term, told_by: str) -> None:
-        """Somebody told of a term of this role; a higher one than ours is looked up before it is believed."""
+        """Takes note of a term of this role. A higher one than ours is looked up before it is believed."""
         if term > self.term and (self._told is None or term > self._told[0]):
             self._told = (term, told_by)
             self._doubt.set()
 
     def step_down(self, reason: str) -> None:
-        """Ends the process; another one leads, or none should."""
+        """Ends the process. Another one leads, or none should."""
         self._deposition.depose(reason)
 
     async def look_up(self, bus: Bus) -> None:
@@ -120,7 +120,7 @@ async def lead(
     recorded: Callable[[], Awaitable[Term]] | None = None,
     lease_s: float = LEASE_S,
 ) -> None:
-    """Stands by until the role is free, takes its term, and runs `serve` with it; gives the lease back when `serve` returns.
+    """Stands by until the role is free, takes its term, and serves. Gives the lease back when `serve` returns.
 
     `instance` is the process's name in all its lives. `recorded` tells the highest term in what the service has written, for a
     bucket of terms that was lost. The term is taken before the first subscription of `serve`, so nothing that it answers carries

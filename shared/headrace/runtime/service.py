@@ -42,7 +42,7 @@ _COLLECTOR_THRESHOLDS = (50_000, 50, 200)
 
 
 class Runtime(msgspec.Struct, Generic[S], frozen=True):
-    """What the shell of a service gets."""
+    """Everything that a service's shell stands on."""
 
     name: str
     settings: S
@@ -79,7 +79,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
 def runtime_on(
     bus: Bus, name: str, settings: S, tasks: anyio.abc.TaskGroup, stopping: anyio.Event, clock: Clock | None = None
 ) -> Runtime[S]:
-    """Makes what a service's shell gets; whoever calls it runs `deposition.watch` and serves the terms."""
+    """Makes everything that a service's shell stands on. Whoever calls it runs `deposition.watch` and serves the terms."""
     clock = clock or SystemClock()
     deposition = Deposition()
     return Runtime(

@@ -23,7 +23,7 @@ LARGEST_JUMP: Final = 1_000_000
 
 
 class TermBook:
-    """The highest term seen of each role; answers `who`."""
+    """The highest term seen of each role, told to whoever asks `who`."""
 
     def __init__(self, peer: str) -> None:
         self._peer = peer
@@ -43,7 +43,7 @@ class TermBook:
         return term >= known
 
     def highest(self, role: str) -> Term:
-        """The highest term seen of the role; 0 for none."""
+        """The highest term seen of the role, 0 for none."""
         return self._highest.get(role, 0)
 
     async def serve(self, bus: Bus) -> None:
@@ -65,7 +65,7 @@ class _TermRecord(msgspec.Struct, frozen=True):
 
 
 async def stored_term(bus: Bus, role: str) -> Term:
-    """The term that the bucket has for a role; 0 for none. Raises `BusError`."""
+    """The term that the bucket has for a role, 0 for none. Raises `BusError`."""
     entry = await (await bus.key_value(subjects.TERMS_BUCKET)).get(role)
     return msgspec.json.decode(entry.value, type=_TermRecord).term if entry is not None else 0
 

@@ -13,11 +13,11 @@ import anyio
 from headrace.bus.discovery import Discovery, ServiceInfo
 from headrace.bus.inbox import Mailbox, MessageInbox
 from headrace.bus.nats.connecting import Credential, open_client
-from headrace.bus.nats.jetstream import JetStream
-from headrace.bus.nats.key_value import NatsKeyValue
 from headrace.bus.nats.link import Link
-from headrace.bus.nats.log import NatsLog
-from headrace.bus.nats.records import NatsRecords
+from headrace.bus.nats.streams.api import JetStream
+from headrace.bus.nats.streams.key_value import NatsKeyValue
+from headrace.bus.nats.streams.log import NatsLog
+from headrace.bus.nats.streams.records import NatsRecords
 from headrace.bus.protocol import BusClosed, BusError, Handler, KeyValue, Log, Message, Records
 from headrace.bus.serving import Serving
 from headrace.obs.logging import logger

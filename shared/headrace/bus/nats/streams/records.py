@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from headrace.bus.nats.jetstream import JetStream, seconds_ns, standard_stream
 from headrace.bus.nats.link import Link
-from headrace.bus.nats.pulling import pulled
+from headrace.bus.nats.streams.api import JetStream, seconds_ns, standard_stream
+from headrace.bus.nats.streams.pulling import pulled
 from headrace.bus.protocol import BusError, LogEntry, WrongConfiguration
 
 __all__ = ["NatsRecords"]

@@ -12,9 +12,9 @@ from typing import Any
 import anyio
 import msgspec
 
-from headrace.bus.nats.jetstream import Delivered, JetStream, delivered, seconds_ns
 from headrace.bus.nats.link import Link
 from headrace.bus.nats.listener import Listener
+from headrace.bus.nats.streams.api import Delivered, JetStream, delivered, seconds_ns
 from headrace.bus.protocol import Message, NoResponders, RequestTimeout
 
 __all__ = ["pulled"]

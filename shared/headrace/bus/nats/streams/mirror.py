@@ -13,8 +13,8 @@ from types import MappingProxyType
 
 import anyio
 
-from headrace.bus.nats.jetstream import STREAM_NOT_FOUND, Delivered, JetStream, JetStreamRefused, StreamInfo
-from headrace.bus.nats.watch import Watch
+from headrace.bus.nats.streams.api import STREAM_NOT_FOUND, Delivered, JetStream, JetStreamRefused, StreamInfo
+from headrace.bus.nats.streams.watch import Watch
 from headrace.bus.protocol import BusClosed, BusError, Entry
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger

@@ -8,15 +8,15 @@ from contextlib import aclosing
 
 import msgspec
 
-from headrace.bus.nats.jetstream import (
+from headrace.bus.nats.link import Link
+from headrace.bus.nats.streams.api import (
     WRONG_LAST_SEQUENCE,
     JetStream,
     JetStreamRefused,
     StreamConfig,
     standard_stream,
 )
-from headrace.bus.nats.link import Link
-from headrace.bus.nats.pulling import pulled
+from headrace.bus.nats.streams.pulling import pulled
 from headrace.bus.protocol import (
     AppendRefused,
     AppendUnknown,

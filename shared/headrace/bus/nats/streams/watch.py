@@ -7,8 +7,8 @@ from typing import Final
 
 import anyio
 
-from headrace.bus.nats.jetstream import Delivered, JetStream, delivered, seconds_ns
 from headrace.bus.nats.listener import Listener
+from headrace.bus.nats.streams.api import Delivered, JetStream, delivered, seconds_ns
 from headrace.bus.protocol import Message, RequestTimeout
 
 __all__ = ["Watch"]

@@ -8,7 +8,8 @@ from contextlib import aclosing, asynccontextmanager
 
 import anyio
 
-from headrace.bus.nats.jetstream import (
+from headrace.bus.nats.link import Link
+from headrace.bus.nats.streams.api import (
     WRONG_LAST_SEQUENCE,
     Delivered,
     JetStream,
@@ -17,9 +18,8 @@ from headrace.bus.nats.jetstream import (
     StreamConfig,
     standard_stream,
 )
-from headrace.bus.nats.link import Link
-from headrace.bus.nats.mirror import BucketMirror
-from headrace.bus.nats.pulling import pulled
+from headrace.bus.nats.streams.mirror import BucketMirror
+from headrace.bus.nats.streams.pulling import pulled
 from headrace.bus.protocol import Entry, Mirror, WrongConfiguration, WrongRevision
 from headrace.errors import BadInput
 
