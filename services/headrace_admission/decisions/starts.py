@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from headrace.errors import BadInput
@@ -31,13 +33,12 @@ def start(transaction: Transaction, request: StartOperation, user: str) -> Start
     if known is not None:
         if known.user != user:
             return Exists(what="operation", name=request.operation, where="of another user")
-        return msgspec.structs.replace(_answer(state, known), repeated=True)
+        return _answer(state, known, repeated=True)
     plan = unusable_request(request) or plan_start(state, request.spec, user)
     if not isinstance(plan, StartPlan):
         return plan
     operation = _start(transaction, request, user, plan)
-    waiting = Queues(state).waiting(operation)
-    return msgspec.structs.replace(_answer(state, operation), waiting=waiting, erased_trees=plan.erased)
+    return _answer(state, operation, waiting=Queues(state).waiting(operation), erased_trees=plan.erased)
 
 
 def unusable_request(request: StartOperation) -> BadRequest | None:
@@ -86,7 +87,7 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
     return state.operations[request.operation]
 
 
-def _answer(state: State, operation: Operation) -> StartAnswer:
+def _answer(state: State, operation: Operation, **more: Any) -> StartAnswer:
     pool, book = operation.spec.pool, state.books[operation.spec.tree]
     made = book.ephemeral.by_name.get(pool) if operation.ephemeral_pool else None
     return StartAnswer(
@@ -97,6 +98,7 @@ def _answer(state: State, operation: Operation) -> StartAnswer:
         near=near(pool, book.rules.pools) if made is not None and not made.of_hub else [],
         warnings=_warnings(state, operation),
         parent=made.parent if made is not None else PoolName(""),
+        **more,
     )
 
 

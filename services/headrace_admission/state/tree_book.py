@@ -164,7 +164,8 @@ class TreeBook:
 
     def free_slots(self, pool: PoolName) -> int:
         """The running slots that this pool's own limit leaves: 0 for a full pool, never less."""
-        return max(0, self.max_running_operation_count(pool) - self._counts.of(pool).running)
+        free = self.max_running_operation_count(pool) - self._counts.of(pool).running
+        return free if free > 0 else 0
 
     def next_ticket(self) -> int:
         return self.last_ticket + 1
