@@ -1,4 +1,4 @@
-"""Two teams on 2,000 cores, one of which needs them all for half the day: a day in simulated time, an update every ten seconds."""
+"""Two teams on 2,000 cores, one of which needs them all for half the day: a day in simulated time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from headrace.ids import PoolName
 from headrace.pools import Pool
 from headrace.resources import Resources
 from headrace.wire.snapshots import ShareComplaint
+from tests.support.effort import few_or_many
 from tests.support.integral_day import (
     BUSY_FROM_S,
     BUSY_UNTIL_S,
@@ -26,9 +27,11 @@ from tests.support.integral_day import (
 )
 from tests.support.simulated_tree import SimulatedTree
 
-PERIOD_S = 10
+#: Of updates; the fixture runs once in each worker.
+PERIOD_S = few_or_many(120, 10)
 #: What figures may be off by.
 PERCENT = 0.01
+pytestmark = [pytest.mark.both, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
