@@ -17,11 +17,16 @@ _skipped: list[str] = []
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what only the other effort runs: see `tests/support/effort.py`."""
     if LONG:
-        chosen = [item for item in items if any(map(item.get_closest_marker, ("long", "both", "hypothesis")))]
+        chosen = [item for item in items if _draws(item) or any(map(item.get_closest_marker, ("long", "both")))]
     else:
         chosen = [item for item in items if not item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     items[:] = chosen
+
+
+def _draws(item: pytest.Item) -> bool:
+    """True for a test of Hypothesis. Its marker may come only after this."""
+    return bool(getattr(getattr(item, "obj", None), "is_hypothesis_test", False))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
