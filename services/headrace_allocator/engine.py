@@ -3,8 +3,7 @@
     message -> facts -> ranking of the operations it changed -> (heartbeats only) decision -> answer and effects
 
 All state is rebuilt from the nodes' heartbeats, the ledger's word and the snapshots of fair_share; nothing is saved. While it is
-recovering (until every node that was enrolled and not drained at its start has reported, or lost its lease) jobs that a former
-allocator may have given out stay in doubt, and usage is published as incomplete.
+recovering, usage is published as incomplete, and jobs that a former allocator may have given out stay in doubt (`facts/recovery`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from headrace_allocator.explain import list_nodes, operation_places
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.ledger import OperationNews, learn_events, learn_whole
 from headrace_allocator.facts.lost_jobs import LostJob
-from headrace_allocator.facts.nodes import Node, Timing
+from headrace_allocator.facts.nodes import Node, NodeStatus, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.reconcile import lose_doubtful, lose_node, reconcile
@@ -129,7 +128,7 @@ class AllocatorEngine:
             changed = True
         if changed:
             self.ranking.mark_all()
-        facts.recovery.begin(name for name, record in records.items() if not record.drained)
+        facts.recovery.begin(records)
         return Outcome(None, effects + self._finish_recovery(moment))
 
     def on_node_filter(self, formula: str, moment: Moment) -> Outcome[None, Effect]:
@@ -170,9 +169,8 @@ class AllocatorEngine:
         """Once a second: nodes that fell silent, blocks that are still to be drawn, ended operations to release."""
         effects: list[Effect] = []
         for node in self.facts.nodes.values():
-            if node.fell_silent(self.facts.timing, moment):
-                self.facts.set_offline(node)
-                self.ranking.mark_all()
+            if node.is_silent(self.facts.timing, moment):
+                self._fall_silent(node)
             if node.lease_is_over(self.facts.timing, moment):
                 effects += self._lose(node, moment)
         effects += self._finish_recovery(moment)
@@ -259,12 +257,16 @@ class AllocatorEngine:
 
     def _releases(self, operations: Iterable[Operation]) -> list[Effect]:
         """Tells the ledger of ending operations that hold nothing on any node."""
-        if not self.facts.recovery.done:
-            return []
-        released = [each for each in operations if each.ending and not each.allocations and not each.release_told]
+        released = [each for each in operations if each.ending and not each.may_run and not each.release_told]
         for operation in released:
             operation.release_told = True
         return [Release([operation.id for operation in released])] if released else []
+
+    def _fall_silent(self, node: Node) -> None:
+        self.facts.recovery.miss_no_more(node.record.node)
+        if node.status is NodeStatus.ONLINE:
+            self.facts.set_offline(node)
+            self.ranking.mark_all()
 
     def _lose(self, node: Node, moment: Moment) -> list[Effect]:
         node.lease_lost = True

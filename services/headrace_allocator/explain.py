@@ -41,7 +41,7 @@ def list_nodes(facts: Facts, first: int, limit: int, moment: Moment) -> NodeList
     progress = facts.recovery.progress()
     return NodeList(
         nodes=[_view(facts.nodes[name], moment) for name in names[first : first + limit]],
-        recovering="" if facts.recovery.done else f"{progress.heard}/{progress.enrolled}",
+        recovering="" if facts.recovery.complete else f"{progress.heard}/{progress.enrolled}",
         more=first + limit < len(names),
     )
 

@@ -27,7 +27,7 @@ def cut_usage(facts: Facts, moment: Moment) -> UsageCut:
     frame = UsageFrame(
         total=facts.total,
         nodes=facts.online_nodes,
-        complete=facts.recovery.done,
+        complete=facts.recovery.complete,
         recovering=facts.recovery.progress(),
         at_ms=moment.wall_ms,
     )

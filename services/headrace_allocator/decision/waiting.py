@@ -39,10 +39,11 @@ def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
 
 
 def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | None:
-    if facts.recovery.done:
+    in_doubt = len(operation.slots.in_doubt)
+    if facts.recovery.complete and not in_doubt:
         return None
     progress = facts.recovery.progress()
-    return why.StillRecovering(progress.heard, progress.enrolled, len(operation.slots.in_doubt))
+    return why.StillRecovering(progress.heard, progress.enrolled, in_doubt)
 
 
 def _no_room(

@@ -112,10 +112,9 @@ class Node:
         """True if its tags do not match the tree's node filter."""
         return not matches(node_filter, self.record.tags)
 
-    def fell_silent(self, timing: Timing, moment: Moment) -> bool:
-        """True if it counts as online and was not heard for the heartbeat timeout."""
-        silent_s = moment.steady_s - self.heard_s
-        return self.status is NodeStatus.ONLINE and silent_s > timing.node_heartbeat_timeout_s
+    def is_silent(self, timing: Timing, moment: Moment) -> bool:
+        """True if it was not heard for the heartbeat timeout."""
+        return moment.steady_s - self.heard_s > timing.node_heartbeat_timeout_s
 
     def lease_is_over(self, timing: Timing, moment: Moment) -> bool:
         """True once it was not heard for the lease: by then its runner has ended all jobs."""

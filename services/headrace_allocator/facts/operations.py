@@ -63,6 +63,11 @@ class Operation:
         return self.state in (OperationState.ABORTING, OperationState.FAILING, OperationState.COMPLETING)
 
     @property
+    def may_run(self) -> bool:
+        """True if a node holds something of it, or may hold it unseen."""
+        return bool(self.allocations or self.slots.in_doubt)
+
+    @property
     def pending_jobs(self) -> int:
         """The number of its jobs that ask for a place."""
         return self.slots.pending_count if self.schedulable else 0

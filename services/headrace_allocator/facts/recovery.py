@@ -1,5 +1,8 @@
-"""Recovering: from the start of an allocator until every node that counted then has reported, or lost its lease.
+"""Recovering: what an allocator does not know yet after its start, because nodes have not spoken.
 
+Two things end at different times. Usage is complete once every node that was enrolled at the start has reported or is silent for the
+heartbeat timeout: a dead node has no room, so that nothing need wait for it. Doubt is over only once every one of them has reported or
+lost its lease: until then it may still run jobs that a former allocator gave out. Drained nodes count like all others.
 A node has reported once a heartbeat shows that it obeyed this allocator's term: only that is surely no late word of before.
 """
 
@@ -19,35 +22,49 @@ class Recovery:
     def __init__(self) -> None:
         self.operations_known = False
         self.nodes_known = False
-        self.done = False
+        #: True once no job is in doubt any more.
+        self.doubt_over = False
         #: Nodes that lost their lease without a word, so that nobody knows what they ran.
         self.lost_nodes: list[NodeName] = []
         self._enrolled = 0
+        #: Nodes that may run what nobody knows of; and those of them for which usage is not complete.
         self._unheard: set[NodeName] = set()
+        self._missing: set[NodeName] = set()
 
     def begin(self, enrolled: Iterable[NodeName]) -> None:
-        """Starts to wait for the nodes that are enrolled and not drained. Only the first call counts."""
+        """Starts to wait for the nodes that are enrolled. Only the first call counts."""
         if not self.nodes_known:
             self._unheard = set(enrolled)
+            self._missing = set(self._unheard)
             self._enrolled = len(self._unheard)
             self.nodes_known = True
+
+    @property
+    def complete(self) -> bool:
+        """True once what is known of usage is all that there is, but for nodes that are offline."""
+        return self.operations_known and self.nodes_known and not self._missing
 
     def awaits(self, node: NodeName) -> bool:
         """True while this node's word is missing."""
         return node in self._unheard
 
+    def miss_no_more(self, node: NodeName) -> None:
+        """A node is silent for the heartbeat timeout. What it may run stays in doubt."""
+        self._missing.discard(node)
+
     def settle(self, node: NodeName, *, lost: bool) -> None:
         """A node reported in full, or lost its lease."""
+        self._missing.discard(node)
         if node in self._unheard:
             self._unheard.discard(node)
             if lost:
                 self.lost_nodes.append(node)
 
     def finish(self) -> bool:
-        """True once: at the moment when recovering is over."""
-        if self.done or not (self.operations_known and self.nodes_known) or self._unheard:
+        """True once: at the moment when doubt is over."""
+        if self.doubt_over or not (self.operations_known and self.nodes_known) or self._unheard:
             return False
-        self.done = True
+        self.doubt_over = True
         return True
 
     def progress(self) -> Recovering:
