@@ -13,6 +13,7 @@ from typing import Concatenate, Never, ParamSpec, TypeVar
 
 import msgspec
 
+from headrace.errors import HeadraceError
 from headrace.ids import TreeName
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire import ledger
@@ -36,12 +37,16 @@ from headrace_admission.state.operation import Operation, OperationRecord
 from headrace_admission.state.rules import GlobalRules, TreeRules
 from headrace_admission.state.state import State
 
-__all__ = ["AdmissionEngine", "Decision"]
+__all__ = ["AdmissionEngine", "Decision", "HalfDecided"]
 
 A = TypeVar("A")
 P = ParamSpec("P")
 #: An answer to let out when the events are durable.
 Decision = Outcome[msgspec.Struct, Event]
+
+
+class HalfDecided(HeadraceError):
+    """A decision failed after a part of it took effect. The state holds what no log will: the process must end."""
 
 
 class AdmissionEngine:
@@ -158,7 +163,12 @@ class AdmissionEngine:
         self, moment: Moment, decide: Callable[Concatenate[Transaction, P], A], *args: P.args, **kwargs: P.kwargs
     ) -> Outcome[A, Event]:
         transaction = Transaction(self.state, moment)
-        answer = decide(transaction, *args, **kwargs)
+        try:
+            answer = decide(transaction, *args, **kwargs)
+        except Exception as error:
+            if transaction.events:
+                raise HalfDecided from error
+            raise
         return Outcome(answer, transaction.events)
 
     def _check_tree(self, tree: TreeName) -> list[str]:

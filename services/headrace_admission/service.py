@@ -15,7 +15,7 @@ from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.engine import Figure, Moment, counter
 from headrace.runtime.fenced import KeyFenced
-from headrace.runtime.role import Role, role_of
+from headrace.runtime.role import Deposed, Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
 from headrace.wire import ledger as ledger_wire
@@ -26,7 +26,7 @@ from headrace.wire.log import Event, concerned
 from headrace.wire.nodes import Enrol
 from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded, Refusal
 from headrace_admission import queries
-from headrace_admission.engine import AdmissionEngine, Decision
+from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
 from headrace_admission.enrolment import enrol
 from headrace_admission.log.checkpoint import CheckpointStore, cut
 from headrace_admission.log.recorder import Recorder
@@ -262,8 +262,11 @@ class AdmissionService:
         await self._open.wait()
         began_s = self._runtime.clock.steady_s()
         # From the decision to the recorder's queue nothing may wait: that is the order of the log.
-        self._take_rules()
-        decision = decide(self._shell.moment())
+        try:
+            self._take_rules()
+            decision = decide(self._shell.moment())
+        except HalfDecided as error:
+            raise Deposed(f"{error} ({error.__cause__!r})") from error
         with anyio.move_on_after(self._settings.answer_deadline_ms / 1000):
             if decision.effects:
                 await self._recorder.record(decision.effects)

@@ -19,7 +19,7 @@ from headrace.runtime.engine import Moment, Outcome
 from headrace.runtime.role import Deposed
 from headrace.wire import ledger as wire
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage, encode
+from headrace.wire.codec import BadMessage, encode, runs_within
 from headrace.wire.refusals import Refusal, StaleTerm, decode_answer
 from headrace.wire.version import Term
 from headrace_allocator.effects import Draw, Effect, Release
@@ -33,6 +33,7 @@ _TIMEOUT_S: Final = 3.0
 _RETRY_S: Final = 0.25
 #: Ends in one report.
 _ENDS_PER_REPORT: Final = 500
+_REPORT_BYTES: Final = 256 * 1024
 
 
 class LedgerLink:
@@ -105,7 +106,7 @@ class LedgerLink:
             await self._report_wanted.wait()
             self._report_wanted = anyio.Event()
             while self._to_report:
-                batch = self._to_report[:_ENDS_PER_REPORT]
+                batch = next(runs_within(self._to_report[:_ENDS_PER_REPORT], _REPORT_BYTES))
                 if await self._is_recorded(wire.ReportEnds(self._tree, self._term, batch)):
                     del self._to_report[: len(batch)]
                     self._take(self._engine.on_recorded(batch, self._moment()))

@@ -7,6 +7,7 @@ An end counts once, however often it is reported. A failed, aborted or lost job 
 from __future__ import annotations
 
 from headrace.ids import OperationId
+from headrace.wire.codec import runs_within
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.ledger import Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
 from headrace.wire.log import JobsEnded, LoggedEnd, StateCause
@@ -15,6 +16,7 @@ from headrace_admission.decisions.blocks import stale_term
 from headrace_admission.decisions.configuration import take_held_back
 from headrace_admission.decisions.promotion import offer_slots
 from headrace_admission.decisions.transaction import Transaction
+from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
 from headrace_admission.state.ledger import Verdict
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
@@ -106,9 +108,9 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
 
 
 def _record(transaction: Transaction, operation: Operation, new: dict[int, LoggedEnd]) -> None:
-    if new:
-        transaction.record(JobsEnded(operation=operation.id, ends=list(new.values()), at_ms=transaction.now_ms))
-        new.clear()
+    for ends in runs_within(new.values(), ENDS_OF_AN_EVENT_BYTES):
+        transaction.record(JobsEnded(operation=operation.id, ends=ends, at_ms=transaction.now_ms))
+    new.clear()
 
 
 def _failure_words(operation: Operation) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.runtime.engine import Moment
 from headrace.wire.log import Event, OperationStateChanged, StateCause
+from headrace_admission.log.byte_budget import encode_event
 from headrace_admission.state.life import next_state
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
@@ -21,7 +22,8 @@ class Transaction:
         self.events: list[Event] = []
 
     def record(self, event: Event) -> None:
-        """Applies an event to the state and keeps it for the log."""
+        """Applies an event to the state and keeps it for the log. Raises `EventTooLarge` before anything takes effect."""
+        encode_event(event)
         self.state.apply(event)
         self.events.append(event)
 

@@ -6,13 +6,17 @@ from typing import Final
 
 import msgspec
 
+from headrace.errors import HeadraceError
 from headrace.wire.log import Event
 
 __all__ = [
     "CHECKPOINT_PAGE_BYTES",
+    "ENDS_OF_AN_EVENT_BYTES",
+    "LARGEST_EVENT_BYTES",
     "LARGEST_SPEC_BYTES",
     "PAGE_OF_OPERATIONS_BYTES",
     "POOLS_OF_A_CHECKPOINT_PAGE",
+    "EventTooLarge",
     "encode_event",
     "size_bytes",
 ]
@@ -26,12 +30,28 @@ CHECKPOINT_PAGE_BYTES: Final = 300 * 1024
 #: Ephemeral pools in one page of a checkpoint.
 POOLS_OF_A_CHECKPOINT_PAGE: Final = 500
 
+#: Ends of jobs in one event; a job may leave some kilobytes of words.
+ENDS_OF_AN_EVENT_BYTES: Final = 128 * 1024
+#: One event: an entry of the log holds at least one, with some room around it.
+LARGEST_EVENT_BYTES: Final = 250 * 1024
+
 _encoder = msgspec.msgpack.Encoder()
 
 
+class EventTooLarge(HeadraceError):
+    """An event would not fit into an entry of the log. Nothing of it took effect."""
+
+    def __init__(self, event: Event, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        super().__init__(f"{type(event).__name__}: {size_bytes} bytes, at most {LARGEST_EVENT_BYTES} fit the log")
+
+
 def encode_event(event: Event) -> bytes:
-    """An event as it stands in an entry of the log."""
-    return _encoder.encode(event)
+    """An event as it stands in an entry of the log. Raises `EventTooLarge`."""
+    data = _encoder.encode(event)
+    if len(data) > LARGEST_EVENT_BYTES:
+        raise EventTooLarge(event, len(data))
+    return data
 
 
 def size_bytes(message: msgspec.Struct) -> int:

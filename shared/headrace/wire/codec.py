@@ -7,18 +7,20 @@ the size, and that no float is NaN or infinite (msgpack carries both).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
 
 from headrace.errors import HeadraceError
 
-__all__ = ["LARGEST_MESSAGE_BYTES", "BadMessage", "MessageTooLarge", "decode", "encode"]
+__all__ = ["LARGEST_MESSAGE_BYTES", "BadMessage", "MessageTooLarge", "decode", "encode", "runs_within"]
 
 #: The largest message that is encoded or decoded; leaves room for headers under the bus's own limit of 512 KiB.
 LARGEST_MESSAGE_BYTES = 500 * 1024
 
 T = TypeVar("T")
+Item = TypeVar("Item", bound=msgspec.Struct)
 
 
 class BadMessage(HeadraceError):
@@ -49,6 +51,21 @@ def encode(message: msgspec.Struct) -> bytes:
     if len(data) > LARGEST_MESSAGE_BYTES:
         raise MessageTooLarge(type(message).__name__, len(data))
     return data
+
+
+def runs_within(items: Iterable[Item], most_bytes: int) -> Iterator[list[Item]]:
+    """Cuts items into runs of at most `most_bytes` in msgpack each, in their order. An item above that has a run of its own."""
+    run: list[Item] = []
+    size_bytes = 0
+    for item in items:
+        length = len(_encoder.encode(item))
+        if run and size_bytes + length > most_bytes:
+            yield run
+            run, size_bytes = [], 0
+        run.append(item)
+        size_bytes += length
+    if run:
+        yield run
 
 
 def decode(data: bytes, kind: type[T]) -> T:
