@@ -8,6 +8,7 @@ What is decided here, beyond the wire's own words:
 * After a restart of the agent its allocations are those of the runner's picture, each running with its one job. Slots that were not
   started are not in the picture any more, so the allocator hands them out anew; an interruption under way goes on at the runner.
 * While something is wrong (`trouble`), and once the agent was asked to stop, starts end at once with their slots given back.
+* Every picture is answered with the lease, before any job: the runner may be a new one, which starts nothing without.
 * An answer that says `enrolled=False` extends no lease: whoever does not count the node may give its jobs to others.
 * Orders that would take an allocation beyond `LARGEST_ALLOCATION_JOBS` are void as a whole, as a heartbeat could not report it.
 """
@@ -70,6 +71,8 @@ class AgentEngine:
         self._enrolling = False
         self._enrolled_ns: int | None = None
         self._left = False
+        #: What the runner was told last, for a runner that does not know it.
+        self._lease: Lease | None = None
 
     def due_ns(self) -> int | None:
         """CLOCK_BOOTTIME at which `on_tick` has something to do."""
@@ -206,7 +209,8 @@ class AgentEngine:
         """Lets the jobs run until shortly before the allocator may give them to others."""
         margin_ms = min(_LEASE_MARGIN_MS, lease_ms // 2)
         until_ns = sent_ns + (lease_ms - margin_ms) * NS_PER_MS
-        return [Tell(Lease(min(until_ns, _LATEST_NS)))]
+        self._lease = Lease(min(until_ns, _LATEST_NS))
+        return [Tell(self._lease)]
 
     def _enrol(self, moment: Moment) -> list[AgentEffect]:
         if self._enrolling:
@@ -223,7 +227,9 @@ class AgentEngine:
         self._trouble.pop(Trouble.RUNNER_AWAY, None)
         self._trouble.pop(Trouble.NO_RUNNER, None)
         self._jobs.hold = self._hold()
-        effects = self._adoption.on_picture(picture, moment)
+        # Before any job: a runner without a lease starts none, and it may be a new one.
+        effects: list[AgentEffect] = [Tell(self._lease)] if self._lease is not None else []
+        effects += self._adoption.on_picture(picture, moment)
         if picture.trouble:
             effects.append(LogLine("warning", "trouble of the runner", {"why": picture.trouble}))
         self.pulse.want(HeartbeatReason.JOB_ENDED if picture.ended else HeartbeatReason.PERIOD)

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from headrace.wire.heartbeat import JobResult
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, Lease, Picture, Started
 from tests.unit.runner.builders import OPERATION, a_job, a_run
-from tests.unit.runner.harness import ARunner, Signpost, gone, lives, runner, signpost
+from tests.unit.runner.harness import LONG_LEASE, ARunner, Signpost, gone, lives, runner, signpost
 
 __all__ = ["runner", "signpost"]
 LARGEST_RSS_KB = 25 * 1000
@@ -277,24 +278,31 @@ def test_the_tail_of_stderr_is_always_text(runner: ARunner) -> None:
     assert end.stderr_tail == "�" * 2044 + "last"
 
 
-def test_jobs_of_a_lease_that_has_passed_are_ended(runner: ARunner) -> None:
-    agent = runner.start()
+def test_a_runner_starts_nothing_before_it_is_told_a_lease_and_nothing_after_a_restart(runner: ARunner) -> None:
+    agent = runner.start(lease=None)
+    before = agent.sh(0, "true")
+    agent.say(LONG_LEASE)
+    leased = agent.sh(1, "true")
+    runner.kill()
+    after = runner.start(lease=None).sh(2, "true")
+
+    assert [end.result for end in (before, leased, after)] == [
+        JobResult.ABORTED,
+        JobResult.COMPLETED,
+        JobResult.ABORTED,
+    ]
+    assert before.reason == after.reason == "not started: the runner was not told how long it may run jobs"
+
+
+def test_a_lease_ends_jobs_without_any_further_word(runner: ARunner) -> None:
+    until_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + 2_000_000_000
+    agent = runner.start(lease=Lease(until_ns))
     started = agent.run(0, "sleep", "1000")
-    agent.say(Lease(started.started_boottime_ns))
     end = agent.end_of(0)
 
     assert end.result is JobResult.ABORTED
     assert "lease" in end.reason
-
-
-def test_a_lease_ends_jobs_without_any_further_word(runner: ARunner) -> None:
-    agent = runner.start()
-    started = agent.run(0, "sleep", "1000")
-    agent.say(Lease(started.started_boottime_ns + 300_000_000))
-    end = agent.end_of(0)
-
-    assert end.result is JobResult.ABORTED
-    assert end.ended_at_ms - end.started_at_ms >= 300
+    assert end.ended_at_ms - end.started_at_ms >= (until_ns - started.started_boottime_ns) // 1_000_000
 
 
 def test_a_thousand_jobs_run_at_once(runner: ARunner) -> None:

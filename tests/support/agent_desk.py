@@ -32,6 +32,7 @@ from headrace_agent.runner.protocol import (
     Ended,
     Interrupt,
     KeptJob,
+    Lease,
     Picture,
     Run,
     Started,
@@ -272,6 +273,8 @@ class RunnerBehindAWire:
 
     def __init__(self) -> None:
         self.pid = 77
+        #: The runner that was told a lease last; a new one starts without.
+        self.leased_pid = 0
         self.live: dict[JobKey, KeptJob] = {}
         self.over: dict[JobKey, Ended] = {}
         self.starts: Counter[JobKey] = Counter()
@@ -293,6 +296,8 @@ class RunnerBehindAWire:
             case Acknowledge():
                 for key in message.jobs:
                     self.over.pop(key, None)
+            case Lease():
+                self.leased_pid = self.pid
             case _:
                 pass
 
@@ -310,6 +315,7 @@ class RunnerBehindAWire:
             self.to_agent.append(self.over[run.job])
             return
         if run.job not in self.live:
+            assert self.leased_pid == self.pid, "told to start a job without a lease"
             self.starts[run.job] += 1
             self.room[run.job] = Resources(user_slots=1, cpu=run.cpu)
             self.live[run.job] = KeptJob(run, Started(run.job, 500, desk.now().wall_ms, desk.now_ns))

@@ -1,7 +1,7 @@
 """The runner's decisions: which jobs it has, where each stands, and what must be done about it when.
 
 Invariants (`check`): a job is either live or ended, and an ended one stays until it is acknowledged. A kill that is due at one
-moment never becomes due later. Once everything is to end, nothing starts.
+moment never becomes due later. Nothing starts before a lease was told, nor once everything is to end.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class RunnerEngine:
         self._ended: dict[JobKey, JobEnd] = {}
         #: Deadlines by time; an entry counts only while its job still has that deadline.
         self._deadlines: list[tuple[int, JobKey]] = []
+        #: CLOCK_BOOTTIME up to which jobs may run, or None as long as no agent told it.
         self._lease_ns: int | None = None
         self._lease_enforced = False
         self._end_all: Stop | None = None
@@ -203,6 +204,8 @@ class RunnerEngine:
 
     def _check_jobs(self) -> list[str]:
         broken = [f"{key} is live and ended" for key in self._live.keys() & self._ended.keys()]
+        if self._live and self._lease_ns is None:
+            broken.append("jobs are live without a lease")
         awaited = set(self._deadlines)
         for key, job in self._live.items():
             dying = job.state in (JobState.INTERRUPTED, JobState.KILLED)
@@ -223,7 +226,9 @@ class RunnerEngine:
     def _refusal(self, moment: Moment) -> str | None:
         if self._end_all is not None:
             return f"not started: the runner ends ({self._end_all.reason})"
-        if self._lease_ns is not None and moment.steady_ns >= self._lease_ns:
+        if self._lease_ns is None:
+            return "not started: the runner was not told how long it may run jobs"
+        if moment.steady_ns >= self._lease_ns:
             return "not started: the lease has passed"
         return None
 

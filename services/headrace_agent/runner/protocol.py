@@ -79,7 +79,7 @@ class EndAll(msgspec.Struct, frozen=True, tag="end_all"):
 
 
 class Lease(msgspec.Struct, frozen=True, tag="lease"):
-    """All jobs end when CLOCK_BOOTTIME (ns) passes this, unless a later lease came before."""
+    """All jobs end when CLOCK_BOOTTIME (ns) passes this, unless a later lease came before. Without any, none starts."""
 
     until_boottime_ns: _Natural
 

@@ -10,8 +10,8 @@ from headrace.ids import AllocationId
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationState, Forget, JobKey, JobResult
 from headrace_agent.allocations.allocation import TRANSITIONS, AllocationEvent, next_state
-from headrace_agent.effects import LogLine, Reconnect, Trouble
-from headrace_agent.runner.protocol import Interrupt, KeptJob, Run, Started
+from headrace_agent.effects import LogLine, Reconnect, Tell, Trouble
+from headrace_agent.runner.protocol import Interrupt, KeptJob, Lease, Run, Started
 from tests.support.agent_desk import OPERATION, Desk, end_of, job, kept, spec, start, take_back
 
 
@@ -258,3 +258,22 @@ def test_the_log_follows_an_operation_by_its_id() -> None:
     ]
     assert all("allocation" in note.fields for note in notes)
     assert all({"index", "attempt"} <= note.fields.keys() for note in notes[1:4])
+
+
+def test_a_new_runner_is_told_the_lease_before_any_job() -> None:
+    desk = Desk()
+    desk.turn(start("a", [0, 1]))
+    [lease] = desk.told(Lease)
+    before = len(desk.effects)
+
+    desk.do(desk.engine.on_trouble(Trouble.RUNNER_AWAY, "killed", desk.now()))
+    desk.picture(ended=[end_of(job(0), result=JobResult.LOST)], pid=78)
+
+    told = [effect.message for effect in desk.effects[before:] if isinstance(effect, Tell)]
+    assert [lease, run_of(desk, job(1))] == told
+
+
+def test_a_runner_whose_agent_has_no_lease_yet_is_told_none() -> None:
+    desk = Desk()
+
+    assert desk.told(Lease) == []

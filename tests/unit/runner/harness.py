@@ -26,6 +26,7 @@ from headrace_agent.runner.protocol import (
     Ended,
     Hello,
     Interrupt,
+    Lease,
     Picture,
     Started,
     ToAgent,
@@ -33,6 +34,8 @@ from headrace_agent.runner.protocol import (
 from tests.unit.runner.builders import a_job, a_run
 
 PATIENCE_S = 20.0
+#: No test lives to see its end.
+LONG_LEASE = Lease(2**62)
 M = TypeVar("M", Started, Ended, Picture)
 
 
@@ -108,8 +111,8 @@ class ARunner:
         self.process: subprocess.Popen[bytes] | None = None
         self._agents: list[Agent] = []
 
-    def start(self, *options: str, **popen: object) -> Agent:
-        """Starts it, waits until it is ready and says hello."""
+    def start(self, *options: str, lease: Lease | None = LONG_LEASE, **popen: object) -> Agent:
+        """Starts it, waits until it is ready, says hello and tells it the lease."""
         ready, ready_end = os.pipe()
         command = [sys.executable, "-m", "headrace_agent.runner", "--state", str(self.state), "--log-level", "debug"]
         with self.log_file.open("ab") as log:
@@ -121,6 +124,8 @@ class ARunner:
             assert pipe.readline() == b"ready\n", self.log_file.read_text()
         agent = self.agent()
         agent.hello()
+        if lease is not None:
+            agent.say(lease)
         return agent
 
     def agent(self) -> Agent:

@@ -13,8 +13,15 @@ from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, Lease, Pict
 from tests.unit.runner.builders import a_job, a_run, at
 
 
+def leased(until_ms: int = 10**12, most_jobs: int = 100) -> RunnerEngine:
+    """A runner that was told a lease, and nothing else yet."""
+    engine = RunnerEngine(most_jobs)
+    engine.on_lease(Lease(at(until_ms).steady_ns), at(0))
+    return engine
+
+
 def running(*indexes: int, engine: RunnerEngine | None = None) -> RunnerEngine:
-    engine = engine or RunnerEngine()
+    engine = engine or leased()
     for index in indexes or (0,):
         assert engine.on_run(a_run(index), at(0)).effects == [Launch(a_run(index))]
         engine.on_started(a_job(index), 100 + index, at(0))
@@ -113,7 +120,7 @@ def test_a_deadline_may_come_earlier_but_never_later_and_the_first_reason_stays(
 
 
 def test_an_interruption_that_comes_before_the_process_takes_effect_when_it_is_there() -> None:
-    engine = RunnerEngine()
+    engine = leased()
     engine.on_run(a_run(), at(0))
 
     assert engine.on_interrupt(Interrupt(a_job(), 1000, "preempted"), at(0)).effects == []
@@ -153,7 +160,7 @@ def test_an_end_is_in_every_picture_until_it_is_acknowledged() -> None:
 
 
 def test_a_job_that_cannot_be_started_has_failed() -> None:
-    engine = RunnerEngine()
+    engine = leased()
     engine.on_run(a_run(), at(0))
 
     effects = engine.on_not_started(a_job(), "not started: work.py: no such file", 127, at(1)).effects
@@ -173,8 +180,7 @@ def test_what_a_job_cannot_go_on_without_ends_it_as_failed_even_if_it_is_interru
 
 
 def test_when_the_lease_has_passed_all_jobs_end() -> None:
-    engine = running(0, 1)
-    engine.on_lease(Lease(at(100).steady_ns), at(0))
+    engine = running(0, 1, engine=leased(100))
 
     assert engine.next_wake_ns() == at(100).steady_ns
     assert engine.on_time(at(99)).effects == []
@@ -186,8 +192,7 @@ def test_when_the_lease_has_passed_all_jobs_end() -> None:
 
 
 def test_a_later_lease_lets_jobs_go_on_and_an_earlier_one_changes_nothing() -> None:
-    engine = running()
-    engine.on_lease(Lease(at(100).steady_ns), at(0))
+    engine = running(engine=leased(100))
     engine.on_lease(Lease(at(500).steady_ns), at(0))
     engine.on_lease(Lease(at(50).steady_ns), at(0))
 
@@ -195,16 +200,19 @@ def test_a_later_lease_lets_jobs_go_on_and_an_earlier_one_changes_nothing() -> N
     assert engine.on_time(at(500)).effects != []
 
 
-def test_without_a_lease_nothing_expires() -> None:
-    engine = running()
+def test_a_runner_that_was_told_no_lease_starts_nothing_and_says_so() -> None:
+    engine = RunnerEngine()
 
+    assert the_end(engine.on_run(a_run(), at(0)).effects) == (
+        JobResult.ABORTED,
+        "not started: the runner was not told how long it may run jobs",
+    )
     assert engine.next_wake_ns() is None
     assert engine.on_time(at(10**12)).effects == []
 
 
 def test_no_job_starts_after_the_lease_until_there_is_a_new_one() -> None:
-    engine = RunnerEngine()
-    engine.on_lease(Lease(at(100).steady_ns), at(0))
+    engine = leased(100)
 
     assert the_end(engine.on_run(a_run(), at(100)).effects)[0] is JobResult.ABORTED
     engine.on_lease(Lease(at(1000).steady_ns), at(101))
@@ -235,7 +243,7 @@ def test_a_process_that_cannot_be_killed_does_not_keep_the_runner() -> None:
 
 
 def test_a_job_too_many_fails_and_says_so() -> None:
-    engine = running(0, 1, engine=RunnerEngine(most_jobs=2))
+    engine = running(0, 1, engine=leased(most_jobs=2))
 
     result, reason = the_end(engine.on_run(a_run(2), at(1)).effects)
 

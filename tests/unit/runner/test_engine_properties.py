@@ -30,6 +30,7 @@ class RunnerMachine(RuleBasedStateMachine):
         self.killed: set[JobKey] = set()
         self.unacknowledged: set[JobKey] = set()
         self.ending = False
+        self.leased = False
 
     @property
     def now(self) -> Moment:
@@ -41,6 +42,7 @@ class RunnerMachine(RuleBasedStateMachine):
                 case Launch(run):
                     assert run.job not in self.alive | self.unacknowledged, "started twice"
                     assert not self.ending, "started although everything ends"
+                    assert self.leased, "started without a lease"
                     self.launched.add(run.job)
                 case Signal(job, number):
                     assert job in self.alive
@@ -90,8 +92,9 @@ class RunnerMachine(RuleBasedStateMachine):
         self.ending = True
         self.perform(self.engine.on_end_all(EndAll(timeout_ms, "all"), self.now))
 
-    @rule(length_ms=st.integers(-500, 3_000))
+    @rule(length_ms=st.integers(-500, 3_000) | st.just(100_000))
     def lease(self, length_ms: int) -> None:
+        self.leased = True
         until = self.now.steady_ns + length_ms * NS_PER_MS
         self.perform(self.engine.on_lease(Lease(until), self.now))
 
