@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.ids import NodeName, OperationId
+from headrace.ids import AllocationId, NodeName, OperationId
+from headrace.wire.heartbeat import JobKey
 from headrace.wire.ledger import ReportedEnd
 from headrace.wire.version import Term
 
-__all__ = ["Draw", "Effect", "NudgeNode", "Release", "Report", "StepDown"]
+__all__ = ["Draw", "Effect", "HeldTwice", "NudgeNode", "Release", "Report", "StepDown"]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -36,10 +37,18 @@ class NudgeNode(msgspec.Struct, frozen=True):
     node: NodeName
 
 
+class HeldTwice(msgspec.Struct, frozen=True):
+    """Raise an alarm: a node holds a job that another allocation holds. It is taken back there."""
+
+    node: NodeName
+    allocation: AllocationId
+    job: JobKey
+
+
 class StepDown(msgspec.Struct, frozen=True):
     """A node obeys a higher term: if it was truly taken, this process ends."""
 
     term: Term
 
 
-Effect = Report | Draw | Release | NudgeNode | StepDown
+Effect = Report | Draw | Release | NudgeNode | HeldTwice | StepDown

@@ -21,7 +21,7 @@ from headrace.wire.refusals import NotFound
 from headrace_allocator.decision.drawing import indexes_to_draw
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.decision.ranking import Ranking
-from headrace_allocator.effects import Draw, Effect, NudgeNode, Release, Report, StepDown
+from headrace_allocator.effects import Draw, Effect, HeldTwice, NudgeNode, Release, Report, StepDown
 from headrace_allocator.explain import list_nodes, operation_places
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.ledger import OperationNews, learn_events, learn_whole
@@ -47,6 +47,8 @@ class AllocatorEngine:
         self.heartbeats = 0
         #: Heartbeats that were repeated, overtaken, or of a former life of the agent.
         self.void_heartbeats = 0
+        #: Jobs that a node held beside another allocation: a defect, or a host that outlived its lease.
+        self.twice_held_jobs = 0
 
     # --- the ledger -----------------------------------------------------------------------------------------------
 
@@ -158,6 +160,8 @@ class AllocatorEngine:
             facts.recovery.settle(node.record.node, lost=False)
         ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
         effects = _report(ends + _ends_of(findings.lost, moment))
+        effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
+        self.twice_held_jobs += len(findings.held_twice)
         self.ranking.refresh_all(findings.operations)
         effects += self._finish_recovery(moment)
         orders = node.sent = self._answers.answer(node, heartbeat, findings)
@@ -216,6 +220,7 @@ class AllocatorEngine:
             gauge("job_sizes_in_order", "sizes", len(self.ranking.order.buckets())),
             counter("heartbeats", "heartbeats", self.heartbeats),
             counter("void_heartbeats", "heartbeats", self.void_heartbeats),
+            counter("twice_held_jobs", "jobs", self.twice_held_jobs),
             counter("allocations_made", "allocations", self._answers.allocations_made),
         ]
 

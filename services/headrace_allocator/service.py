@@ -29,7 +29,7 @@ from headrace.wire.nodes import ListNodes, NodeRecord, WhereRequest
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
-from headrace_allocator.effects import Draw, Effect, NudgeNode, Release, Report, StepDown
+from headrace_allocator.effects import Draw, Effect, HeldTwice, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
@@ -223,6 +223,11 @@ class AllocatorService:
                 tasks.start_soon(self._ledger.release, effect)
             case NudgeNode():
                 tasks.start_soon(self._nudge, effect.node)
+            case HeldTwice(node=node, allocation=allocation, job=job):
+                where = {"node": node, "allocation": allocation}
+                self._log.error(
+                    "job held twice", operation=job.operation, index=job.index, attempt=job.attempt, **where
+                )
             case StepDown():
                 self._role.on_term(effect.term, "a node")
 

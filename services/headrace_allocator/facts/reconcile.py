@@ -35,6 +35,8 @@ class Findings:
         self.ends: list[JobEnd] = []
         #: Jobs to tell the ledger as lost.
         self.lost: list[LostJob] = []
+        #: Jobs that this node holds beside another allocation, each with the allocation here.
+        self.held_twice: list[tuple[JobKey, AllocationId]] = []
         #: Ends that the ledger has, and allocations that are booked out.
         self.forget_ends: list[JobKey] = []
         self.forget_allocations: list[AllocationId] = []
@@ -107,9 +109,27 @@ class _Reconciliation:
             if key in node.recorded:
                 self._findings.forget_ends.append(key)
             elif key not in node.reporting:
+                twin = self._twin(end)
+                if twin is not None and end.result in (JobResult.ABORTED, JobResult.LOST):
+                    # The job goes on there, so that this is not its end.
+                    self._findings.forget_ends.append(key)
+                    continue
+                if twin is not None:
+                    del twin.slots[end.index]
+                    twin.take_back = TakeBackReason.OPERATION_ENDED
                 node.reporting.add(key)
                 self._findings.ends.append(end)
                 self._book_end(end)
+
+    def _twin(self, end: JobEnd) -> Allocation | None:
+        """Another allocation that holds the job, though it ran in this one as well."""
+        operation = self._facts.operations.get(end.operation)
+        if operation is None or operation.slots.out.get(end.index) != end.attempt:
+            return None
+        here, slot = self._node.allocations.get(end.allocation), JobSlot(end.index, end.attempt)
+        if here is not None and here.slots.get(end.index) == slot:
+            return None
+        return next((one for one in operation.allocations.values() if one.slots.get(end.index) == slot), None)
 
     def _book_end(self, end: JobEnd) -> None:
         allocation = self._node.allocations.get(end.allocation)
@@ -155,6 +175,7 @@ class _Reconciliation:
                 self._findings.forget_allocations.append(report.id)
                 return
             allocation = self._adopt(report)
+        self._adopt_slots(allocation, report)
         allocation.state = report.state
         self._facts.set_job(allocation, report.job)
         if ended or report.state is AllocationState.CLOSING:
@@ -176,16 +197,26 @@ class _Reconciliation:
         operation = self._facts.operations.get(report.operation)
         if operation is None or operation.ending:
             allocation.take_back = TakeBackReason.OPERATION_ENDED
+        return allocation
+
+    def _adopt_slots(self, allocation: Allocation, report: AllocationReport) -> None:
+        """Books the jobs that an allocation holds and the facts do not know: a former allocator gave them out."""
+        operation = self._facts.operations.get(report.operation)
         if operation is None:
-            return allocation
-        held = [JobSlot(report.job.index, report.job.attempt)] if report.job else []
-        for slot in [*held, *report.unstarted]:
+            return
+        for slot in _shown_slots(report):
+            held_elsewhere = slot.index in operation.slots.out
+            if allocation.slots.get(slot.index) == slot:
+                continue
             if operation.slots.adopt(slot):
                 allocation.slots[slot.index] = slot
-            else:
-                # That attempt was given up or is done; the job must not go on beside its successor.
+                self._touch(operation.id)
+            elif report.state in (AllocationState.WAITING, AllocationState.RUNNING) and allocation.take_back is None:
+                # That attempt was given up, is done or runs elsewhere: the job must not go on beside the other.
                 allocation.take_back = TakeBackReason.OPERATION_ENDED
-        return allocation
+                if held_elsewhere:
+                    key = JobKey(operation.id, slot.index, slot.attempt)
+                    self._findings.held_twice.append((key, allocation.id))
 
     def _give_back(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
         """Slots that never ran are ready again at once, with the same attempt."""
@@ -228,8 +259,10 @@ def _lose(facts: Facts, node: Node, allocation: Allocation, slots: Iterable[JobS
     return lost
 
 
+def _shown_slots(report: AllocationReport) -> list[JobSlot]:
+    running = [] if report.job is None else [JobSlot(report.job.index, report.job.attempt)]
+    return [*running, *report.unstarted]
+
+
 def _shown_indexes(report: AllocationReport) -> set[int]:
-    shown = {slot.index for slot in report.unstarted}
-    if report.job is not None:
-        shown.add(report.job.index)
-    return shown
+    return {slot.index for slot in _shown_slots(report)}

@@ -87,10 +87,11 @@ class JobSlots:
                 self._make_ready(slot.index, slot.attempt)
 
     def adopt(self, slot: JobSlot) -> bool:
-        """A node says that it holds this job: it is out. False when that attempt was given up or is done, so it must end."""
+        """An allocation that is not booked with this job holds it: it is out. False if the job must end there.
+
+        That is so when another allocation holds it, and when that attempt was given up or is done.
+        """
         index = slot.index
-        if self.out.get(index) == slot.attempt:
-            return True
         if index >= self.block or self._ended[index] or slot.attempt < self.attempt(index):
             return False
         if index in self.out:

@@ -504,5 +504,6 @@ def test_figures_count_what_there_is() -> None:
         "job_sizes_in_order": 2,
         "heartbeats": 1,
         "void_heartbeats": 0,
+        "twice_held_jobs": 0,
         "allocations_made": 2,
     }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.ids import AllocationId, NodeName, OperationId
-from headrace.wire.heartbeat import AllocationReport, AllocationState, JobSlot, RunningJob
+from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobKey, JobResult, JobSlot, RunningJob
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
-from headrace_allocator.effects import Release
+from headrace_allocator.effects import HeldTwice, Release, Report
 from headrace_allocator.engine import AllocatorEngine
 from tests.support.allocating import TERM, TREE, Desk, an_operation, cores
 
@@ -79,3 +79,59 @@ def test_an_operation_is_released_while_others_are_in_doubt_and_never_while_its_
 
     assert list(effects) == [Release([OperationId("op-new")])]
     assert Release([OperationId("op-old")]) not in desk.tick(101.0)
+
+
+def test_jobs_that_a_former_allocator_added_to_a_known_allocation_are_adopted() -> None:
+    """Its answer was obeyed after the first word in the new term."""
+    desk = after_a_restart(former("op", jobs=2), nodes={"n1": False, "n2": False})
+    desk.beat("n1", term=TERM - 1, allocations=[running("4-1", "op", 0)])
+
+    desk.beat("n1", term=TERM, allocations=[running("4-1", "op", 0, 1)])
+    desk.beat("n2", term=TERM)
+    orders, _ = desk.beat("n2", term=TERM)
+
+    assert desk.operation("op").slots.out == {0: 1, 1: 1}
+    assert orders.start == []
+
+
+def held_by_two() -> Desk:
+    """A job runs on n1, and n2 shows it as well."""
+    desk = after_a_restart(former("op", jobs=1), nodes={"n1": False, "n2": False})
+    desk.beat("n1", term=TERM, allocations=[running("4-1", "op", 0)])
+    return desk
+
+
+def test_a_job_that_another_allocation_holds_is_taken_back_and_alarmed_once() -> None:
+    desk = held_by_two()
+
+    orders, effects = desk.beat("n2", term=TERM, allocations=[running("4-2", "op", 0)])
+    _, later = desk.beat("n2", term=TERM, allocations=[running("4-2", "op", 0)])
+
+    assert [one.allocation for one in orders.take_back] == ["4-2"]
+    alarm = HeldTwice(NodeName("n2"), AllocationId("4-2"), JobKey(OperationId("op"), 0))
+    assert [alarm in effects, alarm in later] == [True, False]
+    assert desk.engine.twice_held_jobs == 1
+
+
+def test_the_end_of_a_job_that_was_taken_back_as_held_twice_is_no_end_of_the_other() -> None:
+    desk = held_by_two()
+    desk.beat("n2", term=TERM, allocations=[running("4-2", "op", 0)])
+    end = JobEnd(OperationId("op"), 0, 1, AllocationId("4-2"), JobResult.ABORTED)
+
+    orders, effects = desk.beat("n2", term=TERM, ends=[end])
+
+    assert orders.forget.ends == [end.key]
+    assert not [effect for effect in effects if isinstance(effect, Report)]
+    assert desk.operation("op").slots.out == {0: 1}
+
+
+def test_a_job_that_is_held_twice_and_completes_in_one_place_is_taken_back_in_the_other() -> None:
+    desk = held_by_two()
+    desk.beat("n2", term=TERM, allocations=[running("4-2", "op", 0)])
+    end = JobEnd(OperationId("op"), 0, 1, AllocationId("4-2"), JobResult.COMPLETED)
+
+    _, effects = desk.beat("n2", term=TERM, ends=[end])
+    orders, _ = desk.beat("n1", term=TERM, allocations=[running("4-1", "op", 0)])
+
+    assert [effect.ends[0].end for effect in effects if isinstance(effect, Report)] == [end]
+    assert [one.allocation for one in orders.take_back] == ["4-1"]
