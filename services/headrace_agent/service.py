@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
 import signal
 from typing import assert_never
 
@@ -32,6 +31,7 @@ from headrace.wire.refusals import NotAllowed, Refusal
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
 from headrace_agent.host import facts
+from headrace_agent.host.incarnation import next_incarnation
 from headrace_agent.host.state_folder import claim
 from headrace_agent.job_logs.requests import JobLogs
 from headrace_agent.runner.protocol import ToAgent
@@ -53,8 +53,17 @@ _SIGNALS = {
 
 
 async def serve(runtime: Runtime[AgentSettings]) -> None:
-    """Runs the agent until it has stopped as it was asked to."""
-    await Agent(runtime).run()
+    """Runs the agent until it has stopped as it was asked to. Raises `StateInUse`."""
+    state = runtime.settings.state()
+    try:
+        lock: int | None = claim(state, "agent")
+    except OSError:
+        lock = None  # the runner will say what is wrong with the folder
+    try:
+        await Agent(runtime, next_incarnation(state, runtime.clock.wall_ms())).run()
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 def _tree(settings: AgentSettings) -> TreeName:
@@ -64,7 +73,7 @@ def _tree(settings: AgentSettings) -> TreeName:
 class Agent:
     """One life of the agent of one host."""
 
-    def __init__(self, runtime: Runtime[AgentSettings]) -> None:
+    def __init__(self, runtime: Runtime[AgentSettings], incarnation: Incarnation) -> None:
         settings = runtime.settings
         self._runtime = runtime
         self._settings = settings
@@ -72,7 +81,6 @@ class Agent:
         self.node = settings.node_name()
         self._log = logger(node=self.node)
         self._random = random.Random()
-        incarnation = Incarnation(secrets.token_hex(8))
         identity = Identity(
             node=self.node,
             tree=_tree(settings),
@@ -94,18 +102,7 @@ class Agent:
         self._with_runner = False
 
     async def run(self) -> None:
-        """Until the agent has stopped. Raises `StateInUse`."""
-        try:
-            lock: int | None = claim(self._settings.state(), "agent")
-        except OSError:
-            lock = None  # the runner will say what is wrong with the folder
-        try:
-            await self._run()
-        finally:
-            if lock is not None:
-                os.close(lock)
-
-    async def _run(self) -> None:
+        """Until the agent has stopped."""
         self._log.info("agent started", tree=self._settings.tree, total=self.engine.held.total.as_tuple())
         async with anyio.create_task_group() as tasks:
             await self.listen()

@@ -33,7 +33,7 @@ NodeName = NewType("NodeName", str)
 PoolName = NewType("PoolName", str)
 TreeName = NewType("TreeName", str)
 UserName = NewType("UserName", str)
-#: One life of an agent process; a new one at every start.
+#: One life of an agent process: a new one at every start, which as a text is greater than all before it on its node.
 Incarnation = NewType("Incarnation", str)
 
 #: The root of every pool tree. It exists always, has no configuration of its own, and no operation runs in it.

@@ -122,6 +122,7 @@ async def test_a_restarted_agent_adopts_what_runs(tmp_path: Path) -> None:
             first.send(signal.SIGKILL)
             await first.wait()
             runner = first.runner_pid()
+            former = fake.heartbeats[-1].incarnation
             fake.heartbeats.clear()
             async with agent(server, tmp_path / "state") as second:
                 told = await fake.heard(lambda _: True)
@@ -131,6 +132,7 @@ async def test_a_restarted_agent_adopts_what_runs(tmp_path: Path) -> None:
 
     assert same
     assert told.seq == 1
+    assert int(told.incarnation.partition("-")[0]) > int(former.partition("-")[0])
     assert [(a.id, a.state, a.unstarted) for a in told.allocations] == [("a-1", AllocationState.RUNNING, [])]
     job = told.allocations[0].job
     assert before.job is not None

@@ -155,7 +155,7 @@ class AgentBetween(RuleBasedStateMachine):
             self._collect()
         self.lives += 1
         term, now_ns = self.desk.term, self.desk.now_ns
-        self.desk = Desk(cpu=400, incarnation=f"life-{self.lives}", picture=False)
+        self.desk = Desk(cpu=400, incarnation=f"life-{self.lives:06}", picture=False)
         self.desk.term, self.desk.now_ns = term, now_ns
         self.seen = 0
         self._connect()

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.bus import Handler, Message, RequestTimeout
+from headrace.ids import Incarnation
 from headrace.runtime.service import runtime_on
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
@@ -52,7 +53,7 @@ async def an_agent(bus: DeafBus) -> AsyncIterator[Agent]:
             anything: Any = bus
             settings = AgentSettings(node=NODE, state_folder=folder)
             runtime = runtime_on(anything, "agent", settings, tasks, anyio.Event())
-            agent = Agent(runtime)
+            agent = Agent(runtime, Incarnation("life-1"))
             await agent.listen()
             yield agent
 

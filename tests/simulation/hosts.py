@@ -223,7 +223,7 @@ class SimulatedAgent(Agent):
     """The agent's real shell and engine, with a simulated host in place of sockets, signals and folders."""
 
     def __init__(self, runtime: Runtime[AgentSettings], host: Host) -> None:
-        super().__init__(runtime)
+        super().__init__(runtime, incarnation_of(host))
         self._host = host
         self.runner = _HostLink(host, runtime.clock, self._on_runner, self._on_trouble)  # type: ignore[assignment]
 

@@ -161,7 +161,7 @@ class World:
         identity = Identity(
             node=NodeName(name),
             tree=TREE,
-            incarnation=Incarnation(f"life-{self.lives}"),
+            incarnation=Incarnation(f"life-{self.lives:06}"),
             total=host.total,
             environment={},
             stop_timeout_ms=8_000,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Final
 
 import msgspec
 
@@ -16,8 +15,6 @@ from headrace.wire.nodes import NodeRecord
 from headrace_allocator.facts.allocations import Allocation
 
 __all__ = ["Node", "NodeCondition", "NodeStatus", "Timing", "pace_ms_of"]
-
-_FORMER_INCARNATIONS: Final = 8
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -63,8 +60,8 @@ class Node:
     def __init__(self, record: NodeRecord, heard_s: float) -> None:
         self.record = record
         self.status = NodeStatus.UNHEARD
+        #: The newest life of its agent that was heard; older ones are not listened to any more.
         self.incarnation: Incarnation | None = None
-        self.former: list[Incarnation] = []
         self.seq = 0
         #: When it was heard last, or when the allocator began to listen for it.
         self.heard_s = heard_s
@@ -124,14 +121,11 @@ class Node:
         """True if the heartbeat is neither repeated nor overtaken nor of a former life of the agent."""
         if heartbeat.incarnation == self.incarnation:
             return heartbeat.seq > self.seq
-        return heartbeat.incarnation not in self.former
+        return self.incarnation is None or heartbeat.incarnation > self.incarnation
 
     def hear(self, heartbeat: Heartbeat, moment: Moment) -> None:
         """Notes what a heartbeat says of the node itself, but for its room."""
-        if heartbeat.incarnation != self.incarnation:
-            if self.incarnation is not None:
-                self.former = [*self.former[1 - _FORMER_INCARNATIONS :], self.incarnation]
-            self.incarnation = heartbeat.incarnation
+        self.incarnation = heartbeat.incarnation
         self.seq = heartbeat.seq
         self.heard_s = moment.steady_s
         self.nudged = False

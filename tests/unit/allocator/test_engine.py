@@ -165,6 +165,26 @@ def test_a_former_life_of_an_agent_is_not_listened_to() -> None:
     assert desk.engine.on_heartbeat(late, desk.moment) == Outcome(None)
 
 
+def test_an_allocator_that_never_heard_a_former_life_does_not_take_its_late_heartbeat_for_a_new_one() -> None:
+    desk = Desk({"n1": cores(2, slots=9)})
+    desk.beat("n1", incarnation=Incarnation("life-2"), seq=1, applied=0)
+    late = Heartbeat(NodeName("n1"), TREE, Incarnation("life-1"), 99, 0, 0, HeartbeatReason.PERIOD, cores(2, slots=9))
+
+    assert desk.engine.on_heartbeat(late, desk.moment) == Outcome(None)
+    for seq in (2, 3):
+        living, _ = desk.beat("n1", incarnation=Incarnation("life-2"), seq=seq, applied=seq - 1)
+        assert living.seq == seq
+
+
+def test_an_allocator_that_heard_a_late_heartbeat_first_listens_to_the_living_agent() -> None:
+    desk = Desk({"n1": cores(2, slots=9)})
+    desk.beat("n1", incarnation=Incarnation("life-1"), seq=99, applied=98)
+
+    living, _ = desk.beat("n1", incarnation=Incarnation("life-2"), seq=1, applied=0)
+
+    assert living.seq == 1
+
+
 def test_a_node_that_obeys_a_higher_term_makes_this_allocator_step_down() -> None:
     desk = Desk({"n1": cores(2)})
     heartbeat = Heartbeat(NodeName("n1"), TREE, Incarnation("x"), 1, 0, TERM + 1, HeartbeatReason.PERIOD, cores(2))
