@@ -66,11 +66,24 @@ def test_a_job_sees_its_environment_and_nothing_else(runner: ARunner, monkeypatc
     assert sorted(runner.log(0).decode().splitlines()) == ["A=1", "B=ä", f"HEADRACE_JOB={OPERATION}.0.1"]
 
 
-def test_a_job_inherits_no_descriptor_no_input_and_no_ignored_signal(runner: ARunner) -> None:
-    agent = runner.start()
-    agent.sh(0, "ls /proc/self/fd; cat; grep -E 'SigIgn|SigBlk' /proc/self/status; ulimit -c")
+def start_deaf() -> None:
+    """As a shell starts what it puts into the background, `nohup` what is to stay, and others what nobody may stop."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGRTMIN):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGCHLD])
 
-    *fds, _, blocked, _, ignored, core = runner.log(0).decode().split()
+
+@pytest.mark.parametrize("preexec_fn", [None, start_deaf])
+def test_a_job_inherits_no_descriptor_no_input_and_no_ignored_signal(
+    runner: ARunner, preexec_fn: Callable[[], None] | None
+) -> None:
+    agent = runner.start(preexec_fn=preexec_fn)
+    agent.sh(0, "ls /proc/self/fd; cat; ulimit -c")
+    agent.say(a_run(1, "grep", "-E", "SigIgn|SigBlk", "/proc/self/status"))  # a shell would change both
+    agent.end_of(1)
+
+    *fds, core = runner.log(0).decode().split()
+    _, blocked, _, ignored = runner.log(1).decode().split()
     assert fds == ["0", "1", "2", "3"]  # 3 is the folder that ls reads
     assert int(blocked, 16) == 0
     assert int(ignored, 16) & ~_RESERVED_SIGNALS == 0

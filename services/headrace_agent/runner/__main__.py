@@ -9,6 +9,7 @@ import contextlib
 import gc
 import os
 import resource
+import signal
 import sys
 
 from headrace.errors import BadInput
@@ -29,6 +30,7 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     os.umask(0o077)
+    _hear_all_signals()
     try:
         lock = claim(settings.state, "runner")
         runner = _make_runner(settings)
@@ -45,6 +47,17 @@ def main(arguments: list[str]) -> int:
     runner.run()
     os.close(lock)
     return 0
+
+
+def _hear_all_signals() -> None:
+    """Undoes what whoever started us ignored or blocked, since the jobs would inherit it.
+
+    Two are ignored by Python itself, which restores them for every child.
+    """
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _make_runner(settings: Settings) -> Runner:
