@@ -46,7 +46,8 @@ class HeartbeatAnswers:
             self._ranking.wake_some()
             overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms))
             decided = extend(overlay)
-            placed = [] if _waits_for_room(node) else place(overlay)
+            may_start = self._facts.pools.limits_known and not _waits_for_room(node)
+            placed = place(overlay) if may_start else []
             # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
             extends = [self._extend(one) for one in decided if isinstance(one, Extension)]
             take_back += [_give_back(one) for one in decided if isinstance(one, GiveBack)]

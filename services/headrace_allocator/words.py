@@ -27,6 +27,8 @@ def words_of(reason: why.Reason) -> str:
             words = f"the allocator is recovering: {reason.heard} of {reason.enrolled} nodes have reported"
             doubt = f"; {reason.in_doubt} jobs may still be running on the others" if reason.in_doubt else ""
             return words + doubt
+        case why.LimitsUnknown():
+            return "the allocator is recovering: it waits for fair_share to tell the limits of pools"
         case why.PoolLimitReached():
             figures = ", ".join(_exceeded(each) for each in reason.exceeded)
             return f"resource_limits of pool {reason.pool} leave no room for another job: {figures}"

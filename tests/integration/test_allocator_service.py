@@ -45,6 +45,8 @@ from headrace_admission.settings import AdmissionSettings
 from headrace_allocator.service import AllocatorService
 from headrace_allocator.service import serve as serve_allocator
 from headrace_allocator.settings import AllocatorSettings
+from headrace_fair_share.service import serve as serve_fair_share
+from headrace_fair_share.settings import FairShareSettings
 from tests.support.effort import few_or_many
 from tests.support.killing import killed
 from tests.support.mutate import mutated_for
@@ -100,9 +102,10 @@ class Node:
 
 @asynccontextmanager
 async def a_house(server: NatsServer) -> AsyncIterator[None]:
-    """admission and an allocator."""
+    """admission, fair_share and an allocator."""
     async with (
         running(server, AdmissionSettings(administrators="*"), serve_admission, "admission"),
+        running(server, FairShareSettings(), serve_fair_share, "fair_share"),
         running(server, AllocatorSettings(), serve_allocator, "allocator"),
     ):
         yield
@@ -177,6 +180,7 @@ async def test_a_restarted_allocator_learns_what_runs_from_the_nodes_and_starts_
             a_bus(server, "user", "anna") as anna,
             a_bus(server, "node", "n1") as bus,
             running(server, AdmissionSettings(administrators="*"), serve_admission, "admission"),
+            running(server, FairShareSettings(), serve_fair_share, "fair_share"),
         ):
             node = Node(bus)
             async with killed(server, AllocatorSettings(), serve_allocator, "allocator"):

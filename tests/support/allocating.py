@@ -82,6 +82,7 @@ class Desk:
         self.engine.on_operations([], self.moment)
         self.engine.on_nodes({}, self.moment)
         self.engine.on_nodes(records, self.moment)
+        Desk.tell(self, [], total=cores(1000, slots=1000))
 
     @property
     def moment(self) -> Moment:

@@ -47,6 +47,7 @@ from headrace_agent.runner.protocol import Acknowledge, Ended, Hello, Interrupt,
 from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
+from headrace_allocator.facts.pool_tree import ShareCut
 
 __all__ = ["World"]
 
@@ -149,6 +150,8 @@ class World:
         self._perform(self.allocator.on_operations(whole.operations, self.moment).effects)
         records = {NodeName(name): NodeRecord(NodeName(name)) for name in self.hosts}
         self._perform(self.allocator.on_nodes(records, self.moment).effects)
+        total = Resources.sum(host.total for host in self.hosts.values())
+        self.allocator.on_shares(ShareCut({}, (), total=total), self.moment)
 
     def restart_admission(self) -> None:
         self.admission = self._new_admission()

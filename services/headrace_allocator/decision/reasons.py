@@ -40,6 +40,10 @@ class StillRecovering(msgspec.Struct, frozen=True, tag="still_recovering"):
     in_doubt: int
 
 
+class LimitsUnknown(msgspec.Struct, frozen=True, tag="limits_unknown"):
+    """No snapshot of shares has told of the limits of pools since the allocator began."""
+
+
 class PoolLimitReached(msgspec.Struct, frozen=True, tag="pool_limit_reached"):
     """The limit of its pool, or of one above, leaves no room for another job."""
 
@@ -98,6 +102,7 @@ Reason = (
     | OperationSuspended
     | NoJobReady
     | StillRecovering
+    | LimitsUnknown
     | PoolLimitReached
     | OperationLimitReached
     | NoNodeAcceptsJobs

@@ -28,6 +28,7 @@ def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
         return []
     reasons: list[why.Reason | None] = [
         _recovering(facts, operation),
+        None if facts.pools.limits_known else why.LimitsUnknown(),
         pool_limit_reached(operation, facts.limits),
         own_limit_reached(operation, operation.held),
         _no_room(facts, operation.spec.resources),

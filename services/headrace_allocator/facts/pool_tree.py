@@ -35,6 +35,8 @@ class PoolTree:
         self._pools: dict[PoolName, ShareItem] = {}
         self._paths: dict[PoolName, tuple[PoolName, ...]] = {}
         self.total = ZERO
+        #: True once a snapshot told how large the cluster is: before, no limit is known as an amount.
+        self.limits_known = False
 
     def take(self, cut: ShareCut) -> bool:
         """Takes over a snapshot. True if a pool is new, stands elsewhere, is gone, or has another limit."""
@@ -51,6 +53,7 @@ class PoolTree:
             limited |= before is None or limit_of(before, self.total) != limit_of(item, cut.total)
             self._pools[name] = item
         self.total = cut.total
+        self.limits_known |= cut.total != ZERO
         if moved:
             self._paths = {}
         return moved or limited

@@ -403,6 +403,7 @@ def test_while_recovering_a_doubtful_job_waits_until_every_node_has_spoken_in_th
     desk.seq, desk.applied = {"n1": 0}, {"n1": 0}
     desk.engine.on_operations([an_operation("operation-1", jobs=1, term=TERM - 1)], desk.moment)
     desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"))}, desk.moment)
+    desk.tell([], total=cores(1, slots=9))
     assert "recovering: 0 of 1" in desk.reasons("operation-1")[0]
 
     first, _ = desk.beat("n1", term=TERM - 1)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.ids import AllocationId, NodeName, OperationId
+from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobKey, JobResult, JobSlot, RunningJob
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
+from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.effects import HeldTwice, Release, Report
 from headrace_allocator.engine import AllocatorEngine
 from tests.support.allocating import TERM, TREE, Desk, an_operation, cores
 
 
-def after_a_restart(*operations: LiveOperation, nodes: dict[str, bool], size: int = 4) -> Desk:
+def after_a_restart(
+    *operations: LiveOperation, nodes: dict[str, bool], size: int = 4, limits_known: bool = True
+) -> Desk:
     """An allocator that has just begun. Each of the nodes is drained or not; none has spoken."""
     desk = Desk(dict.fromkeys(nodes, cores(size, slots=9)))
     desk.engine = AllocatorEngine(TREE, TERM, desk.facts.timing)
     desk.engine.on_operations(operations, desk.moment)
     records = {NodeName(name): NodeRecord(NodeName(name), drained=drained) for name, drained in nodes.items()}
     desk.engine.on_nodes(records, desk.moment)
-    desk.refresh()
+    if limits_known:
+        desk.tell([], total=cores(size * len(nodes), slots=99))
     return desk
 
 
@@ -135,3 +139,17 @@ def test_a_job_that_is_held_twice_and_completes_in_one_place_is_taken_back_in_th
 
     assert [effect.ends[0].end for effect in effects if isinstance(effect, Report)] == [end]
     assert [one.allocation for one in orders.take_back] == ["4-1"]
+
+
+def test_nothing_starts_before_the_limits_of_pools_are_known() -> None:
+    desk = after_a_restart(nodes={"n1": False}, limits_known=False)
+    desk.start(an_operation("op", jobs=4))
+
+    early, _ = desk.beat("n1")
+    assert "waits for fair_share to tell the limits of pools" in desk.reasons("op")[1]
+    limits = ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits_share=(1.0, 0.5, 1.0, 1.0, 1.0))
+    desk.tell([limits], total=cores(4, slots=9))
+    orders, _ = desk.beat("n1")
+
+    assert early.start == []
+    assert len(orders.start) == 2
