@@ -222,6 +222,8 @@ class AgentEngine:
         return [Enrol(pause_ms)]
 
     def _on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
+        if self._left:
+            return self._end_runner()  # it may have been away when it was told
         self.pulse.open()
         self._isolation = picture.isolation
         self._trouble.pop(Trouble.RUNNER_AWAY, None)
@@ -234,8 +236,12 @@ class AgentEngine:
             effects.append(LogLine("warning", "trouble of the runner", {"why": picture.trouble}))
         self.pulse.want(HeartbeatReason.JOB_ENDED if picture.ended else HeartbeatReason.PERIOD)
         if self._stopping.mode is not None:
-            effects += self._close_all(None if self._stopping.mode is StopMode.KILL else self._stopping.interruption_ms)
+            effects += self._close_all(self._stopping.interruption_ms)
         return effects
+
+    def _end_runner(self) -> list[AgentEffect]:
+        """Ends the runner with all that is left of its jobs, unless it stays for the next agent."""
+        return [Tell(EndAll(0, _STOP_REASON))] if self._stopping.with_runner else []
 
     def _close_all(self, timeout_ms: int | None) -> list[AgentEffect]:
         """Closes all allocations that have a job; each job's own timeout holds where it is shorter."""
@@ -268,9 +274,7 @@ class AgentEngine:
             return Outcome(None, effects)
         if self._stopping.may_leave(self.pulse, self.held, moment):
             self._left = True
-            with_runner = self._stopping.with_runner
-            end_runner: list[AgentEffect] = [Tell(EndAll(0, _STOP_REASON))] if with_runner else []
-            return Outcome(None, [*effects, *end_runner, Leave(with_runner)])
+            return Outcome(None, [*effects, *self._end_runner(), Leave(self._stopping.with_runner)])
         reason = self.pulse.take(moment.steady_ns)
         return Outcome(None, effects if reason is None else [*effects, Beat(self._heartbeat(reason, moment))])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.wire.heartbeat import AllocationState, Forget, HeartbeatReason, JobResult, JobSlot, NodeState
 from headrace.wire.nodes import StopMode
-from headrace_agent.effects import Leave
+from headrace_agent.effects import Leave, Tell, Trouble
 from headrace_agent.runner.protocol import EndAll, Interrupt
 from tests.support.agent_desk import Desk, end_of, job, kept, spec, start
 
@@ -172,6 +172,42 @@ def test_a_kill_waits_for_nothing() -> None:
 
     assert [EndAll(0, "the agent of this host stopped")] == desk.told(EndAll)
     assert desk.left
+
+
+def test_a_runner_that_was_away_at_the_kill_is_told_with_its_picture_and_nothing_else() -> None:
+    desk = busy()
+    desk.do(desk.engine.on_trouble(Trouble.RUNNER_AWAY, "the connection broke", desk.now()))
+    stop(desk, StopMode.KILL)
+    before = len(desk.effects)
+
+    desk.picture([kept(desk, job(0))])
+
+    assert [Tell(EndAll(0, "the agent of this host stopped"))] == desk.effects[before:]
+
+
+def test_a_runner_that_was_away_when_time_was_up_is_told_with_its_picture() -> None:
+    desk = busy()
+    stop(desk, StopMode.INTERRUPT)
+    desk.do(desk.engine.on_trouble(Trouble.RUNNER_AWAY, "the connection broke", desk.now()))
+    desk.advance(60_000)
+    before = len(desk.effects)
+
+    desk.picture([kept(desk, job(0))])
+
+    assert [Tell(EndAll(0, "the agent of this host stopped"))] == desk.effects[before:]
+
+
+def test_a_runner_that_is_left_running_is_told_nothing_with_its_picture() -> None:
+    desk = busy()
+    stop(desk, StopMode.LEAVE)
+    desk.turn()
+    desk.answer()
+    before = len(desk.effects)
+
+    desk.picture([kept(desk, job(0))])
+
+    assert desk.left
+    assert desk.effects[before:] == []
 
 
 def test_a_more_urgent_wish_follows_a_gentler_one_and_not_the_other_way() -> None:
