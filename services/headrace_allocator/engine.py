@@ -178,6 +178,8 @@ class AllocatorEngine:
             if node.lease_is_over(self.facts.timing, moment):
                 effects += self._lose(node, moment)
         effects += self._finish_recovery(moment)
+        if self.facts.recovery.doubt_over:
+            effects += self._settle_doubt(moment)
         for operation in self.facts.operations.values():
             effects += self._draws(operation)
         return Outcome(None, effects + self._releases(self.facts.operations.values()))
@@ -274,7 +276,6 @@ class AllocatorEngine:
             self.ranking.mark_all()
 
     def _lose(self, node: Node, moment: Moment) -> list[Effect]:
-        node.lease_lost = True
         self.facts.recovery.settle(node.record.node, lost=True)
         holding = {one.operation for one in node.allocations.values()}
         lost = lose_node(self.facts, node, self.facts.timing.node_lease_s)
@@ -284,8 +285,16 @@ class AllocatorEngine:
     def _finish_recovery(self, moment: Moment) -> list[Effect]:
         if not self.facts.recovery.finish():
             return []
-        effects = _report(_ends_of(lose_doubtful(self.facts), moment))
+        effects = self._settle_doubt(moment)
         for operation in self.facts.operations.values():
+            effects += self._changed(operation)
+        return effects
+
+    def _settle_doubt(self, moment: Moment) -> list[Effect]:
+        """Settles what is in doubt though doubt is over: jobs that wait for a lost node, until it speaks or they are to end."""
+        doubtful = [operation for operation in self.facts.operations.values() if operation.slots.in_doubt]
+        effects = _report(_ends_of(lose_doubtful(self.facts), moment)) if doubtful else []
+        for operation in doubtful:
             effects += self._changed(operation)
         return effects
 

@@ -82,7 +82,6 @@ class Node:
         self.state = NodeState.OPEN
         self.isolation = ""
         self.trouble = ""
-        self.lease_lost = False
 
     @property
     def free(self) -> Resources:
@@ -115,7 +114,7 @@ class Node:
 
     def lease_is_over(self, timing: Timing, moment: Moment) -> bool:
         """True once it was not heard for the lease: by then its runner has ended all jobs."""
-        return not self.lease_lost and moment.steady_s - self.heard_s > timing.node_lease_s
+        return moment.steady_s - self.heard_s > timing.node_lease_s
 
     def is_newest(self, heartbeat: Heartbeat) -> bool:
         """True if the heartbeat is neither repeated nor overtaken nor of a former life of the agent."""
@@ -129,7 +128,6 @@ class Node:
         self.seq = heartbeat.seq
         self.heard_s = moment.steady_s
         self.nudged = False
-        self.lease_lost = False
         self.state, self.isolation, self.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
 
     def check(self) -> list[str]:

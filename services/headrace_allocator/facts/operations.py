@@ -8,7 +8,7 @@ from headrace.ids import AllocationId
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
 from headrace.wire.heartbeat import TakeBackReason
 from headrace.wire.ledger import LiveOperation
-from headrace.wire.operations import OperationState
+from headrace.wire.operations import OnLostNode, OperationState
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.slots import JobSlots
 
@@ -61,6 +61,11 @@ class Operation:
     def ending(self) -> bool:
         """True if it is to end and what it holds is to go."""
         return self.state in (OperationState.ABORTING, OperationState.FAILING, OperationState.COMPLETING)
+
+    @property
+    def waits_for_lost_nodes(self) -> bool:
+        """True if its jobs wait for a lost node to come back. One that is to end waits for nothing."""
+        return self.spec.on_lost_node is OnLostNode.WAIT and not self.ending
 
     @property
     def may_run(self) -> bool:

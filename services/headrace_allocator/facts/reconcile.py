@@ -54,7 +54,7 @@ def lose_node(facts: Facts, node: Node, lease_s: float) -> list[LostJob]:
     lost: list[LostJob] = []
     for allocation in list(node.allocations.values()):
         operation = facts.operations.get(allocation.operation)
-        if operation is not None and operation.spec.on_lost_node.value == "wait":
+        if operation is not None and operation.waits_for_lost_nodes:
             continue
         lost += _lose(facts, node, allocation, allocation.slots.values(), NodeSilent(lease_s))
         facts.remove(allocation)
@@ -65,12 +65,15 @@ def lose_node(facts: Facts, node: Node, lease_s: float) -> list[LostJob]:
 def lose_doubtful(facts: Facts) -> list[LostJob]:
     """Settles the jobs in doubt once recovering is over: nobody holds them.
 
-    If a node that may have run them lost its lease, the next attempt must be another one, durably, before it goes out.
+    If a node that may have run them lost its lease, the next attempt must be another one, durably, before it goes out; or they stay
+    in doubt, if their operation waits for such nodes.
     """
     lost: list[LostJob] = []
     for operation in facts.operations.values():
         if not facts.recovery.lost_nodes:
             operation.slots.release_doubt()
+            continue
+        if operation.waits_for_lost_nodes:
             continue
         node = facts.recovery.lost_nodes[0]
         for index, attempt in sorted(operation.slots.in_doubt.items()):

@@ -24,7 +24,7 @@ class Recovery:
         self.nodes_known = False
         #: True once no job is in doubt any more.
         self.doubt_over = False
-        #: Nodes that lost their lease without a word, so that nobody knows what they ran.
+        #: Nodes that lost their lease without a word and have not spoken since, so that nobody knows what they ran.
         self.lost_nodes: list[NodeName] = []
         self._enrolled = 0
         #: Nodes that may run what nobody knows of; and those of them for which usage is not complete.
@@ -59,6 +59,8 @@ class Recovery:
             self._unheard.discard(node)
             if lost:
                 self.lost_nodes.append(node)
+        elif not lost and node in self.lost_nodes:
+            self.lost_nodes.remove(node)
 
     def finish(self) -> bool:
         """True once: at the moment when doubt is over."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobKey, JobResult, JobSlot, RunningJob
 from headrace.wire.ledger import LiveOperation
+from headrace.wire.log import OperationStateChanged, StateCause
 from headrace.wire.nodes import NodeRecord
-from headrace.wire.operations import OperationState
+from headrace.wire.operations import OnLostNode, OperationState
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.effects import HeldTwice, Release, Report
 from headrace_allocator.engine import AllocatorEngine
@@ -36,6 +39,11 @@ def running(name: str, operation: str, *jobs: int) -> AllocationReport:
     return AllocationReport(
         AllocationId(name), OperationId(operation), AllocationState.RUNNING, cores(1), job, unstarted
     )
+
+
+def waiting(live: LiveOperation) -> LiveOperation:
+    """Its jobs wait for a lost node to come back."""
+    return msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, on_lost_node=OnLostNode.WAIT))
 
 
 def is_complete(desk: Desk) -> bool:
@@ -153,3 +161,42 @@ def test_nothing_starts_before_the_limits_of_pools_are_known() -> None:
 
     assert early.start == []
     assert len(orders.start) == 2
+
+
+def aborted(name: str) -> OperationStateChanged:
+    return OperationStateChanged(OperationId(name), OperationState.ABORTING, StateCause.ABORTED_BY_USER, "", 1)
+
+
+def test_an_operation_that_waits_for_a_lost_node_is_released_when_it_is_aborted() -> None:
+    desk = after_a_restart(nodes={"n1": False})
+    desk.start(waiting(an_operation("op", jobs=1)))
+    desk.beat("n1")
+    assert len(desk.operation("op").allocations) == 1
+    desk.tick(800.0)
+    assert len(desk.operation("op").allocations) == 1
+
+    desk.learn(aborted("op"))
+
+    assert Release([OperationId("op")]) in desk.tick(801.0)
+
+
+def test_jobs_in_doubt_of_an_operation_that_waits_for_lost_nodes_stay_so_until_the_node_speaks() -> None:
+    desk = after_a_restart(waiting(former("op", jobs=2)), nodes={"dead": False})
+
+    effects = desk.tick(800.0)
+    assert not [effect for effect in effects if isinstance(effect, Report)]
+    assert sorted(desk.operation("op").slots.in_doubt) == [0, 1]
+    desk.beat("dead", term=TERM, allocations=[running("4-1", "op", 0)])
+    desk.tick(801.0)
+
+    assert desk.operation("op").slots.in_doubt == {}
+    assert desk.operation("op").slots.out[0] == 1
+
+
+def test_an_operation_whose_jobs_in_doubt_wait_for_a_lost_node_is_released_when_it_is_aborted() -> None:
+    desk = after_a_restart(waiting(former("op", jobs=2)), nodes={"dead": False})
+    desk.tick(800.0)
+
+    desk.learn(aborted("op"))
+
+    assert Release([OperationId("op")]) in desk.tick(801.0)
