@@ -6,14 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 
 from headrace.wire.heartbeat import JobResult
-from headrace_agent.runner.protocol import Acknowledge, EndAll, Ended, Interrupt, Started
+from headrace_agent.runner.protocol import Acknowledge, EndAll, Ended, Interrupt, Picture, Started, ToAgent
+from headrace_agent.settings import AgentSettings
+from headrace_agent.to_runner.link import RunnerLink
 from tests.unit.runner.builders import OPERATION, a_job, a_run
-from tests.unit.runner.harness import ARunner, Signpost, lives, runner, signpost
+from tests.unit.runner.harness import PATIENCE_S, ARunner, Signpost, gone, lives, runner, signpost
 
 __all__ = ["runner", "signpost"]
 
@@ -175,3 +179,19 @@ def test_the_folders_are_nobody_elses(runner: ARunner) -> None:
     assert runner.state.stat().st_mode & 0o777 == 0o700
     assert (runner.state / "runner.sock").stat().st_mode & 0o777 == 0o600
     assert (runner.logs / OPERATION / "0.1.stdout").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_runner_that_is_not_connected_when_the_agent_ends_is_told_to_end_too(runner: ARunner) -> None:
+    agent = runner.start()
+    job = agent.run(0, "sleep", "1000")
+    settings = AgentSettings(node="n1", state_folder=str(runner.state))
+
+    def on_message(message: ToAgent) -> None:
+        if isinstance(message, Picture):
+            link.tell(EndAll(0, "the agent stopped"))
+
+    link = RunnerLink(settings, "incarnation-2", on_message, lambda *_: None)
+
+    assert anyio.run(partial(link.end, PATIENCE_S, with_runner=True))
+    assert gone(job.pid)
+    assert runner.wait() == 0

@@ -101,6 +101,11 @@ class RunnerLink:
             if with_runner:
                 if self._connection is not None:
                     await self._gone.wait()
+                elif (connection := self._connect()) is not None:
+                    # It lives and was away when it was told: it is told with its picture.
+                    connection.setblocking(False)
+                    self._connection = connection
+                    await self._converse(connection)
                 elif self._child is not None:
                     self._child.terminate()  # started a moment ago, and not spoken with yet
                 if self._child is not None:
