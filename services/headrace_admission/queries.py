@@ -39,6 +39,8 @@ __all__ = [
     "whole_operations",
 ]
 
+#: Of the first word of a command in lists: one may have 120,000.
+_WORD_CHARACTERS: Final = 200
 #: Holders of one level that are listed.
 _MOST_HOLDERS: Final = 20
 #: Another word for `pending` in lists.
@@ -103,15 +105,18 @@ def list_operations(state: State, request: wire.ListOperations) -> wire.Operatio
     if wanted and wanted not in list(OperationState):
         return BadRequest("state", request.state, "one of " + ", ".join([*OperationState, _WAITING]))
     chosen: list[OperationView] = []
+    page_bytes = 0
     queues = Queues(state)
     reached = not request.after
     for operation in reversed(state.operations.values()):
         if not reached:
             reached = operation.id == request.after
         elif _matches(operation, request, wanted):
-            if len(chosen) == request.limit:
+            shown = view_of(operation, queues.waiting(operation), short=True)
+            page_bytes += size_bytes(shown)
+            if len(chosen) == request.limit or (chosen and page_bytes > PAGE_OF_OPERATIONS_BYTES):
                 return wire.OperationList(chosen, more=True)
-            chosen.append(view_of(operation, queues.waiting(operation), short=True))
+            chosen.append(shown)
     return wire.OperationList(chosen)
 
 
@@ -206,7 +211,8 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
     """An operation as people see it. `short` leaves out the fields that lists do not show."""
     counts, spec = operation.ledger.counts, operation.spec
     if short:
-        spec = msgspec.structs.replace(spec, argv=spec.argv[:1], environment={}, working_directory="")
+        argv = [spec.argv[0][:_WORD_CHARACTERS]]
+        spec = msgspec.structs.replace(spec, argv=argv, environment={}, working_directory="")
     return OperationView(
         operation=operation.id,
         user=operation.user,

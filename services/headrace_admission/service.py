@@ -33,6 +33,7 @@ from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import highest_recorded_term, restore
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.settings import AdmissionSettings
+from headrace_admission.shares_of_users import SharesOfUsers
 from headrace_admission.state.rules import GlobalRules
 from headrace_admission.state.state import State
 
@@ -79,6 +80,7 @@ class AdmissionService:
             "admission", self.engine, runtime.clock, runtime.border, role=role, figures=self.figures
         )
         self._pools = PoolsWatch(runtime)
+        self._shares = SharesOfUsers(settings.most_waiting_of_a_user, settings.most_waiting_bytes_of_a_user)
         self._events_since_checkpoint = 0
         self._checkpoint_wanted = anyio.Event()
         self._checkpoints_written = 0
@@ -119,6 +121,7 @@ class AdmissionService:
         """The figures of the log and of the checkpoints."""
         return [
             *self._recorder.figures(),
+            *self._shares.figures(),
             counter("checkpoints_written", "checkpoints", self._checkpoints_written),
             counter("checkpoints_failed", "checkpoints", self._checkpoints_failed),
         ]
@@ -193,7 +196,12 @@ class AdmissionService:
         not_ready = await self._await_pool(request.min_revision, tree, spec.pool or PoolName(user))
         if not_ready is not None:
             return not_ready
-        answer = await self._decide(lambda moment: self.engine.on_start(request, user, moment))
+        if not self._shares.take(caller.name, caller.size_bytes):
+            return self._shares.refusal(caller.name)
+        try:
+            answer = await self._decide(lambda moment: self.engine.on_start(request, user, moment))
+        finally:
+            self._shares.give_back(caller.name, caller.size_bytes)
         kind = type(answer).__name__
         self._log.debug("start answered", operation=request.operation, user=user, pool=spec.pool, answer=kind)
         return answer

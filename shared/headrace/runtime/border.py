@@ -44,6 +44,8 @@ class Caller(msgspec.Struct, frozen=True):
     kind: CallerKind
     name: str
     subject: str
+    #: Of the message, as it came.
+    size_bytes: int = 0
 
 
 class Border:
@@ -128,7 +130,7 @@ class Border:
             # Answering would let the sender direct our words at somebody else.
             self.report_forged(name or message.reply_to, message.subject, f"wants its answer at {message.reply_to}")
             return None
-        return Caller(kind=kind, name=name, subject=message.subject)
+        return Caller(kind=kind, name=name, subject=message.subject, size_bytes=len(message.data))
 
     def _encode(self, answer: msgspec.Struct, subject: str) -> bytes:
         try:
