@@ -46,7 +46,7 @@ class HeldTwice(msgspec.Struct, frozen=True):
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """A node obeys a higher term: if it was truly taken, this process ends."""
+    """A node or the ledger knows a higher term: if it was truly taken, this process ends."""
 
     term: Term
 

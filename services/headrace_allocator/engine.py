@@ -8,14 +8,14 @@ recovering, usage is published as incomplete, and jobs that a former allocator m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headrace.ids import NodeName, OperationId, TreeName
 from headrace.pools.node_filter import parse_formula
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobResult, Orders
 from headrace.wire.ledger import LiveOperation, ReportedEnd
-from headrace.wire.log import Event
+from headrace.wire.log import Event, OperationStarted
 from headrace.wire.nodes import ListNodes, NodeList, NodeRecord, OperationPlaces, WhereRequest
 from headrace.wire.refusals import NotFound
 from headrace_allocator.decision.drawing import indexes_to_draw
@@ -54,12 +54,16 @@ class AllocatorEngine:
 
     def on_operations(self, operations: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
         """Takes everything live. A known operation keeps its slots, and one that is not told of is over."""
-        effects = self._follow(learn_whole(self.facts, operations))
+        known = list(operations)
+        effects = self._judge_term(known)
+        effects += self._follow(learn_whole(self.facts, known))
         return Outcome(None, effects + self._finish_recovery(moment))
 
     def on_events(self, events: Iterable[Event], moment: Moment) -> Outcome[None, Effect]:
         """The log recorded these. An event that is known already changes nothing."""
-        return Outcome(None, self._follow(learn_events(self.facts, events)))
+        known = list(events)
+        effects = self._judge_term([event for event in known if isinstance(event, OperationStarted)])
+        return Outcome(None, effects + self._follow(learn_events(self.facts, known)))
 
     def on_drawn(self, operation: OperationId, below: int | None, moment: Moment) -> Outcome[None, Effect]:
         """The ledger answered a `Draw` with a border, or with None: it is asked again on the next occasion."""
@@ -227,6 +231,15 @@ class AllocatorEngine:
         ]
 
     # --- what follows from a change -------------------------------------------------------------------------------
+
+    def _judge_term(self, drawn: Sequence[LiveOperation | OperationStarted]) -> list[Effect]:
+        """Gives nothing out any more once jobs were drawn for a later term than ours."""
+        # Another tree has terms of its own.
+        latest = max((one.block_term for one in drawn if one.spec.tree == self.facts.tree), default=0)
+        if latest <= self.facts.term:
+            return []
+        self.facts.superseded = True
+        return [StepDown(latest)]
 
     def _follow(self, news: OperationNews) -> list[Effect]:
         effects: list[Effect] = []

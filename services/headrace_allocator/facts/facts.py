@@ -34,6 +34,8 @@ class Facts:
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.tree = tree
         self.term = term
+        #: True once the ledger told of jobs drawn by a later term: another allocator leads, and gives them out.
+        self.superseded = False
         self.timing = timing
         self.nodes: dict[NodeName, Node] = {}
         self.operations: dict[OperationId, Operation] = {}

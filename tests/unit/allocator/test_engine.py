@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, PoolName
+from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, PoolName, TreeName
 from headrace.runtime.engine import Outcome
 from headrace.wire.heartbeat import (
     AllocationReport,
@@ -23,9 +23,9 @@ from headrace.wire.heartbeat import (
     Start,
     TakeBackReason,
 )
-from headrace.wire.log import OperationStateChanged, OperationSuspended, StateCause
+from headrace.wire.log import OperationStarted, OperationStateChanged, OperationSuspended, StateCause
 from headrace.wire.nodes import NodeRecord
-from headrace.wire.operations import OperationState
+from headrace.wire.operations import OperationSpec, OperationState
 from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine
 from tests.support.allocating import TERM, TREE, Desk, an_operation, cores
@@ -190,6 +190,24 @@ def test_a_node_that_obeys_a_higher_term_makes_this_allocator_step_down() -> Non
     heartbeat = Heartbeat(NodeName("n1"), TREE, Incarnation("x"), 1, 0, TERM + 1, HeartbeatReason.PERIOD, cores(2))
 
     assert desk.engine.on_heartbeat(heartbeat, desk.moment) == Outcome(None, [StepDown(TERM + 1)])
+
+
+def test_an_allocator_that_hears_of_jobs_drawn_for_a_later_term_steps_down_and_gives_nothing_out() -> None:
+    desk = Desk({"n1": cores(2)})
+    desk.start(an_operation("op-old"))
+    spec = OperationSpec(PoolName("p"), ["work"], 2, cores(1))
+    started = OperationStarted(
+        OperationId("op-new"), "anna", spec, OperationState.RUNNING, False, 2, block_term=TERM + 1, at_ms=1
+    )
+
+    elsewhere = msgspec.structs.replace(started, spec=msgspec.structs.replace(spec, tree=TreeName("other")))
+
+    assert list(desk.learn(elsewhere)) == []
+    effects = desk.learn(started)
+    orders, _ = desk.beat("n1")
+
+    assert StepDown(TERM + 1) in effects
+    assert orders.start == []
 
 
 def test_an_end_is_told_to_the_ledger_once_and_forgotten_when_the_ledger_has_it() -> None:
