@@ -49,6 +49,7 @@ class StepDown(msgspec.Struct, frozen=True):
     """A node or the ledger knows a higher term: if it was truly taken, this process ends."""
 
     term: Term
+    told_by: str = "a node"
 
 
 Effect = Report | Draw | Release | NudgeNode | HeldTwice | StepDown

@@ -239,7 +239,7 @@ class AllocatorEngine:
         if latest <= self.facts.term:
             return []
         self.facts.superseded = True
-        return [StepDown(latest)]
+        return [StepDown(latest, "the ledger")]
 
     def _follow(self, news: OperationNews) -> list[Effect]:
         effects: list[Effect] = []

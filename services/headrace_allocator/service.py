@@ -229,7 +229,7 @@ class AllocatorService:
                     "job held twice", operation=job.operation, index=job.index, attempt=job.attempt, **where
                 )
             case StepDown():
-                self._role.on_term(effect.term, "a node or the ledger")
+                self._role.on_term(effect.term, effect.told_by)
 
     async def _nudge(self, node: NodeName) -> None:
         try:

@@ -206,7 +206,7 @@ def test_an_allocator_that_hears_of_jobs_drawn_for_a_later_term_steps_down_and_g
     effects = desk.learn(started)
     orders, _ = desk.beat("n1")
 
-    assert StepDown(TERM + 1) in effects
+    assert StepDown(TERM + 1, "the ledger") in effects
     assert orders.start == []
 
 
