@@ -142,9 +142,8 @@ class Link:
     async def unsubscribe_all(self) -> None:
         """Takes no new messages, but keeps what the server has sent already.
 
-        nats-py's own drain lost 19 requests in 20 restarts. When this returns, everything that was sent to us before has been handed
-        to its
-        `on_message`.
+        nats-py's own drain lost 19 requests in 20 restarts. When this returns, everything that was sent to us before has been
+        handed to its `on_message`.
         """
         kept = [listener for listener in self._listeners if not listener.subject.startswith(self._prefix)]
         for listener in kept:
