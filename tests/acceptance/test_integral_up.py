@@ -50,17 +50,21 @@ def test_a_burst_pool_saves_takes_its_burst_runs_out_and_falls_back_to_its_flow(
         up.start_operation("--pool", "saver", *WORK)
         until(up, lambda told: told["usage"]["cpu"] > 2 * FLOW)
         until(up, lambda told: told["accumulated_resource_ratio_volume"] < 0.5 * told["integral_pool_capacity_ratio"])
+        # Where an update comes late on a busy machine, the share swings for a while before it settles.
         last = until(
-            up, lambda told: told["fair_resources"]["cpu"] <= FLOW * 1.01 and told["usage"]["cpu"] <= FLOW * 1.25
+            up,
+            lambda told: (
+                told["fair_resources"]["cpu"] == pytest.approx(FLOW, rel=0.02)
+                # The flow for one smooth period is what stands there while the flow is used up.
+                and told["accumulated_resource_volume"]["cpu"] == pytest.approx(FLOW * SMOOTH_S, rel=0.05)
+                and told["usage"]["cpu"] <= FLOW * 1.25
+            ),
         )
         course = json.loads(up.run("pool", "volume", "saver", "--points", "4000", "--json").stdout)["points"]
 
     assert full["integral_pool_capacity"]["cpu"] == FLOW * SAVED_S
     assert full["estimated_burst_usage_duration_seconds"] == pytest.approx(FLOW * SAVED_S / (BURST - FLOW), rel=0.01)
     assert max(point["fair_share"]["most"] for point in course) == pytest.approx(BURST, rel=0.01)
-    assert last["fair_resources"]["cpu"] == pytest.approx(FLOW, rel=0.02)
-    # The flow for one smooth period is what stands there while the flow is used up.
-    assert last["accumulated_resource_volume"]["cpu"] == pytest.approx(FLOW * SMOOTH_S, rel=0.05)
     saved = [point["accumulated_resource_volume"]["last"] for point in course if point["accumulated_resource_volume"]]
     assert min(saved) >= 0
     assert max(saved) == pytest.approx(FLOW * SAVED_S, rel=0.001)
