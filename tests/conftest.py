@@ -1,14 +1,12 @@
 """The rules for every test: how hard Hypothesis tries, which effort runs it, and that no test is skipped in silence."""
 
-import os
-
 import pytest
 from hypothesis import settings
 
 from tests.support.effort import LONG
 
 settings.register_profile("few", max_examples=25, deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("many", max_examples=200, deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("many", max_examples=200, deadline=None, print_blob=True)
 settings.load_profile("many" if LONG else "few")
 
 _skipped: list[str] = []
