@@ -42,7 +42,16 @@ class Process:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.deposition.watch)
             book = TermBook(self.instance)
-            await lead(self.bus, book, self.deposition, ROLE, self._serve, instance=self.instance, lease_s=LEASE_S)
+            await lead(
+                self.bus,
+                book,
+                self.deposition,
+                ROLE,
+                self._serve,
+                instance=self.instance,
+                stopping=self.stopping,
+                lease_s=LEASE_S,
+            )
             tasks.cancel_scope.cancel()
 
     async def _serve(self, role: Role) -> None:
@@ -72,6 +81,20 @@ async def test_who_is_asked_to_stop_hands_over_at_once(world: World) -> None:
         assert anyio.current_time() - began < LEASE_S * 10
         assert terms == [("a", 1), ("b", 2)]
         second.stopping.set()
+
+
+@on_both_worlds
+async def test_who_stands_by_and_is_asked_to_stop_ends_without_leading(world: World) -> None:
+    terms: list[tuple[str, int]] = []
+    async with world.connect("a") as a, world.connect("b") as b, anyio.create_task_group() as tasks:
+        first, second = Process(a, "a", terms), Process(b, "b", terms)
+        tasks.start_soon(first.run)
+        await eventually(lambda: first.leads)
+        second.stopping.set()
+        with anyio.fail_after(20):
+            await second.run()
+        first.stopping.set()
+    assert terms == [("a", 1)]
 
 
 @on_both_worlds

@@ -71,6 +71,11 @@ class Lease:
         """True while no other process can have taken the lease: renewed within three quarters of it."""
         return anyio.current_time() - self._renewed_s < _CERTAIN * self._lease_s
 
+    @property
+    def is_held(self) -> bool:
+        """True once the lease was taken."""
+        return self._revision > 0
+
     async def acquire(self) -> None:
         """Waits until the lease is free and takes it, however long that takes."""
         candidate = Candidate(self._record.instance, self._lease_s)

@@ -104,6 +104,11 @@ class Role:
             logger().error("term refused", role=self.name, term=term, told_by=told_by, stored=stored)
 
 
+async def _cancel_when(stopping: anyio.Event, scope: anyio.CancelScope) -> None:
+    await stopping.wait()
+    scope.cancel()
+
+
 def role_of(service: str, tree: TreeName | None = None) -> str:
     """The name of a service's role: one for each tree, or one for all where no tree is named."""
     return service if tree is None else f"{service}.{tree}"
@@ -117,18 +122,25 @@ async def lead(
     serve: Callable[[Role], Awaitable[None]],
     *,
     instance: str,
+    stopping: anyio.Event,
     recorded: Callable[[], Awaitable[Term]] | None = None,
     lease_s: float = LEASE_S,
 ) -> None:
     """Stands by until the role is free, takes its term, and serves. Gives the lease back when `serve` returns.
 
-    `instance` is the process's name in all its lives. `recorded` tells the highest term in what the service has written, for a
-    bucket of terms that was lost. The term is taken before the first subscription of `serve`, so nothing that it answers carries
-    an older one. Raises `BusError` if the bucket of terms is out of reach.
+    `instance` is the process's name in all its lives. `recorded` tells the highest term in what the service has written,
+    for a bucket of terms that was lost. Whoever stands by returns without serving when `stopping` is set. The term is taken
+    before the first subscription of `serve`, so nothing that it answers carries an older one. Raises `BusError` if the
+    bucket of terms is out of reach.
     """
     bucket = await bus.key_value(subjects.LEASES_BUCKET)
     lease = Lease(bucket, name, instance, secrets.token_hex(8), lease_s)
-    await lease.acquire()
+    async with anyio.create_task_group() as standing_by:
+        standing_by.start_soon(_cancel_when, stopping, standing_by.cancel_scope)
+        await lease.acquire()
+        standing_by.cancel_scope.cancel()
+    if not lease.is_held:
+        return
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lease.keep, deposition.depose)
         term = await take_term(bus, name, recorded=await recorded() if recorded is not None else 0)

@@ -71,6 +71,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
             role,
             serve,
             instance=self.settings.instance_name,
+            stopping=self.stopping,
             recorded=recorded,
             lease_s=self.settings.lease_ms / 1000,
         )
