@@ -46,7 +46,7 @@ test: setup ## All tests: no Docker, no root, no skips
 	@$(call timed,$@,$(BIN)/pytest $(COMPUTING) tests/unit tests/properties,$(BIN)/pytest $(WAITING) tests/contract tests/integration tests/acceptance)
 
 test-long: setup ## More random cases of all, and the slowest tests
-	@export TEST_EFFORT=long; $(call timed,$@,$(BIN)/pytest $(COMPUTING) -o timeout=900 tests)
+	@export TEST_EFFORT=long; $(call timed,$@,$(BIN)/pytest $(COMPUTING) --timeout=900 tests)
 
 test-unit: setup ## Engines and other pure code
 	$(BIN)/pytest $(COMPUTING) tests/unit

@@ -135,3 +135,15 @@ def test_always_the_walk_gives_what_the_definition_gives() -> None:
             assert expected.value(s)[0] == pytest.approx(fit[0], abs=1e-7)
             for r, component in enumerate(components):
                 assert component.value(expected.value(s)[0])[0] == pytest.approx(shares[r, 0], abs=1e-6)
+
+
+def test_a_resource_that_hardly_rises_is_not_divided_by_its_rise() -> None:
+    """Its meeting with the resource above it lies further away than a float can say."""
+    rises = [(0.0, 0.5, 1.0), (0.0, 1e-310, 1.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)]
+    curves = Curves(np.array([0.0, 0.5, 1.0]), np.array(rises), np.array([0, 3]))
+    guarantees = np.array([[0.25], [0.5], [0.0], [0.0], [0.0]])
+    store = FunctionStore(1)
+    store.put(np.zeros(1, np.int64), functions_by_suggestion(curves, guarantees, np.ones((RESOURCES, 1))))
+
+    assert store.fit_at(np.zeros(1, np.int64), np.array([0.0]))[0].tolist() == [0.25]
+    assert store.fit_at(np.zeros(1, np.int64), np.array([0.25]))[0].tolist() == [0.5]

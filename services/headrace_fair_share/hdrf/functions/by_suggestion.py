@@ -113,8 +113,10 @@ def _bends(curves: Curves, beyond: Floats, suggestion: Floats, same: Bools) -> t
     top, top_slope, t = level[at], steepest[at], np.zeros(len(at))
     found: list[tuple[Ints, Floats]] = []
     for _ in range(RESOURCES + 1):
-        faster = slope > top_slope
-        meets = np.where(faster, (top - height) / np.where(faster, slope - top_slope, 1.0), 2.0)
+        # Only a line that meets the top within the stretch is divided: two slopes may differ by less than a quotient can hold.
+        closer = slope - top_slope
+        crosses = (closer > 0.0) & (top - height < closer)
+        meets = np.where(crosses, (top - height) / np.where(crosses, closer, 1.0), 2.0)
         meets = np.where((meets < 1.0) & (meets >= t), meets, 2.0)
         nearest = meets.min(axis=0)
         going = nearest < 1.0
