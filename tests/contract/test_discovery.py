@@ -5,10 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
-import pytest
 
 from headrace.bus import Credential, Message, ServiceInfo, connect
-from headrace.errors import BadInput
 from tests.support.nats_server import NatsServer, nats_server
 
 KINDS = {"PING": "ping", "INFO": "info", "STATS": "stats"}
@@ -21,7 +19,7 @@ async def echo(message: Message) -> bytes:
 
 
 async def test_a_service_answers_for_all_for_its_name_and_for_its_id(server: NatsServer, word: str) -> None:
-    info = ServiceInfo(name=word, version="1.2.3-rc.1", description="What it does", metadata={"tree": "default"})
+    info = ServiceInfo(name=word, version="1.2.3-rc.1")
     async with (
         connect([server.url], name="one", service=info) as one,
         connect([server.url], name="two", service=info),
@@ -40,13 +38,13 @@ async def test_a_service_answers_for_all_for_its_name_and_for_its_id(server: Nat
             for answer in answers:
                 assert answer["type"] == f"io.nats.micro.v1.{kind}_response"
                 assert answer["version"] == "1.2.3-rc.1"
-                assert answer["metadata"] == {"tree": "default"}
+                assert answer["metadata"] == {}
             single = await asks.gather(f"$SRV.{verb}.{word}.{answers[0]['id']}", b"", wait_s=0.2)
             assert [msgspec.json.decode(answer)["id"] for answer in single] == [answers[0]["id"]]
 
 
 async def test_what_is_served_is_described_and_counted(server: NatsServer, word: str) -> None:
-    info = ServiceInfo(name=word, version="1.0.0", description="What it does")
+    info = ServiceInfo(name=word, version="1.0.0")
     async with connect([server.url], name="one", service=info) as bus:
         await bus.serve(f"{word}.x.*", echo, queue="members")
         for data in (b"1", b"2"):
@@ -54,7 +52,6 @@ async def test_what_is_served_is_described_and_counted(server: NatsServer, word:
         await bus.gather(f"{word}.x.y", b"bad", wait_s=0.1)
 
         described = msgspec.json.decode(await bus.request(f"$SRV.INFO.{word}", b"", timeout_s=10))
-        assert described["description"] == "What it does"
         assert described["endpoints"] == [
             {"name": f"{word}-x", "subject": f"{word}.x.*", "queue_group": "members", "metadata": {}}
         ]
@@ -78,9 +75,3 @@ async def test_without_the_permission_a_service_runs_undiscovered() -> None:
             inbox = await bus.subscribe("work")
             await bus.publish("work", b"done")
             assert (await anext(inbox)).data == b"done"
-
-
-def test_a_name_or_version_that_discovery_does_not_allow_is_refused() -> None:
-    for name, version in (("a.b", "1.0.0"), ("", "1.0.0"), ("a", "1.0"), ("a", "one")):
-        with pytest.raises(BadInput):
-            ServiceInfo(name=name, version=version)

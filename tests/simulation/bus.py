@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextvars
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
@@ -29,7 +29,7 @@ from headrace.bus import (
     RequestTimeout,
     TooLarge,
 )
-from headrace.bus.inbox import Mailbox, MessageInbox
+from headrace.bus.inbox import Mailbox
 from headrace.bus.serving import Serving
 from tests.simulation.loop import PROCESS
 from tests.simulation.server import Interest, Pipe, SimulatedServer
@@ -92,7 +92,7 @@ class SimulatedBus:
         self._calls: dict[int, Callable[[Message | BusError], None]] = {}
         self._interests: list[Interest] = []
         self._servings: list[Serving] = []
-        self._inboxes: list[MessageInbox] = []
+        self._inboxes: list[Mailbox] = []
         self._mirrors: list[_Mirror] = []
         self.reconnects = 0
 
@@ -252,15 +252,15 @@ class SimulatedBus:
             statistics=statistics,
         )
         serving.context = self._context
-        await self._listen(subject, queue, serving.on_message, serving.on_close)
+        await self._listen(subject, queue, serving.on_message, serving.closing)
         self._servings.append(serving)
         return serving
 
     async def subscribe(
         self, subject: str, *, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
-    ) -> MessageInbox:
-        inbox = MessageInbox(Mailbox(key=key, pending=pending))
-        await self._listen(subject, "", inbox.on_message, inbox.on_close)
+    ) -> Mailbox:
+        inbox = Mailbox(key=key, pending=pending)
+        await self._listen(subject, "", inbox.put, inbox.closing)
         self._inboxes.append(inbox)
         return inbox
 
@@ -269,7 +269,7 @@ class SimulatedBus:
         subject: str,
         queue: str,
         on_message: Callable[[Message], None],
-        on_close: Callable[[Callable[[], Awaitable[None]]], None],
+        closing: AsyncExitStack,
     ) -> None:
         interest = Interest(self, subject, queue, on_message)
 
@@ -280,7 +280,7 @@ class SimulatedBus:
 
         await self.at_server(lambda: self.server.add(interest))
         self._interests.append(interest)
-        on_close(close)
+        closing.push_async_callback(close)
 
     # --- streams --------------------------------------------------------------------------------------------------
 

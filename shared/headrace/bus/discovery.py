@@ -14,12 +14,9 @@ from typing import Any
 import msgspec
 
 from headrace.bus.serving import Serving
-from headrace.errors import BadInput
 
 __all__ = ["Discovery", "ServiceInfo"]
 
-_NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
-_VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)([-+][0-9A-Za-z.+-]+)?\Z")
 _ENDPOINT = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -30,14 +27,6 @@ class ServiceInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     #: Semantic version, such as `0.1.0`.
     version: str
-    description: str = ""
-    metadata: dict[str, str] = {}
-
-    def __post_init__(self) -> None:
-        if not _NAME.match(self.name):
-            raise BadInput("service name", self.name, "letters, digits, - and _")
-        if not _VERSION.match(self.version):
-            raise BadInput("service version", self.version, "a semantic version such as 0.1.0")
 
 
 class Discovery:
@@ -69,9 +58,7 @@ class Discovery:
             {**self._endpoint(serving), "metadata": {}}  # the schema wants the field
             for serving in self._servings()
         ]
-        return msgspec.json.encode(
-            {**self._standard("info"), "description": self._info.description, "endpoints": endpoints}
-        )
+        return msgspec.json.encode({**self._standard("info"), "description": "", "endpoints": endpoints})
 
     def stats(self) -> bytes:
         """How much was served. Times are nanoseconds."""
@@ -98,7 +85,7 @@ class Discovery:
             "name": self._info.name,
             "id": self._instance,
             "version": self._info.version,
-            "metadata": self._info.metadata,
+            "metadata": {},
         }
 
     @staticmethod

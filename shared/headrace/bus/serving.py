@@ -6,6 +6,7 @@ import contextvars
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -61,7 +62,8 @@ class Serving:
         self._closed = False
         self._idle = anyio.Event()
         self._throttle = LogThrottle()
-        self._closers: list[Callable[[], Awaitable[None]]] = []
+        #: What closing must end besides.
+        self.closing = AsyncExitStack()
 
     def on_message(self, message: Message) -> None:
         """Starts a handler, or lets the message wait for one. Drops it where too many wait already."""
@@ -73,18 +75,12 @@ class Serving:
         else:
             self.dropped += 1
 
-    def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Adds what closing must end besides."""
-        self._closers.append(closer)
-
     async def close(self) -> None:
         """Starts no more handlers. Those that run end and answer."""
         self._closed = True
         self.dropped += len(self._waiting)
         self._waiting.clear()
-        closers, self._closers = self._closers, []
-        for closer in closers:
-            await closer()
+        await self.closing.aclose()
 
     async def wait_idle(self) -> None:
         """Returns when nothing runs and nothing waits."""

@@ -6,12 +6,12 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import anyio
 
 from headrace.bus.discovery import Discovery, ServiceInfo
-from headrace.bus.inbox import Mailbox, MessageInbox
+from headrace.bus.inbox import Mailbox
 from headrace.bus.nats.connecting import Credential, open_client
 from headrace.bus.nats.link import Link
 from headrace.bus.nats.streams.api import JetStream
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
 __all__ = ["NatsBus", "connect"]
-
-Item = TypeVar("Item")
 
 #: How long handlers may take to end while draining.
 _DRAIN_TIMEOUT_S = 10.0
@@ -94,7 +92,7 @@ class NatsBus:
         self._jetstream = jetstream
         self._read_all_s = read_all_s
         self._servings: list[Serving] = []
-        self._inboxes: list[MessageInbox] = []
+        self._inboxes: list[Mailbox] = []
         self._draining = False
 
     @property
@@ -125,24 +123,24 @@ class NatsBus:
     ) -> Serving:
         serving = self._new_serving(subject, handler, statistics, queue=queue, concurrency=concurrency, pending=pending)
         self._servings.append(serving)
-        serving.on_close(lambda: _remove(self._servings, serving))
+        serving.closing.callback(self._servings.remove, serving)
         try:
             listener = await self._link.listen(subject, serving.on_message, queue=queue)
         except BaseException:
-            self._servings.remove(serving)
+            await serving.close()
             raise
-        serving.on_close(listener.close)
+        serving.closing.push_async_callback(listener.close)
         return serving
 
     async def subscribe(
         self, subject: str, *, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
-    ) -> MessageInbox:
+    ) -> Mailbox:
         self._check_open()
-        inbox = MessageInbox(Mailbox(key=key, pending=pending))
-        listener = await self._link.listen(subject, inbox.on_message)
+        inbox = Mailbox(key=key, pending=pending)
+        listener = await self._link.listen(subject, inbox.put)
         self._inboxes.append(inbox)
-        inbox.on_close(lambda: _remove(self._inboxes, inbox))
-        inbox.on_close(listener.close)
+        inbox.closing.callback(self._inboxes.remove, inbox)
+        inbox.closing.push_async_callback(listener.close)
         return inbox
 
     async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:
@@ -195,7 +193,7 @@ class NatsBus:
     def statistics(self) -> dict[str, int]:
         totals = self._link.statistics()
         for count in ("dropped", "failed", "unanswered", "running", "pending"):
-            parts: list[Serving | MessageInbox] = [*self._servings, *self._inboxes]
+            parts: list[Serving | Mailbox] = [*self._servings, *self._inboxes]
             totals[count] = sum(part.statistics().get(count, 0) for part in parts)
         return totals
 
@@ -254,11 +252,6 @@ def _answering(compose: Callable[[], bytes]) -> Handler:
         return compose()
 
     return answer
-
-
-async def _remove(items: list[Item], item: Item) -> None:
-    if item in items:
-        items.remove(item)
 
 
 def _lower(headers: Mapping[str, str] | None) -> dict[str, str] | None:

@@ -32,36 +32,13 @@ _PENDING_BYTES = 16 * 1024 * 1024
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """The proof to the server who we are: user and password, or a token, or the seed of an nkey.
+    """The proof to the server who we are. `repr` does not show the password."""
 
-    Never shown by `repr`.
-    """
-
-    user: str = ""
-    password: str = ""
-    token: str = ""
-    nkey_seed: str = ""
-
-    def __post_init__(self) -> None:
-        kinds = [bool(self.user or self.password), bool(self.token), bool(self.nkey_seed)]
-        if sum(kinds) != 1 or bool(self.user) != bool(self.password):
-            raise BadInput("credential", "...", "user and password, or a token, or an nkey seed")
+    user: str
+    password: str
 
     def __repr__(self) -> str:
-        kind = f"user={self.user!r}" if self.user else "token" if self.token else "nkey"
-        return f"Credential({kind}, ...)"
-
-    def options(self) -> dict[str, Any]:
-        """As nats-py takes them. Raises `BadInput` when an nkey cannot be used here."""
-        if self.token:
-            return {"token": self.token}
-        if self.user:
-            return {"user": self.user, "password": self.password}
-        try:
-            import nkeys  # type: ignore[import-not-found,import-untyped,unused-ignore] # noqa: F401 - optional
-        except ImportError:
-            raise BadInput("credential", "an nkey seed", "the package nkeys to be installed") from None
-        return {"nkeys_seed_str": self.nkey_seed}
+        return f"Credential(user={self.user!r}, ...)"
 
 
 class _Hooks:
@@ -140,7 +117,7 @@ async def open_client(
             pending_size=_PENDING_BYTES,
             flush_timeout=_ATTEMPT_TIMEOUT_S,
             **_tls(urls),
-            **(credential.options() if credential else {}),
+            **(msgspec.structs.asdict(credential) if credential else {}),
         )
     if not client.is_connected or hooks.refusal:
         await discard(client)
