@@ -285,22 +285,53 @@ def move(case: dict[str, Any], engine: Engine) -> list[Comparison]:
             _compare(state, expected, "accept" if may_change_parameters(state) else "reject")
             for state, expected in case["expect_by_state"].items()
         ]
+    if "moves" in case:
+        return _slot_indexes(case)
     if "request" not in case:
         raise Problem("neither steps nor a request nor states")
     return _request(case)
 
 
+#: Operations that stand in the pools before the case begins.
+_STANDING: Final = {"first": 2, "second": 5}
+
+
+def _slot_indexes(case: dict[str, Any]) -> list[Comparison]:
+    """The slot index after each move of one operation."""
+    engine = AdmissionEngine()
+    _lay_limits(engine, TREE, set(_STANDING), {})
+    for pool, count in _STANDING.items():
+        for number in range(count):
+            _start_in(engine, pool, f"{pool} {number}")
+    found = []
+    for words in case["moves"]:
+        verb, pool = words.split()[0], words.split()[-1]
+        if verb == "start":
+            _start_in(engine, pool, "a")
+        else:
+            engine.on_update(wire.UpdateOperation(_id("a"), pool=PoolName(pool)), "root", NOW)
+        found.append(engine.state.operations[_id("a")].placements[TREE].slot_index)
+    only_keys(case["expect"], {"slot_index"}, "expect")
+    return [_compare("slot_index", case["expect"]["slot_index"], found)]
+
+
+def _start_in(engine: AdmissionEngine, pool: str, name: str) -> None:
+    spec = OperationSpec(PoolName(pool), ["true"], resources=Resources(user_slots=1, cpu=100))
+    engine.on_start(wire.StartOperation(_id(name), spec), "root", NOW)
+
+
 def _request(case: dict[str, Any]) -> list[Comparison]:
-    """An update of an operation that runs in pool `p` of each of its trees with weight 1."""
+    """An update of an operation that runs in pool `p` of each of its trees with weight 1; in `first` if it moves to `p`."""
     request = case["request"]
     only_keys(request, {"weight", "pool", "scheduling_options_per_pool_tree"}, "request")
     per_tree = {TreeName(tree): said for tree, said in request.get("scheduling_options_per_pool_tree", {}).items()}
     trees = [TreeName(tree) for tree in case.get("trees", [TREE])]
     engine = AdmissionEngine()
-    names = {"p", request.get("pool", "p"), *(said.get("pool", "p") for said in per_tree.values())}
+    first = "first" if request.get("pool") == "p" else "p"
+    names = {first, request.get("pool", "p"), *(said.get("pool", "p") for said in per_tree.values())}
     for tree in {*trees, *per_tree}:
         _lay_limits(engine, tree, names, {})
-    spec = OperationSpec(PoolName("p"), ["true"], resources=Resources(user_slots=1, cpu=100), pool_trees=trees)
+    spec = OperationSpec(PoolName(first), ["true"], resources=Resources(user_slots=1, cpu=100), pool_trees=trees)
     engine.on_start(wire.StartOperation(_id("a"), spec), "root", NOW)
     for tree in trees:
         _lay_limits(engine, tree, names, case.get("pool_limits", {}))
@@ -309,10 +340,16 @@ def _request(case: dict[str, Any]) -> list[Comparison]:
     update = wire.UpdateOperation(_id("a"), request.get("weight"), pool, said)
     answer = engine.on_update(update, "root", NOW).answer
     operation = engine.state.operations[_id("a")]
-    actual: dict[str, Any] = {"result": "accept" if isinstance(answer, wire.OperationView) else "reject"}
+    actual: dict[str, Any] = {
+        "result": "accept" if isinstance(answer, wire.OperationView) else "reject",
+        "weight": {},
+        "pool_changed": {},
+    }
     for tree, placement in operation.placements.items():
         own = operation.spec.scheduling_options_per_pool_tree.get(tree, wire.PerTree())
         actual[tree] = {"pool": placement.pool, "weight": own.weight or operation.spec.weight}
+        actual["weight"][tree] = actual[tree]["weight"]
+        actual["pool_changed"][tree] = placement.pool != first
     comparisons = []
     for key, expected in case["expect"].items():
         if key not in actual:
@@ -334,8 +371,10 @@ def multi_tree(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
     only_keys(case["trees"], {*trees, "@erase_flag"}, "trees")
     engine = AdmissionEngine()
     for name, given in trees.items():
-        only_keys(given, {"full", "tentative"}, name)
-        limits = {"max_operation_count": 0, "max_running_operation_count": 0} if given["full"] else {}
+        only_keys(given, {"full", "running_full", "tentative"}, name)
+        limits = {"max_operation_count": 0, "max_running_operation_count": 0} if given.get("full") else {}
+        if given.get("running_full"):
+            limits = {"max_running_operation_count": 0}
         pool = Pool(PoolName("p"), ROOT_POOL, POOL_ATTRIBUTES.changed(PoolConfig(), limits).value)
         engine.on_configuration(TreeName(name), rules_of(Tree(TreeName(name), [pool])), NOW)
     spec = OperationSpec(
@@ -343,21 +382,26 @@ def multi_tree(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
         argv=["true"],
         resources=Resources(user_slots=1, cpu=100),
         type="map",
-        pool_trees=[TreeName(name) for name, given in trees.items() if not given["tentative"]],
-        tentative_pool_trees=[TreeName(name) for name, given in trees.items() if given["tentative"]],
+        pool_trees=[TreeName(name) for name, given in trees.items() if not given.get("tentative")],
+        tentative_pool_trees=[TreeName(name) for name, given in trees.items() if given.get("tentative")],
         erase_trees_with_pool_limit_violations=case["trees"].get("@erase_flag", False),
     )
     answer = engine.on_start(wire.StartOperation(_id("a"), spec), "root", NOW).answer
     actual: dict[str, Any] = {"result": "reject"}
     if isinstance(answer, wire.StartAnswer):
+        placements = engine.state.operations[_id("a")].placements
         actual = {
             "result": "accept",
-            "trees": list(engine.state.operations[_id("a")].placements),
+            "state": answer.state.value,
+            "trees": list(placements),
+            "scheduled_in": [tree for tree, placement in placements.items() if placement.blocked_by is None],
             "erased": list(answer.erased_trees),
         }
     elif isinstance(answer, OverLimit):
         actual |= {"code": 202, "inner_error_count": len(answer.broken)}
-    only_keys(case["expect"], {"result", "trees", "erased", "code", "inner_error_count"}, "expect")
+    only_keys(
+        case["expect"], {"result", "state", "trees", "scheduled_in", "erased", "code", "inner_error_count"}, "expect"
+    )
     return [_compare(key, value, actual.get(key)) for key, value in case["expect"].items()]
 
 

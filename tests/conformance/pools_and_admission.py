@@ -18,7 +18,7 @@ _STEPS: Final = {"tree_config", "pools", "steps"}
 #: By group: the adapter, and the keys that it reads.
 GROUPS: Final[dict[str, tuple[Callable[[dict[str, Any], Engine], list[Comparison]], set[str]]]] = {
     "admission": (pools_admission.steps, _STEPS),
-    "move": (pools_admission.move, _STEPS | {"request", "trees", "pool_limits", "expect", "expect_by_state"}),
+    "move": (pools_admission.move, _STEPS | {"request", "trees", "pool_limits", "moves", "expect", "expect_by_state"}),
     "lightweight": (pools_admission.steps, _STEPS),
     "ephemeral": (pools_admission.steps, _STEPS),
     "multi_tree": (pools_admission.multi_tree, {"trees", "expect"}),

@@ -36,6 +36,7 @@ from headrace_fair_share.configuration.tree_configuration import Change, StoredT
 from headrace_fair_share.facts.pool_inputs import pool_input
 from headrace_fair_share.hdrf.model import ErrorKind, OperationInput, PoolInput, TreeInput
 from tests.conformance.engines import Engine
+from tests.conformance.integral_trees import CPU, all_compared, tree_of
 from tests.conformance.reporting import Comparison, Problem, only_keys
 
 __all__ = ["USER", "ConfigCase", "config", "fifo_order", "scheduler_config", "transfer"]
@@ -44,6 +45,7 @@ TREE: Final = TreeName("default")
 #: Guarantees above this are told of.
 TOTAL: Final = Resources(cpu=100_000)
 USER: Final = "ann"
+_OVERCOMMITTED: Final = (ErrorKind.OVERCOMMIT_FLOW, ErrorKind.OVERCOMMIT_BURST)
 _SUPERUSER: Final = Person("root", administrator=True)
 _BOUNDS: Final = {
     "pool_name_regex_for_users": "pool_name_pattern_for_users",
@@ -178,12 +180,15 @@ def scheduler_config(case: dict[str, Any], engine: Engine) -> list[Comparison]:
         case {"pool": attributes, "presets": presets}:
             only_keys(given, {"pool", "presets"}, "given")
             return _stored({"pool_config_presets": presets}, {"p": attributes}, expect)
-        case {"tree": options, "pools": pools}:
+        case {"tree": options}:
             only_keys(given, {"tree", "pools"}, "given")
-            return _stored(options, pools, expect)
+            return _stored(options, given.get("pools", {}), expect)
         case {"default_tree": _} | {"node_tags": _}:
-            only_keys(given, {"default_tree", "node_tags"}, "given")
+            only_keys(given, {"default_tree", "node_tags", "trees"}, "given")
             return _judged(given, expect)
+        case {"strong": strong}:
+            only_keys(given, {"strong", "burst_pool", "total_cpu", "accrual_before_first_update_seconds"}, "given")
+            return _scaled(given, strong, expect, engine)
         case _ if all(isinstance(value, dict) for value in given.values()):
             return _promised(given, expect, engine)
         case _:
@@ -389,7 +394,7 @@ def _after(case: dict[str, Any], pools: PoolTree) -> list[Comparison]:
     found: list[Comparison] = []
     action = case["action"]
     if "after" in case:
-        pool = pools.pools[PoolName(action["set"])]
+        pool = pools.pools[PoolName(action["set"] if "set" in action else action["pool"])]
         written = POOL_ATTRIBUTES.written(pool.settings)
         found.extend(compared(name, value, written.get(name)) for name, value in case["after"].items())
     if "after_exists" in case:
@@ -404,10 +409,14 @@ def _after(case: dict[str, Any], pools: PoolTree) -> list[Comparison]:
 
 
 def _stored(options: dict[str, Any], pools: dict[str, dict[str, Any]], expect: dict[str, Any]) -> list[Comparison]:
-    only_keys(expect, {"update", "alert", "fallback_parent"}, "expect")
+    only_keys(expect, {"update", "alert", "fallback_parent", "effective"}, "expect")
     desk = _Desk(TREE, Bounds())
     desk.ask([_create("earlier", ROOT_POOL, {})], _SUPERUSER)
     desk.configuration.on_stored(StoredTree(9, _tree(options, pools)))
+    if "effective" in expect:
+        found = POOL_ATTRIBUTES.written(desk.configuration.pools.settings(PoolName("p")))
+        wanted = POOL_ATTRIBUTES.written(POOL_ATTRIBUTES.changed(PoolConfig(), expect["effective"]).value)
+        return [compared(name, wanted[name], found.get(name)) for name in expect["effective"]]
     applied = set(desk.configuration.pools.pools) == set(pools)
     kept = list(desk.configuration.pools.pools) == ["earlier"]
     found = [compared("update", expect["update"], "applied" if applied else "skipped_whole_tree" if kept else "partly")]
@@ -428,15 +437,36 @@ def _stored(options: dict[str, Any], pools: dict[str, dict[str, Any]], expect: d
 
 
 def _judged(given: dict[str, Any], expect: dict[str, Any]) -> list[Comparison]:
-    """One tree for nodes of a tag, and a node that has other ones."""
+    """A node and the trees by their node filters; unless the case names trees, one for nodes of another tag."""
     only_keys(expect, {"update", "alert"}, "expect")
-    trees: dict[str, TreeOptions] = {TREE: TreeOptions(node_filter="internal" if "node_tags" in given else "")}
+    filters = given.get("trees", {TREE: "internal" if "node_tags" in given else ""})
+    trees: dict[str, TreeOptions] = {tree: TreeOptions(node_filter=tags) for tree, tags in filters.items()}
     nodes = {"n": given["node_tags"]} if "node_tags" in given else {}
-    judged = judge_trees(trees, given.get("default_tree", TREE), nodes)
+    judged = judge_trees(trees, given.get("default_tree", next(iter(trees))), nodes)
     found = [compared("update", expect["update"], "all_trees_update_refused" if judged.refused else "applied")]
     if expect["alert"] is True:
         return [*found, compared("alert", True, bool(judged.alerts))]
     return [*found, compared("alert", [expect["alert"]], [str(trouble) for trouble in judged.troubles])]
+
+
+def _scaled(
+    given: dict[str, Any], strong: dict[str, float], expect: dict[str, Any], engine: Engine
+) -> list[Comparison]:
+    """Guarantees above the cluster, after some time of saving: an alert, and shares that fit."""
+    only_keys(expect, {"alert", "strong_share", "integral_share"}, "expect")
+    pools: dict[str, dict[str, Any]] = {name: {"strong": cores} for name, cores in strong.items()}
+    if "burst_pool" in given:
+        pools["burst"] = {"type": "burst", "demand": given["total_cpu"], **given["burst_pool"]}
+    saved_us = round(given.get("accrual_before_first_update_seconds", 0) * 1e6)
+    result = engine.update(tree_of(given["total_cpu"], pools), dt_us=saved_us or None)
+    told = [error.kind for error in result.errors]
+    shares = {name: shares.strong_guarantee_share[CPU] for name, shares in result.pools.items()}
+    integral = {name: shares.integral_guarantee_share[CPU] for name, shares in result.pools.items()}
+    return [
+        Comparison("alert", expect["alert"], ", ".join(told), any(kind in _OVERCOMMITTED for kind in told)),
+        *all_compared(expect["strong_share"], shares, "strong_share"),
+        *all_compared(expect.get("integral_share", {}), integral, "integral_share"),
+    ]
 
 
 def _promised(pools: dict[str, dict[str, Any]], expect: dict[str, Any], engine: Engine) -> list[Comparison]:

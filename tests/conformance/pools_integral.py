@@ -39,6 +39,7 @@ _SHARES: Final = {
     "integral": "integral_part",
     "free": "weight_proportional_part",
     "total": "fair_share",
+    "estimated_guarantee_share": "estimated_guarantee_share",
 }
 
 
@@ -198,13 +199,19 @@ def share(case: dict[str, Any], engine: Engine) -> list[Comparison]:
     seconds = given.get("accrual_before_update_seconds") or 0
     result = engine.update(tree_of(given["total_cpu"], pools), dt_us=round(seconds * 1e6) if seconds else None)
     comparisons: list[Comparison] = []
-    for name, wanted in case["expect"].items():
+    for name, wanted in _of_each(case["expect"], list(result.pools)).items():
         only_keys(wanted, set(_SHARES), f"expect {name}")
         element = result.root if name == ROOT else result.pools[name]
         for part, figure in wanted.items():
             actual = getattr(element, _SHARES[part])[CPU]
             comparisons.append(compared(f"{name} {part}", figure, actual, 1e-7))
     return comparisons
+
+
+def _of_each(expect: dict[str, Any], pools: list[str]) -> dict[str, Any]:
+    """The expectation of each pool; one of all pools is said once."""
+    of_all = expect.get("all_pools")
+    return expect if of_all is None else dict.fromkeys(pools, of_all)
 
 
 def _overcommitted(result: UpdateResult) -> bool:

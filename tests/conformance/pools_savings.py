@@ -119,6 +119,14 @@ def housekeeping(case: dict[str, Any], engine: Engine) -> list[Comparison]:
             comparisons = all_compared(expect.get("received", {}), received, "received")
             lost = {"lost": given["overflow"] - sum(received.values())}
             return comparisons + all_compared({key: expect[key] for key in lost if key in expect}, lost)
+        case {"idle_seconds": seconds}:
+            only_keys(given, {"idle_seconds", "total_cpu", "flow", "volume", "distribution"}, "given")
+            before = cpu_volume(given["volume"])
+            if given["distribution"]:
+                raise Problem("a parent that gives overflow away has no children here")
+            after = _passed(cpu_amount(given["total_cpu"]), cpu_amount(given["flow"]), before, seconds, engine)
+            lost = given["volume"] + given["flow"] * seconds - cores_saved(after)
+            return all_compared(expect, {"volume": cores_saved(after), "overflow_lost": lost})
         case {"granted_share": granted, "total": total}:
             only_keys(given, {"granted_share", "total", "seconds", "flow_ratio", "volume"}, "given")
             if given["flow_ratio"]:

@@ -236,8 +236,10 @@ class State:
         known = operation.placements.get(placement.tree)
         if known is not None and placement.ticket < known.ticket:
             return
-        operation.placements[placement.tree] = placement
-        self._book(placement.tree).place(operation.id, operation.user, operation.is_vanilla, placement)
+        book = self._book(placement.tree)
+        book.place(operation.id, operation.user, operation.is_vanilla, placement)
+        slot_index = book.members[operation.id].slot_index
+        operation.placements[placement.tree] = msgspec.structs.replace(placement, slot_index=slot_index)
 
     def _change_state(self, operation: Operation, event: OperationStateChanged) -> None:
         if is_final(operation.state):

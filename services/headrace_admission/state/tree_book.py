@@ -17,6 +17,7 @@ from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace_admission.state.counts import Counts, PoolCounts
 from headrace_admission.state.ephemeral_pools import EphemeralPools
 from headrace_admission.state.rules import PoolRules, TreeRules
+from headrace_admission.state.slot_indexes import SlotIndexes
 
 __all__ = ["Member", "TreeBook"]
 
@@ -35,6 +36,7 @@ class Member(msgspec.Struct):
     ticket: int
     #: The pool in whose queue it waits; None: it holds a slot.
     blocked_by: PoolName | None
+    slot_index: int
 
     @property
     def holds_slot(self) -> bool:
@@ -53,6 +55,7 @@ class TreeBook:
         self.queues: dict[PoolName, dict[OperationId, Member]] = {}
         self.last_ticket = 0
         self._counts = PoolCounts()
+        self._slot_indexes: dict[PoolName, SlotIndexes] = {}
 
     # --- changed by events and by the configuration ----------------------------------------------------------------
 
@@ -70,7 +73,8 @@ class TreeBook:
         if known is not None and placement.ticket < known.ticket:
             return
         self.last_ticket = max(self.last_ticket, placement.ticket)
-        member = Member(operation, user, vanilla, placement.pool, placement.ticket, placement.blocked_by)
+        slot_index = self._slot_index(known, placement)
+        member = Member(operation, user, vanilla, placement.pool, placement.ticket, placement.blocked_by, slot_index)
         keeps_place = (
             known is not None and known.ticket == member.ticket and known.blocked_by == member.blocked_by is not None
         )
@@ -82,6 +86,8 @@ class TreeBook:
             self.queues.setdefault(member.blocked_by, {})[operation] = member
         self._count(member, 1)
         if known is not None:
+            if known.pool != member.pool:
+                self._give_slot_index_back(known)
             self._sweep_after(known)
 
     def remove(self, operation: OperationId) -> None:
@@ -90,6 +96,7 @@ class TreeBook:
         if member is None:
             return
         self._take_out(member)
+        self._give_slot_index_back(member)
         self._sweep_after(member)
 
     def set_ephemeral(self, pool: EphemeralPool) -> None:
@@ -186,6 +193,22 @@ class TreeBook:
         """True if there are operations in it, ephemeral pools below it, or a queue at it."""
         return pool in self.in_pool or pool in self.ephemeral.below or pool in self.queues
 
+    def _slot_index(self, known: Member | None, placement: TreePlacement) -> int:
+        """The slot index that an operation keeps, had in a checkpoint, or gets with its new pool."""
+        if known is not None and known.pool == placement.pool:
+            return known.slot_index
+        indexes = self._slot_indexes.setdefault(placement.pool, SlotIndexes())
+        if placement.slot_index is None:
+            return indexes.take()
+        indexes.claim(placement.slot_index)
+        return placement.slot_index
+
+    def _give_slot_index_back(self, member: Member) -> None:
+        if member.pool in self.in_pool:
+            self._slot_indexes[member.pool].give_back(member.slot_index)
+        else:
+            del self._slot_indexes[member.pool]
+
     def _settings(self, pool: PoolName) -> PoolRules | EphemeralPool:
         rules = self.rules.pools.get(pool)
         return rules or self.ephemeral.by_name.get(pool) or _NO_RULES
@@ -268,4 +291,9 @@ class TreeBook:
         listed = {name: pool for pool, names in self.in_pool.items() for name in names}
         if listed != {name: member.pool for name, member in self.members.items()}:
             broken.append("the lists of pools differ from the members")
+        broken += [
+            f"two operations of {pool} have one slot index"
+            for pool, names in self.in_pool.items()
+            if len({self.members[name].slot_index for name in names}) != len(names)
+        ]
         return broken

@@ -28,6 +28,8 @@ class TreePlacement(msgspec.Struct, frozen=True):
     ticket: Counter
     #: The pool in whose queue it waits for a running slot; null: it holds a slot.
     blocked_by: PoolName | None = None
+    #: The lowest number that no other operation of its pool had when it came there; null where that is not worked out yet.
+    slot_index: Counter | None = None
 
 
 class EphemeralPool(msgspec.Struct, frozen=True):
