@@ -414,9 +414,9 @@ def _stored(options: dict[str, Any], pools: dict[str, dict[str, Any]], expect: d
     desk.ask([_create("earlier", ROOT_POOL, {})], _SUPERUSER)
     desk.configuration.on_stored(StoredTree(9, _tree(options, pools)))
     if "effective" in expect:
-        found = POOL_ATTRIBUTES.written(desk.configuration.pools.settings(PoolName("p")))
+        in_force = POOL_ATTRIBUTES.written(desk.configuration.pools.settings(PoolName("p")))
         wanted = POOL_ATTRIBUTES.written(POOL_ATTRIBUTES.changed(PoolConfig(), expect["effective"]).value)
-        return [compared(name, wanted[name], found.get(name)) for name in expect["effective"]]
+        return [compared(name, wanted[name], in_force.get(name)) for name in expect["effective"]]
     applied = set(desk.configuration.pools.pools) == set(pools)
     kept = list(desk.configuration.pools.pools) == ["earlier"]
     found = [compared("update", expect["update"], "applied" if applied else "skipped_whole_tree" if kept else "partly")]
