@@ -7,7 +7,7 @@ in this order before it lets the answer out. Questions that change nothing are f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Concatenate, Never, ParamSpec, TypeVar
 
@@ -60,10 +60,15 @@ class AdmissionEngine:
     # --- from the log ----------------------------------------------------------------------------------------------
 
     def on_restored(
-        self, records: Iterable[OperationRecord], pools: Iterable[TreePools], sequence: int, moment: Moment
+        self,
+        records: Iterable[OperationRecord],
+        pools: Iterable[TreePools],
+        allocator_terms: Mapping[TreeName, int],
+        sequence: int,
+        moment: Moment,
     ) -> Outcome[None, Never]:
         """Takes a checkpoint that covers the log up to `sequence`."""
-        self.state.restore(records, pools, sequence=sequence)
+        self.state.restore(records, pools, allocator_terms, sequence=sequence)
         return Outcome(None)
 
     def on_entry(self, events: Iterable[Event], sequence: int, moment: Moment) -> Outcome[None, Never]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from typing import Any, Final
 
 import anyio
@@ -24,11 +25,11 @@ from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.log import Event, concerned
 from headrace.wire.nodes import Enrol
-from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded, Refusal
+from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
 from headrace_admission.enrolment import enrol
-from headrace_admission.log.checkpoint import CheckpointStore, cut
+from headrace_admission.log.checkpoint import Checkpoint, CheckpointStore
 from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import highest_recorded_term, restore
 from headrace_admission.pools_watch import PoolsWatch
@@ -85,6 +86,8 @@ class AdmissionService:
         self._checkpoint_wanted = anyio.Event()
         self._checkpoints_written = 0
         self._checkpoints_failed = 0
+        #: One checkpoint at a time.
+        self._checkpointing = anyio.Lock()
         #: Set while requests may be decided. A checkpoint is cut while it is not.
         self._open = anyio.Event()
         self._open.set()
@@ -142,7 +145,7 @@ class AdmissionService:
             ("op.update", wire.UpdateOperation, self._on_update),
         ]
         of_services: list[tuple[str, Any, Handler]] = [
-            (subjects.ledger("attach"), ledger_wire.Attach, self._on_attach),
+            (subjects.ledger("attach"), ledger_wire.Attach, self._deciding(engine.on_attach)),
             (subjects.ledger("report"), ledger_wire.ReportEnds, self._on_report),
             (subjects.ledger("released"), ledger_wire.Released, self._deciding(engine.on_released)),
             (subjects.OPERATIONS_WHOLE, ledger_wire.WholeOperationsRequest, self._on_whole),
@@ -226,11 +229,6 @@ class AdmissionService:
         if book is None or not book.exists(pool):
             await self._pools.read_again()
         return None
-
-    async def _on_attach(self, request: ledger_wire.Attach, _caller: Caller) -> msgspec.Struct:
-        await self._open.wait()
-        answer = self._shell.take(self.engine.on_attach(request, self._shell.moment()))
-        return answer if isinstance(answer, Refusal) else await self._after_flush(answer)
 
     async def _on_report(self, request: ledger_wire.ReportEnds, _caller: Caller) -> msgspec.Struct:
         for one in request.ends:
@@ -357,13 +355,18 @@ class AdmissionService:
 
     async def write_checkpoint(self) -> None:
         """Cuts and saves the state, then lets the log forget entries that are both covered and old."""
-        self._open = anyio.Event()
-        try:
-            await self._recorder.flush()
-            checkpoint = cut(self.engine.state)
-            self._events_since_checkpoint = 0
-        finally:
-            self._open.set()
+        async with self._checkpointing:
+            self._open = anyio.Event()
+            try:
+                await self._recorder.flush()
+                checkpoint = Checkpoint(self.engine.state)
+                self._events_since_checkpoint = 0
+            finally:
+                self._open.set()
+            with closing(checkpoint):
+                await self._save(checkpoint)
+
+    async def _save(self, checkpoint: Checkpoint) -> None:
         try:
             await self._checkpoints.save(checkpoint)
             await self._stream.forget(max(0, checkpoint.sequence - self._settings.keep_entries))
@@ -374,4 +377,4 @@ class AdmissionService:
             self._log.warning("checkpoint not written", sequence=checkpoint.sequence, error=str(error))
         else:
             self._checkpoints_written += 1
-            self._log.info("checkpoint written", sequence=checkpoint.sequence, pages=len(checkpoint.pages))
+            self._log.info("checkpoint written", sequence=checkpoint.sequence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import msgspec
@@ -49,7 +50,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.model.configured[name] = pool
         self.desk = Desk()
         self.started = 0
-        self.checkpoint = checkpoint.Checkpoint(0, [])
+        self.write_checkpoint()
         self.before: dict[str, int] = {}
         self.promotes_only = False
         self._configure()
@@ -190,7 +191,15 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule()
     def write_checkpoint(self) -> None:
         assert self.desk.state.sequence == len(self.desk.entries)
-        self.checkpoint = checkpoint.cut(self.desk.state)
+        self.checkpoint = checkpoint.Checkpoint(self.desk.state, page_bytes=400)
+        self.to_write = self.checkpoint.pages()
+        self.written: list[bytes] = []
+        self.records_of_the_checkpoint = [each.to_record() for each in self.desk.state.operations.values()]
+
+    @rule(pages=st.integers(1, 3))
+    def go_on_with_the_checkpoint(self, pages: int) -> None:
+        """Its pages are encoded while the state goes on; a restart finds all of them."""
+        self.written += itertools.islice(self.to_write, pages)
 
     @rule()
     def restart(self) -> None:
@@ -284,12 +293,14 @@ class AdmissionMachine(RuleBasedStateMachine):
     def _restored(self) -> AdmissionEngine:
         records: list[OperationRecord] = []
         pools: list[TreePools] = []
-        for page in self.checkpoint.pages:
+        self.written += self.to_write
+        for page in self.written:
             read = checkpoint.read_page(page)
             records += read.operations
             pools += read.pools
+        assert records == self.records_of_the_checkpoint
         engine = AdmissionEngine()
-        engine.on_restored(records, pools, self.checkpoint.sequence, NOW)
+        engine.on_restored(records, pools, self.checkpoint.allocator_terms, self.checkpoint.sequence, NOW)
         self.desk.replay(engine, 1 + self.checkpoint.sequence // 2)
         assert {name: o.to_record() for name, o in engine.state.operations.items()} == {
             name: o.to_record() for name, o in self.desk.state.operations.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.ids import TreeName
 from headrace.wire.ledger import Attach, Attached, DrawAnswer, DrawBlock
-from headrace.wire.log import BlockDrawn
+from headrace.wire.log import AllocatorAttached, BlockDrawn
 from headrace.wire.operations import OperationState
 from headrace.wire.refusals import NotFound, StaleTerm, WrongState
 from headrace_admission import queries
@@ -14,8 +14,10 @@ __all__ = ["attach", "draw", "stale_term"]
 
 
 def stale_term(transaction: Transaction, tree: TreeName, term: int) -> StaleTerm | None:
-    """The refusal for an allocator of a lower term than was heard of. Any other term is noted."""
-    highest = transaction.state.hear_allocator(tree, term)
+    """The refusal for an allocator of a lower term than was heard of. A higher term is recorded."""
+    highest = transaction.state.allocator_terms.get(tree, 0)
+    if term > highest:
+        transaction.record(AllocatorAttached(tree, term))
     return StaleTerm(role=f"allocator.{tree}", known=highest, got=term) if term < highest else None
 
 

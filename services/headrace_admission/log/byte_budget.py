@@ -15,7 +15,6 @@ __all__ = [
     "LARGEST_EVENT_BYTES",
     "LARGEST_SPEC_BYTES",
     "PAGE_OF_OPERATIONS_BYTES",
-    "POOLS_OF_A_CHECKPOINT_PAGE",
     "EventTooLarge",
     "encode_event",
     "size_bytes",
@@ -26,9 +25,7 @@ LARGEST_SPEC_BYTES: Final = 128 * 1024
 #: A page of live operations; a single larger one has a page of its own.
 PAGE_OF_OPERATIONS_BYTES: Final = 256 * 1024
 #: A page of a checkpoint; a single larger record has a page of its own.
-CHECKPOINT_PAGE_BYTES: Final = 300 * 1024
-#: Ephemeral pools in one page of a checkpoint.
-POOLS_OF_A_CHECKPOINT_PAGE: Final = 500
+CHECKPOINT_PAGE_BYTES: Final = 128 * 1024
 
 #: Ends of jobs in one event; a job may leave some kilobytes of words.
 ENDS_OF_AN_EVENT_BYTES: Final = 128 * 1024

@@ -1,7 +1,8 @@
 """Checkpoints: the state in the bucket, so that a start reads the log's end and not the whole log.
 
-A checkpoint is cut while nothing is in flight, so it covers the log up to its sequence exactly. Its pages are written first, then
-the head that names them, then the pages of the one before are removed: whatever is interrupted, some whole checkpoint stands.
+A checkpoint is cut while nothing is in flight, so it covers the log up to its sequence exactly. It is encoded in slices, a page at
+a time, while decisions go on. Its pages are written first, then the head that names them, then the pages of the one before are
+removed: whatever is interrupted, some whole checkpoint stands.
 The head is written by compare-and-set and carries the term of its writer: whoever was succeeded writes and removes nothing more.
 """
 
@@ -13,14 +14,15 @@ from typing import Final
 import msgspec
 
 from headrace.bus import KeyValue
+from headrace.ids import OperationId, TreeName
 from headrace.runtime.fenced import FencedKey
-from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
-from headrace_admission.log.byte_budget import CHECKPOINT_PAGE_BYTES, POOLS_OF_A_CHECKPOINT_PAGE, size_bytes
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode, runs_of_bytes, runs_within
+from headrace_admission.log.byte_budget import CHECKPOINT_PAGE_BYTES
 from headrace_admission.state.ephemeral_pools import TreePools
-from headrace_admission.state.operation import OperationRecord
+from headrace_admission.state.operation import Operation, OperationRecord
 from headrace_admission.state.state import State
 
-__all__ = ["Checkpoint", "CheckpointStore", "Page", "Restored", "cut", "read_page", "writer_of_checkpoint"]
+__all__ = ["Checkpoint", "CheckpointStore", "Page", "Restored", "read_page", "writer_of_checkpoint"]
 
 _HEAD: Final = "head"
 
@@ -32,6 +34,8 @@ class _Head(msgspec.Struct, frozen=True):
     pages: int
     #: The term that claimed or wrote the head last.
     writer: int = 0
+    #: Of each tree's newest allocator.
+    allocator_terms: dict[TreeName, int] = {}
 
     @property
     def prefix(self) -> str:
@@ -45,6 +49,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 _NO_HEAD: Final = _Head(0, 0, 0)
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -54,6 +59,12 @@ class Page(msgspec.Struct, frozen=True):
     pools: list[TreePools] = []
 
 
+class _RawPage(msgspec.Struct, frozen=True):
+    """A `Page` whose operations are encoded already."""
+
+    operations: list[msgspec.Raw]
+
+
 class Restored(msgspec.Struct, frozen=True):
     """A checkpoint that was read."""
 
@@ -61,31 +72,46 @@ class Restored(msgspec.Struct, frozen=True):
     pools: list[TreePools] = []
     #: The last entry of the log that it covers.
     sequence: int = 0
+    allocator_terms: dict[TreeName, int] = {}
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
-    """The state as of a sequence, in pages ready to be written."""
+class Checkpoint:
+    """The state of the moment in which this is made, when nothing may be in flight.
 
-    sequence: int
-    pages: list[bytes]
+    It is encoded page by page while the state goes on. An operation that changes meanwhile is encoded before it does.
+    """
 
+    def __init__(self, state: State, *, page_bytes: int = CHECKPOINT_PAGE_BYTES) -> None:
+        self.state = state
+        self._page_bytes = page_bytes
+        state.before_change = self._keep
+        self.sequence = state.sequence
+        self.allocator_terms = dict(state.allocator_terms)
+        self._pools = state.ephemeral_pools()
+        #: Operations that are in no page yet, and the records of those that have changed meanwhile.
+        self._to_do = dict(state.operations)
+        self._records: dict[OperationId, bytes] = {}
 
-def cut(state: State) -> Checkpoint:
-    """Encodes the state of this moment. An operation too large for a page gets one of its own."""
-    pages = [msgspec.msgpack.encode(Page([], [some])) for some in _in_pieces(state.ephemeral_pools())]
-    gathered: list[OperationRecord] = []
-    size = 0
-    for operation in state.operations.values():
-        record = operation.to_record()
-        length = size_bytes(record)
-        if gathered and size + length > CHECKPOINT_PAGE_BYTES:
-            pages.append(msgspec.msgpack.encode(Page(gathered)))
-            gathered, size = [], 0
-        gathered.append(record)
-        size += length
-    if gathered:
-        pages.append(msgspec.msgpack.encode(Page(gathered)))
-    return Checkpoint(state.sequence, pages)
+    def pages(self) -> Iterator[bytes]:
+        """The pages, each encoded when it is asked for. A record too large for a page gets one of its own."""
+        for tree in self._pools:
+            for pools in runs_within(tree.pools, self._page_bytes):
+                yield _encode(Page([], [TreePools(tree.tree, pools)]))
+        for records in runs_of_bytes(self._encoded(), self._page_bytes):
+            yield _encode(_RawPage([msgspec.Raw(record) for record in records]))
+
+    def close(self) -> None:
+        """No more pages are asked for."""
+        self.state.before_change = None
+
+    def _keep(self, operation: Operation) -> None:
+        if self._to_do.get(operation.id) is operation and operation.id not in self._records:
+            self._records[operation.id] = _encode(operation.to_record())
+
+    def _encoded(self) -> Iterator[bytes]:
+        for name, operation in list(self._to_do.items()):
+            del self._to_do[name]
+            yield self._records.pop(name, b"") or _encode(operation.to_record())
 
 
 class CheckpointStore:
@@ -115,22 +141,25 @@ class CheckpointStore:
             pools += page.pools
         for left in {key.rsplit(".", 2)[0] for key in entries if key != _HEAD} - {self._head.prefix}:
             await self._bucket.purge(left)
-        return Restored(operations, pools, self._head.sequence)
+        return Restored(operations, pools, self._head.sequence, self._head.allocator_terms)
 
     async def save(self, checkpoint: Checkpoint) -> None:
         """Writes a checkpoint. Raises `KeyFenced` if a higher term has the head. After another `BusError` the one before stands."""
-        before, head = self._head, _Head(checkpoint.sequence, self._term, len(checkpoint.pages), self._term)
-        for number, page in enumerate(checkpoint.pages):
+        before, terms = self._head, checkpoint.allocator_terms
+        head = _Head(checkpoint.sequence, self._term, 0, self._term, terms)
+        number = -1
+        for number, page in enumerate(checkpoint.pages()):
             for piece, start in enumerate(range(0, len(page), LARGEST_MESSAGE_BYTES)):
                 key = f"{head.prefix}.{number}.{piece}"
                 await self._bucket.put(key, page[start : start + LARGEST_MESSAGE_BYTES])
-        await self._key.write(msgspec.msgpack.encode(head))
+        head = msgspec.structs.replace(head, pages=number + 1)
+        await self._key.write(_encode(head))
         self._head = head
         if before.pages and before.prefix != head.prefix:
             await self._bucket.purge(before.prefix)
 
     def _restated(self, value: bytes | None) -> bytes:
-        return msgspec.msgpack.encode(msgspec.structs.replace(_head_of(value), writer=self._term))
+        return _encode(msgspec.structs.replace(_head_of(value), writer=self._term))
 
 
 async def writer_of_checkpoint(bucket: KeyValue) -> int:
@@ -140,16 +169,10 @@ async def writer_of_checkpoint(bucket: KeyValue) -> int:
 
 
 def read_page(data: bytes) -> Page:
-    """Reads a page that `cut` made. Raises `BadMessage` or `msgspec.DecodeError`."""
+    """Reads a page of a checkpoint. Raises `BadMessage` or `msgspec.DecodeError`."""
     if len(data) <= LARGEST_MESSAGE_BYTES:
         return decode(data, Page)
     return msgspec.msgpack.decode(data, type=Page)
-
-
-def _in_pieces(pools: list[TreePools]) -> Iterator[TreePools]:
-    for tree in pools:
-        for first in range(0, len(tree.pools), POOLS_OF_A_CHECKPOINT_PAGE):
-            yield TreePools(tree.tree, tree.pools[first : first + POOLS_OF_A_CHECKPOINT_PAGE])
 
 
 def _head_of(value: bytes | None) -> _Head:

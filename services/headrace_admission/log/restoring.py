@@ -46,7 +46,7 @@ async def restore(
     except KeyFenced as error:
         raise Deposed(str(error)) from error
     last = restored.sequence
-    engine.on_restored(restored.operations, restored.pools, last, clock.moment())
+    engine.on_restored(restored.operations, restored.pools, restored.allocator_terms, last, clock.moment())
     first, end = await log.bounds()
     if end < last or first > last + 1:
         raise Deposed(

@@ -8,13 +8,14 @@ members as there are live operations in them; and those of every ledger and ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import assert_never
 
 import msgspec
 
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.wire.log import (
+    AllocatorAttached,
     BlockDrawn,
     EphemeralPoolAdopted,
     EphemeralPoolSet,
@@ -54,8 +55,10 @@ class State:
         #: In the order of their ends.
         self.finished: dict[OperationId, None] = {}
         self.books: dict[TreeName, TreeBook] = {}
-        #: The highest term of each tree's allocator that was heard of.
+        #: The term of each tree's newest allocator.
         self.allocator_terms: dict[TreeName, int] = {}
+        #: Told of an operation right before it changes, while a checkpoint is being written.
+        self.before_change: Callable[[Operation], None] | None = None
         self.configuration = Configuration(everywhere or GlobalRules())
         #: The last entry of the log that is part of this.
         self.sequence = 0
@@ -74,6 +77,8 @@ class State:
             case EphemeralPoolAdopted():
                 self._book(event.tree).adopt(event.pool)
                 self._flag(event.tree, event.pool, ephemeral=False)
+            case AllocatorAttached():
+                self.allocator_terms[event.tree] = event.term
             case _:
                 operation = self._apply_to_operation(event)
                 if operation is not None and sequence:
@@ -96,10 +101,16 @@ class State:
         return touched
 
     def restore(
-        self, records: Iterable[OperationRecord], pools: Iterable[TreePools] = (), *, sequence: int = 0
+        self,
+        records: Iterable[OperationRecord],
+        pools: Iterable[TreePools] = (),
+        allocator_terms: Mapping[TreeName, int] | None = None,
+        *,
+        sequence: int = 0,
     ) -> None:
         """Takes a checkpoint, which covers the log up to `sequence`. Operations come in the order of their starts."""
         self.sequence = sequence
+        self.allocator_terms.update(allocator_terms or {})
         for tree in pools:
             for pool in tree.pools:
                 self._book(tree.tree).set_ephemeral(pool)
@@ -107,7 +118,6 @@ class State:
         for record in records:
             operation = Operation.from_record(record)
             self.operations[operation.id] = operation
-            self.hear_allocator(operation.spec.tree, operation.ledger.block_term)
             if is_final(operation.state):
                 self.finished[operation.id] = None
             else:
@@ -129,14 +139,6 @@ class State:
                 self.configuration.held_back[tree] = rules
             case None:
                 self.configuration.trees.pop(tree, None)
-
-    def hear_allocator(self, tree: TreeName, term: int) -> int:
-        """Notes a term of a tree's allocator. Returns the highest that was heard of.
-
-        Blocks tell terms as well, so a restart forgets only an allocator that has drawn nothing.
-        """
-        highest = self.allocator_terms[tree] = max(term, self.allocator_terms.get(tree, 0))
-        return highest
 
     # --- questions -------------------------------------------------------------------------------------------------
 
@@ -176,6 +178,8 @@ class State:
 
     def _apply_to_operation(self, event: OperationEvent) -> Operation | None:
         operation = self.operations.get(event.operation)
+        if operation is not None:
+            self._announce_change(operation)
         if isinstance(event, OperationStarted):
             return self._start(operation, event)
         if operation is None:
@@ -191,7 +195,6 @@ class State:
                     self.books[event.tree].remove(operation.id)
             case BlockDrawn():
                 operation.ledger.draw(event.below, event.term)
-                self.hear_allocator(operation.spec.tree, event.term)
             case JobsEnded():
                 _record_ends(operation, event.ends)
             case OperationSuspended():
@@ -205,8 +208,14 @@ class State:
     def _flag(self, tree: TreeName, pool: PoolName, *, ephemeral: bool) -> None:
         """Tells the operations that run in a pool whether it is an ephemeral one."""
         for name in self._book(tree).in_pool.get(pool, ()):
-            if self.live[name].spec.tree == tree:
-                self.live[name].ephemeral_pool = ephemeral
+            operation = self.live[name]
+            if operation.spec.tree == tree:
+                self._announce_change(operation)
+                operation.ephemeral_pool = ephemeral
+
+    def _announce_change(self, operation: Operation) -> None:
+        if self.before_change is not None:
+            self.before_change(operation)
 
     def _start(self, known: Operation | None, event: OperationStarted) -> Operation:
         if known is not None:
@@ -229,7 +238,6 @@ class State:
         placements = event.placements or [TreePlacement(event.spec.tree, event.spec.pool, ticket=0)]
         for placement in placements:
             self._place(operation, placement)
-        self.hear_allocator(event.spec.tree, event.block_term)
         return operation
 
     def _place(self, operation: Operation, placement: TreePlacement) -> None:

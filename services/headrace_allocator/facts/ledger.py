@@ -14,8 +14,6 @@ from headrace.ids import NodeName, OperationId
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import (
     BlockDrawn,
-    EphemeralPoolAdopted,
-    EphemeralPoolSet,
     Event,
     JobsEnded,
     OperationEvent,
@@ -67,7 +65,7 @@ def learn_events(facts: Facts, events: Iterable[Event]) -> OperationNews:
     """Learns what the log recorded, in its order."""
     news = OperationNews()
     for event in events:
-        if isinstance(event, EphemeralPoolSet | EphemeralPoolAdopted):
+        if not isinstance(event, OperationEvent):
             continue
         operation = facts.operations.get(event.operation)
         if isinstance(event, OperationStarted):

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.errors import HeadraceError
 
-__all__ = ["LARGEST_MESSAGE_BYTES", "BadMessage", "MessageTooLarge", "decode", "encode", "runs_within"]
+__all__ = ["LARGEST_MESSAGE_BYTES", "BadMessage", "MessageTooLarge", "decode", "encode", "runs_of_bytes", "runs_within"]
 
 #: The largest message that is encoded or decoded; leaves room for headers under the bus's own limit of 512 KiB.
 LARGEST_MESSAGE_BYTES = 500 * 1024
@@ -55,10 +55,18 @@ def encode(message: msgspec.Struct) -> bytes:
 
 def runs_within(items: Iterable[Item], most_bytes: int) -> Iterator[list[Item]]:
     """Cuts items into runs of at most `most_bytes` in msgpack each, in their order. An item above that has a run of its own."""
-    run: list[Item] = []
+    return _runs(((item, len(_encoder.encode(item))) for item in items), most_bytes)
+
+
+def runs_of_bytes(items: Iterable[bytes], most_bytes: int) -> Iterator[list[bytes]]:
+    """Cuts what is encoded already into runs, as `runs_within` does."""
+    return _runs(((item, len(item)) for item in items), most_bytes)
+
+
+def _runs(items: Iterable[tuple[T, int]], most_bytes: int) -> Iterator[list[T]]:
+    run: list[T] = []
     size_bytes = 0
-    for item in items:
-        length = len(_encoder.encode(item))
+    for item, length in items:
         if run and size_bytes + length > most_bytes:
             yield run
             run, size_bytes = [], 0

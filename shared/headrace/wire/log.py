@@ -19,6 +19,7 @@ from headrace.wire.version import Counter, Term
 
 __all__ = [
     "FIRST_BLOCK",
+    "AllocatorAttached",
     "BlockDrawn",
     "EphemeralPoolAdopted",
     "EphemeralPoolSet",
@@ -105,6 +106,13 @@ class EphemeralPoolAdopted(msgspec.Struct, frozen=True, tag="ephemeral_pool_adop
     pool: PoolName
 
 
+class AllocatorAttached(msgspec.Struct, frozen=True, tag="allocator_attached"):
+    """Only the allocator of this term, or of a later one, is heard in that tree from now on."""
+
+    tree: TreeName
+    term: Term
+
+
 class OperationStateChanged(msgspec.Struct, frozen=True, tag="operation_state_changed"):
     """Moved along the table of states."""
 
@@ -175,6 +183,7 @@ Event = (
     | JobsEnded
     | EphemeralPoolSet
     | EphemeralPoolAdopted
+    | AllocatorAttached
 )
 #: Those that concern one operation.
 OperationEvent = (
@@ -190,7 +199,7 @@ OperationEvent = (
 
 
 def concerned(event: Event) -> OperationId | None:
-    """The operation that an event is about, or None for one about a pool."""
+    """The operation that an event is about, or None for one about a tree."""
     return event.operation if isinstance(event, OperationEvent) else None
 
 

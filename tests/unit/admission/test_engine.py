@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
+from headrace.runtime.engine import Outcome
 from headrace.wire import ledger
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, OperationStarted, OperationStateChanged
@@ -18,13 +19,14 @@ from headrace.wire.operations import (
     OperationState,
     StartOperation,
 )
-from headrace.wire.refusals import NotFound, WrongState
+from headrace.wire.refusals import NotFound, StaleTerm, WrongState
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.enrolment import node_record
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.rules import PoolRules, TreeRules
 from tests.support.clocks import at
+from tests.unit.admission.desk import Desk, oid
 
 TREE = TreeName("default")
 
@@ -117,11 +119,23 @@ def test_a_job_that_was_aborted_with_its_operation_counts_once_after_a_checkpoin
     engine.on_abort(AbortOperation(OperationId("operation-1")), "anna", at(0, 3))
     engine.on_report(reported(an_end(0, JobResult.ABORTED)), at(0, 4))
 
-    restored.on_restored([each.to_record() for each in engine.state.operations.values()], [], 1, at(0, 5))
+    restored.on_restored([each.to_record() for each in engine.state.operations.values()], [], {TREE: 1}, 1, at(0, 5))
     again = restored.on_report(reported(an_end(0, JobResult.ABORTED)), at(0, 6))
 
     assert again.effects == []
     assert restored.state.operations[OperationId("operation-1")].ledger.counts[JobResult.ABORTED] == 1
+
+
+def test_an_allocator_that_was_succeeded_is_refused_after_a_restart_too() -> None:
+    """Its successor has drawn nothing yet: the attach alone must be remembered."""
+    desk = Desk({"research": {}})
+    desk.started("a", pool="research", job_count=1_000)
+    desk.record(desk.engine.on_attach(ledger.Attach(TREE, 6), at(0, 3)).effects)
+
+    for engine in (desk.engine, desk.replayed()):
+        drawn = engine.on_draw(ledger.DrawBlock(TREE, 5, oid("a"), 512), at(0, 4))
+        reported = engine.on_report(ledger.ReportEnds(TREE, 5, []), at(0, 4))
+        assert drawn == reported == Outcome(StaleTerm(role="allocator.default", known=6, got=5), [])
 
 
 def test_two_ends_of_one_job_in_one_report_are_taken_in_their_order() -> None:
@@ -142,6 +156,7 @@ def test_two_ends_of_one_job_in_one_report_are_taken_in_their_order() -> None:
 def test_ends_of_jobs_that_were_never_out_are_counted_and_change_nothing() -> None:
     engine = an_engine()
     started(engine, "operation-1")
+    engine.on_attach(ledger.Attach(TREE, 1), at(0, 2))
 
     outcome = engine.on_report(reported(an_end(0, JobResult.FAILED, attempt=2)), at(0, 2))
 
