@@ -35,10 +35,7 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment) -> Enrolled | R
             return Enrolled(node=record.node, tree=record.tree, revision=entry.revision)
         value = msgspec.json.encode(record)
         try:
-            if entry is None:
-                revision = await nodes.create(request.node, value)
-            else:
-                revision = await nodes.update(request.node, value, entry.revision)
+            revision = await nodes.update(request.node, value, entry.revision if entry is not None else 0)
         except WrongRevision:
             continue
         logger().info("node enrolled", node=record.node, tree=record.tree)

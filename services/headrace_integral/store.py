@@ -48,10 +48,7 @@ class VolumeStore:
         self.certain = False
         try:
             value = encode(record)
-            if self._revision:
-                self._revision = await self._bucket.update(self._tree, value, self._revision)
-            else:
-                self._revision = await self._bucket.create(self._tree, value)
+            self._revision = await self._bucket.update(self._tree, value, self._revision)
         except WrongRevision as error:
             raise NotSaved(f"somebody else wrote: {error}") from error
         except (BusError, msgspec.MsgspecError, HeadraceError) as error:

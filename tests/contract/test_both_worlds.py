@@ -103,18 +103,18 @@ async def test_a_message_over_the_cap_is_refused_before_it_is_sent(world: World)
 async def test_a_key_is_changed_only_by_who_has_seen_the_newest(world: World) -> None:
     async with world.connect("test") as bus:
         bucket = await bus.key_value(world.word, history=2)
-        first = await bucket.create("k", b"1")
+        first = await bucket.update("k", b"1", 0)
         second = await bucket.update("k", b"2", first)
         for stale in (first, second + 5):
             with pytest.raises(WrongRevision):
                 await bucket.update("k", b"3", stale)
         with pytest.raises(WrongRevision):
-            await bucket.create("k", b"3")
+            await bucket.update("k", b"3", 0)
 
         await bucket.delete("k")
         assert await bucket.get("k") is None
         assert await bucket.entries() == {}
-        again = await bucket.create("k", b"4")
+        again = await bucket.update("k", b"4", 0)
         assert again > second
         assert await bucket.entries() == {"k": Entry("k", b"4", again)}
         assert [each.value for each in await bucket.history("k")][-1] == b"4"
@@ -130,7 +130,7 @@ async def test_keys_are_purged_with_all_that_is_below_them(world: World) -> None
         await bucket.purge("page.1")
 
         assert set(await bucket.entries()) == {"page.10.1", "page", "other"}
-        assert await bucket.create("page.1.1", b"2")
+        assert await bucket.update("page.1.1", b"2", 0)
 
 
 @on_both_worlds

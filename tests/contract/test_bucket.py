@@ -18,13 +18,13 @@ from tests.support.nats_server import NatsServer, nats_server
 async def test_a_value_is_changed_only_by_who_has_seen_the_newest(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="test") as bus:
         bucket = await bus.key_value(word)
-        first = await bucket.create("tree", b"1")
+        first = await bucket.update("tree", b"1", 0)
         second = await bucket.update("tree", b"2", first)
 
         with pytest.raises(WrongRevision):
             await bucket.update("tree", b"3", first)
         with pytest.raises(WrongRevision):
-            await bucket.create("tree", b"3")
+            await bucket.update("tree", b"3", 0)
         with pytest.raises(WrongRevision):
             await bucket.update("other", b"3", first)
         assert await bucket.get("tree") == Entry("tree", b"2", second)
@@ -35,7 +35,7 @@ async def test_a_value_is_changed_only_by_who_has_seen_the_newest(server: NatsSe
 async def test_of_many_who_change_one_value_at_once_one_wins(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="test") as bus:
         bucket = await bus.key_value(word)
-        revision = await bucket.create("lease", b"nobody")
+        revision = await bucket.update("lease", b"nobody", 0)
         won: list[int] = []
 
         async def take(number: int) -> None:
@@ -56,13 +56,13 @@ async def test_of_many_who_change_one_value_at_once_one_wins(server: NatsServer,
 async def test_a_deleted_key_is_not_there_and_can_be_made_again(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="test") as bus:
         bucket = await bus.key_value(word, history=5)
-        await bucket.create("a.b", b"1")
+        await bucket.update("a.b", b"1", 0)
         await bucket.put("kept", b"")
         await bucket.delete("a.b")
 
         assert await bucket.get("a.b") is None
         assert set(await bucket.entries()) == {"kept"}
-        again = await bucket.create("a.b", b"2")
+        again = await bucket.update("a.b", b"2", 0)
         assert [(entry.value, entry.revision) for entry in await bucket.history("a.b")] == [(b"1", 1), (b"2", again)]
         assert set(await bucket.entries()) == {"a.b", "kept"}
 

@@ -102,7 +102,7 @@ async def test_a_new_life_of_the_same_instance_leads_without_waiting_for_the_lea
     terms: list[tuple[str, int]] = []
     async with world.connect("a") as a, world.connect("again") as again, anyio.create_task_group() as tasks:
         bucket = await a.key_value(subjects.LEASES_BUCKET)
-        await bucket.create(ROLE, msgspec.json.encode(LeaseRecord("a", "killed")))
+        await bucket.update(ROLE, msgspec.json.encode(LeaseRecord("a", "killed")), 0)
         second = Process(again, "a", terms)
         tasks.start_soon(second.run)
         await eventually(lambda: second.leads)

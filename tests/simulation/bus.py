@@ -426,9 +426,6 @@ class _KeyValue:
     async def put(self, key: str, value: bytes) -> int:
         return await self._write(key, value, None)
 
-    async def create(self, key: str, value: bytes) -> int:
-        return await self._write(key, value, 0)
-
     async def update(self, key: str, value: bytes, revision: int) -> int:
         return await self._write(key, value, revision)
 

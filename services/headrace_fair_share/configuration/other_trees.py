@@ -61,7 +61,7 @@ class OtherTrees:
         if not isinstance(decision, Change):
             return decision
         value = write_tree(decision.tree)
-        return await self._write(lambda: self._bucket.create(name, value), decision.plan, Exists("tree", name))
+        return await self._write(lambda: self._bucket.update(name, value, 0), decision.plan, Exists("tree", name))
 
     async def remove(self, request: RemoveTree, person: Person) -> PoolPlan | Refusal:
         """Takes a tree away."""

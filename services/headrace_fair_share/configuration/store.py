@@ -69,7 +69,7 @@ class PoolStore:
         if entry is None:
             value = write_tree(Tree(tree=self._tree, options=options))
             try:
-                revision = await self._bucket.create(self._tree, value)
+                revision = await self._bucket.update(self._tree, value, 0)
             except WrongRevision:
                 entry = await self._bucket.get(self._tree)
             else:
@@ -93,7 +93,7 @@ class PoolStore:
                     return BadRequest("tree", f"{len(value)} bytes", f"at most {LARGEST_TREE_BYTES} bytes of pools")
                 started = self._clock.steady_s()
                 try:
-                    revision = await self._write(value)
+                    revision = await self._bucket.update(self._tree, value, self._revision)
                 except WrongRevision:
                     refusal = await self._reload()
                     if refusal is not None:
@@ -122,11 +122,6 @@ class PoolStore:
         # Lower than what we know: the bucket lost writes, and the next try brings them back.
         self._revision = entry.revision
         return None
-
-    async def _write(self, value: bytes) -> int:
-        if self._revision:
-            return await self._bucket.update(self._tree, value, self._revision)
-        return await self._bucket.create(self._tree, value)
 
     def _take(self, entry: Entry) -> None:
         if entry.revision > self._revision:

@@ -200,12 +200,8 @@ class KeyValue(Protocol):
         """Writes whatever was there. Returns the revision."""
         ...
 
-    async def create(self, key: str, value: bytes) -> int:
-        """Writes a key that does not exist (or was deleted). Raises `WrongRevision`."""
-        ...
-
     async def update(self, key: str, value: bytes, revision: int) -> int:
-        """Writes a key whose newest revision is `revision`. Raises `WrongRevision`."""
+        """Writes a key whose newest revision is `revision`, 0 for one that is not there. Raises `WrongRevision`."""
         ...
 
     async def delete(self, key: str) -> None: ...

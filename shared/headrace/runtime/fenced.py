@@ -61,8 +61,5 @@ class FencedKey:
         return entry
 
     async def _put(self, value: bytes) -> None:
-        revision, self._revision = self._revision, None
-        if revision:
-            self._revision = await self._bucket.update(self._key, value, revision)
-        else:
-            self._revision = await self._bucket.create(self._key, value)
+        revision, self._revision = self._revision or 0, None
+        self._revision = await self._bucket.update(self._key, value, revision)

@@ -87,8 +87,9 @@ class Lease:
                 if record is not None and record.life != told and record.instance != self._record.instance:
                     told = record.life
                     logger().info("standing by", role=self._role, leader=record.instance)
-                if candidate.may_take(entry.revision if entry else 0, record, anyio.current_time()):
-                    await self._write(entry)
+                revision = entry.revision if entry else 0
+                if candidate.may_take(revision, record, anyio.current_time()):
+                    await self._write(revision)
                     logger().info("lease taken", role=self._role, revision=self._revision)
                     return
             except WrongRevision:
@@ -102,7 +103,7 @@ class Lease:
         while True:
             await anyio.sleep(self._lease_s / _RENEWALS)
             try:
-                await self._renew()
+                await self._write(self._revision)
             except WrongRevision:
                 if not await self._is_still_ours(on_lost):
                     return
@@ -114,24 +115,16 @@ class Lease:
         """Gives the lease back, so that another process need not wait for its end. Raises nothing: it is a courtesy."""
         self._record = msgspec.structs.replace(self._record, is_released=True)
         try:
-            await self._renew()
+            await self._write(self._revision)
         except BusError as error:
             logger().info("lease not released", role=self._role, error=str(error))
 
-    async def _renew(self) -> None:
+    async def _write(self, revision: int) -> None:
+        """Renews the lease, or takes it: the key as it was at `revision` becomes our record."""
         began_s = anyio.current_time()
         record = msgspec.structs.replace(self._record, renewals=self._record.renewals + 1)
-        self._revision = await self._bucket.update(self._role, msgspec.json.encode(record), self._revision)
+        self._revision = await self._bucket.update(self._role, msgspec.json.encode(record), revision)
         self._record, self._renewed_s = record, began_s
-
-    async def _write(self, entry: Entry | None) -> None:
-        began_s = anyio.current_time()
-        value = msgspec.json.encode(self._record)
-        if entry is None:
-            self._revision = await self._bucket.create(self._role, value)
-        else:
-            self._revision = await self._bucket.update(self._role, value, entry.revision)
-        self._renewed_s = began_s
 
     async def _is_still_ours(self, on_lost: Callable[[str], None]) -> bool:
         """Looks who holds the lease after a renewal was refused: a former one of ours may have been written unnoticed."""
@@ -141,7 +134,7 @@ class Lease:
             if entry is not None and record is not None and record.life != self._record.life:
                 on_lost(f"{record.instance} holds the lease of {self._role}")
                 return False
-            await self._write(entry)
+            await self._write(entry.revision if entry else 0)
         except WrongRevision:
             return True
         except BusError as error:

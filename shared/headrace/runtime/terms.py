@@ -85,10 +85,7 @@ async def take_term(bus: Bus, role: str, *, recorded: Term = 0, wait_s: float = 
         term = max(known, _highest_of(answers, role, known)) + 1
         value = msgspec.json.encode(_TermRecord(term=term))
         try:
-            if entry is None:
-                await bucket.create(role, value)
-            else:
-                await bucket.update(role, value, entry.revision)
+            await bucket.update(role, value, entry.revision if entry is not None else 0)
         except WrongRevision:
             continue
         logger().info("term taken", role=role, term=term)

@@ -50,9 +50,6 @@ class MoodyBucket:
     async def purge(self, prefix: str) -> None:
         self.kept = {key: entry for key, entry in self.kept.items() if not key.startswith(f"{prefix}.")}
 
-    async def create(self, key: str, value: bytes) -> int:
-        return await self.update(key, value, 0)
-
     async def update(self, key: str, value: bytes, revision: int) -> int:
         self.meddle()
         if self.mood is not None and not self.took_effect:

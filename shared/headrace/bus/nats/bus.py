@@ -144,17 +144,13 @@ class NatsBus:
         return inbox
 
     async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:
-        return await NatsKeyValue.open(
-            self._link, self._jetstream, bucket, history=history, read_all_s=self._read_all_s
-        )
+        return await NatsKeyValue.open(self._jetstream, bucket, history=history, read_all_s=self._read_all_s)
 
     async def log(self, name: str, subject: str) -> Log:
-        return await NatsLog.open(self._link, self._jetstream, name, subject)
+        return await NatsLog.open(self._jetstream, name, subject)
 
     async def records(self, name: str, subject: str, *, max_age_s: float, max_bytes: int) -> Records:
-        return await NatsRecords.open(
-            self._link, self._jetstream, name, subject, max_age_s=max_age_s, max_bytes=max_bytes
-        )
+        return await NatsRecords.open(self._jetstream, name, subject, max_age_s=max_age_s, max_bytes=max_bytes)
 
     async def barrier(self) -> None:
         await self._link.barrier()

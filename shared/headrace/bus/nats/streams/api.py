@@ -7,17 +7,15 @@ after a server's restart. Answers are read as Structs; what the server refuses i
 from __future__ import annotations
 
 import base64
-import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from headrace.bus.nats.link import Link
-from headrace.bus.protocol import MAX_MESSAGE_BYTES, BusError, Message
+from headrace.bus.protocol import MAX_MESSAGE_BYTES, BusError, Message, WrongConfiguration
 
 __all__ = [
-    "Delivered",
     "JetStream",
     "JetStreamRefused",
     "Stored",
@@ -33,9 +31,6 @@ MESSAGE_NOT_FOUND: Final = 10037
 NAME_IN_USE: Final = 10058
 #: Of a stream or of a subject; the second is what a cluster says.
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
-
-#: A consumer that nobody listens to is gone after this time.
-_FORGOTTEN_S = 10.0
 
 
 class JetStreamRefused(BusError):
@@ -109,15 +104,6 @@ class _MessageAnswer(msgspec.Struct):
     message: _StoredMessage
 
 
-class _SequencePair(msgspec.Struct):
-    consumer_seq: int = 0
-
-
-class _ConsumerInfo(msgspec.Struct):
-    num_pending: int = 0
-    delivered: _SequencePair = msgspec.field(default_factory=_SequencePair)
-
-
 class Stored(msgspec.Struct, frozen=True):
     """One message of a stream."""
 
@@ -126,19 +112,10 @@ class Stored(msgspec.Struct, frozen=True):
     data: bytes
     #: Lower-case names.
     headers: Mapping[str, str]
-
-
-class Delivered(msgspec.Struct, frozen=True):
-    """One message that a consumer delivered."""
-
-    subject: str
-    sequence: int
-    data: bytes
-    headers: Mapping[str, str]
-    #: Counts the consumer's deliveries from 1.
-    delivery: int
+    #: Counts the deliveries of the consumer that brought it from 1.
+    delivery: int = 0
     #: How many more of the stream wait for this consumer.
-    pending: int
+    pending: int = 0
 
 
 def seconds_ns(seconds: float) -> int:
@@ -146,7 +123,7 @@ def seconds_ns(seconds: float) -> int:
     return int(seconds * 1_000_000_000)
 
 
-def delivered(message: Message) -> Delivered | None:
+def delivered(message: Message) -> Stored | None:
     """Reads what a consumer sent. Returns None for a status."""
     tokens = message.reply_to.split(".")
     # `$JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<delivery>.<time>.<pending>`; newer ones put domain and account before.
@@ -154,7 +131,7 @@ def delivered(message: Message) -> Delivered | None:
         return None
     offset = 0 if len(tokens) == 9 else 2
     sequence, delivery, pending = (int(tokens[offset + place]) for place in (5, 6, 8))
-    return Delivered(
+    return Stored(
         subject=message.subject,
         sequence=sequence,
         data=message.data,
@@ -192,19 +169,23 @@ class JetStream:
         """A stream that must be there."""
         return msgspec.json.decode(await self.ask(f"STREAM.INFO.{name}", {}), type=StreamInfo)
 
-    async def stream_or_new(self, config: StreamConfig) -> StreamInfo:
-        """A stream as it is, made by `config` where it is missing."""
+    async def stream_or_new(self, config: StreamConfig, *fixed: str) -> StreamConfig:
+        """The configuration of a stream, made by `config` where it is missing. Raises `WrongConfiguration` if a `fixed` field differs."""
         found = await self.stream(config.name)
-        if found is not None:
-            return found
-        try:
-            await self.ask(f"STREAM.CREATE.{config.name}", msgspec.to_builtins(config))
-        except JetStreamRefused as refusal:
-            # Somebody else made it in the meantime, otherwise.
-            if refusal.err_code != NAME_IN_USE:
-                raise
-        # An older or otherwise configured server takes what it does not do without complaint, so what is there counts.
-        return await self.existing(config.name)
+        if found is None:
+            try:
+                await self.ask(f"STREAM.CREATE.{config.name}", msgspec.to_builtins(config))
+            except JetStreamRefused as refusal:
+                # Somebody else made it in the meantime, otherwise.
+                if refusal.err_code != NAME_IN_USE:
+                    raise
+            # An older or otherwise configured server takes what it does not do without complaint, so what is there counts.
+            found = await self.existing(config.name)
+        for field in ("subjects", "storage", "discard", *fixed):
+            there, wanted = getattr(found.config, field), getattr(config, field)
+            if there != wanted:
+                raise WrongConfiguration(f"stream {config.name}: {field} is {there!r}, must be {wanted!r}")
+        return found.config
 
     async def change_stream(self, name: str, **fields: object) -> None:
         """Changes a few fields of a stream's configuration and leaves all others as they are."""
@@ -233,36 +214,6 @@ class JetStream:
         ack = msgspec.json.decode(answer.data, type=_PubAck)
         _raise_refusal(subject, ack.error)
         return ack.seq
-
-    async def make_consumer(self, stream: str, config: Mapping[str, Any]) -> tuple[str, int]:
-        """Makes a consumer that lives in memory as long as it is used.
-
-        Returns its name and how many messages await it.
-        """
-        name = f"h{secrets.token_hex(8)}"
-        body = {
-            "stream_name": stream,
-            "config": {
-                "name": name,
-                "ack_policy": "none",
-                "replay_policy": "instant",
-                "mem_storage": True,
-                "num_replicas": 1,
-                "inactive_threshold": seconds_ns(_FORGOTTEN_S),
-                **config,
-            },
-        }
-        answer = await self.ask(f"CONSUMER.CREATE.{stream}.{name}", body)
-        info = msgspec.json.decode(answer, type=_ConsumerInfo)
-        # It may have begun to deliver before it answered.
-        return name, info.num_pending + info.delivered.consumer_seq
-
-    async def drop_consumer(self, stream: str, name: str) -> None:
-        """Deletes a consumer. If that fails, the server does so a little later."""
-        try:
-            await self.ask(f"CONSUMER.DELETE.{stream}.{name}", {})
-        except BusError:
-            return
 
 
 def standard_stream(name: str, subject: str, *, replicas: int) -> StreamConfig:

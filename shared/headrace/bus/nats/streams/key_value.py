@@ -8,19 +8,16 @@ from contextlib import aclosing, asynccontextmanager
 
 import anyio
 
-from headrace.bus.nats.link import Link
 from headrace.bus.nats.streams.api import (
     WRONG_LAST_SEQUENCE,
-    Delivered,
     JetStream,
     JetStreamRefused,
     Stored,
-    StreamConfig,
     standard_stream,
 )
 from headrace.bus.nats.streams.mirror import BucketMirror
 from headrace.bus.nats.streams.pulling import pulled
-from headrace.bus.protocol import Entry, Mirror, WrongConfiguration, WrongRevision
+from headrace.bus.protocol import Entry, Mirror, WrongRevision
 from headrace.errors import BadInput
 
 __all__ = ["NatsKeyValue"]
@@ -35,8 +32,7 @@ _OPERATION = "KV-Operation"
 class NatsKeyValue:
     """Implements `headrace.bus.protocol.KeyValue`. Every call ends within the bus's API time-out, with `BusError` at worst."""
 
-    def __init__(self, link: Link, jetstream: JetStream, bucket: str, read_all_s: float) -> None:
-        self._link = link
+    def __init__(self, jetstream: JetStream, bucket: str, read_all_s: float) -> None:
         self._jetstream = jetstream
         self._bucket = bucket
         self._stream = f"KV_{bucket}"
@@ -44,9 +40,7 @@ class NatsKeyValue:
         self._read_all_s = read_all_s
 
     @classmethod
-    async def open(
-        cls, link: Link, jetstream: JetStream, bucket: str, *, history: int, read_all_s: float
-    ) -> NatsKeyValue:
+    async def open(cls, jetstream: JetStream, bucket: str, *, history: int, read_all_s: float) -> NatsKeyValue:
         """Opens a bucket, makes it where it is missing, raises its history where it is shorter.
 
         Raises `WrongConfiguration` when what is there would lose values.
@@ -58,11 +52,10 @@ class NatsKeyValue:
         wanted = standard_stream(f"KV_{bucket}", f"$KV.{bucket}.>", replicas=jetstream.replicas)
         wanted.max_msgs_per_subject = history
         wanted.allow_rollup_hdrs = True
-        found = (await jetstream.stream_or_new(wanted)).config
-        _check(bucket, found, wanted)
+        found = await jetstream.stream_or_new(wanted, "retention", "max_age", "max_msgs", "allow_direct")
         if found.max_msgs_per_subject < history:
             await jetstream.change_stream(wanted.name, max_msgs_per_subject=history)
-        return cls(link, jetstream, bucket, read_all_s)
+        return cls(jetstream, bucket, read_all_s)
 
     async def get(self, key: str) -> Entry | None:
         stored = await self._jetstream.last_message(self._stream, self._subject(key))
@@ -75,17 +68,17 @@ class NatsKeyValue:
     async def put(self, key: str, value: bytes) -> int:
         return await self._write(key, value, {})
 
-    async def create(self, key: str, value: bytes) -> int:
+    async def update(self, key: str, value: bytes, revision: int) -> int:
         try:
-            return await self._write(key, value, {_EXPECTED: "0"})
+            return await self._write(key, value, {_EXPECTED: str(revision)})
         except WrongRevision:
+            if revision:
+                raise
+            # A key that was deleted has a marker, with a revision of its own.
             stored = await self._jetstream.last_message(self._stream, self._subject(key))
             if stored is None or not _is_deleted(stored.headers):
                 raise
             return await self._write(key, value, {_EXPECTED: str(stored.sequence)})
-
-    async def update(self, key: str, value: bytes, revision: int) -> int:
-        return await self._write(key, value, {_EXPECTED: str(revision)})
 
     async def delete(self, key: str) -> None:
         await self._write(key, b"", {_OPERATION: "DEL"})
@@ -119,13 +112,13 @@ class NatsKeyValue:
         if failure is not None:
             raise failure
 
-    async def _read(self, subject: str, policy: str) -> list[Delivered]:
+    async def _read(self, subject: str, policy: str) -> list[Stored]:
         """Reads in batches that are asked for: pushed all at once, 64 MB and more cut the reader off in the middle."""
         info = await self._jetstream.existing(self._stream)
         if not info.state.messages:
             return []
         start = {"deliver_policy": policy, "filter_subject": subject}
-        async with aclosing(pulled(self._link, self._jetstream, self._stream, start, info.state.last_seq)) as messages:
+        async with aclosing(pulled(self._jetstream, self._stream, start, info.state.last_seq)) as messages:
             return [message async for message in messages]
 
     async def _write(self, key: str, value: bytes, headers: dict[str, str]) -> int:
@@ -144,21 +137,13 @@ class NatsKeyValue:
     def _key_of(self, subject: str) -> str:
         return subject.removeprefix(self._prefix)
 
-    def _entry(self, stored: Stored | Delivered) -> Entry:
+    def _entry(self, stored: Stored) -> Entry:
         return Entry(key=self._key_of(stored.subject), value=stored.data, revision=stored.sequence)
 
-    def _entry_or_none(self, stored: Stored | Delivered) -> Entry | None:
+    def _entry_or_none(self, stored: Stored) -> Entry | None:
         return None if _is_deleted(stored.headers) else self._entry(stored)
 
 
 def _is_deleted(headers: Mapping[str, str]) -> bool:
     # A marker of expiry has a reason in place of an operation; taking it for an empty value would lock out whoever creates the key.
     return headers.get(_OPERATION.lower()) in ("DEL", "PURGE") or "nats-marker-reason" in headers
-
-
-def _check(bucket: str, found: StreamConfig, wanted: StreamConfig) -> None:
-    for field in ("subjects", "storage", "retention", "discard", "max_age", "max_msgs", "allow_direct"):
-        if getattr(found, field) != getattr(wanted, field):
-            raise WrongConfiguration(
-                f"bucket {bucket}: {field} is {getattr(found, field)!r}, must be {getattr(wanted, field)!r}"
-            )

@@ -8,12 +8,10 @@ from contextlib import aclosing
 
 import msgspec
 
-from headrace.bus.nats.link import Link
 from headrace.bus.nats.streams.api import (
     WRONG_LAST_SEQUENCE,
     JetStream,
     JetStreamRefused,
-    StreamConfig,
     standard_stream,
 )
 from headrace.bus.nats.streams.pulling import pulled
@@ -24,7 +22,6 @@ from headrace.bus.protocol import (
     NoResponders,
     NotConnected,
     RequestTimeout,
-    WrongConfiguration,
 )
 from headrace.errors import BadInput
 
@@ -36,20 +33,21 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
 class NatsLog:
     """Implements `headrace.bus.protocol.Log`."""
 
-    def __init__(self, link: Link, jetstream: JetStream, name: str, subject: str) -> None:
-        self._link = link
+    def __init__(self, jetstream: JetStream, name: str, subject: str) -> None:
         self._jetstream = jetstream
         self._name = name
         self._subject = subject
 
     @classmethod
-    async def open(cls, link: Link, jetstream: JetStream, name: str, subject: str) -> NatsLog:
+    async def open(cls, jetstream: JetStream, name: str, subject: str) -> NatsLog:
         """Opens a stream, makes it where it is missing. Raises `WrongConfiguration` when what is there could lose entries."""
         if not _NAME.match(name):
             raise BadInput("log", name, "letters, digits, - and _")
         wanted = standard_stream(name, subject, replicas=jetstream.replicas)
-        _check(name, (await jetstream.stream_or_new(wanted)).config, wanted)
-        return cls(link, jetstream, name, subject)
+        await jetstream.stream_or_new(
+            wanted, "retention", "max_age", "max_msgs", "max_msgs_per_subject", "allow_direct"
+        )
+        return cls(jetstream, name, subject)
 
     async def append(self, data: bytes, *, expected_last: int, timeout_s: float) -> int:
         # No message id: the server's memory of them is short, and the sequence alone says what happened.
@@ -82,26 +80,9 @@ class NatsLog:
         if max(first, after + 1) > last:
             return
         start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(first, after + 1)}
-        async with aclosing(pulled(self._link, self._jetstream, self._name, start, last)) as entries:
+        async with aclosing(pulled(self._jetstream, self._name, start, last)) as entries:
             async for entry in entries:
                 yield LogEntry(sequence=entry.sequence, data=entry.data)
 
     async def forget(self, up_to: int) -> None:
         await self._jetstream.ask(f"STREAM.PURGE.{self._name}", {"seq": up_to + 1})
-
-
-def _check(name: str, found: StreamConfig, wanted: StreamConfig) -> None:
-    for field in (
-        "subjects",
-        "storage",
-        "retention",
-        "discard",
-        "max_age",
-        "max_msgs",
-        "max_msgs_per_subject",
-        "allow_direct",
-    ):
-        if getattr(found, field) != getattr(wanted, field):
-            raise WrongConfiguration(
-                f"log {name}: {field} is {getattr(found, field)!r}, must be {getattr(wanted, field)!r}"
-            )

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import anyio
 
-from headrace.bus.nats.streams.api import STREAM_NOT_FOUND, Delivered, JetStream, JetStreamRefused, StreamInfo
+from headrace.bus.nats.streams.api import STREAM_NOT_FOUND, JetStream, JetStreamRefused, Stored, StreamInfo
 from headrace.bus.nats.streams.watch import Watch
 from headrace.bus.protocol import BusClosed, BusError, Entry
 from headrace.obs.log_throttle import LogThrottle
@@ -37,7 +37,7 @@ class BucketMirror:
         self,
         jetstream: JetStream,
         stream: str,
-        entry_of: Callable[[Delivered], Entry | None],
+        entry_of: Callable[[Stored], Entry | None],
         key_of: Callable[[str], str],
         on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None,
     ) -> None:
@@ -198,7 +198,7 @@ class BucketMirror:
                 self._revision = item.sequence
         self._tell(changed)
 
-    def _take_one(self, item: Delivered) -> set[str]:
+    def _take_one(self, item: Stored) -> set[str]:
         entry = self._entry_of(item)
         key = self._key_of(item.subject)
         if entry is not None:
@@ -206,7 +206,7 @@ class BucketMirror:
             return {key}
         return {key} if self._entries.pop(key, None) is not None else set()
 
-    def _take_whole(self, info: StreamInfo, items: list[Delivered]) -> None:
+    def _take_whole(self, info: StreamInfo, items: list[Stored]) -> None:
         entries: dict[str, Entry] = {}
         revision = info.state.last_seq
         for item in sorted(items, key=lambda item: item.sequence):

@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from headrace.bus.nats.link import Link
 from headrace.bus.nats.streams.api import JetStream, seconds_ns, standard_stream
 from headrace.bus.nats.streams.pulling import pulled
-from headrace.bus.protocol import BusError, LogEntry, WrongConfiguration
+from headrace.bus.protocol import BusError, LogEntry
 
 __all__ = ["NatsRecords"]
 
@@ -22,15 +21,14 @@ __all__ = ["NatsRecords"]
 class NatsRecords:
     """Implements `headrace.bus.protocol.Records`."""
 
-    def __init__(self, link: Link, jetstream: JetStream, name: str, subject: str) -> None:
-        self._link = link
+    def __init__(self, jetstream: JetStream, name: str, subject: str) -> None:
         self._jetstream = jetstream
         self._name = name
         self._subject = subject
 
     @classmethod
     async def open(
-        cls, link: Link, jetstream: JetStream, name: str, subject: str, *, max_age_s: float, max_bytes: int
+        cls, jetstream: JetStream, name: str, subject: str, *, max_age_s: float, max_bytes: int
     ) -> NatsRecords:
         """Opens a stream. Makes it where it is missing, gives it these bounds where it has others.
 
@@ -42,12 +40,10 @@ class NatsRecords:
             max_age=seconds_ns(max_age_s),
             max_bytes=max_bytes,
         )
-        found = (await jetstream.stream_or_new(wanted)).config
-        if found.subjects != wanted.subjects or found.discard != wanted.discard or found.storage != wanted.storage:
-            raise WrongConfiguration(f"stream {name} exists and is not one of bounded records of {subject}")
+        found = await jetstream.stream_or_new(wanted)
         if (found.max_age, found.max_bytes) != (wanted.max_age, wanted.max_bytes):
             await jetstream.change_stream(name, max_age=wanted.max_age, max_bytes=wanted.max_bytes)
-        return cls(link, jetstream, name, subject)
+        return cls(jetstream, name, subject)
 
     async def add(self, data: bytes, *, timeout_s: float) -> int:
         try:
@@ -72,7 +68,7 @@ class NatsRecords:
         else:
             moment = datetime.fromtimestamp(since_ms / 1000, UTC)
             start = {"deliver_policy": "by_start_time", "opt_start_time": moment.isoformat().replace("+00:00", "Z")}
-        async with aclosing(pulled(self._link, self._jetstream, self._name, start, last)) as entries:
+        async with aclosing(pulled(self._jetstream, self._name, start, last)) as entries:
             async for entry in entries:
                 yield LogEntry(sequence=entry.sequence, data=entry.data)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 import anyio
 
-from headrace.bus.nats.listener import Listener
-from headrace.bus.nats.streams.api import Delivered, JetStream, delivered, seconds_ns
+from headrace.bus.nats.streams.api import JetStream, Stored, delivered, seconds_ns
+from headrace.bus.nats.streams.consumer import Consumer
 from headrace.bus.protocol import Message, RequestTimeout
 
 __all__ = ["Watch"]
@@ -16,26 +15,23 @@ __all__ = ["Watch"]
 #: A consumer says this often that it lives; three times as long without a word and it is made anew.
 IDLE_HEARTBEAT_S: Final = 1.0
 _SILENCE_S = 3.0
+#: A consumer that nobody listens to is gone after this time.
+_FORGOTTEN_S = 10.0
 #: Status of a heartbeat; every other one is bad news.
 _IDLE: Final = "100"
 _LAST_DELIVERY: Final = "nats-last-consumer"
 
 
-class Watch:
+class Watch(Consumer):
     """A consumer that pushes, and what it delivered. `broken` says why it can no longer be relied upon.
 
     First the newest message of each subject, then what is written. An update may come between; each subject's are in order.
     """
 
     def __init__(self, jetstream: JetStream, stream: str) -> None:
-        self._jetstream = jetstream
-        self._stream = stream
-        self._arrived: deque[Delivered] = deque()
+        super().__init__(jetstream, stream)
+        self._arrived: list[Stored] = []
         self._wake = anyio.Event()
-        self._listener: Listener | None = None
-        self._consumer = ""
-        self._awaited = 0
-        self._deliveries = 0
         self._gap = False
         self._idle = False
         self._heard_s = 0.0
@@ -44,22 +40,18 @@ class Watch:
 
     async def open(self, filter_subject: str) -> None:
         """Begins. Raises `BusError`."""
-        inbox = self._jetstream.link.new_inbox()
         self._heard_s = anyio.current_time()
-        self._listener = await self._jetstream.link.listen(inbox, self._on_message)
-        self._consumer, self._awaited = await self._jetstream.make_consumer(
-            self._stream,
-            {
-                "deliver_subject": inbox,
-                "deliver_policy": "last_per_subject",
-                "filter_subject": filter_subject,
-                "idle_heartbeat": seconds_ns(IDLE_HEARTBEAT_S),
-            },
-        )
+        config = {
+            "deliver_subject": self._inbox,
+            "deliver_policy": "last_per_subject",
+            "filter_subject": filter_subject,
+            "idle_heartbeat": seconds_ns(IDLE_HEARTBEAT_S),
+        }
+        await self.begin(config, forgotten_s=_FORGOTTEN_S)
 
-    async def first(self) -> list[Delivered]:
+    async def first(self) -> list[Stored]:
         """Messages that were there at the beginning. Raises `RequestTimeout` when they do not become complete."""
-        items: list[Delivered] = []
+        items: list[Stored] = []
         complete = self._awaited == 0
         while not complete:
             wake = self._wake
@@ -75,10 +67,9 @@ class Watch:
                 raise RequestTimeout(f"stream {self._stream} could not be read to its end")
         return items
 
-    def take(self) -> list[Delivered]:
+    def take(self) -> list[Stored]:
         """Messages that arrived since."""
-        items = list(self._arrived)
-        self._arrived.clear()
+        items, self._arrived = self._arrived, []
         return items
 
     @property
@@ -86,15 +77,7 @@ class Watch:
         """A delivery is missing, or the consumer has been silent for too long."""
         return self._gap or anyio.current_time() - self._heard_s > _SILENCE_S
 
-    async def close(self) -> None:
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            await listener.close()
-        consumer, self._consumer = self._consumer, ""
-        if consumer:
-            await self._jetstream.drop_consumer(self._stream, consumer)
-
-    def _on_message(self, message: Message) -> None:
+    def on_message(self, message: Message) -> None:
         self._heard_s = anyio.current_time()
         item = delivered(message)
         if item is None:
