@@ -267,7 +267,7 @@ class FairShareService:
         result = await anyio.to_thread.run_sync(partial(self._updater.compute, effect.cut, afresh=effect.afresh))
         if isinstance(result, Update):
             return self.engine.on_updated(result, self._shell.moment())
-        self._log.error("update failed", exc_info=result.fault)
+        self._log.error("update failed", exception=result.fault)
         return self.engine.on_update_failed(result, self._shell.moment())
 
     async def _keep_broken_tree(self, effect: KeepBrokenTree) -> None:

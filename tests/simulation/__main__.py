@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import logging
+import io
 import os
 import sys
 import time
 
-import structlog
-
+from headrace.obs.logging import configure
 from tests.simulation.programs import run_seed
 
 
@@ -28,8 +27,7 @@ def main() -> int:
             [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
             {**os.environ, "PYTHONHASHSEED": "0"},
         )
-    level = logging.DEBUG if arguments.logs else logging.CRITICAL
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
+    configure("simulation", *(("debug", sys.stdout) if arguments.logs else ("error", io.StringIO())))
     seeds = (
         [arguments.seed] if arguments.seed is not None else range(arguments.first, arguments.first + arguments.seeds)
     )

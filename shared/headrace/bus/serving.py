@@ -127,7 +127,7 @@ class Serving:
             self.failed += 1
             self.last_error = type(error).__name__
             if self._throttle.due("failed"):
-                logger().error("handler failed", subject=self.subject, received=message.subject, exc_info=error)
+                logger().error("handler failed", subject=self.subject, received=message.subject, exception=error)
         finally:
             self.busy_ns += time.perf_counter_ns() - started
             self._running -= 1

@@ -197,7 +197,7 @@ def _exit_status(group: BaseExceptionGroup[BaseException]) -> int:
         logger().error("bus lost", error="; ".join(str(error) for error in _leaves(closed)))
         return 3
     if rest is not None:
-        logger().error("service failed", exc_info=rest)
+        logger().error("service failed", exception=rest)
     return 1
 
 

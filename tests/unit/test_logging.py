@@ -1,0 +1,69 @@
+"""Log lines: one JSON object each, with the names that every service uses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from io import StringIO
+from pathlib import PurePath
+
+import pytest
+
+from headrace.obs import logging
+from headrace.obs.logging import configure, logger
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> StringIO:
+    """What a service writes that was told to log from `info` on."""
+    written = StringIO()
+    monkeypatch.setattr(logging, "_output", logging._Output())
+    configure("allocator", "info", written)
+    return written
+
+
+def test_a_line_has_the_service_the_level_the_moment_and_all_fields(written: StringIO) -> None:
+    logger(node="alpha").info("job started", operation="o-1", folder=PurePath("/tmp/o-1"))
+
+    line = json.loads(written.getvalue())
+    moment = line.pop("at")
+    assert moment.endswith("Z")
+    assert line == {
+        "level": "info",
+        "service": "allocator",
+        "event": "job started",
+        "node": "alpha",
+        "operation": "o-1",
+        "folder": "/tmp/o-1",
+    }
+
+
+def test_nothing_below_the_level_is_written(written: StringIO) -> None:
+    logger().debug("seen")
+
+    assert written.getvalue() == ""
+
+
+def test_an_exception_is_written_with_its_traceback(written: StringIO) -> None:
+    try:
+        raise ValueError("no such thing")
+    except ValueError as error:
+        logger().error("update failed", exception=error)
+
+    said = json.loads(written.getvalue())["exception"]
+    assert said.startswith("Traceback")
+    assert said.endswith("ValueError: no such thing\n")
+
+
+def test_a_level_that_there_is_not_is_refused() -> None:
+    with pytest.raises(KeyError):
+        configure("allocator", "loud")
+
+
+def test_a_service_starts_without_what_only_people_look_at() -> None:
+    services = ("admission", "agent", "allocator", "fair_share", "integral")
+    words = f"import sys, {', '.join(f'headrace_{name}.__main__' for name in services)}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+
+    assert not {"rich", "cyclopts", "matplotlib", "plotille"} & set(done.stdout.split())
