@@ -1,6 +1,8 @@
 # `make` prints what there is. Every target sets up what is missing; PYTHON=python3.12 chooses the interpreter.
 .DEFAULT_GOAL := help
 export PYTHON
+# Many images of containers set it. Every process would compile all that it imports, which takes longer than its work.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
 .PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration test-acceptance \

@@ -1,9 +1,16 @@
 """The rules for every test: how hard Hypothesis tries, which effort runs it, and that no test is skipped in silence."""
 
+import os
+import sys
+
 import pytest
 from hypothesis import settings
 
 from tests.support.effort import LONG
+
+# As in the Makefile: the processes that tests start shall not compile all that they import, each anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile("few", max_examples=25, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("many", max_examples=200, deadline=None, print_blob=True)

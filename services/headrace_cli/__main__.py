@@ -1,70 +1,97 @@
-"""The command `headrace`."""
+"""The command `headrace`. What a command needs is imported only when it is that command: a person waits for every import."""
 
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
-from typing import Annotated
+from typing import Annotated, Final
 
 from cyclopts import App, CycloptsError, Parameter
 
 from headrace.errors import HeadraceError
 from headrace.obs.logging import configure
-from headrace_cli.commands import node, op, pool, tree
-from headrace_cli.commands.completion import Shell, answer, completion
-from headrace_cli.commands.plan import plan
-from headrace_cli.commands.run import run
-from headrace_cli.demo.command import demo
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
-from headrace_cli.session import complain
-from headrace_cli.up.command import up
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "app", "main"]
+
+#: Each command: where it is, and the line about it in the list of all, which its own module begins with too.
+COMMANDS: Final = {
+    "up": (
+        "headrace_cli.up.command:up",
+        "Run all of Headrace on this machine until Ctrl-C: NATS server, services, and an agent for this host.",
+    ),
+    "run": (
+        "headrace_cli.commands.run:run",
+        "Start an operation: so many jobs, each a process that runs the command.",
+    ),
+    "op": ("headrace_cli.commands.op:app", "List, look into, wait for, and end operations."),
+    "pool": ("headrace_cli.commands.pool:app", "List, make, change and remove pools."),
+    "tree": (
+        "headrace_cli.commands.tree:app",
+        "List, make, change and remove pool trees, each with pools, options and nodes of its own.",
+    ),
+    "node": ("headrace_cli.commands.node:app", "List nodes."),
+    "plan": (
+        "headrace_cli.commands.plan:plan",
+        "Compute the shares of a tree of pools and operations that stands in a file. Asks no server, changes nothing.",
+    ),
+    "demo": (
+        "headrace_cli.demo.command:demo",
+        "See Headrace at work: three nodes, three pools, sixty short jobs, one table.",
+    ),
+    "completion": (
+        "headrace_cli.commands.completion:completion",
+        "Print the script by which a shell completes commands, options, and the names of pools, operations, nodes and trees.",
+    ),
+}
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed_version
+
     try:
         return installed_version("headrace")
     except PackageNotFoundError:  # run from a checkout
         return "0.1.0"
 
 
-app = App(
-    name="headrace",
-    help="Share hosts between teams: pools own guarantees and weights, operations run their jobs in pools.",
-    help_epilogue=EXIT_HELP,
-    version=_version,
-    default_parameter=Parameter(negative=()),
-)
-app.command(up)
-app.command(run)
-app.command(op.app)
-app.command(pool.app)
-app.command(tree.app)
-app.command(node.app)
-app.command(plan)
-app.command(demo)
-app.command(completion)
-
-
-@app.command
 def version() -> None:
     """Print the version."""
     print(_version())
 
 
-@app.command(show=False)
-def complete(shell: Shell, /, *words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
+def complete(shell: str, /, *words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     """Print what can stand at the cursor. Asked by the scripts of `headrace completion`."""
+    from headrace_cli.commands.completion import answer
+
     answer(app, shell, words)
+
+
+def _app(*, listing: bool) -> App:
+    """All commands. For the list of them they come with a line each, which would stand in place of a command's own help."""
+    made = App(
+        name="headrace",
+        help="Share hosts between teams: pools own guarantees and weights, operations run their jobs in pools.",
+        help_epilogue=EXIT_HELP,
+        version=_version,
+        default_parameter=Parameter(negative=()),
+    )
+    for name, (place, summary) in COMMANDS.items():
+        made.command(place, name=name, help=summary if listing else None)
+    made.command(version)
+    made.command(complete, show=False)
+    return made
+
+
+app = _app(listing=False)
 
 
 def main() -> None:
     """Runs the command line, and ends the process with an exit status of `headrace_cli.exit_statuses`."""
     configure("cli", "error")
     try:
-        status = app(exit_on_error=False)
+        first = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        status = (app if first in COMMANDS else _app(listing=True))(exit_on_error=False)
     except CycloptsError:
         sys.exit(Exit.USAGE)  # it has said what is wrong
     except KeyboardInterrupt:
@@ -74,6 +101,8 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(Exit.DONE)
     except (HeadraceError, OSError, BaseExceptionGroup) as error:
+        from headrace_cli.session import complain
+
         sys.exit(complain(error))
     sys.exit(status if isinstance(status, int) else Exit.DONE)
 

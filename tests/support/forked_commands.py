@@ -76,6 +76,8 @@ def _server() -> socket.socket:
 def _serve(requests: socket.socket) -> None:
     from headrace_cli import __main__ as command_line
 
+    for name in command_line.COMMANDS:
+        command_line.app[name]  # imported here, once for all
     while True:
         data, streams, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST_BYTES, 3)
         if not data:

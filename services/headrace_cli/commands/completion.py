@@ -45,7 +45,7 @@ def completion(shell: Shell, /) -> None:
     print(files("headrace_cli.completion").joinpath(f"headrace.{shell}").read_text(), end="")
 
 
-def answer(app: App, shell: Shell, words: Sequence[str]) -> None:
+def answer(app: App, shell: str, words: Sequence[str]) -> None:
     """Prints what can stand at the cursor, a candidate a line, and nothing where anything is wrong.
 
     `words` are those behind `headrace` up to the cursor, the last one under it; from bash the line up to the cursor in two parts, the

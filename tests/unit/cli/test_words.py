@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from headrace.client import NotRunning, find_place, new_operation_id, state_fold
 from headrace.errors import BadInput
 from headrace.ids import operation_id
 from headrace.pools import POOL_ATTRIBUTES, PartialResources, PoolConfig
-from headrace_cli.__main__ import app
+from headrace_cli.__main__ import COMMANDS, app
 from headrace_cli.commands.pool import get
 from headrace_cli.commands.pool_changes import move, transfer
 from headrace_cli.commands.pool_volume import volume
@@ -109,6 +111,24 @@ def test_operation_ids_are_legal_and_sort_by_age() -> None:
 
     assert operation_id(older) == older
     assert older < newer
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_the_command_itself_begins_with(name: str) -> None:
+    command = app[name]
+    words = command.help or (command.default_command and command.default_command.__doc__) or ""
+
+    assert words.startswith(COMMANDS[name][1])
+
+
+def test_the_list_of_commands_needs_none_of_them() -> None:
+    words = "import atexit, sys; from headrace_cli.__main__ import main; sys.argv[1:] = ['--help']; "
+    words += "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+
+    shown = " ".join(done.stdout.replace("│", " ").split())
+    assert all(f"{name} {summary}" in shown for name, (_, summary) in COMMANDS.items())
+    assert not {"asyncio", "nats", "headrace.client", "headrace_cli.session"} & set(done.stderr.split())
 
 
 @pytest.mark.parametrize("command", [get, volume, move, transfer])
