@@ -14,6 +14,7 @@ import msgspec
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.near import near
 from headrace.wire import operations as wire
+from headrace.wire.codec import runs_within
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
 from headrace.wire.operations import OperationState, OperationView
@@ -167,20 +168,17 @@ def count_pools(state: State, request: wire.CountPools) -> wire.PoolCounts | Not
 
 
 def whole_operations(state: State, request: WholeOperationsRequest, admission_term: int) -> WholeOperations:
-    """A page of a tree's live operations by id, and on the first page its ephemeral pools."""
-    book = None if request.after else state.books.get(request.tree)
-    pools = [] if book is None else list(book.ephemeral.by_name.values())
-    page: list[LiveOperation] = []
-    size = 0
-    for name in sorted(name for name in state.live if name > request.after):
-        if state.live[name].spec.tree != request.tree:
-            continue
-        one = live_operation(state.live[name])
-        size += size_bytes(one)
-        if page and size > PAGE_OF_OPERATIONS_BYTES:
-            return WholeOperations(state.sequence, admission_term, page, more=True, ephemeral_pools=pools)
-        page.append(one)
-    return WholeOperations(state.sequence, admission_term, page, ephemeral_pools=pools)
+    """A page of a tree's ephemeral pools by name, or else of its live operations by id."""
+    by_name = state.books[request.tree].ephemeral.by_name if request.tree in state.books else {}
+    pools = (by_name[name] for name in sorted(by_name) if name > request.after_pool)
+    page_of_pools = next(runs_within(pools, PAGE_OF_OPERATIONS_BYTES), [])
+    if page_of_pools:
+        return WholeOperations(state.sequence, admission_term, [], more=True, ephemeral_pools=page_of_pools)
+    names = sorted(
+        name for name, operation in state.live.items() if name > request.after and operation.spec.tree == request.tree
+    )
+    page = next(runs_within((live_operation(state.live[name]) for name in names), PAGE_OF_OPERATIONS_BYTES), [])
+    return WholeOperations(state.sequence, admission_term, page, more=len(page) < len(names))
 
 
 def view(state: State, operation: Operation) -> OperationView:

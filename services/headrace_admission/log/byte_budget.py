@@ -22,7 +22,7 @@ __all__ = [
 
 #: A spec travels in one event, which must fit into one entry of the log beside others.
 LARGEST_SPEC_BYTES: Final = 128 * 1024
-#: A page of live operations; a single larger one has a page of its own.
+#: A page of live operations, or of ephemeral pools; a single larger one has a page of its own.
 PAGE_OF_OPERATIONS_BYTES: Final = 256 * 1024
 #: A page of a checkpoint; a single larger record has a page of its own.
 CHECKPOINT_PAGE_BYTES: Final = 128 * 1024

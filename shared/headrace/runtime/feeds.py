@@ -144,9 +144,8 @@ class OperationsFeed:
         operations: dict[str, LiveOperation] = {}
         pools: list[EphemeralPool] = []
         sequence: int | None = None
-        after = ""
+        request = WholeOperationsRequest(tree=self._tree)
         while True:
-            request = WholeOperationsRequest(tree=self._tree, after=after)
             data = await self._bus.request(subjects.OPERATIONS_WHOLE, encode(request), timeout_s=_ASK_TIMEOUT_S)
             answer = decode_answer(data, WholeOperations)
             if not isinstance(answer, WholeOperations):
@@ -154,9 +153,11 @@ class OperationsFeed:
             sequence = answer.sequence if sequence is None else sequence
             pools += answer.ephemeral_pools
             operations.update((operation.operation, operation) for operation in answer.operations)
-            if not answer.more or not answer.operations:
+            if not answer.more:
                 return list(operations.values()), pools, sequence
-            after = answer.operations[-1].operation
+            after = answer.operations[-1].operation if answer.operations else request.after
+            after_pool = answer.ephemeral_pools[-1].name if answer.ephemeral_pools else request.after_pool
+            request = WholeOperationsRequest(tree=self._tree, after=after, after_pool=after_pool)
 
 
 class SnapshotFeed(Generic[Item, Frame]):

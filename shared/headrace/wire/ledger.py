@@ -47,10 +47,14 @@ class Attached(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class WholeOperationsRequest(msgspec.Struct, frozen=True):
-    """A page of all live operations, in the order of their ids, behind `after`."""
+    """A page of a tree: first its ephemeral pools by name, then its live operations by id.
+
+    Each page begins behind the last of both that the pages before told.
+    """
 
     tree: TreeName
     after: str = ""
+    after_pool: str = ""
 
 
 class LiveOperation(msgspec.Struct, frozen=True):
@@ -75,7 +79,7 @@ class LiveOperation(msgspec.Struct, frozen=True):
 
 
 class WholeOperations(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """One page of all live operations.
+    """One page of all ephemeral pools and live operations.
 
     Every page of one reading may be of a later sequence than the one before: events after `sequence` of the *first* page are applied on
     top, and applying one twice changes nothing.
@@ -85,7 +89,7 @@ class WholeOperations(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
     term: Term
     operations: list[LiveOperation]
     more: bool = False
-    #: Pools of the tree that live by their operations; on the first page only.
+    #: Pools of the tree that live by their operations. A page that has any names no operations.
     ephemeral_pools: list[EphemeralPool] = []
 
 

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from headrace.ids import TreeName
-from headrace.wire.codec import MessageTooLarge, encode
+from headrace.wire.codec import encode, runs_of_bytes
 from headrace.wire.snapshots import WholeRequest
 from headrace.wire.version import NEVER, Term, Version
 
@@ -23,8 +23,9 @@ Item = TypeVar("Item", bound=msgspec.Struct)
 Frame = TypeVar("Frame", bound=msgspec.Struct)
 CoFrame = TypeVar("CoFrame", bound=msgspec.Struct, covariant=True)
 
-#: Items in a part before sizes are looked at.
-_ITEMS_PER_PART = 2_000
+#: Items and removed keys in a part; the frame comes on top, and a larger item has a part of its own.
+_PART_BYTES = 256 * 1024
+_encode = msgspec.msgpack.Encoder().encode
 #: Wholes that a publisher keeps for readers that have not got all pages yet.
 _MOST_WHOLES = 4
 #: A reader that has not got all pages after so many versions got none lately.
@@ -76,17 +77,20 @@ class SnapshotPublisher(Generic[Item, Frame]):
         self._read: dict[Version, None] = {}
 
     def advance(self, frame: Frame, changed: Iterable[Item], removed: Iterable[str] = ()) -> list[bytes]:
-        """The next version: encoded parts, ready to publish in order. An item equal to the one before is left out."""
+        """The next version: encoded parts, ready to publish in order.
+
+        An item equal to the one before is left out. One that is both removed and changed is there.
+        """
         base = self.version
         self.version = base.next()
         self.frame = frame
+        gone = [key for key in removed if self.items.pop(key, None) is not None]
         different: list[Item] = []
         for item in changed:
             key = self._key(item)
             if self.items.get(key) != item:
                 self.items[key] = item
                 different.append(item)
-        gone = [key for key in removed if self.items.pop(key, None) is not None]
         return self._cut(base, different, gone)
 
     def page(self, request: WholeRequest) -> bytes:
@@ -121,29 +125,25 @@ class SnapshotPublisher(Generic[Item, Frame]):
             del self._wholes[gone]
 
     def _cut(self, base: Version | None, items: list[Item], removed: list[str]) -> list[bytes]:
-        size = _ITEMS_PER_PART
-        while True:
-            chunks = [items[at : at + size] for at in range(0, len(items), size)] or [[]]
-            try:
-                return [
-                    encode(
-                        self._part_type(
-                            tree=self._tree,
-                            version=self.version,
-                            base=base,
-                            part=number,
-                            parts=len(chunks),
-                            frame=self.frame,
-                            items=chunk,
-                            removed=removed if number == 0 else [],
-                        )
-                    )
-                    for number, chunk in enumerate(chunks)
-                ]
-            except MessageTooLarge:
-                if size == 1:
-                    raise
-                size = max(1, size // 4)
+        encoded = [*map(_encode, removed), *map(_encode, items)]
+        runs = list(runs_of_bytes(encoded, _PART_BYTES)) or [[]]
+        parts: list[bytes] = []
+        removed_left = len(removed)
+        for number, run in enumerate(runs):
+            contents = [msgspec.Raw(one) for one in run]
+            part = self._part_type(
+                tree=self._tree,
+                version=self.version,
+                base=base,
+                part=number,
+                parts=len(runs),
+                frame=self.frame,
+                items=contents[removed_left:],
+                removed=contents[:removed_left],
+            )
+            parts.append(encode(part))
+            removed_left = max(0, removed_left - len(run))
+        return parts
 
 
 class Applied(msgspec.Struct, frozen=True):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
 from headrace.runtime.engine import Outcome
 from headrace.wire import ledger
+from headrace.wire.codec import encode
 from headrace.wire.heartbeat import JobEnd, JobResult
-from headrace.wire.log import JobsEnded, OperationStarted, OperationStateChanged
+from headrace.wire.log import EphemeralPoolSet, JobsEnded, OperationStarted, OperationStateChanged
 from headrace.wire.nodes import Enrol, NodeRecord
 from headrace.wire.operations import (
     AbortOperation,
@@ -19,10 +20,12 @@ from headrace.wire.operations import (
     OperationState,
     StartOperation,
 )
+from headrace.wire.placements import EphemeralPool
 from headrace.wire.refusals import NotFound, StaleTerm, WrongState
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.enrolment import node_record
+from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.rules import PoolRules, TreeRules
 from tests.support.clocks import at
@@ -259,6 +262,30 @@ def test_pages_of_live_operations_follow_each_other_by_id() -> None:
             break
 
     assert names == [f"operation-{number:02}" for number in range(30)]
+
+
+def test_pages_of_ephemeral_pools_come_before_those_of_operations() -> None:
+    """Some 1,100 of them once made a first page that nobody could send: allocator and fair_share never finished starting."""
+    pools = [PoolName(f"pool-{number:05}" + "x" * 100) for number in range(3_000)]
+    engine = an_engine()
+    for number, pool in enumerate(pools):
+        engine.state.apply(EphemeralPoolSet(TREE, EphemeralPool(pool, ROOT_POOL)))
+        started(engine, f"operation-{number:05}", pool=pool)
+
+    request = ledger.WholeOperationsRequest(TREE)
+    told: list[str] = []
+    operations: list[str] = []
+    while True:
+        page = queries.whole_operations(engine.state, request, 1)
+        assert len(encode(page)) <= PAGE_OF_OPERATIONS_BYTES + 1_000
+        told += [pool.name for pool in page.ephemeral_pools]
+        operations += [operation.operation for operation in page.operations]
+        if not page.more:
+            break
+        request = ledger.WholeOperationsRequest(TREE, (operations or [""])[-1], told[-1])
+
+    assert told == pools
+    assert operations == [f"operation-{number:05}" for number in range(3_000)]
 
 
 def test_a_node_stays_in_its_tree_and_keeps_its_drain() -> None:
