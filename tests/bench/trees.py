@@ -6,13 +6,12 @@ import random
 
 import msgspec
 
+from headrace.pools import IntegralType, PoolMode
 from headrace.resources import Resources
 from headrace_fair_share.hdrf.model import (
     NO_LIMIT,
-    IntegralKind,
     IntegralState,
     Limits,
-    Mode,
     OperationInput,
     PoolInput,
     TreeInput,
@@ -43,7 +42,7 @@ def a_large_tree(operations: int, shape: tuple[int, ...] = (4, 5, 6, 7), *, impr
     states = {
         pool.name: IntegralState(volume=_a_volume(draw, pool))
         for pool in pools
-        if pool.integral is not IntegralKind.NONE
+        if pool.integral is not IntegralType.NONE
     }
     return TreeInput(
         total=TOTAL,
@@ -65,19 +64,19 @@ def with_one_changed(tree: TreeInput, place: int, cpu: int) -> TreeInput:
 
 def _a_pool(draw: random.Random, name: str, parent: int, part: float, lowest: bool) -> PoolInput:
     guaranteed = draw.random() < 0.7
-    integral = IntegralKind.NONE
+    integral = IntegralType.NONE
     if lowest and draw.random() < 0.1:
-        integral = draw.choice((IntegralKind.BURST, IntegralKind.RELAXED))
+        integral = draw.choice((IntegralType.BURST, IntegralType.RELAXED))
     return PoolInput(
         name=name,
         parent=parent,
-        mode=Mode.FIFO if lowest and draw.random() < 0.12 else Mode.FAIR_SHARE,
+        mode=PoolMode.FIFO if lowest and draw.random() < 0.12 else PoolMode.FAIR_SHARE,
         weight=draw.choice((None, 0.5, 1.0, 2.0, 5.0)),
         strong_guarantee=(None, int(TOTAL.cpu * part * 0.7), None, None, None) if guaranteed else NO_LIMIT,
         limits=_a_limit(draw, part) if draw.random() < 0.15 else NO_LIMIT,
         integral=integral,
-        resource_flow=Resources(cpu=0 if integral is IntegralKind.NONE else int(TOTAL.cpu * part * 0.1)),
-        burst_guarantee=Resources(cpu=int(TOTAL.cpu * part * 0.2) if integral is IntegralKind.BURST else 0),
+        resource_flow=Resources(cpu=0 if integral is IntegralType.NONE else int(TOTAL.cpu * part * 0.1)),
+        burst_guarantee=Resources(cpu=int(TOTAL.cpu * part * 0.2) if integral is IntegralType.BURST else 0),
     )
 
 

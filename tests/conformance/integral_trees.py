@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from headrace.pools import IntegralType
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.integral import Volume
 from headrace_fair_share.hdrf.model import (
     NO_LIMIT,
-    IntegralKind,
     IntegralState,
     Limits,
     OperationInput,
@@ -75,7 +75,7 @@ def tree_of(total_cpu: float, pools: dict[str, dict[str, Any]], options: TreeOpt
             weight=given.get("weight"),
             strong_guarantee=only_cpu(given.get("strong")),
             limits=only_cpu(given.get("limit")),
-            integral=IntegralKind(given.get("type", "none")),
+            integral=IntegralType(given.get("type", "none")),
             resource_flow=cpu_amount(given.get("flow") or 0.0),
             burst_guarantee=cpu_amount(given.get("burst") or 0.0),
             relaxed_share_multiplier_limit=given.get("multiplier", given.get("relaxed_share_multiplier_limit")),

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from headrace.pools import IntegralType
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.integral import Volume
-from headrace_fair_share.hdrf.model import ErrorKind, IntegralKind, PoolInput, TreeInput, TreeOptions, UpdateResult
+from headrace_fair_share.hdrf.model import ErrorKind, PoolInput, TreeInput, TreeOptions, UpdateResult
 from headrace_fair_share.integral_guarantees import (
     distribution,
     estimated_burst_usage_duration_seconds,
@@ -123,7 +124,7 @@ def _totals(total_cpu: float, pools: dict[str, Any], expect: dict[str, Any], eng
         actual = {
             "total_resource_flow_ratio": told.total_flow_ratio,
             "total_burst_ratio": told.total_burst_ratio,
-            "specified_absent": kinds.get(name, IntegralKind.NONE) is IntegralKind.NONE
+            "specified_absent": kinds.get(name, IntegralType.NONE) is IntegralType.NONE
             and told.flow_ratio == told.burst_ratio == 0.0,
         }
         comparisons += all_compared(wanted, actual, name)
@@ -166,7 +167,7 @@ def _ceiling(flow: float, multiplier: float, engine: Engine) -> float:
 
 
 def _accrual(total: Resources, flow: Resources, expect: dict[str, Any], engine: Engine) -> list[Comparison]:
-    pool = PoolInput(name="a", parent=-1, integral=IntegralKind.RELAXED, resource_flow=flow)
+    pool = PoolInput(name="a", parent=-1, integral=IntegralType.RELAXED, resource_flow=flow)
     tree = TreeInput(total=total, pools=[pool])
     volume = dict(zip(RESOURCE_NAMES, engine.update(tree, dt_us=1_000_000).integral["a"].volume, strict=True))
     volume["cpu"] /= 100

@@ -7,13 +7,13 @@ from typing import Any, Final
 import msgspec
 
 from headrace.ids import PoolName
+from headrace.pools import IntegralType
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.codec import decode, encode
 from headrace.wire.integral import PoolFlow, PoolVolume
 from headrace.wire.version import Version
 from headrace_fair_share.facts.advances import AdvanceChain
 from headrace_fair_share.hdrf.model import (
-    IntegralKind,
     IntegralState,
     OperationInput,
     PoolInput,
@@ -151,7 +151,7 @@ def _passed(
     total: Resources, flow: Resources, before: IntegralState, seconds: float | None, engine: Engine
 ) -> IntegralState:
     """A pool alone after a time; None: there was no update before."""
-    pool = PoolInput(name="a", parent=-1, integral=IntegralKind.BURST, resource_flow=flow, burst_guarantee=flow)
+    pool = PoolInput(name="a", parent=-1, integral=IntegralType.BURST, resource_flow=flow, burst_guarantee=flow)
     tree = TreeInput(total=total, pools=[pool], integral={"a": before})
     return engine.update(tree, dt_us=None if seconds is None else round(seconds * 1e6)).integral["a"]
 
@@ -198,7 +198,7 @@ def _child(name: str, flow: float, *, accepts: bool) -> PoolInput:
     return PoolInput(
         name=name,
         parent=0,
-        integral=IntegralKind.RELAXED,
+        integral=IntegralType.RELAXED,
         resource_flow=cpu_amount(flow),
         can_accept_free_volume=accepts,
     )

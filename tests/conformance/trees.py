@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from headrace.pools import IntegralType, PoolMode
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources, Share
 from headrace_fair_share.hdrf.model import (
-    IntegralKind,
     IntegralState,
     Limits,
-    Mode,
     OperationInput,
     PoolInput,
     TreeInput,
@@ -162,11 +161,11 @@ def _pool(given: dict[str, Any], places: dict[str, int]) -> PoolInput:
     return PoolInput(
         name=given["name"],
         parent=_place(given["parent"], places),
-        mode=Mode(given.get("mode", "fair_share")),
+        mode=PoolMode(given.get("mode", "fair_share")),
         weight=given.get("weight"),
         strong_guarantee=_partial(given.get("strong_guarantee", {})),
         limits=_partial(given.get("resource_limits", {})),
-        integral=IntegralKind(integral.get("guarantee_type", "none")),
+        integral=IntegralType(integral.get("guarantee_type", "none")),
         resource_flow=amounts(integral.get("resource_flow", {})),
         burst_guarantee=amounts(integral.get("burst_guarantee", {})),
         relaxed_share_multiplier_limit=integral.get("relaxed_share_multiplier_limit"),

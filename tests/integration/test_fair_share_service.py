@@ -263,10 +263,10 @@ async def test_an_update_that_breaks_leaves_the_shares_as_they_were_says_so_and_
 ) -> None:
     healthy = TreeUpdater.update
 
-    def sick(engine: TreeUpdater, tree: TreeInput, *, afresh: bool = False) -> TreeShares:
+    def sick(engine: TreeUpdater, tree: TreeInput) -> TreeShares:
         if any(each.name == "operation-2" for each in tree.operations):
             raise BrokenInvariant("one and one are three")
-        return healthy(engine, tree, afresh=afresh)
+        return healthy(engine, tree)
 
     monkeypatch.setattr(TreeUpdater, "update", sick)
     settings = msgspec.structs.replace(SETTINGS, broken_trees_folder=str(tmp_path / "broken"))

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace.pools import IntegralType, PoolMode
 from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share
 from headrace_fair_share.hdrf.model import (
-    IntegralKind,
     IntegralState,
-    Mode,
     OperationInput,
     PoolInput,
     TreeInput,
@@ -147,7 +146,7 @@ def test_always_the_order_of_a_fifo_pool_is_one_of_its_operations(tree: TreeInpu
         if any(index is not None for index in effective):
             orders.append(effective)
         for order in orders:
-            wanted = range(len(members)) if pool.mode is Mode.FIFO else [None] * len(members)
+            wanted = range(len(members)) if pool.mode is PoolMode.FIFO else [None] * len(members)
             assert sorted(order, key=str) == sorted(wanted, key=str)
 
 
@@ -178,7 +177,7 @@ def test_never_does_overcommitment_end_an_update(figures: list[tuple[int, int, i
     for number, (guaranteed, flow, _) in enumerate(figures):
         strong = PoolInput(name=f"s{number}", parent=-1, strong_guarantee=(None, guaranteed * 100, None, None, None))
         relaxed = PoolInput(
-            name=f"r{number}", parent=-1, integral=IntegralKind.RELAXED, resource_flow=Resources(cpu=flow * 100)
+            name=f"r{number}", parent=-1, integral=IntegralType.RELAXED, resource_flow=Resources(cpu=flow * 100)
         )
         pools += [strong, relaxed]
         operations += [
@@ -210,7 +209,7 @@ def test_a_fifo_pool_of_two_thousand_operations_is_done_at_once() -> None:
         )
         for number in range(2000)
     ]
-    tree = TreeInput(total=total, pools=[PoolInput(name="fifo", parent=-1, mode=Mode.FIFO)], operations=operations)
+    tree = TreeInput(total=total, pools=[PoolInput(name="fifo", parent=-1, mode=PoolMode.FIFO)], operations=operations)
 
     result = update(tree)
 

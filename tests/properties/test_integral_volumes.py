@@ -9,10 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from headrace.pools import IntegralType
 from headrace.resources import ZERO
 from headrace_fair_share.hdrf.arrays import column
 from headrace_fair_share.hdrf.integral import ratio_by_volume
-from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, TreeInput
+from headrace_fair_share.hdrf.model import IntegralState, TreeInput
 from tests.reference import volumes as twin
 from tests.reference.elements import grow
 from tests.support.effort import few_or_many
@@ -26,7 +27,7 @@ SATURATION_S: Final = 60.0
 
 def a_tree(seed: int) -> TreeInput:
     tree = random_tree(random.Random(seed), 14, 0, overflowing=True, nested=True)
-    nothing = {pool.name: IntegralState() for pool in tree.pools if pool.integral is not IntegralKind.NONE}
+    nothing = {pool.name: IntegralState() for pool in tree.pools if pool.integral is not IntegralType.NONE}
     return msgspec.structs.replace(tree, integral=nothing | tree.integral)
 
 

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from headrace.pools import FifoSortParameter, IntegralType, PoolMode
 from headrace.resources import Resources
-from headrace_fair_share.hdrf.model import (
-    FifoKey,
-    IntegralKind,
-    IntegralState,
-    Limits,
-    Mode,
-    OperationInput,
-    PoolInput,
-    TreeInput,
-    TreeOptions,
-)
+from headrace_fair_share.hdrf.model import IntegralState, Limits, OperationInput, PoolInput, TreeInput, TreeOptions
 from tests.reference.plots import Plot
 from tests.reference.values import CPU, ONES, ZEROS, Values, ensure, every, fits, largest, ratio_of, share, smaller
 
@@ -100,11 +91,11 @@ class Pool(Element):
 
     @property
     def is_fifo(self) -> bool:
-        return self.given.mode is Mode.FIFO
+        return self.given.mode is PoolMode.FIFO
 
     @property
     def is_integral(self) -> bool:
-        return self.given.integral is not IntegralKind.NONE
+        return self.given.integral is not IntegralType.NONE
 
     def pools(self) -> list[Pool]:
         return [child for child in self.children if isinstance(child, Pool)]
@@ -211,10 +202,10 @@ def _line_up(pool: Pool) -> None:
     ensure(len(queue) == len(pool.children), f"fifo pool {pool.name} has operations only")
 
     def rank(operation: Operation) -> list[float]:
-        keys: dict[FifoKey, float] = {
-            FifoKey.WEIGHT: -operation.given.weight,
-            FifoKey.START_TIME: operation.given.start_time_ms,
-            FifoKey.PENDING_JOB_COUNT: operation.given.pending_job_count,
+        keys: dict[FifoSortParameter, float] = {
+            FifoSortParameter.WEIGHT: -operation.given.weight,
+            FifoSortParameter.START_TIME: operation.given.start_time_ms,
+            FifoSortParameter.PENDING_JOB_COUNT: operation.given.pending_job_count,
         }
         return [keys[key] for key in pool.given.fifo_sort]
 

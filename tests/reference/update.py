@@ -9,14 +9,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from headrace_fair_share.hdrf.model import (
-    ElementShares,
-    GuaranteeError,
-    IntegralKind,
-    IntegralState,
-    TreeInput,
-    UpdateResult,
-)
+from headrace.pools import IntegralType
+from headrace_fair_share.hdrf.model import ElementShares, GuaranteeError, IntegralState, TreeInput, UpdateResult
 from tests.reference.elements import Element, Pool, Tree, grow
 from tests.reference.functions import make_functions, reorder
 from tests.reference.guarantees import (
@@ -63,8 +57,8 @@ def compute(
     tree = grow(given)
     errors = check_configuration(tree)
     infer(tree)
-    burst = [pool for pool in tree.root.walk() if pool.given.integral is IntegralKind.BURST]
-    relaxed = [pool for pool in tree.root.walk() if pool.given.integral is IntegralKind.RELAXED]
+    burst = [pool for pool in tree.root.walk() if pool.given.integral is IntegralType.BURST]
+    relaxed = [pool for pool in tree.root.walk() if pool.given.integral is IntegralType.RELAXED]
     if dt_us is not None and any(tree.total.as_tuple()):
         for pool in (*burst, *relaxed):
             advance(tree, pool, dt_us / 1e6)

@@ -13,14 +13,12 @@ from typing import Final, TypeVar
 import msgspec
 from hypothesis import strategies as st
 
+from headrace.pools import FifoSortParameter, IntegralType, PoolMode
 from headrace.resources import Resources, Share
 from headrace_fair_share.hdrf.model import (
     NO_LIMIT,
-    FifoKey,
-    IntegralKind,
     IntegralState,
     Limits,
-    Mode,
     OperationInput,
     PoolInput,
     TreeInput,
@@ -153,20 +151,20 @@ def some_options(draw: Random, steps: bool | None = None) -> TreeOptions:
 
 def _pool(draw: Random, total: Resources, pools: list[PoolInput], flavour: _Flavour, *, nested: bool) -> PoolInput:
     """One more pool below the root or any of the pools that may have pools."""
-    above = [-1, *(place for place, pool in enumerate(pools) if pool.mode is not Mode.FIFO)]
+    above = [-1, *(place for place, pool in enumerate(pools) if pool.mode is not PoolMode.FIFO)]
     parent = draw.choice(above[:2] if flavour.flat else above)
     if flavour.overflows:
         parent = min(len(pools), 1) - 1
     integral = _chance(draw, flavour.integral) and (nested or not _within_integral(pools, parent))
     if flavour.overflows and not pools:
         integral = False
-    kinds = [IntegralKind.BURST, IntegralKind.RELAXED, *[IntegralKind.RELAXED] * (2 * flavour.hungry)]
-    kind = draw.choice(kinds) if integral else IntegralKind.NONE
+    kinds = [IntegralType.BURST, IntegralType.RELAXED, *[IntegralType.RELAXED] * (2 * flavour.hungry)]
+    kind = draw.choice(kinds) if integral else IntegralType.NONE
     flow, burst = (_large_part if flavour.hungry else _part)(draw), _part(draw)
     return PoolInput(
         name=f"pool{len(pools)}",
         parent=parent,
-        mode=Mode.FIFO if _chance(draw, flavour.fifo) else Mode.FAIR_SHARE,
+        mode=PoolMode.FIFO if _chance(draw, flavour.fifo) else PoolMode.FAIR_SHARE,
         weight=None if _even_odds(draw) else _weight(draw),
         strong_guarantee=_guarantee(draw, total, flavour),
         limits=_some(draw, total, 1) if _rarely(draw) else NO_LIMIT,
@@ -176,7 +174,9 @@ def _pool(draw: Random, total: Resources, pools: list[PoolInput], flavour: _Flav
         relaxed_share_multiplier_limit=draw.choice([None, 1.0, 5.0]) if integral else None,
         can_accept_free_volume=_often(draw),
         distribute_free_volume=True if flavour.overflows else draw.choice([None, True, False]),
-        fifo_sort=draw.choice([(FifoKey.WEIGHT, FifoKey.START_TIME), (FifoKey.PENDING_JOB_COUNT,)]),
+        fifo_sort=draw.choice(
+            [(FifoSortParameter.WEIGHT, FifoSortParameter.START_TIME), (FifoSortParameter.PENDING_JOB_COUNT,)]
+        ),
         gang_step_function=bool(flavour.steps) or _often(draw),
         fifo_reordering=bool(flavour.steps) or _often(draw),
         compute_promised_guarantee=_rarely(draw),
@@ -189,7 +189,7 @@ def _pool(draw: Random, total: Resources, pools: list[PoolInput], flavour: _Flav
 
 def _within_integral(pools: list[PoolInput], place: int) -> bool:
     while place >= 0:
-        if pools[place].integral is not IntegralKind.NONE:
+        if pools[place].integral is not IntegralType.NONE:
             return True
         place = pools[place].parent
     return False
@@ -258,7 +258,7 @@ def random_tree(
         pools.append(_pool(draw, total, pools, flavour, nested=nested))
     parents = {pool.parent for pool in pools}
     leaves = [place for place in range(len(pools)) if place not in parents]
-    inner = [place for place, pool in enumerate(pools) if place in parents and pool.mode is not Mode.FIFO]
+    inner = [place for place, pool in enumerate(pools) if place in parents and pool.mode is not PoolMode.FIFO]
     options = some_options(draw, flavour.steps)
     if flavour.overflows:
         options = msgspec.structs.replace(options, saturation_period_s=60.0)
@@ -271,7 +271,7 @@ def random_tree(
         integral={
             pool.name: _state(draw, total, flavour)
             for pool in pools
-            if pool.integral is not IntegralKind.NONE and _often(draw)
+            if pool.integral is not IntegralType.NONE and _often(draw)
         },
     )
 

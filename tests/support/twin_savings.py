@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, TreeInput, Volume
+from headrace.pools import IntegralType
+from headrace_fair_share.hdrf.model import IntegralState, TreeInput, Volume
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from tests.reference.elements import grow
 from tests.reference.values import as_share
@@ -38,7 +39,7 @@ class SingleProcess:
 
     def pass_time(self, tree: TreeInput, dt_us: int) -> None:
         """Time passes on a tree, of which only the savings are not taken."""
-        own = [pool.name for pool in tree.pools if pool.integral is not IntegralKind.NONE]
+        own = [pool.name for pool in tree.pools if pool.integral is not IntegralType.NONE]
         kept = {name: self.states.get(name, IntegralState()) for name in own}
         volumes = passed(msgspec.structs.replace(tree, integral=kept), dt_us)
         self.states = {name: IntegralState(volumes[name], kept[name].last_share_ratio) for name in own}

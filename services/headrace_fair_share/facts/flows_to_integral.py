@@ -9,10 +9,11 @@ import msgspec
 import numpy as np
 
 from headrace.ids import PoolName
+from headrace.pools import IntegralType
 from headrace.resources import Resources
 from headrace.wire.integral import PoolFlow
 from headrace_fair_share.hdrf.arrays import amounts_of, column, shares_of
-from headrace_fair_share.hdrf.model import IntegralKind, PoolInput
+from headrace_fair_share.hdrf.model import PoolInput
 
 __all__ = ["flows_of", "with_grants"]
 
@@ -27,7 +28,7 @@ def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) 
     """
     wanted = [False] * len(pools)
     for place in range(len(pools) - 1, -1, -1):
-        wanted[place] = wanted[place] or pools[place].integral is not IntegralKind.NONE
+        wanted[place] = wanted[place] or pools[place].integral is not IntegralType.NONE
         if wanted[place] and pools[place].parent >= 0:
             wanted[pools[place].parent] = True
     flow = _ratios([pool.resource_flow for pool in pools], total)
@@ -38,7 +39,7 @@ def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) 
         if not wanted[place]:
             continue
         places[place] = len(flows)
-        own = pool.integral is not IntegralKind.NONE
+        own = pool.integral is not IntegralType.NONE
         flows.append(
             PoolFlow(
                 pool=PoolName(pool.name),
@@ -60,7 +61,7 @@ def with_grants(flows: list[PoolFlow], grants: Mapping[PoolName, float]) -> list
     """The flows with what the update before granted to each pool, as the largest component of a share."""
     return [
         msgspec.structs.replace(flow, grant_ratio=min(grants[flow.pool], _LARGEST_RATIO))
-        if flow.guarantee_type != IntegralKind.NONE and grants.get(flow.pool)
+        if flow.guarantee_type != IntegralType.NONE and grants.get(flow.pool)
         else flow
         for flow in flows
     ]

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from headrace.pools import Pool, PoolTree, TreeOptions
-from headrace.pools.pool_config import FifoSortParameter, PoolConfig
+from headrace.pools.pool_config import PoolConfig
 from headrace.resources import RESOURCE_NAMES
 from headrace_fair_share.hdrf import model
-from headrace_fair_share.hdrf.model import FifoKey, IntegralKind, Mode, PoolInput
+from headrace_fair_share.hdrf.model import PoolInput
 
 __all__ = ["pool_input", "tree_options"]
-
-_FIFO_KEYS: Final = {
-    FifoSortParameter.WEIGHT: FifoKey.WEIGHT,
-    FifoSortParameter.START_TIME: FifoKey.START_TIME,
-    FifoSortParameter.PENDING_JOB_COUNT: FifoKey.PENDING_JOB_COUNT,
-}
 
 
 def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
@@ -29,17 +21,17 @@ def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
     return PoolInput(
         name=pool.name,
         parent=parent,
-        mode=Mode(settings.mode.value),
+        mode=settings.mode,
         weight=settings.weight,
         strong_guarantee=settings.strong_guarantee_resources.as_tuple(),
         limits=settings.resource_limits.as_tuple(),
-        integral=IntegralKind(integral.guarantee_type.value),
+        integral=integral.guarantee_type,
         resource_flow=integral.resource_flow.whole,
         burst_guarantee=integral.burst_guarantee_resources.whole,
         relaxed_share_multiplier_limit=integral.relaxed_share_multiplier_limit,
         can_accept_free_volume=integral.can_accept_free_volume,
         distribute_free_volume=integral.should_distribute_free_volume_among_children,
-        fifo_sort=tuple(_FIFO_KEYS[parameter] for parameter in settings.fifo_sort_parameters),
+        fifo_sort=settings.fifo_sort_parameters,
         gang_step_function=settings.enable_step_function_for_gang_operations,
         fifo_reordering=settings.enable_fifo_children_reordering_for_guarantee_utilization,
         compute_promised_guarantee=settings.compute_promised_guarantee_fair_share,

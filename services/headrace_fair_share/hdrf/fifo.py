@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from headrace.pools import FifoSortParameter
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, fits_into
 from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays
 from headrace_fair_share.hdrf.layout import Layout
-from headrace_fair_share.hdrf.model import FifoKey, PoolInput
+from headrace_fair_share.hdrf.model import PoolInput
 
 __all__ = ["effective_fifo_indices", "fifo_indices"]
 
@@ -79,13 +80,13 @@ def _taken(strong: Floats, need: Floats, gang: Bools, running: Bools) -> Bools:
     return taken
 
 
-def _column(key: FifoKey, operations: OperationArrays) -> Floats | Ints:
+def _column(key: FifoSortParameter, operations: OperationArrays) -> Floats | Ints:
     match key:
-        case FifoKey.WEIGHT:
+        case FifoSortParameter.WEIGHT:
             return -operations.weight
-        case FifoKey.START_TIME:
+        case FifoSortParameter.START_TIME:
             return operations.start_time_ms
-        case FifoKey.PENDING_JOB_COUNT:
+        case FifoSortParameter.PENDING_JOB_COUNT:
             return operations.pending_jobs
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.pools import IntegralType, PoolMode
 from headrace.resources import LARGEST_SUM, Resources
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, amounts_of
 from headrace_fair_share.hdrf.layout import Layout
-from headrace_fair_share.hdrf.model import IntegralKind, Mode, OperationInput, Partial, PoolInput, TreeOptions
+from headrace_fair_share.hdrf.model import OperationInput, Partial, PoolInput, TreeOptions
 
 __all__ = ["OperationArrays", "PoolArrays", "operations_as_arrays", "pools_as_arrays"]
 
@@ -85,13 +86,13 @@ def pools_as_arrays(layout: Layout, pools: Sequence[PoolInput], options: TreeOpt
     limits = np.full((RESOURCES, size), LARGEST_SUM)
     limits[:, at] = _partial((pool.limits for pool in pools), len(pools), LARGEST_SUM)
     return PoolArrays(
-        fifo=flags(lambda pool: pool.mode is Mode.FIFO),
+        fifo=flags(lambda pool: pool.mode is PoolMode.FIFO),
         weight=numbers(lambda pool: pool.weight, np.nan),
         strong=strong,
         strong_given=given,
         limits=limits,
-        burst=flags(lambda pool: pool.integral is IntegralKind.BURST),
-        relaxed=flags(lambda pool: pool.integral is IntegralKind.RELAXED),
+        burst=flags(lambda pool: pool.integral is IntegralType.BURST),
+        relaxed=flags(lambda pool: pool.integral is IntegralType.RELAXED),
         flow=amounts(lambda pool: pool.resource_flow),
         burst_guarantee=amounts(lambda pool: pool.burst_guarantee),
         share_multiplier=numbers(

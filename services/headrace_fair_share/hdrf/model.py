@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from headrace.pools.pool_config import DEFAULT_FIFO_SORT, FifoSortParameter, IntegralType, PoolMode
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
 
 __all__ = [
@@ -20,12 +21,9 @@ __all__ = [
     "UNLIMITED",
     "ElementShares",
     "ErrorKind",
-    "FifoKey",
     "GuaranteeError",
-    "IntegralKind",
     "IntegralState",
     "Limits",
-    "Mode",
     "OperationInput",
     "PoolInput",
     "TreeInput",
@@ -43,29 +41,6 @@ Volume = tuple[float, float, float, float, float]
 
 NO_LIMIT: Final[Limits] = (None, None, None, None, None)
 UNLIMITED: Final[Share] = (1.0, 1.0, 1.0, 1.0, 1.0)
-
-
-class Mode(enum.StrEnum):
-    """Ways in which a pool's children share."""
-
-    FAIR_SHARE = "fair_share"
-    FIFO = "fifo"
-
-
-class FifoKey(enum.StrEnum):
-    """Keys that order a fifo pool's operations: larger weight, earlier start, fewer pending jobs first."""
-
-    WEIGHT = "weight"
-    START_TIME = "start_time"
-    PENDING_JOB_COUNT = "pending_job_count"
-
-
-class IntegralKind(enum.StrEnum):
-    """Kinds of integral guarantees."""
-
-    NONE = "none"
-    BURST = "burst"
-    RELAXED = "relaxed"
 
 
 class IntegralState(msgspec.Struct, frozen=True):
@@ -101,12 +76,12 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     #: Place of the parent among the pools; -1 for the root.
     parent: int
-    mode: Mode = Mode.FAIR_SHARE
+    mode: PoolMode = PoolMode.FAIR_SHARE
     #: None: inferred, or 1.
     weight: float | None = None
     strong_guarantee: Partial = NO_LIMIT
     limits: Limits = NO_LIMIT
-    integral: IntegralKind = IntegralKind.NONE
+    integral: IntegralType = IntegralType.NONE
     resource_flow: Resources = ZERO
     burst_guarantee: Resources = ZERO
     #: None: that of the tree.
@@ -115,7 +90,7 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     can_accept_free_volume: bool = True
     #: Likewise; None: as the tree.
     distribute_free_volume: bool | None = None
-    fifo_sort: tuple[FifoKey, ...] = (FifoKey.WEIGHT, FifoKey.START_TIME)
+    fifo_sort: tuple[FifoSortParameter, ...] = DEFAULT_FIFO_SORT
     gang_step_function: bool = True
     fifo_reordering: bool = True
     compute_promised_guarantee: bool = False

@@ -148,7 +148,7 @@ class Distribution:
         assert breakpoints is not None
         pools = family.parents
         here = breakpoints.last_that_fits(pools, room)
-        past = fits_into(np.take(breakpoints.sums[RESOURCES:], here, axis=1), room)
+        past = fits_into(np.take(breakpoints.right, here, axis=1), room)
         past &= here < breakpoints.first[pools] + breakpoints.count[pools] - 1
         following = np.where(past, here + 1, here)
         mover = family.spread(breakpoints.child[here])

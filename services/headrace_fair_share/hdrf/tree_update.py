@@ -65,21 +65,14 @@ class TreeUpdater:
 
     def __init__(self) -> None:
         self._input = IncrementalInput()
-        self._functions: IncrementalFunctions | None = None
+        #: The functions that the last update was made with. None if it failed.
+        self.functions: IncrementalFunctions | None = None
         self._last: TreeShares | None = None
 
-    @property
-    def functions(self) -> IncrementalFunctions | None:
-        """The functions that the last update was made with. None if it failed."""
-        return self._functions
-
-    def update(self, tree: TreeInput, *, afresh: bool = False) -> TreeShares:
-        """Works out the shares of all elements, with all functions built anew if `afresh`.
-
-        Raises `BrokenInvariant`, and then makes the next update afresh.
-        """
-        functions, self._functions = self._functions, None
-        if self._input.take(tree) or afresh or (functions is not None and functions.wasteful):
+    def update(self, tree: TreeInput) -> TreeShares:
+        """Works out the shares of all elements. Raises `BrokenInvariant`, and then builds all functions anew in the next update."""
+        functions, self.functions = self.functions, None
+        if self._input.take(tree) or (functions is not None and functions.wasteful):
             functions = None
         fixed, attributes = self._input.fixed, self._attributes(tree)
         if functions is None or fixed.integral.nested:
@@ -89,7 +82,7 @@ class TreeUpdater:
         functions.follow(attributes.inputs)
         granted = self._granted(tree, attributes.inputs, functions)
         self._last = self._distributed(tree, attributes, granted, functions)
-        self._functions = functions
+        self.functions = functions
         return self._last
 
     def _attributes(self, tree: TreeInput) -> _Attributes:

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from headrace.pools import PoolMode
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.plan import Bound, BoundKind
-from headrace_fair_share.hdrf.model import (
-    ElementShares,
-    Mode,
-    OperationInput,
-    PoolInput,
-    TreeInput,
-    UpdateResult,
-)
+from headrace_fair_share.hdrf.model import ElementShares, OperationInput, PoolInput, TreeInput, UpdateResult
 
 __all__ = ["Bindings"]
 
@@ -34,7 +28,7 @@ class Bindings:
         self._first_served: dict[int, float] = {}
         for operation in tree.operations:
             shares = result.operations[operation.name]
-            if tree.pools[operation.pool].mode is Mode.FIFO and max(shares.fair_share) > _NEAR:
+            if tree.pools[operation.pool].mode is PoolMode.FIFO and max(shares.fair_share) > _NEAR:
                 first = self._first_served.get(operation.pool, float("inf"))
                 self._first_served[operation.pool] = min(first, _rank(shares))
 

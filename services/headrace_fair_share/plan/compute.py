@@ -11,18 +11,13 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools import IntegralType
 from headrace.resources import RESOURCE_NAMES, Resources, Share
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 from headrace.wire.plan import Bound, Plan, PlanElement, Scaled
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareComplaint, ShareItem
 from headrace_fair_share.configuration.rules import Bounds, broken_rules
-from headrace_fair_share.hdrf.model import (
-    ElementShares,
-    IntegralKind,
-    OperationInput,
-    PoolInput,
-    UpdateResult,
-)
+from headrace_fair_share.hdrf.model import ElementShares, OperationInput, PoolInput, UpdateResult
 from headrace_fair_share.hdrf.tree_update import update
 from headrace_fair_share.plan.binding import Bindings
 from headrace_fair_share.plan.description import Description
@@ -97,13 +92,13 @@ class _Planned:
         item = _item(ElementKind.POOL, pool.name, self._name(pool.parent), shares, self._satisfaction[pool.name])
         flow, burst = pool.resource_flow.share_of(self._total), pool.burst_guarantee.share_of(self._total)
         volume = None
-        if pool.integral is not IntegralKind.NONE:
+        if pool.integral is not IntegralType.NONE:
             volume = _ratio_volume(self._result.integral[pool.name].volume, self._total)
             item = msgspec.structs.replace(
                 item,
                 accumulated_ratio_volume=volume,
                 specified_resource_flow_ratio=max(flow),
-                specified_burst_ratio=max(burst) if pool.integral is IntegralKind.BURST else 0.0,
+                specified_burst_ratio=max(burst) if pool.integral is IntegralType.BURST else 0.0,
             )
         line = self._description.pool_lines[pool.name]
         made = self._element(item, shares, self._paths[pool.name], line, bindings.of_pool(pool))
@@ -199,7 +194,7 @@ def _scaled(pool: PoolInput, shares: ElementShares, total: Resources) -> list[Sc
     for name, asked, has in zip(RESOURCE_NAMES, pool.strong_guarantee, strong, strict=True):
         if asked and getattr(total, name) and asked - has > max(1, _NEARLY * asked):
             found.append(Scaled("strong_guarantee_resources", name, asked, has))
-    if pool.integral is IntegralKind.BURST:
+    if pool.integral is IntegralType.BURST:
         wanted = pool.burst_guarantee.share_of(total)
         part = shares.burst_ratio / max(wanted) if max(wanted) > 0 else 1.0
         for name, asked in zip(RESOURCE_NAMES, pool.burst_guarantee.as_tuple(), strict=True):

@@ -27,7 +27,7 @@ from headrace.tree_file.problems import Problems
 from headrace.tree_file.values import Map, parse
 from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.facts.pool_inputs import pool_input, tree_options
-from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, OperationInput, PoolInput, TreeInput
+from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput
 from headrace_fair_share.plan.attributes import (
     OPERATION_ATTRIBUTES,
     PLANNED_POOL_ATTRIBUTES,
@@ -181,7 +181,7 @@ def _pool_input(tree: PoolTree, name: PoolName, places: Mapping[PoolName, int]) 
 def _savings(tree: PoolTree, pool: PoolInput, total: Resources, smooth_period_s: float) -> IntegralState | None:
     """Savings of an integral pool; unless given, what one in steady demand holds: its flow of one smooth period."""
     settings = tree.pools[PoolName(pool.name)].settings
-    if pool.integral is IntegralKind.NONE or not isinstance(settings, PlannedPool):
+    if pool.integral is IntegralType.NONE or not isinstance(settings, PlannedPool):
         return None
     if settings.accumulated_resource_volume is not None:
         user_slots, cpu, gpu, memory, network = map(float, settings.accumulated_resource_volume.whole.as_tuple())

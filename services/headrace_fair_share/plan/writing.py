@@ -10,11 +10,9 @@ from typing import Any
 
 from headrace.ids import ROOT_POOL
 from headrace.pools import (
-    FifoSortParameter,
     IntegralGuarantees,
     IntegralType,
     PartialResources,
-    PoolMode,
     TreeIntegralOptions,
     TreeOptions,
 )
@@ -22,7 +20,7 @@ from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.resources import RESOURCE_NAMES, ZERO
 from headrace.tree_file.pools import ConfiguredPool, as_yaml, tree_as_map
 from headrace_fair_share.hdrf import model
-from headrace_fair_share.hdrf.model import IntegralKind, OperationInput, PoolInput, TreeInput
+from headrace_fair_share.hdrf.model import OperationInput, PoolInput, TreeInput
 from headrace_fair_share.plan.attributes import (
     OPERATION_ATTRIBUTES,
     PLANNED_POOL_ATTRIBUTES,
@@ -71,22 +69,22 @@ def _tree_options(options: model.TreeOptions) -> TreeOptions:
 
 
 def _planned_pool(pool: PoolInput, tree: TreeInput) -> PlannedPool:
-    savings = tree.integral.get(pool.name) if pool.integral is not IntegralKind.NONE else None
-    burst = ZERO if pool.integral is IntegralKind.RELAXED else pool.burst_guarantee
+    savings = tree.integral.get(pool.name) if pool.integral is not IntegralType.NONE else None
+    burst = ZERO if pool.integral is IntegralType.RELAXED else pool.burst_guarantee
     return PlannedPool(
-        mode=PoolMode(pool.mode.value),
+        mode=pool.mode,
         weight=pool.weight,
         strong_guarantee_resources=PartialResources(*pool.strong_guarantee),
         resource_limits=PartialResources(*pool.limits),
         integral_guarantees=IntegralGuarantees(
-            guarantee_type=IntegralType(pool.integral.value),
+            guarantee_type=pool.integral,
             resource_flow=PartialResources.of(pool.resource_flow),
             burst_guarantee_resources=PartialResources.of(burst),
             relaxed_share_multiplier_limit=pool.relaxed_share_multiplier_limit,
             can_accept_free_volume=pool.can_accept_free_volume,
             should_distribute_free_volume_among_children=pool.distribute_free_volume,
         ),
-        fifo_sort_parameters=tuple(FifoSortParameter(key.value) for key in pool.fifo_sort),
+        fifo_sort_parameters=pool.fifo_sort,
         enable_step_function_for_gang_operations=pool.gang_step_function,
         enable_fifo_children_reordering_for_guarantee_utilization=pool.fifo_reordering,
         compute_promised_guarantee_fair_share=pool.compute_promised_guarantee,

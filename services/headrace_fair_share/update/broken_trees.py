@@ -1,6 +1,6 @@
 """Files of trees on which the algorithm broke, ready for `headrace plan`.
 
-`python -m headrace_fair_share.plan.reduction FILE` makes such a tree small.
+In a checkout `python -m tests.support.reduction FILE` makes such a tree small.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def keep_broken_tree(tree: TreeInput, fault: Exception, folder: Path, at_ms: int
     head = (
         f"# On this tree the fair share broke, which is a fault in Headrace:\n#   {words}\n"
         f"# Try it:         headrace plan {path.name}\n"
-        f"# Make it small:  python -m headrace_fair_share.plan.reduction {exact.name}\n"
+        f"# Make it small, in a checkout of Headrace:  python -m tests.support.reduction {exact.name}\n"
         f"# The exact input stands in {exact.name} beside it. Please report both.\n"
     )
     _write(path, (head + written(tree)).encode())

@@ -7,16 +7,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headrace.pools import PoolMode
 from headrace.resources import Resources
 from headrace.wire.plan import Plan
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
-from headrace_fair_share.hdrf.model import Mode, OperationInput, PoolInput, TreeInput
+from headrace_fair_share.hdrf.model import OperationInput, PoolInput, TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
-from headrace_fair_share.plan import reduction
 from headrace_fair_share.plan.__main__ import plan_of
-from headrace_fair_share.plan.reduction import reduced
 from headrace_fair_share.update import broken_trees
 from headrace_fair_share.update.broken_trees import keep_broken_tree
+from tests.support import reduction
+from tests.support.reduction import reduced
 
 TOTAL = Resources(user_slots=100, cpu=10_000, memory=2**40)
 
@@ -41,7 +42,7 @@ def fault_of(tree: TreeInput) -> BrokenInvariant:
 
 
 def test_a_tree_is_kept_whole_and_can_be_planned(tmp_path: Path) -> None:
-    pools = [PoolInput(name="fifo", parent=-1, mode=Mode.FIFO)]
+    pools = [PoolInput(name="fifo", parent=-1, mode=PoolMode.FIFO)]
     operations = [OperationInput(name="one", pool=0, demand=Resources(cpu=250))]
     tree = TreeInput(total=TOTAL, pools=pools, operations=operations)
 

@@ -693,8 +693,8 @@ def test_a_figure_that_is_no_number_never_leaves_an_update(monkeypatch: pytest.M
     desk.update()
     before = dict(desk.engine.items)
 
-    def sick(engine: TreeUpdater, tree: TreeInput, *, afresh: bool = False) -> TreeShares:
-        outcome = healthy(engine, tree, afresh=afresh)
+    def sick(engine: TreeUpdater, tree: TreeInput) -> TreeShares:
+        outcome = healthy(engine, tree)
         outcome.promised[2, -1] = float("nan")
         return outcome
 

@@ -1,13 +1,14 @@
 """What integral is told of a tree's pools."""
 
 from headrace.ids import PoolName
+from headrace.pools import IntegralType
 from headrace.resources import Resources
 from headrace.wire.integral import PoolFlow
 from headrace_fair_share.facts.flows_to_integral import flows_of, with_grants
-from headrace_fair_share.hdrf.model import IntegralKind, PoolInput
+from headrace_fair_share.hdrf.model import PoolInput
 
 TOTAL = Resources(user_slots=100, cpu=10_000, memory=1_000)
-RELAXED, BURST = IntegralKind.RELAXED, IntegralKind.BURST
+RELAXED, BURST = IntegralType.RELAXED, IntegralType.BURST
 
 
 def test_a_flow_is_the_largest_share_of_any_resource() -> None:
@@ -32,7 +33,7 @@ def test_only_what_stands_above_an_integral_pool_is_told_of_other_pools() -> Non
     names = ["other", "top", "beside", "middle", "saver"]
     parents = [-1, -1, 1, 1, 3]
     pools = [
-        PoolInput(name=name, parent=parent, integral=RELAXED if name == "saver" else IntegralKind.NONE)
+        PoolInput(name=name, parent=parent, integral=RELAXED if name == "saver" else IntegralType.NONE)
         for name, parent in zip(names, parents, strict=True)
     ]
 

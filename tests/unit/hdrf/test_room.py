@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from headrace.pools import IntegralType
 from headrace.resources import Resources
-from headrace_fair_share.hdrf.model import IntegralKind, IntegralState, OperationInput, PoolInput, TreeInput
+from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput
 from headrace_fair_share.hdrf.tree_update import update
 
 TOTAL = Resources(user_slots=10**6, cpu=10**6, memory=10**9)
@@ -20,7 +21,7 @@ def test_siblings_that_fill_their_parent_leave_no_room_less_than_none() -> None:
     )
     flows = [Resources(user_slots=flow, cpu=flow, memory=flow * 1000) for flow in FLOWS]
     children = [
-        PoolInput(name=f"c{number}", parent=0, integral=IntegralKind.BURST, resource_flow=flow, burst_guarantee=flow)
+        PoolInput(name=f"c{number}", parent=0, integral=IntegralType.BURST, resource_flow=flow, burst_guarantee=flow)
         for number, flow in enumerate(flows)
     ]
     savings = IntegralState((10.0**11, 10.0**11, 0.0, 10.0**14, 0.0))

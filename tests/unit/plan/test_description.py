@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.pools import FifoSortParameter, IntegralType, PoolMode
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.tree_file.problems import UnusableFile
-from headrace_fair_share.hdrf.model import FifoKey, IntegralKind, Mode, TreeInput
+from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.plan import description
 
 TOTAL = "total: {cpu: 100, memory: 100G}\n"
@@ -59,10 +60,13 @@ pools:
     options, (burst, fifo) = tree.options, tree.pools
     assert (options.main_resource, options.infer_weight_multiplier, options.improved) == (3, 10.0, True)
     assert (options.smooth_period_s, options.saturation_period_s) == (30.0, 3600.0)
-    assert (burst.integral, burst.resource_flow.cpu, burst.burst_guarantee.cpu) == (IntegralKind.BURST, 100, 300)
+    assert (burst.integral, burst.resource_flow.cpu, burst.burst_guarantee.cpu) == (IntegralType.BURST, 100, 300)
     assert not burst.can_accept_free_volume
     assert tree.integral["a"].volume == (0.0, 6000.0, 0.0, 0.0, 0.0)
-    assert (fifo.mode, fifo.fifo_sort) == (Mode.FIFO, (FifoKey.PENDING_JOB_COUNT, FifoKey.WEIGHT))
+    assert (fifo.mode, fifo.fifo_sort) == (
+        PoolMode.FIFO,
+        (FifoSortParameter.PENDING_JOB_COUNT, FifoSortParameter.WEIGHT),
+    )
     assert fifo.limits == (None, 700, None, None, None)
 
 

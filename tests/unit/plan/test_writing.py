@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from headrace.pools import IntegralType
 from headrace.resources import ZERO
 from headrace.tree_file.problems import UnusableFile
-from headrace_fair_share.hdrf.model import UNLIMITED, IntegralKind, OperationInput, PoolInput, TreeInput
+from headrace_fair_share.hdrf.model import UNLIMITED, OperationInput, PoolInput, TreeInput
 from headrace_fair_share.plan.description import described
 from headrace_fair_share.plan.writing import written
 from tests.support.effort import few_or_many
@@ -19,7 +20,7 @@ def pools_told(pools: list[PoolInput]) -> dict[str, tuple[str, PoolInput]]:
     """Pools with the name of the parent, in whatever order; without bursts of relaxed ones, which a plan refuses."""
     told: dict[str, tuple[str, PoolInput]] = {}
     for pool in pools:
-        burst = ZERO if pool.integral is IntegralKind.RELAXED else pool.burst_guarantee
+        burst = ZERO if pool.integral is IntegralType.RELAXED else pool.burst_guarantee
         parent = pools[pool.parent].name if pool.parent >= 0 else ""
         told[pool.name] = (parent, msgspec.structs.replace(pool, parent=-1, burst_guarantee=burst))
     return told
@@ -51,5 +52,5 @@ def test_always_what_was_written_is_read_back(tree: TreeInput) -> None:
     assert pools_told(read.pools) == pools_told(tree.pools)
     assert operations_told(read) == operations_told(tree)
     for pool in tree.pools:
-        if pool.integral is not IntegralKind.NONE and pool.name in tree.integral:
+        if pool.integral is not IntegralType.NONE and pool.name in tree.integral:
             assert read.integral[pool.name].volume == tuple(map(round, tree.integral[pool.name].volume))

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, fits_into, starts_of, sums_by
-from headrace_fair_share.hdrf.functions.curves import Curves
+from headrace_fair_share.hdrf.functions.curves import Curves, PointStore
 
 __all__ = [
     "STEEP",
@@ -229,34 +229,17 @@ def _as_curves(x: Floats, events: _Events) -> Curves:
     return Curves(x[group], y, before[events.start])
 
 
-class BreakpointStore:
-    """Keeps the breakpoints of pools, each pool's in a row, for the distribution."""
+class BreakpointStore(PointStore):
+    """Keeps the breakpoints of pools for the distribution."""
+
+    columns = ("x", "child", "left", "right")
 
     def __init__(self, elements: int) -> None:
+        super().__init__(elements)
         self.x = np.empty(0)
         self.child = np.empty(0, np.int64)
-        self.sums = np.empty((2 * RESOURCES, 0))
-        self.first = np.zeros(elements, np.int64)
-        self.count = np.zeros(elements, np.int64)
-        self.used = 0
-
-    def clear(self) -> None:
-        """Forgets all breakpoints, but keeps the room for them."""
-        self.used = 0
-        self.count[:] = 0
-
-    def put(self, pools: Ints, breakpoints: Breakpoints) -> None:
-        """Adds the breakpoints of some pools."""
-        begin, end = self.used, self.used + len(breakpoints.x)
-        if end > len(self.x):
-            self._grow(end)
-        self.x[begin:end] = breakpoints.x
-        self.child[begin:end] = breakpoints.child
-        self.sums[:RESOURCES, begin:end] = breakpoints.left
-        self.sums[RESOURCES:, begin:end] = breakpoints.right
-        self.first[pools] = begin + breakpoints.start[:-1]
-        self.count[pools] = np.diff(breakpoints.start)
-        self.used = end
+        self.left = np.empty((RESOURCES, 0))
+        self.right = np.empty((RESOURCES, 0))
 
     def last_that_fits(self, pools: Ints, room: Floats) -> Ints:
         """Finds the last breakpoint of each pool to the left of which its children fit into the room.
@@ -266,14 +249,7 @@ class BreakpointStore:
         low, high = self.first[pools], self.first[pools] + self.count[pools] - 1
         while (open_ := low < high).any():
             middle = np.where(open_, (low + high + 1) >> 1, low)
-            fits = fits_into(np.take(self.sums[:RESOURCES], middle, axis=1), room)
+            fits = fits_into(np.take(self.left, middle, axis=1), room)
             low = np.where(open_ & fits, middle, low)
             high = np.where(open_ & ~fits, middle - 1, high)
         return low
-
-    def _grow(self, least: int) -> None:
-        room = least + least // 3 + 1000
-        kept = slice(0, self.used)
-        x, child, sums = np.empty(room), np.empty(room, np.int64), np.empty((2 * RESOURCES, room))
-        x[kept], child[kept], sums[:, kept] = self.x[kept], self.child[kept], self.sums[:, kept]
-        self.x, self.child, self.sums = x, child, sums

@@ -11,13 +11,13 @@ Section: docs/reference/fair-share-algorithm.md#10-curves
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, ranges, starts_of
 
-__all__ = ["Curves", "FunctionStore", "Functions"]
+__all__ = ["Curves", "FunctionStore", "Functions", "PointStore"]
 
 #: So few functions are searched faster one by one.
 _FEW: Final = 16
@@ -59,41 +59,56 @@ class Functions:
     start: Ints
 
 
-class FunctionStore:
-    """Keeps the functions of all elements over a suggestion from 0 to 1, each in a row of its own.
+class _Points(Protocol):
+    """Points of some curves: those of curve k from start[k] to before start[k + 1], besides the columns of a store."""
 
-    Points are only ever added: a row that is put again points to its new points. `used` against `live` says when it is time for `clear`.
+    start: Ints
+
+
+class PointStore:
+    """Keeps points of curves in a row for each, in the columns that a subclass names.
+
+    Points are only ever added: a row that is put again points to its new points.
     """
 
+    columns: ClassVar[tuple[str, ...]]
+
     def __init__(self, rows: int) -> None:
-        self.suggestion = np.empty(0)
-        self.fit = np.empty(0)
-        self.shares = np.empty((RESOURCES, 0))
         self.first = np.zeros(rows, np.int64)
         self.count = np.zeros(rows, np.int64)
         self.used = 0
+
+    def put(self, rows: Ints, points: _Points) -> None:
+        """Adds the points of one curve for each of the rows."""
+        begin, end = self.used, self.used + int(points.start[-1])
+        for name in self.columns:
+            column = getattr(self, name)
+            if end > column.shape[-1]:
+                longer = np.empty((*column.shape[:-1], end + end // 3 + 1000), column.dtype)
+                longer[..., :begin] = column[..., :begin]
+                setattr(self, name, longer)
+                column = longer
+            column[..., begin:end] = getattr(points, name)
+        self.first[rows] = begin + points.start[:-1]
+        self.count[rows] = np.diff(points.start)
+        self.used = end
+
+
+class FunctionStore(PointStore):
+    """Keeps the functions of all elements over a suggestion from 0 to 1."""
+
+    columns = ("suggestion", "fit", "shares")
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.suggestion = np.empty(0)
+        self.fit = np.empty(0)
+        self.shares = np.empty((RESOURCES, 0))
 
     @property
     def live(self) -> int:
         """The number of points that some row points to."""
         return int(self.count.sum())
-
-    def clear(self) -> None:
-        """Forgets all functions, but keeps the room for them."""
-        self.used = 0
-        self.count[:] = 0
-
-    def put(self, rows: Ints, functions: Functions) -> None:
-        """Adds functions, one for each of the rows."""
-        begin, end = self.used, self.used + len(functions.suggestion)
-        if end > len(self.suggestion):
-            self._grow(end)
-        self.suggestion[begin:end] = functions.suggestion
-        self.fit[begin:end] = functions.fit
-        self.shares[:, begin:end] = functions.shares
-        self.first[rows] = begin + functions.start[:-1]
-        self.count[rows] = np.diff(functions.start)
-        self.used = end
 
     def curves(self, rows: Ints) -> Curves:
         """Copies the shares by suggestion, as curves of their own."""
@@ -159,10 +174,3 @@ class FunctionStore:
             low = np.where(before, middle + 1, low)
             high = np.where(open_ & ~before, middle, high)
         return low
-
-    def _grow(self, least: int) -> None:
-        room = least + least // 3 + 1000
-        kept = slice(0, self.used)
-        suggestion, fit, shares = np.empty(room), np.empty(room), np.empty((RESOURCES, room))
-        suggestion[kept], fit[kept], shares[:, kept] = self.suggestion[kept], self.fit[kept], self.shares[:, kept]
-        self.suggestion, self.fit, self.shares = suggestion, fit, shares

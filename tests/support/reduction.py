@@ -1,7 +1,6 @@
-"""`python -m headrace_fair_share.plan.reduction FILE`: makes a tree on which the algorithm broke as small as it gets.
+"""`python -m tests.support.reduction FILE`: makes a tree on which the algorithm broke as small as it gets.
 
-FILE is the JSON that fair_share left beside a broken tree's plan; `FILE-small.json` and `.yaml` are written beside it. A tool for those
-who mend the algorithm; no service runs it.
+FILE is the JSON that fair_share left beside a broken tree's plan; `FILE-small.json` and `.yaml` are written beside it.
 """
 
 from __future__ import annotations
