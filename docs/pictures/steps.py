@@ -23,12 +23,13 @@ from headrace_fair_share.hdrf.arrays import Floats
 from headrace_fair_share.hdrf.functions.by_fit_factor import operation_by_fit_factor
 from headrace_fair_share.hdrf.functions.by_suggestion import functions_by_suggestion
 from headrace_fair_share.hdrf.functions.curves import Curves, Functions, FunctionStore
-from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
+from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.share_distribution import Distribution
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.plan.description import described
 from tests.support.curves import Function
 from tests.support.savings import after
+from tests.support.update_result import ElementShares, UpdateResult, result_of
 
 __all__ = ["PAGE", "ROOT", "Built", "Steps", "by_resource", "over_time", "plans", "sum_at", "with_options"]
 
@@ -81,7 +82,7 @@ class Steps:
         shares = updater.update(tree)
         assert updater.functions is not None
         self._layout, self._builder = shares.layout, updater.functions.builder
-        self.result = shares.result()
+        self.result = result_of(shares)
         self.figures: dict[str, ElementShares] = {ROOT: self.result.root, **self.result.pools, **self.result.operations}
         names = [ROOT, *(pool.name for pool in tree.pools), *(each.name for each in tree.operations)]
         elements = [0, *self._layout.of_pool.tolist(), *self._layout.of_operation.tolist()]
@@ -171,8 +172,8 @@ def with_options(tree: TreeInput, **options: bool) -> TreeInput:
 def over_time(tree: TreeInput, seconds: Iterable[float]) -> list[UpdateResult]:
     """One update after another, each so many seconds after the one before, with the savings that it left; first the plan's own."""
     engine = TreeUpdater()
-    results = [engine.update(tree).result()]
+    results = [result_of(engine.update(tree))]
     for each in seconds:
         tree = after(msgspec.structs.replace(tree, integral=results[-1].integral), round(each * 1e6))
-        results.append(engine.update(tree).result())
+        results.append(result_of(engine.update(tree)))
     return results

@@ -12,11 +12,10 @@ import msgspec
 import numpy as np
 
 from headrace.satisfaction import INFINITE_SATISFACTION
-from headrace_fair_share.hdrf import tree_update as production
 from headrace_fair_share.hdrf.arrays import Floats
 from headrace_fair_share.hdrf.functions.curves import FunctionStore
 from headrace_fair_share.hdrf.layout import laid_out
-from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
+from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios
 from headrace_fair_share.starvation.status import below_fair_share
 from tests.conformance.via_service import shared_out
@@ -24,6 +23,7 @@ from tests.reference import plots as twin_plots
 from tests.reference import update as twin_update
 from tests.support import curves
 from tests.support.savings import after
+from tests.support.update_result import ElementShares, UpdateResult, update
 
 __all__ = ["Engine", "EngineName", "Graph", "KeptFunctions", "Point", "Production", "Twin", "ViaService", "engine_of"]
 
@@ -144,7 +144,7 @@ class Production(_Judging):
 
     def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
         """There is one way for fifo pools here, so that the flag changes nothing."""
-        return production.update(after(tree, dt_us))
+        return update(after(tree, dt_us))
 
     def function_size(self, tree: TreeInput, pool: str, *, fast_fifo: bool) -> int:
         """Points that the engine keeps of the pool's functions."""

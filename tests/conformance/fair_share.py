@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from headrace.resources import EPS, RESOURCE_NAMES, Share
-from headrace_fair_share.hdrf.model import ElementShares, ErrorKind, TreeInput, UpdateResult
+from headrace_fair_share.hdrf.model import ErrorKind, TreeInput
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Outcome, Problem, only_keys
 from tests.conformance.trees import ROOT, CaseTree
+from tests.support.update_result import ElementShares, UpdateResult
 
 __all__ = ["SUITE", "run"]
 

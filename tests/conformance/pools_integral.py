@@ -9,7 +9,7 @@ import numpy as np
 from headrace.pools import IntegralType
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.integral import Volume
-from headrace_fair_share.hdrf.model import ErrorKind, PoolInput, TreeInput, TreeOptions, UpdateResult
+from headrace_fair_share.hdrf.model import ErrorKind, PoolInput, TreeInput, TreeOptions
 from headrace_fair_share.integral_guarantees import (
     distribution,
     estimated_burst_usage_duration_seconds,
@@ -31,6 +31,7 @@ from tests.conformance.integral_trees import (
 )
 from tests.conformance.reporting import Comparison, only_keys
 from tests.conformance.trees import amounts
+from tests.support.update_result import UpdateResult
 
 __all__ = ["fields", "share"]
 

@@ -13,14 +13,7 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.integral import PoolFlow, PoolVolume
 from headrace.wire.version import Version
 from headrace_fair_share.facts.advances import AdvanceChain
-from headrace_fair_share.hdrf.model import (
-    IntegralState,
-    OperationInput,
-    PoolInput,
-    TreeInput,
-    TreeOptions,
-    UpdateResult,
-)
+from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, TreeOptions
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.conformance.engines import Engine
 from tests.conformance.integral_trees import (
@@ -38,6 +31,7 @@ from tests.conformance.reporting import Comparison, Problem, only_keys
 from tests.conformance.trees import amounts
 from tests.support.clocks import NOW
 from tests.support.savings import TREE
+from tests.support.update_result import UpdateResult
 
 __all__ = ["housekeeping", "series"]
 

@@ -35,20 +35,19 @@ from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.hdrf.model import (
     UNLIMITED,
-    ElementShares,
     ErrorKind,
     GuaranteeError,
     IntegralState,
     OperationInput,
     PoolInput,
     TreeInput,
-    UpdateResult,
 )
 from headrace_fair_share.update.results import PoolResults
 from headrace_fair_share.update.run import Updater
 from tests.conformance.reporting import Unsupported
 from tests.support.clocks import NOW
 from tests.support.fair_share import computed
+from tests.support.update_result import ElementShares, UpdateResult
 
 __all__ = ["shared_out"]
 

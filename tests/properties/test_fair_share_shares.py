@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.resources import ZERO, Resources, Share
 from headrace_fair_share.hdrf.model import OperationInput, PoolInput, TreeInput
-from headrace_fair_share.hdrf.tree_update import update
+from tests.support.update_result import update
 
 
 def amounts_of_anything(draw: st.DrawFn) -> Resources:

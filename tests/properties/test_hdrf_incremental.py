@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.tree_update import TreeUpdater, update
+from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from tests.reference.comparing import largest_difference
 from tests.reference.ties import is_tie
 from tests.support.effort import few_or_many
 from tests.support.trees import changed, trees
+from tests.support.update_result import result_of, update
 
 #: Partial results are added up in another order than at the first time.
 STANDARD: Final = 1e-12
@@ -29,7 +30,7 @@ IMPROVED: Final = 1e-7
 def test_always_an_update_upon_others_gives_what_one_by_itself_gives(tree: TreeInput, draw: Random) -> None:
     engine = TreeUpdater()
     for _ in range(5):
-        alive, alone = engine.update(tree).result(), update(tree)
+        alive, alone = result_of(engine.update(tree)), update(tree)
         difference = largest_difference(alone, alive)
         if difference.size > (IMPROVED if tree.options.improved else STANDARD):
             assert is_tie(tree), f"{difference.where} differs by {difference.size}"

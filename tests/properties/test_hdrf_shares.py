@@ -13,19 +13,12 @@ from hypothesis import strategies as st
 
 from headrace.pools import IntegralType, PoolMode
 from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share
-from headrace_fair_share.hdrf.model import (
-    IntegralState,
-    OperationInput,
-    PoolInput,
-    TreeInput,
-    TreeOptions,
-    UpdateResult,
-)
-from headrace_fair_share.hdrf.tree_update import update
+from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, TreeOptions
 from tests.conformance.engines import Production
 from tests.reference.comparing import elements_of
 from tests.support.effort import few_or_many
 from tests.support.trees import standard_and_improved, trees
+from tests.support.update_result import UpdateResult, update
 
 #: Sums are equal up to rounding.
 NEAR: Final = 1e-12

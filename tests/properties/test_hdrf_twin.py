@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.tree_update import update
 from tests.reference import update as twin
 from tests.reference.comparing import largest_difference
 from tests.reference.ties import is_tie
 from tests.support.effort import few_or_many
 from tests.support.savings import after
 from tests.support.trees import standard_and_improved, trees
+from tests.support.update_result import update
 
 TREES: Final = few_or_many(50, 400)
 #: How far the engines may be apart.

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from headrace_fair_share.hdrf.model import ElementShares, ErrorKind, UpdateResult
+from headrace_fair_share.hdrf.model import ErrorKind
+from tests.support.update_result import ElementShares, UpdateResult
 
 __all__ = ["Difference", "elements_of", "largest_difference"]
 

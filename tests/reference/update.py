@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.pools import IntegralType
-from headrace_fair_share.hdrf.model import ElementShares, GuaranteeError, IntegralState, TreeInput, UpdateResult
+from headrace_fair_share.hdrf.model import GuaranteeError, IntegralState, TreeInput
 from tests.reference.elements import Element, Pool, Tree, grow
 from tests.reference.functions import make_functions, reorder
 from tests.reference.guarantees import (
@@ -26,6 +26,7 @@ from tests.reference.handout import hand_out, promise
 from tests.reference.integral import grant_burst, grant_relaxed
 from tests.reference.values import Values, add, as_share, ensure, fits, smaller, subtract, total_of
 from tests.reference.volumes import advance, hand_out_free_volume
+from tests.support.update_result import ElementShares, UpdateResult
 
 __all__ = ["compute", "function_size", "update"]
 

@@ -10,6 +10,7 @@ from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from tests.reference.elements import grow
 from tests.reference.values import as_share
 from tests.reference.volumes import advance, hand_out_free_volume
+from tests.support.update_result import integral_states
 
 __all__ = ["SingleProcess", "passed"]
 
@@ -46,4 +47,4 @@ class SingleProcess:
 
     def grant(self, tree: TreeInput) -> None:
         """Works out what is granted."""
-        self.states = self._engine.update(msgspec.structs.replace(tree, integral=self.states)).integral_states()
+        self.states = integral_states(self._engine.update(msgspec.structs.replace(tree, integral=self.states)))

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
+from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from tests.conformance.__main__ import main
 from tests.conformance.engines import Engine, Graph, Point, Production, Twin, ViaService
@@ -19,6 +19,7 @@ from tests.conformance.pools_and_admission import GROUPS
 from tests.conformance.reporting import Status
 from tests.conformance.runner import cases_of, run_case
 from tests.support.savings import after
+from tests.support.update_result import ElementShares, UpdateResult, result_of
 
 VECTORS: Final = Path(__file__).parents[1] / "conformance" / "vectors"
 
@@ -59,7 +60,7 @@ class Resident(Production):
         self._updater = TreeUpdater()
 
     def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
-        return self._updater.update(after(tree, dt_us)).result()
+        return result_of(self._updater.update(after(tree, dt_us)))
 
 
 @pytest.mark.parametrize(("suite", "case"), SERIES)

@@ -19,10 +19,11 @@ from headrace.satisfaction import local_satisfaction
 from headrace.wire.plan import Plan
 from headrace.wire.pools import PoolView
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
-from headrace_fair_share.hdrf.model import ElementShares, TreeInput, UpdateResult
-from headrace_fair_share.hdrf.tree_update import TreeUpdater, update
+from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.plan.__main__ import plan_of
 from tests.reference.update import compute
+from tests.support.update_result import ElementShares, UpdateResult, update
 
 TEXT = PAGE.read_text()
 #: What marks a table, and the lines of the table.

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import HeadraceError
-from headrace.resources import RESOURCE_NAMES, Resources, Share
+from headrace.resources import RESOURCE_NAMES, Resources
 
 __all__ = [
     "CPU",
@@ -29,7 +29,6 @@ __all__ = [
     "Floats",
     "Ints",
     "amounts_of",
-    "as_share",
     "between",
     "column",
     "fits_into",
@@ -85,12 +84,6 @@ def rounded(figures: Floats) -> Floats:
     size = np.abs(figures)
     whole = np.floor(size)
     return np.asarray(np.copysign(whole + (size - whole >= 0.5), figures))
-
-
-def as_share(figures: Floats) -> Share:
-    """Makes five figures a plain tuple."""
-    u, c, g, m, n = figures.tolist()
-    return (u, c, g, m, n)
 
 
 def starts_of(counts: NDArray[np.integer[Any]]) -> Ints:

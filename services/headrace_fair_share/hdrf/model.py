@@ -1,4 +1,4 @@
-"""The input of an update of the vector fair share, and its result. Values only.
+"""The input of an update of the vector fair share, and its complaints. Values only.
 
 Amounts are integers (cpu in hundredths), in the order of `headrace.resources.RESOURCE_NAMES`. Shares are floats, fractions of the
 total. Volumes are amounts times seconds.
@@ -14,12 +14,11 @@ from typing import Final
 import msgspec
 
 from headrace.pools.pool_config import DEFAULT_FIFO_SORT, FifoSortParameter, IntegralType, PoolMode
-from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
+from headrace.resources import ZERO, Resources, Share
 
 __all__ = [
     "NO_LIMIT",
     "UNLIMITED",
-    "ElementShares",
     "ErrorKind",
     "GuaranteeError",
     "IntegralState",
@@ -28,7 +27,6 @@ __all__ = [
     "PoolInput",
     "TreeInput",
     "TreeOptions",
-    "UpdateResult",
     "Volume",
 ]
 
@@ -146,42 +144,3 @@ class GuaranteeError(msgspec.Struct, frozen=True):
     kind: ErrorKind
     text: str
     pools: list[str] = []
-
-
-class ElementShares(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an update for one element: a pool, an operation or the root."""
-
-    fair_share: Share = ZERO_SHARE
-    strong_part: Share = ZERO_SHARE
-    integral_part: Share = ZERO_SHARE
-    weight_proportional_part: Share = ZERO_SHARE
-    #: Share within the guarantees, if it was asked for.
-    promised_guarantee_fair_share: Share = ZERO_SHARE
-    demand_share: Share = ZERO_SHARE
-    usage_share: Share = ZERO_SHARE
-    limits_share: Share = UNLIMITED
-    #: After inference and fitting.
-    strong_guarantee_share: Share = ZERO_SHARE
-    #: Proposed integral share.
-    integral_guarantee_share: Share = ZERO_SHARE
-    estimated_guarantee_share: Share = ZERO_SHARE
-    #: Weight in force.
-    weight: float = 1.0
-    dominant_resource: int = 1
-    fifo_index: int | None = None
-    effective_fifo_index: int | None = None
-    #: Ratios of integral guarantees: own flow and burst, and with all that is below.
-    flow_ratio: float = 0.0
-    burst_ratio: float = 0.0
-    total_flow_ratio: float = 0.0
-    total_burst_ratio: float = 0.0
-
-
-class UpdateResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an update, as objects by name."""
-
-    root: ElementShares
-    pools: dict[str, ElementShares]
-    operations: dict[str, ElementShares]
-    integral: dict[str, IntegralState]
-    errors: list[GuaranteeError]

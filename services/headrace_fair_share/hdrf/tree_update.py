@@ -5,7 +5,7 @@
 3. Functions from the operations up (`functions`), with grants to integral pools tried out and made on the way (`integral`).
 4. Shares from the root down (`share_distribution`).
 
-Example: TreeUpdater().update(tree).element(0).fair_share is the share of everything together.
+Example: TreeUpdater().update(tree).fair_share[:, 0] is the share of everything together.
 
 Section: docs/reference/fair-share-algorithm.md#3-one-update
 """
@@ -25,20 +25,15 @@ from headrace_fair_share.hdrf.incremental_input import IncrementalInput
 from headrace_fair_share.hdrf.input_arrays import OperationArrays
 from headrace_fair_share.hdrf.integral import Grants, most_of_burst, most_of_relaxed, ratio_by_volume
 from headrace_fair_share.hdrf.layout import Layout
-from headrace_fair_share.hdrf.model import TreeInput, UpdateResult
+from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.share_distribution import Distribution, detailed_shares, root_fit_factor
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.weights import offers_of
 
-__all__ = ["TreeUpdater", "limits_of_operations", "subtree_amounts", "takes_steps", "update"]
+__all__ = ["TreeUpdater", "limits_of_operations", "subtree_amounts", "takes_steps"]
 
 #: Larger amounts than that, nearly, are not what is in the arrays.
 _LARGEST: Final = 2**63 - 2**53
-
-
-def update(tree: TreeInput) -> UpdateResult:
-    """Updates a tree by itself, with objects for all elements. Raises `BrokenInvariant`."""
-    return TreeUpdater().update(tree).result()
 
 
 @dataclass(frozen=True, slots=True)

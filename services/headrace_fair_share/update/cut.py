@@ -8,11 +8,11 @@ import msgspec
 
 from headrace.ids import OperationId, PoolName
 from headrace.pools import PoolTree
-from headrace.resources import Resources
+from headrace.resources import ZERO, Resources
 from headrace.wire.integral import Downtime, PoolVolume
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.snapshots import UsageItem
-from headrace.wire.version import Version
+from headrace.wire.version import NEVER, Version
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.starvation.clocks import Clock
 
@@ -23,28 +23,28 @@ class Cut(msgspec.Struct, frozen=True):
     """Everything that an update is made from. Nobody changes what it holds."""
 
     pools: PoolTree
-    operations: Mapping[OperationId, KnownOperation]
-    usage: Mapping[OperationId, UsageItem]
+    operations: Mapping[OperationId, KnownOperation] = {}
+    usage: Mapping[OperationId, UsageItem] = {}
     #: Operations that the allocator has named in its present term.
-    named: frozenset[OperationId]
-    volumes: Mapping[PoolName, PoolVolume]
+    named: frozenset[OperationId] = frozenset()
+    volumes: Mapping[PoolName, PoolVolume] = {}
     #: Largest component of the integral share that the update before granted to each pool, where it granted any.
-    grants: Mapping[PoolName, float]
-    downtime: Downtime
-    total: Resources
-    usage_version: Version
-    pools_revision: int
+    grants: Mapping[PoolName, float] = {}
+    downtime: Downtime = Downtime()
+    total: Resources = ZERO
+    usage_version: Version = NEVER
+    pools_revision: int = 0
     #: True if integral has not confirmed the newest advance.
-    stale_volumes: bool
+    stale_volumes: bool = False
     #: What of the configuration is not in force, in words.
-    troubles: list[str]
-    now_ms: int
+    troubles: list[str] = []
+    now_ms: int = 0
     #: The time that counts for starvation, and what turns its moments into Unix time.
-    clock_ms: int
-    clock_offset_ms: int
+    clock_ms: int = 0
+    clock_offset_ms: int = 0
     #: False if usage is too old or incomplete: statuses stay as they were.
-    usage_counts: bool
-    clocks: Mapping[str, Clock]
+    usage_counts: bool = False
+    clocks: Mapping[str, Clock] = {}
     #: By key, of elements whose weights fall with it.
     usage_averages: Mapping[str, float] = {}
     #: Ephemeral pools as admission told them; some may be over.

@@ -10,11 +10,12 @@ from functools import cached_property
 
 import numpy as np
 
-from headrace.ids import PoolName
+from headrace.ids import ROOT_POOL, PoolName
 from headrace.wire.snapshots import ElementKind
 from headrace_fair_share.hdrf.arrays import Bools, Ints
+from headrace_fair_share.hdrf.model import TreeInput
 
-__all__ = ["Elements", "pool_key"]
+__all__ = ["Elements", "elements_of", "pool_key"]
 
 
 def pool_key(name: PoolName) -> str:
@@ -65,3 +66,16 @@ class Elements:
     def is_ephemeral(self, place: int) -> bool:
         """True for a pool that lives only by its operations."""
         return self.configured <= place < self.pools
+
+
+def elements_of(tree: TreeInput, configured: int) -> Elements:
+    """Lists the elements of an update, of whose pools the first are configured."""
+    pools = [ROOT_POOL, *(PoolName(pool.name) for pool in tree.pools)]
+    above = [each.parent + 1 for each in tree.pools] + [each.pool + 1 for each in tree.operations]
+    return Elements(
+        names=[*pools, *(each.name for each in tree.operations)],
+        parents=[PoolName(""), *(pools[place] for place in above)],
+        parent=np.array([-1, *above], np.int64),
+        pools=len(pools),
+        configured=1 + configured,
+    )

@@ -24,7 +24,7 @@ from headrace_fair_share.hdrf.arrays import Bools
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, Volume
 from headrace_fair_share.starvation.tolerance_and_timeouts import ToleranceAndTimeouts, tolerance_and_timeouts_of
 from headrace_fair_share.update.cut import Cut
-from headrace_fair_share.update.elements import Elements, pool_key
+from headrace_fair_share.update.elements import Elements, elements_of, pool_key
 
 __all__ = ["InputMaker", "UpdateInput"]
 
@@ -89,8 +89,6 @@ class InputMaker:
             moved = moved or old is None or old.input.pool != entry.input.pool
             entries[operation] = entry
         self._entries = entries
-        if moved or self._elements is None:
-            self._elements = self._new_elements(cut)
         count = len(entries)
         tree = TreeInput(
             total=cut.total,
@@ -102,6 +100,8 @@ class InputMaker:
                 for name, volume in cut.volumes.items()
             },
         )
+        if moved or self._elements is None:
+            self._elements = elements_of(tree, len(cut.pools.preorder))
         return UpdateInput(
             elements=self._elements,
             tree=tree,
@@ -144,19 +144,6 @@ class InputMaker:
             historic_usage_average=average,
         )
         return _Entry(known, usage, was_named, given, is_pending)
-
-    def _new_elements(self, cut: Cut) -> Elements:
-        pools = [pool.name for pool in self._pools]
-        above = [-1, *(pool.parent + 1 for pool in self._pools)]
-        above += [entry.input.pool + 1 for entry in self._entries.values()]
-        names = [ROOT_POOL, *pools]
-        return Elements(
-            names=[*names, *self._entries],
-            parents=[PoolName(""), *(PoolName(names[place]) for place in above[1:])],
-            parent=np.array(above, np.int64),
-            pools=len(names),
-            configured=1 + len(cut.pools.preorder),
-        )
 
 
 def _with_average(pool: PoolInput, average: float) -> PoolInput:

@@ -27,7 +27,7 @@ from headrace_fair_share.update.results import (
     pool_results_of,
 )
 
-__all__ = ["FAULTS", "FailedUpdate", "Update", "Updater"]
+__all__ = ["FAULTS", "FailedUpdate", "Update", "Updater", "results_of"]
 
 #: What an update may raise where something in the algorithm is wrong.
 FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -91,7 +91,7 @@ class Updater:
         given = self._input_maker.take(cut)
         self._tree = given.tree
         shares = self._tree_updater.update(given.tree)
-        results, clocks = _results(cut, given, shares)
+        results, clocks = results_of(cut, given, shares)
         results.check(given.elements)
         changed, removed = self._difference(given.elements, results)
         self._previous = _Previous(given.elements, results)
@@ -125,7 +125,7 @@ class Updater:
         return np.union1d(places, np.array(moved, np.int64)), [key for key in there if key not in elements.places]
 
 
-def _results(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementResults, dict[str, Clock]]:
+def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementResults, dict[str, Clock]]:
     """Results of all elements in their order, and the clocks of those that are below their fair share."""
     elements, fixed, details = given.elements, shares.fixed, shares.details
     order = np.concatenate(([0], shares.layout.of_pool, shares.layout.of_operation))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.pools import IntegralType
 from headrace.resources import Resources
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput
-from headrace_fair_share.hdrf.tree_update import update
+from tests.support.update_result import update
 
 TOTAL = Resources(user_slots=10**6, cpu=10**6, memory=10**9)
 FLOWS = (40990, 46005, 688, 4530, 10**6, 10**6)

@@ -7,7 +7,8 @@ from headrace.pools import IntegralType, PoolMode
 from headrace.resources import Resources
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import ErrorKind, IntegralState, OperationInput, PoolInput, TreeInput, TreeOptions
-from headrace_fair_share.hdrf.tree_update import TreeUpdater, update
+from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from tests.support.update_result import result_of, update
 
 TOTAL = Resources(100, 10_000, 0, 1000, 0)
 
@@ -175,7 +176,7 @@ def test_an_engine_works_on_after_an_input_that_it_refused() -> None:
     with pytest.raises(BrokenInvariant):
         engine.update(a_tree_of([a_pool("a")], OperationInput(name="x", pool=0, usage=TOTAL)))
 
-    assert update(good) == engine.update(good).result()
+    assert update(good) == result_of(engine.update(good))
 
 
 # --- updates that build upon the one before ---------------------------------------------------------------------------
@@ -191,4 +192,4 @@ def test_where_nothing_changes_nothing_is_handed_out_again() -> None:
 
     assert first.fair_share is second.fair_share
     assert first.fair_share is not afresh.fair_share
-    assert first.result() == afresh.result()
+    assert result_of(first) == result_of(afresh)
