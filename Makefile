@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
 .PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
-	demo up bench docs docs-reference clean
+	demo up soak bench docs docs-reference clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ test-integration: setup ## Services on a real NATS server
 
 test-acceptance: setup ## Real processes, kills, the command line
 	$(BIN)/pytest $(WAITING) tests/acceptance
+
+soak: setup ## Kill real processes at named places; ROUNDS=200
+	$(BIN)/python -m tests.soak --rounds $(or $(ROUNDS),200)
 
 bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures
 	$(BIN)/python -m tests.bench
