@@ -74,17 +74,17 @@ KILL_POINTS: Final = (
     KillPoint("runner", "end told, not forgotten", "before", _RUNNER + "files.kept_jobs", "KeptJobs.forget"),
     KillPoint(
         "fair_share",
-        "tree checked, not written",
-        "before",
-        "headrace_fair_share.configuration.store",
-        "PoolStore._write",
+        "tree decided, not written",
+        "after",
+        "headrace_fair_share.engine",
+        "FairShareEngine.on_change_request",
     ),
     KillPoint(
         "fair_share",
-        "tree written, not answered",
-        "after",
-        "headrace_fair_share.configuration.store",
-        "PoolStore._write",
+        "tree written, not taken",
+        "before",
+        "headrace_fair_share.engine",
+        "FairShareEngine.on_tree_written",
     ),
     KillPoint(
         "fair_share", "shares computed, not told", "before", "headrace_fair_share.service", "FairShareService._publish"
