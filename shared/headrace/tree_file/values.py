@@ -7,6 +7,7 @@ stands for counts each time, up to `MOST_VALUES`.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -243,4 +244,5 @@ class _Builder:
             return _BOOLEANS[text]
         if _WHOLE.match(text):
             return int(text)
-        return float(text) if self._number.match(text) else text
+        number = float(text) if self._number.match(text) else math.nan
+        return number if math.isfinite(number) else text

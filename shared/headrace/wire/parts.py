@@ -8,20 +8,19 @@ needs the whole. Parts may come twice, late or not at all: what the reader holds
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from headrace.ids import TreeName
 from headrace.wire.codec import encode, runs_of_bytes
-from headrace.wire.snapshots import WholeRequest
+from headrace.wire.snapshots import Part, WholeRequest
 from headrace.wire.version import NEVER, Term, Version
 
 __all__ = ["Applied", "SnapshotPublisher", "SnapshotReader"]
 
 Item = TypeVar("Item", bound=msgspec.Struct)
 Frame = TypeVar("Frame", bound=msgspec.Struct)
-CoFrame = TypeVar("CoFrame", bound=msgspec.Struct, covariant=True)
 
 #: Items and removed keys in a part; the frame comes on top, and a larger item has a part of its own.
 _PART_BYTES = 256 * 1024
@@ -32,27 +31,6 @@ _MOST_WHOLES = 4
 _GIVEN_UP = 1_000
 #: Versions that a reader holds back because one between is missing.
 _MOST_AHEAD = 64
-
-
-class Part(Protocol[Item, CoFrame]):
-    """The common fields of `SharePart` and `UsagePart`."""
-
-    @property
-    def tree(self) -> TreeName: ...
-    @property
-    def version(self) -> Version: ...
-    @property
-    def base(self) -> Version | None: ...
-    @property
-    def part(self) -> int: ...
-    @property
-    def parts(self) -> int: ...
-    @property
-    def frame(self) -> CoFrame: ...
-    @property
-    def items(self) -> list[Item]: ...
-    @property
-    def removed(self) -> list[str]: ...
 
 
 class SnapshotPublisher(Generic[Item, Frame]):

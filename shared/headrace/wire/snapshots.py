@@ -19,6 +19,7 @@ from headrace.wire.version import NEVER, Counter, Version
 __all__ = [
     "DetailedShare",
     "ElementKind",
+    "Part",
     "Recovering",
     "SchedulingStatus",
     "ShareComplaint",
@@ -186,7 +187,7 @@ class ShareFrame(msgspec.Struct, frozen=True):
     downtime: Downtime = Downtime()
 
 
-class _Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
+class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
     """One part of a snapshot. It takes effect when all its parts are there."""
 
     tree: TreeName
@@ -202,11 +203,11 @@ class _Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
     removed: list[str] = []
 
 
-class UsagePart(_Part[UsageItem, UsageFrame], frozen=True):
+class UsagePart(Part[UsageItem, UsageFrame], frozen=True):
     """allocator → fair_share and readers."""
 
 
-class SharePart(_Part[ShareItem, ShareFrame], frozen=True):
+class SharePart(Part[ShareItem, ShareFrame], frozen=True):
     """fair_share → allocator and readers."""
 
 

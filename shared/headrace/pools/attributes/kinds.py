@@ -7,10 +7,11 @@ the place, the value and what would do, or `Defects` for several of them. `write
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+import msgspec
 
 from headrace.durations import LONGEST_MS, exact_duration, parse_duration_ms
 from headrace.errors import BadInput, HeadraceError
@@ -35,6 +36,7 @@ E = TypeVar("E", bound=enum.StrEnum)
 _LARGEST_WHOLE = 2**53
 _LONGEST_WORD = 1_000
 _DEEPEST = 40
+_FLAGS: Final = {"true": True, "false": False}
 
 
 class Defects(HeadraceError):
@@ -64,6 +66,22 @@ class Kind:
         """The value with the part at `path` set, None taking it away. Raises `BadInput`, `Defects`."""
         raise BadInput(place, value, f"no parts: it is {self.words}")
 
+    def converted(self, value: object, place: str, into: Any) -> Any:
+        """The value as msgspec makes it of a type. Raises `BadInput` in the words of this kind."""
+        try:
+            return msgspec.convert(value.strip() if isinstance(value, str) else value, into, strict=False)
+        except msgspec.ValidationError:
+            raise BadInput(place, value, self.words) from None
+
+    def read_each(self, value: object, place: str, kind: Kind) -> tuple[Any, ...]:
+        """The items of a list in which none stands twice. Raises `BadInput`."""
+        if not isinstance(value, list | tuple):
+            raise BadInput(place, value, self.words)
+        items = tuple(kind.read(item, f"{place}[{at}]") for at, item in enumerate(value))
+        if len(set(items)) != len(items):
+            raise BadInput(place, value, self.words)
+        return items
+
 
 @dataclass(frozen=True)
 class Number(Kind):
@@ -78,16 +96,9 @@ class Number(Kind):
     def words(self) -> str:  # type: ignore[override]
         return f"a number {'above' if self.above else 'from'} {self.least:.10g} to {self.most:.10g}"
 
-    def read(self, value: object, place: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise BadInput(place, value, self.words)
-        try:
-            number = float(value)
-        except (ValueError, OverflowError):
-            raise BadInput(place, value, self.words) from None
-        if not math.isfinite(number) or not self.least <= number <= self.most or (self.above and number == self.least):
-            raise BadInput(place, value, self.words)
-        return number
+    def read(self, value: object, place: str) -> Any:
+        bounds = msgspec.Meta(gt=self.least) if self.above else msgspec.Meta(ge=self.least)
+        return self.converted(value, place, Annotated[float, bounds, msgspec.Meta(le=self.most)])
 
 
 @dataclass(frozen=True)
@@ -105,16 +116,8 @@ class Whole(Kind):
             else f"a whole number from {self.least} to {self.most}"
         )
 
-    def read(self, value: object, place: str) -> int:
-        number = value
-        if isinstance(value, str):
-            digits = value.strip()
-            number = int(digits) if digits.lstrip("-").isdecimal() and len(digits) <= 20 else value
-        elif isinstance(value, float) and value.is_integer():
-            number = int(value)
-        if isinstance(number, bool) or not isinstance(number, int) or not self.least <= number <= self.most:
-            raise BadInput(place, value, self.words)
-        return number
+    def read(self, value: object, place: str) -> Any:
+        return self.converted(value, place, Annotated[int, msgspec.Meta(ge=self.least, le=self.most)])
 
 
 class Flag(Kind):
@@ -123,11 +126,10 @@ class Flag(Kind):
     words = "true or false"
 
     def read(self, value: object, place: str) -> bool:
-        if isinstance(value, str) and value.strip().lower().lstrip("%") in ("true", "false"):
-            return value.strip().lower().lstrip("%") == "true"
-        if not isinstance(value, bool):
+        said = _FLAGS.get(value.strip().lower().removeprefix("%")) if isinstance(value, str) else value
+        if not isinstance(said, bool):
             raise BadInput(place, value, self.words)
-        return value
+        return said
 
 
 @dataclass(frozen=True)
@@ -167,11 +169,8 @@ class Choice(Kind, Generic[E]):
     def words(self) -> str:  # type: ignore[override]
         return " or ".join(self.of)
 
-    def read(self, value: object, place: str) -> E:
-        try:
-            return self.of(dict(self.also).get(str(value), str(value)))
-        except ValueError:
-            raise BadInput(place, value, self.words) from None
+    def read(self, value: object, place: str) -> Any:
+        return self.converted(dict(self.also).get(str(value), value), place, self.of)
 
     def write(self, value: Any) -> object:
         return str(value)
@@ -188,10 +187,8 @@ class Choices(Kind, Generic[E]):
         return f"a list, not empty, each once, of {self.of.words}"
 
     def read(self, value: object, place: str) -> tuple[E, ...]:
-        if not isinstance(value, list | tuple) or not value:
-            raise BadInput(place, value, self.words)
-        chosen = tuple(self.of.read(item, f"{place}[{at}]") for at, item in enumerate(value))
-        if len(set(chosen)) != len(chosen):
+        chosen = self.read_each(value, place, self.of)
+        if not chosen:
             raise BadInput(place, value, self.words)
         return chosen
 
@@ -238,14 +235,9 @@ class Words(Kind):
         return f"a list of at most {self.most} {self.what}, each once"
 
     def read(self, value: object, place: str) -> tuple[str, ...]:
-        if not isinstance(value, list | tuple):
-            raise BadInput(place, value, self.words)
-        if len(value) > self.most:
+        if isinstance(value, list | tuple) and len(value) > self.most:
             raise BadInput(place, f"{len(value)} of them", self.words)
-        found = tuple(Word().read(item, f"{place}[{at}]") for at, item in enumerate(value))
-        if len(set(found)) != len(found):
-            raise BadInput(place, value, self.words)
-        return found
+        return self.read_each(value, place, Word())
 
     def write(self, value: Any) -> object:
         return list(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,11 +90,9 @@ class Data(Kind):
     def read(self, value: object, place: str) -> dict[str, Any]:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             raise BadInput(place, value, self.words)
-        _refuse_not_finite(value, place)
         return dict(value)
 
     def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> dict[str, Any]:
-        _refuse_not_finite(value, place)
         whole = dict(before or {})
         head, *rest = path
         inner = whole.pop(head, None)
@@ -104,17 +101,3 @@ class Data(Kind):
         elif value is not None:
             whole[head] = value
         return whole
-
-
-def _refuse_not_finite(value: object, place: str) -> None:
-    match value:
-        case float() if not math.isfinite(value):
-            raise BadInput(place, value, "a finite number")
-        case Mapping():
-            for key, item in value.items():
-                _refuse_not_finite(item, f"{place}.{key}")
-        case list() | tuple():
-            for at, item in enumerate(value):
-                _refuse_not_finite(item, f"{place}[{at}]")
-        case _:
-            pass
