@@ -108,7 +108,7 @@ def all_kept(tree: PoolTree) -> bool:
         own, children = pool.settings, [tree.pools[child].settings for child in tree.children[name]]
         assert own.mode is not PoolMode.FIFO or (not children and not own.create_ephemeral_subpools)
         assert len(list(tree.upwards(name))) - 1 <= BOUNDS.most_levels
-        assert tree.subtree_size(name) <= BOUNDS.largest_subtree
+        assert len(tree.subtree(name)) <= BOUNDS.largest_subtree
         for figures in ("strong_guarantee_resources", "resource_flow", "burst_guarantee_resources"):
             for resource in ("cpu", "memory"):
                 amounts = [amount for child in children if (amount := figure(child, figures, resource)) is not None]

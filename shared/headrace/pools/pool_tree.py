@@ -66,10 +66,6 @@ class PoolTree:
             waiting.extend(reversed(self.children.get(name, [])))
         return order
 
-    def subtree_size(self, name: PoolName) -> int:
-        """Pools in the subtree, the pool itself included."""
-        return len(self.subtree(name))
-
     # --- figures in force -------------------------------------------------------------------------------------------
 
     def settings(self, name: PoolName) -> PoolConfig:

@@ -66,10 +66,6 @@ class OperationsFeed:
         self._reader = reader
         self._terms = terms
         self.sequence = 0
-        self.wholes = 0
-        self.gaps = 0
-        #: Publications of an admission that somebody has succeeded.
-        self.old_terms = 0
 
     async def run(self, ready: anyio.Event | None = None) -> None:
         """Runs until cancelled. `ready` is set after the first whole."""
@@ -81,18 +77,14 @@ class OperationsFeed:
         async for message in inbox:
             published = self._border.decode(message, Published)
             # Admission is one for all trees, and so is its log: what matters to this tree the reader sees by the events.
-            if published is None:
-                continue
-            if self._terms is not None and not self._terms.see("admission", published.term):
-                self.old_terms += 1
-                continue
-            await self._take(published, log)
+            # What an admission publishes that somebody has succeeded is passed over.
+            if published is not None and (self._terms is None or self._terms.see("admission", published.term)):
+                await self._take(published, log)
 
     async def _take(self, published: Published, log: Log) -> None:
         if published.sequence <= self.sequence:
             return
         if published.previous > self.sequence or not published.events:
-            self.gaps += 1
             await self._catch_up(published.sequence, log)
             return
         self.sequence = published.sequence
@@ -133,7 +125,6 @@ class OperationsFeed:
                 logger().info("operations not known yet", error=str(error))
                 await anyio.sleep(_RETRY_S * (1 + _jitter.random()))
                 continue
-            self.wholes += 1
             self.sequence = sequence
             await self._reader.on_operations(operations, sequence)
             if pools:

@@ -28,14 +28,11 @@ class TermBook:
     def __init__(self, peer: str) -> None:
         self._peer = peer
         self._highest: dict[str, Term] = {}
-        #: Terms that were too far above all known ones to be believed.
-        self.refused_jumps = 0
 
     def see(self, role: str, term: Term) -> bool:
         """Notes a term. False if whatever carries it must be refused: a higher one is known, or it jumps too far."""
         known = self._highest.get(role, 0)
         if term > known + LARGEST_JUMP:
-            self.refused_jumps += 1
             logger().error("term refused", role=role, term=term, known=known)
             return False
         if term > known:

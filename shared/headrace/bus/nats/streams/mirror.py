@@ -58,9 +58,6 @@ class BucketMirror:
         self._reconnected = False
         self._asked = False
         self._throttle = LogThrottle()
-        self.wholes = 0
-        self.updates = 0
-        self.failures = 0
 
     @property
     def entries(self) -> Mapping[str, Entry]:
@@ -73,16 +70,6 @@ class BucketMirror:
     @property
     def regressed(self) -> bool:
         return self._regressed
-
-    def statistics(self) -> dict[str, int]:
-        """`wholes` read, `updates` heard from the watch, `failures` to read."""
-        return {
-            "entries": len(self._entries),
-            "revision": self._revision,
-            "wholes": self.wholes,
-            "updates": self.updates,
-            "failures": self.failures,
-        }
 
     async def refresh(self) -> None:
         """Reads the bucket now, by a new watch that takes the place of the old one."""
@@ -159,7 +146,6 @@ class BucketMirror:
             raise
         old, self._watch = self._watch, watch
         watch.on_arrival = self._rouse
-        self.wholes += 1
         self._take_whole(info, first)
         if old is not None:
             with anyio.CancelScope(shield=True):
@@ -176,7 +162,6 @@ class BucketMirror:
         except BusClosed:
             raise
         except BusError as error:
-            self.failures += 1
             if self._throttle.due("failed"):
                 logger().info("bucket cannot be read", stream=self._stream, error=str(error))
             return False
@@ -187,7 +172,6 @@ class BucketMirror:
             return
         changed: set[str] = set()
         for item in self._watch.take():
-            self.updates += 1
             # A gap before it makes the rest worthless as a measure of how far this copy is: the whole is read next.
             if self._watch.broken:
                 self._asked = True
