@@ -97,7 +97,7 @@ class FairShareService:
         )
         self._pools = pools
         self._store = PoolStore(pools, tree, runtime.clock, self._on_stored)
-        others = OtherTrees(pools, tree, options.bounds)
+        others = OtherTrees(pools, tree, options.bounds, runtime.clock)
         self._requests = ConfigurationRequests(self.engine, self._shell, self._store, others, runtime.settings.person)
         self._history = HistoryKeeper(runtime.bus, tree, self.engine, runtime.settings.history_options())
         #: Used by one worker thread at a time.

@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import msgspec
 
-from headrace.bus import BusError, Entry, KeyValue, RequestTimeout, WrongRevision
+from headrace.bus import BusError, Entry, KeyValue
 from headrace.errors import BadInput
 from headrace.ids import TreeName, tree_name
 from headrace.near import near
 from headrace.obs.logging import logger
-from headrace.pools import Person, PoolTree, Tree, write_tree
+from headrace.pools import Person, PoolTree, Tree
 from headrace.resources import ZERO
+from headrace.runtime.clock import Clock
 from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
 from headrace.wire.refusals import Exists, NotFound, NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.trees import CreateTree, RemoveTree, TreeList, TreeView
 from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.rights import to_make_trees, to_remove_trees
 from headrace_fair_share.configuration.rules import Bounds, as_refusal
-from headrace_fair_share.configuration.store import read_stored
+from headrace_fair_share.configuration.store import PoolStore, read_stored
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration, option_warnings
 
 __all__ = ["OtherTrees"]
 
-#: How often a change is decided anew because somebody else wrote meanwhile.
-_MOST_TRIES = 5
+
+class _OtherTree(PoolStore):
+    """A tree that nobody here serves, as it is decided on: its stored value and what that says."""
+
+    def __init__(self, bucket: KeyValue, tree: TreeName, bounds: Bounds, clock: Clock) -> None:
+        self.configured = TreeConfiguration(tree, bounds)
+        super().__init__(bucket, tree, clock, self.configured.on_stored)
+
+    async def decided(self, decide: Callable[[], Change | PoolPlan | Refusal]) -> PoolPlan | Refusal:
+        """Decides, writes and answers. Decides anew where somebody else wrote in between."""
+        return await self.change(decide, self.configured.on_written)
 
 
 class OtherTrees:
     """The trees of the bucket, without keeping any of them."""
 
-    def __init__(self, bucket: KeyValue, own: TreeName, bounds: Bounds) -> None:
+    def __init__(self, bucket: KeyValue, own: TreeName, bounds: Bounds, clock: Clock) -> None:
         self._bucket = bucket
         self._own = own
         self._bounds = bounds
+        self._clock = clock
 
     async def list(self, name: str = "") -> TreeList | Refusal:
         """All trees, or one of them."""
@@ -55,13 +66,11 @@ class OtherTrees:
         refusal = to_make_trees(person)
         if refusal is not None:
             return refusal
-        configured = TreeConfiguration(name, self._bounds)
+        tree = _OtherTree(self._bucket, name, self._bounds, self._clock)
         change = ChangePools([SetOptions(request.options)], name, request.dry_run)
-        decision = configured.decide(change, {}, person, ZERO)
-        if not isinstance(decision, Change):
-            return decision
-        value = write_tree(decision.tree)
-        return await self._write(lambda: self._bucket.update(name, value, 0), decision.plan, Exists("tree", name))
+        return await tree.decided(
+            lambda: Exists("tree", name) if tree.revision else tree.configured.decide(change, {}, person, ZERO)
+        )
 
     async def remove(self, request: RemoveTree, person: Person) -> PoolPlan | Refusal:
         """Takes a tree away."""
@@ -71,70 +80,49 @@ class OtherTrees:
         if request.name == self._own:
             expected = "a tree that this fair_share does not serve; stop what serves it and ask that of another tree"
             return WrongState("tree", request.name, "being served", expected)
-        configured = await self._configured(request.name)
-        if not isinstance(configured, TreeConfiguration):
-            return configured
-        if configured.pools.pools and not request.recursive:
-            count = len(configured.pools.pools)
-            return WrongState(
-                "tree", request.name, f"the home of {count} pools", "a tree without pools, or to remove all"
-            )
-        plan = msgspec.structs.replace(planned(configured.pools, PoolTree(Tree(request.name))), dry_run=request.dry_run)
-        if request.dry_run:
-            return plan
+        tree = await self._stored(request.name)
+        if not isinstance(tree, _OtherTree):
+            return tree
 
-        async def delete() -> int:
-            # Only what was looked at is deleted: nothing that somebody wrote meanwhile.
-            empty = write_tree(Tree(request.name))
-            revision = await self._bucket.update(request.name, empty, configured.revision)
-            await self._bucket.delete(request.name)
-            return revision
+        def decide() -> Change | PoolPlan | Refusal:
+            before, empty = tree.configured.pools, Tree(request.name)
+            if before.pools and not request.recursive:
+                state = f"the home of {len(before.pools)} pools"
+                return WrongState("tree", request.name, state, "a tree without pools, or to remove all")
+            plan = msgspec.structs.replace(planned(before, PoolTree(empty)), dry_run=request.dry_run)
+            return plan if request.dry_run else Change(empty, plan, before)
 
-        return await self._write(delete, plan, _busy(request.name))
+        answer = await tree.decided(decide)
+        if isinstance(answer, PoolPlan) and not answer.dry_run:
+            # It has become empty first, and so only what was looked at is deleted: nothing that somebody wrote meanwhile.
+            try:
+                await self._bucket.delete(request.name)
+            except BusError as error:
+                logger().warning("unknown whether a tree was deleted", tree=request.name, error=str(error))
+                return NotRecorded(waited_ms=0)
+        return answer
 
     async def change(self, request: ChangePools, person: Person) -> PoolPlan | Refusal:
         """Changes a tree of which no operations are known here."""
-        busy = _busy(request.tree)
-        for _ in range(_MOST_TRIES):
-            configured = await self._configured(request.tree)
-            if not isinstance(configured, TreeConfiguration):
-                return configured
-            decision = configured.decide(request, {}, person, ZERO)
-            if not isinstance(decision, Change):
-                return decision
-            value, revision = write_tree(decision.tree), configured.revision
+        tree = await self._stored(request.tree)
+        if not isinstance(tree, _OtherTree):
+            return tree
+        return await tree.decided(
+            lambda: (
+                tree.configured.decide(request, {}, person, ZERO) if tree.revision else NotFound("tree", request.tree)
+            )
+        )
 
-            async def update(value: bytes = value, revision: int = revision) -> int:
-                return await self._bucket.update(request.tree, value, revision)
-
-            answer = await self._write(update, decision.plan, busy)
-            if answer != busy:
-                return answer
-        return busy
-
-    async def _configured(self, tree: TreeName) -> TreeConfiguration | Refusal:
+    async def _stored(self, name: TreeName) -> _OtherTree | Refusal:
         try:
             entries = await self._bucket.entries()
         except BusError as error:
             return NotReady(f"trees cannot be read: {error}")
-        entry = entries.get(tree)
-        if entry is None:
-            return NotFound("tree", tree, near(tree, entries))
-        configured = TreeConfiguration(tree, self._bounds)
-        configured.on_stored(read_stored(entry))
-        return configured
-
-    async def _write(self, write: Callable[[], Awaitable[int]], plan: PoolPlan, lost: Refusal) -> PoolPlan | Refusal:
-        try:
-            revision = await write()
-        except WrongRevision:
-            return lost
-        except RequestTimeout as error:
-            logger().warning("unknown whether a tree was written", tree=plan.tree, error=str(error))
-            return NotRecorded(waited_ms=0)
-        except BusError as error:
-            return NotReady(f"the configuration cannot be written: {error}")
-        return msgspec.structs.replace(plan, revision=revision)
+        if name not in entries:
+            return NotFound("tree", name, near(name, entries))
+        tree = _OtherTree(self._bucket, name, self._bounds, self._clock)
+        tree.on_change(entries, frozenset())
+        return tree
 
     def _view(self, entry: Entry) -> TreeView:
         stored = read_stored(entry)
@@ -145,7 +133,3 @@ class OtherTrees:
         configured.on_stored(stored)
         tree = PoolTree(stored.tree)
         return TreeView(name, tree.options, entry.revision, len(tree.pools), configured.trouble, option_warnings(tree))
-
-
-def _busy(tree: TreeName) -> WrongState:
-    return WrongState("tree", tree, "being changed by somebody else", "one change at a time; try again")

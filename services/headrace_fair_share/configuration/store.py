@@ -52,7 +52,8 @@ class PoolStore:
         self._clock = clock
         self._on_stored = on_stored
         self._turn = anyio.Lock()
-        self._revision = 0
+        #: Of the newest value that is known, 0 if there is none.
+        self.revision = 0
         #: All trees that have a configuration.
         self.trees: frozenset[str] = frozenset()
 
@@ -93,7 +94,7 @@ class PoolStore:
                     return BadRequest("tree", f"{len(value)} bytes", f"at most {LARGEST_TREE_BYTES} bytes of pools")
                 started = self._clock.steady_s()
                 try:
-                    revision = await self._bucket.update(self._tree, value, self._revision)
+                    revision = await self._bucket.update(self._tree, value, self.revision)
                 except WrongRevision:
                     refusal = await self._reload()
                     if refusal is not None:
@@ -104,7 +105,7 @@ class PoolStore:
                 except BusError as error:
                     logger().warning("unknown whether pools were written", tree=self._tree, error=str(error))
                     return NotRecorded(waited_ms=int((self._clock.steady_s() - started) * 1000))
-                self._revision = max(self._revision, revision)
+                self.revision = max(self.revision, revision)
                 return on_written(decision, revision)
         return WrongState("tree", self._tree, "being changed by somebody else", "one change at a time; try again")
 
@@ -115,15 +116,15 @@ class PoolStore:
             return NotReady(f"somebody else changed the pools, and they cannot be read: {error}")
         if entry is None:
             # Somebody deleted the key: the next try makes it anew.
-            self._revision = 0
+            self.revision = 0
             return None
         logger().info("pools were changed by somebody else", tree=self._tree, revision=entry.revision)
         self._take(entry)
         # Lower than what we know: the bucket lost writes, and the next try brings them back.
-        self._revision = entry.revision
+        self.revision = entry.revision
         return None
 
     def _take(self, entry: Entry) -> None:
-        if entry.revision > self._revision:
-            self._revision = entry.revision
+        if entry.revision > self.revision:
+            self.revision = entry.revision
             self._on_stored(read_stored(entry))

@@ -15,8 +15,11 @@ from headrace.resources import ZERO
 from headrace.runtime.fenced import KeyFenced
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.pools import Tree
-from headrace.wire.refusals import NotReady, NotRecorded, Refusal, WrongState
+from headrace.wire.refusals import NotFound, NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.snapshots import StarvationStatus
+from headrace.wire.trees import CreateTree, RemoveTree
+from headrace_fair_share.configuration.other_trees import OtherTrees
+from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.configuration.store import PoolStore
 from headrace_fair_share.configuration.tree_configuration import TreeConfiguration
 from headrace_fair_share.starvation.clocks import Age
@@ -193,6 +196,26 @@ async def test_the_mirror_tells_of_all_trees_and_of_newer_values_only(office: Of
 
     assert office.store.trees == {"default", "gpu"}
     assert office.known == ["first"]
+
+
+@pytest.mark.parametrize("took_effect", [False, True])
+async def test_of_another_tree_too_nobody_says_that_nothing_was_done_when_that_is_not_known(
+    office: Office, took_effect: bool
+) -> None:
+    others = OtherTrees(office.bucket, TreeName("own"), Bounds(), HandClock())
+    office.bucket.mood, office.bucket.took_effect = BusError("cut off"), took_effect
+
+    assert isinstance(await others.change(create_pool("second"), ANYBODY), NotRecorded)
+    assert isinstance(await others.create(CreateTree(TreeName("new")), ANYBODY), NotRecorded)
+    assert isinstance(await others.remove(RemoveTree(TREE, recursive=True), ANYBODY), NotRecorded)
+
+
+async def test_a_tree_that_somebody_removes_meanwhile_is_not_made_again_by_a_change(office: Office) -> None:
+    others = OtherTrees(office.bucket, TreeName("own"), Bounds(), HandClock())
+    office.bucket.meddle = lambda: office.bucket.kept.clear()
+
+    assert isinstance(await others.change(create_pool("second"), ANYBODY), NotFound)
+    assert office.bucket.kept == {}
 
 
 async def test_clocks_are_saved_in_pieces_and_what_is_over_is_taken_away() -> None:
