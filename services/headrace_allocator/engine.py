@@ -223,7 +223,7 @@ class AllocatorEngine:
             gauge("online_nodes", "nodes", self.facts.online_nodes),
             gauge("operations", "operations", len(self.facts.operations)),
             gauge("operations_in_order", "operations", len(self.ranking.order)),
-            gauge("job_sizes_in_order", "sizes", len(self.ranking.order.buckets())),
+            gauge("job_sizes_in_order", "sizes", self.ranking.order.sizes),
             counter("heartbeats", "heartbeats", self.heartbeats),
             counter("void_heartbeats", "heartbeats", self.void_heartbeats),
             counter("twice_held_jobs", "jobs", self.twice_held_jobs),
@@ -305,7 +305,7 @@ class AllocatorEngine:
 
     def _settle_doubt(self, moment: Moment) -> list[Effect]:
         """Settles what is in doubt though doubt is over: jobs that wait for a lost node, until it speaks or they are to end."""
-        doubtful = [operation for operation in self.facts.operations.values() if operation.slots.in_doubt]
+        doubtful = [operation for operation in self.facts.operations.values() if operation.slots.in_doubt_count]
         effects = _report(_ends_of(lose_doubtful(self.facts), moment)) if doubtful else []
         for operation in doubtful:
             effects += self._changed(operation)

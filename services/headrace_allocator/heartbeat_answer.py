@@ -52,7 +52,7 @@ class HeartbeatAnswers:
             extends = [self._extend(one) for one in decided if isinstance(one, Extension)]
             take_back += [_give_back(one) for one in decided if isinstance(one, GiveBack)]
             starts = [self._start(node, one, shown) for one in placed]
-            self._ranking.apply(overlay.order)
+            self._ranking.apply(overlay.moved)
         return Orders(
             node=node.record.node,
             incarnation=heartbeat.incarnation,

@@ -59,41 +59,23 @@ class LedgerLink:
     async def attach(self) -> Term:
         """Asks until the ledger is there and lets this term draw. Returns admission's term."""
         while True:
-            try:
-                answer = await self._ask("attach", wire.Attach(self._tree, self._term), wire.Attached)
-            except (BusError, BadMessage) as error:
-                self._log.info("ledger not there yet", error=str(error))
-            else:
-                if isinstance(answer, wire.Attached):
-                    return answer.admission_term
-                self._log.info("ledger not ready", why=answer.text())
+            answer = await self._ask("attach", wire.Attach(self._tree, self._term), wire.Attached)
+            if answer is not None:
+                return answer.admission_term
             await anyio.sleep(_RETRY_S)
 
     async def draw(self, effect: Draw) -> None:
         """Asks for indexes, once."""
-        below: int | None = None
         request = wire.DrawBlock(self._tree, self._term, effect.operation, effect.below)
-        try:
-            answer = await self._ask("draw", request, wire.DrawAnswer)
-            if isinstance(answer, wire.DrawAnswer):
-                below = answer.below
-            else:
-                self._log.info("block refused", operation=effect.operation, why=answer.text())
-        except (BusError, BadMessage) as error:
-            self._log.info("block not drawn", operation=effect.operation, error=str(error))
+        answer = await self._ask("draw", request, wire.DrawAnswer, operation=effect.operation)
+        below = None if answer is None else answer.below
         self._take(self._engine.on_drawn(effect.operation, below, self._moment()))
 
     async def release(self, effect: Release) -> None:
         """Tells which operations hold nothing any more, once."""
         request = wire.Released(self._tree, self._term, effect.operations)
-        try:
-            answer = await self._ask("released", request, wire.ReleasedAnswer)
-            if isinstance(answer, wire.ReleasedAnswer):
-                return
-            self._log.info("release refused", why=answer.text())
-        except (BusError, BadMessage) as error:
-            self._log.info("release not told", error=str(error))
-        self._take(self._engine.on_release_failed(effect.operations, self._moment()))
+        if await self._ask("released", request, wire.ReleasedAnswer) is None:
+            self._take(self._engine.on_release_failed(effect.operations, self._moment()))
 
     def report(self, ends: list[wire.ReportedEnd]) -> None:
         """Queues ends to be reported."""
@@ -107,26 +89,24 @@ class LedgerLink:
             self._report_wanted = anyio.Event()
             while self._to_report:
                 batch = next(runs_within(self._to_report[:_ENDS_PER_REPORT], _REPORT_BYTES))
-                if await self._is_recorded(wire.ReportEnds(self._tree, self._term, batch)):
-                    del self._to_report[: len(batch)]
-                    self._take(self._engine.on_recorded(batch, self._moment()))
-                else:
+                request = wire.ReportEnds(self._tree, self._term, batch)
+                if await self._ask("report", request, wire.ReportAnswer, ends=len(batch)) is None:
                     await anyio.sleep(_RETRY_S)
+                    continue
+                del self._to_report[: len(batch)]
+                self._take(self._engine.on_recorded(batch, self._moment()))
 
-    async def _is_recorded(self, request: wire.ReportEnds) -> bool:
+    async def _ask(self, verb: str, request: msgspec.Struct, kind: type[A], **what: object) -> A | None:
+        """The ledger's answer, or None where it gave none or refused. A refusal of our term ends this process."""
         try:
-            answer = await self._ask("report", request, wire.ReportAnswer)
+            data = await self._bus.request(subjects.ledger(verb), encode(request), timeout_s=_TIMEOUT_S)
+            answer = decode_answer(data, kind)
         except (BusError, BadMessage) as error:
-            self._log.info("ends not recorded yet", ends=len(request.ends), error=str(error))
-            return False
-        if isinstance(answer, wire.ReportAnswer):
-            return True
-        self._log.info("ends not recorded yet", ends=len(request.ends), why=answer.text())
-        return False
-
-    async def _ask(self, verb: str, request: msgspec.Struct, kind: type[A]) -> A | Refusal:
-        data = await self._bus.request(subjects.ledger(verb), encode(request), timeout_s=_TIMEOUT_S)
-        answer = decode_answer(data, kind)
+            self._log.info("ledger does not answer", verb=verb, error=str(error), **what)
+            return None
         if isinstance(answer, StaleTerm):
             raise Deposed(answer.text())
+        if isinstance(answer, Refusal):
+            self._log.info("ledger refuses", verb=verb, why=answer.text(), **what)
+            return None
         return answer

@@ -7,8 +7,8 @@ import msgspec
 from headrace.ids import OperationId
 from headrace.resources import EPS
 from headrace.wire.heartbeat import AllocationState
-from headrace_allocator.decision.buckets import Candidate
 from headrace_allocator.decision.job_length import jobs_ahead, spare_jobs
+from headrace_allocator.decision.least_satisfied import Candidate
 from headrace_allocator.decision.reasons import NoJobReady
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
@@ -49,7 +49,7 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
             decided.append(Extension(allocation, jobs))
             overlay.give_out(operation, jobs)
             if overlay.ready(operation) <= 0:
-                overlay.order.leave(operation.id, NoJobReady())
+                overlay.moved[operation.id] = NoJobReady()
     return decided
 
 
@@ -64,9 +64,11 @@ def _wanted_elsewhere(overlay: Overlay, operation: Operation, allocation: Alloca
     """True if its operation has more than it is owed and another, that has less, could use the place."""
     if overlay.satisfaction(operation) <= 1 + EPS:
         return False
-    room = overlay.view.free + allocation.resources
-    order = overlay.order
-    return any(_is_short(order.best(bucket), operation.id) for bucket in order.fitting(room))
+    order = overlay.view.order
+    return any(
+        _is_short(next((each for each in order.walk(size) if each[2] not in overlay.moved), None), operation.id)
+        for size in order.fitting(overlay.view.free + allocation.resources)
+    )
 
 
 def _is_short(best: Candidate | None, but: OperationId) -> bool:

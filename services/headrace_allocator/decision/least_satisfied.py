@@ -1,22 +1,29 @@
 """The order in which operations get room: the least satisfied first, found without looking at all of them.
 
 The spec walks from the root to the active child with the least satisfaction, where a pool's is that of its best active leaf; so the
-walk ends at the least satisfied leaf of all, and one order over the leaves is enough.
+walk ends at the least satisfied leaf of all, and one order over the leaves is enough. Operations whose jobs have one size stand in
+one sorted list, so that one job that does not fit answers for all of them. Invariant (`checks`): each operation stands in one list,
+at its place.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+
+from sortedcontainers import SortedList
 
 from headrace.ids import OperationId
 from headrace.resources import Resources
+from headrace.runtime.engine import Check
 from headrace.satisfaction import local_satisfaction
-from headrace_allocator.decision.buckets import Bucket, Candidate
-from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["LeastSatisfied", "OrderOverlay", "satisfaction"]
+__all__ = ["Candidate", "LeastSatisfied", "satisfaction"]
+
+#: (satisfaction, order of arrival, operation): what the lists are sorted by.
+Candidate = tuple[float, int, OperationId]
 
 
 def satisfaction(operation: Operation, held: Resources, total: Resources) -> float:
@@ -28,103 +35,62 @@ def satisfaction(operation: Operation, held: Resources, total: Resources) -> flo
 
 
 class LeastSatisfied:
-    """All operations that may get a job, in buckets by the size of their jobs."""
+    """All operations that may get a job, by the size of their jobs."""
 
     def __init__(self) -> None:
-        self._buckets: dict[Resources, Bucket] = {}
-        self._of: dict[OperationId, Bucket] = {}
+        self._lists: defaultdict[Resources, SortedList[Candidate]] = defaultdict(SortedList)
+        self._places: dict[OperationId, tuple[Resources, Candidate]] = {}
 
     def put(self, operation: Operation, satisfaction: float) -> None:
         """Enters an operation, or gives it a new place."""
-        bucket = self._of.get(operation.id)
-        if bucket is None:
-            size = operation.spec.resources
-            bucket = self._buckets.get(size) or self._buckets.setdefault(size, Bucket(size))
-            self._of[operation.id] = bucket
-        bucket.put((satisfaction, operation.arrival, operation.id))
+        candidate = (satisfaction, operation.arrival, operation.id)
+        place = (operation.spec.resources, candidate)
+        if self._places.get(operation.id) == place:
+            return
+        self.remove(operation.id)
+        self._places[operation.id] = place
+        self._lists[operation.spec.resources].add(candidate)
 
     def remove(self, operation: OperationId) -> None:
         """Takes an operation out. It need not be in."""
-        bucket = self._of.pop(operation, None)
-        if bucket is not None:
-            bucket.remove(operation)
-            if not len(bucket):
-                del self._buckets[bucket.size]
+        if operation not in self._places:
+            return
+        size, candidate = self._places.pop(operation)
+        self._lists[size].remove(candidate)
+        if not self._lists[size]:
+            del self._lists[size]
 
-    def fitting(self, room: Resources) -> list[Bucket]:
-        """The buckets whose jobs fit into `room`."""
-        return [bucket for bucket in self._buckets.values() if room.dominates(bucket.size)]
+    def fitting(self, room: Resources) -> list[Resources]:
+        """The sizes of jobs in the order that fit into `room`."""
+        return [size for size in self._lists if room.dominates(size)]
 
-    def bucket_of(self, operation: OperationId) -> Bucket | None:
-        """The bucket that an operation is in, or None if it is not in the order."""
-        return self._of.get(operation)
+    def walk(self, size: Resources) -> Iterator[Candidate]:
+        """The operations with jobs of this size, the least satisfied first, the earlier on a tie."""
+        return iter(self._lists[size])
 
-    def buckets(self) -> Collection[Bucket]:
-        """All buckets."""
-        return self._buckets.values()
+    def place(self, operation: OperationId) -> Candidate | None:
+        """The place of an operation, or None if it is not in the order."""
+        return self._places[operation][1] if operation in self._places else None
+
+    @property
+    def sizes(self) -> int:
+        """The number of different sizes of jobs."""
+        return len(self._lists)
+
+    def checks(self) -> Iterator[Check]:
+        """The list of each size."""
+        for size in list(self._lists):
+            yield partial(self._check, size)
+
+    def __iter__(self) -> Iterator[OperationId]:
+        return iter(self._places)
 
     def __contains__(self, operation: OperationId) -> bool:
-        return operation in self._of
+        return operation in self._places
 
     def __len__(self) -> int:
-        return len(self._of)
+        return len(self._places)
 
-
-class OrderOverlay:
-    """The order as this heartbeat would leave it. The order itself stays as it is.
-
-    Making one costs nothing, each change the logarithm of the changes, and throwing it away nothing.
-    """
-
-    def __init__(self, order: LeastSatisfied) -> None:
-        self._order = order
-        #: The new place of each operation that moved, or the reason for which it left.
-        self.moved: dict[OperationId, Candidate | Reason] = {}
-        self._walks: dict[Bucket, _Walk] = {}
-
-    def fitting(self, room: Resources) -> list[Bucket]:
-        """The buckets whose jobs fit into `room`."""
-        return self._order.fitting(room)
-
-    def best(self, bucket: Bucket) -> Candidate | None:
-        """The least satisfied operation of a bucket."""
-        walk = self._walks.get(bucket)
-        return bucket.best() if walk is None else walk.best()
-
-    def put(self, bucket: Bucket, candidate: Candidate) -> None:
-        """Gives an operation of the bucket a new place."""
-        self.moved[candidate[2]] = candidate
-        heapq.heappush(self._walk(bucket).changed, candidate)
-
-    def leave(self, operation: OperationId, why: Reason) -> None:
-        """Takes an operation out. It need not be in."""
-        self.moved[operation] = why
-        bucket = self._order.bucket_of(operation)
-        if bucket is not None:
-            self._walk(bucket)
-
-    def _walk(self, bucket: Bucket) -> _Walk:
-        walk = self._walks.get(bucket)
-        if walk is None:
-            walk = self._walks[bucket] = _Walk(bucket, self.moved)
-        return walk
-
-
-class _Walk:
-    """One bucket of an overlay: operations that did not move, merged with the new places of those that did."""
-
-    def __init__(self, bucket: Bucket, moved: dict[OperationId, Candidate | Reason]) -> None:
-        self._moved = moved
-        self._unmoved = bucket.walk()
-        self._next = next(self._unmoved, None)
-        self.changed: list[Candidate] = []
-
-    def best(self) -> Candidate | None:
-        moved, changed = self._moved, self.changed
-        while self._next is not None and self._next[2] in moved:
-            self._next = next(self._unmoved, None)
-        while changed and moved[changed[0][2]] != changed[0]:
-            heapq.heappop(changed)
-        if self._next is None or (changed and changed[0] < self._next):
-            return changed[0] if changed else None
-        return self._next
+    def _check(self, size: Resources) -> list[str]:
+        listed = {candidate[2]: (size, candidate) for candidate in self._lists.get(size, ())}
+        return [] if listed.items() <= self._places.items() else [f"jobs of {size}: their list differs from the places"]

@@ -1,6 +1,6 @@
 """Placing: the free room of a node goes to the least satisfied operation whose jobs fit, again and again.
 
-Cost: the buckets, plus the starts times the logarithm of the operations. Nothing is booked; all is written to the overlay.
+Cost: the sizes of jobs, plus the starts times the logarithm of the operations. Nothing is booked; all is written to the overlay.
 """
 
 from __future__ import annotations
@@ -25,28 +25,30 @@ class Placement(msgspec.Struct, frozen=True):
 
 def place(overlay: Overlay) -> list[Placement]:
     """Decides what starts in the free room, in the order of the decisions. Each placement is one allocation."""
-    order = overlay.order
+    order = overlay.view.order
     placed: list[Placement] = []
-    buckets = order.fitting(overlay.room)
-    heap = [(best, number) for number, bucket in enumerate(buckets) if (best := order.best(bucket)) is not None]
-    heapq.heapify(heap)
-    while heap:
-        (_, arrival, name), number = heapq.heappop(heap)
-        bucket = buckets[number]
-        if not overlay.room.dominates(bucket.size):
+    walks = [(size, order.walk(size)) for size in order.fitting(overlay.room)]
+    #: The next of each walk, and whoever got a new place here.
+    front = [(next(walk), number) for number, (_, walk) in enumerate(walks)]
+    heapq.heapify(front)
+    while front:
+        (_, arrival, name), number = heapq.heappop(front)
+        size, walk = walks[number]
+        if not overlay.room.dominates(size):
             continue
+        following = next(walk, None)
+        if following is not None:
+            heapq.heappush(front, (following, number))
         operation = overlay.view.operations[name]
         why_not = overlay.held_back(operation)
         if why_not is None:
             placed.append(_start(overlay, operation))
             why_not = overlay.held_back(operation)
-        if why_not is None:
-            order.put(bucket, (overlay.satisfaction(operation), arrival, name))
-        else:
-            order.leave(name, why_not)
-        best = order.best(bucket)
-        if best is not None:
-            heapq.heappush(heap, (best, number))
+        if why_not is not None:
+            overlay.moved[name] = why_not
+            continue
+        place_after = overlay.moved[name] = (overlay.satisfaction(operation), arrival, name)
+        heapq.heappush(front, (place_after, number))
     return placed
 
 

@@ -8,7 +8,7 @@ shares. Invariant (`checks`): whoever is in the order and not marked may get a j
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -16,8 +16,8 @@ from typing import Final
 from headrace.ids import OperationId, PoolName
 from headrace.runtime.engine import Check
 from headrace_allocator.decision.holding_back import held_back, not_schedulable, own_limit_reached
-from headrace_allocator.decision.least_satisfied import LeastSatisfied, OrderOverlay, satisfaction
-from headrace_allocator.decision.reasons import PoolLimitReached
+from headrace_allocator.decision.least_satisfied import Candidate, LeastSatisfied, satisfaction
+from headrace_allocator.decision.reasons import PoolLimitReached, Reason
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
 
@@ -58,9 +58,9 @@ class Ranking:
             if operation is not None:
                 self.refresh(operation)
 
-    def apply(self, overlay: OrderOverlay) -> None:
+    def apply(self, moved: Mapping[OperationId, Candidate | Reason]) -> None:
         """The decision was applied to the facts: whoever moved in its overlay has moved."""
-        for name, place in overlay.moved.items():
+        for name, place in moved.items():
             if isinstance(place, tuple):
                 self.order.put(self._facts.operations[name], place[0])
                 continue
@@ -120,29 +120,23 @@ class Ranking:
         self._mark_parked(list(self._parked))
 
     def checks(self) -> Iterator[Check]:
-        """Each bucket, and the place of each operation."""
-        for bucket in list(self.order.buckets()):
-            yield bucket.check
-        for name in list(self._facts.operations):
+        """The order, and the place of each operation."""
+        yield from self.order.checks()
+        for name in list(self.order):
             yield partial(self._check_place, name)
-        yield self._check_known
-
-    def _check_known(self) -> list[str]:
-        unknown = [
-            name for bucket in self.order.buckets() for name in bucket.operations() - self._facts.operations.keys()
-        ]
-        return [f"{name}: in the order and not known" for name in unknown]
 
     def _check_place(self, name: OperationId) -> list[str]:
-        operation, bucket = self._facts.operations.get(name), self.order.bucket_of(name)
-        if operation is None or bucket is None or self._all_marked or name in self._marked:
+        operation, place = self._facts.operations.get(name), self.order.place(name)
+        if place is None or self._all_marked or name in self._marked:
             return []
+        if operation is None:
+            return [f"{name}: in the order and not known"]
         # A limit of a pool may have been reached by others: whoever is picked then is parked.
         ready, held = operation.slots.ready_count, operation.held
         broken = []
         if not_schedulable(operation) or ready <= 0 or own_limit_reached(operation, held):
             broken.append(f"{name}: in the order, and no job of it may start")
-        if bucket.place(name) != (satisfaction(operation, held, self._facts.total), operation.arrival, name):
+        if place != (satisfaction(operation, held, self._facts.total), operation.arrival, name):
             broken.append(f"{name}: its place in the order is not that of its satisfaction")
         return broken
 

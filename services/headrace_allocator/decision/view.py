@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headrace.ids import NodeName, OperationId, PoolName
+from headrace.ids import OperationId, PoolName
 from headrace.resources import ZERO, Resources
 from headrace_allocator.decision.holding_back import held_back
-from headrace_allocator.decision.least_satisfied import LeastSatisfied, OrderOverlay, satisfaction
+from headrace_allocator.decision.least_satisfied import Candidate, LeastSatisfied, satisfaction
 from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
@@ -27,9 +27,7 @@ __all__ = ["Overlay", "View"]
 class View(msgspec.Struct, frozen=True):
     """One node and the tree at the moment of a heartbeat. Whoever holds it reads, and changes nothing."""
 
-    node: NodeName
     free: Resources
-    tags: tuple[str, ...]
     allocations: tuple[Allocation, ...]
     #: Of the whole tree, and what of it nobody has.
     total: Resources
@@ -44,9 +42,7 @@ class View(msgspec.Struct, frozen=True):
     def of(facts: Facts, node: Node, order: LeastSatisfied, pace_ms: int) -> View:
         """The view of one node of the tree."""
         return View(
-            node=node.record.node,
             free=node.free,
-            tags=tuple(node.record.tags),
             allocations=tuple(node.allocations.values()),
             total=facts.total,
             free_in_tree=facts.total - facts.used,
@@ -64,7 +60,8 @@ class Overlay:
         self.view = view
         #: Free room of the node.
         self.room = view.free
-        self.order = OrderOverlay(view.order)
+        #: The new place of each operation that moved in the order, or the reason for which it left.
+        self.moved: dict[OperationId, Candidate | Reason] = {}
         self._jobs: dict[OperationId, int] = {}
         self._held: dict[OperationId, Resources] = {}
         self._pools: dict[PoolName, Resources] = {}

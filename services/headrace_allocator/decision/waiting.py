@@ -24,7 +24,7 @@ def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
     not_running = not_schedulable(operation)
     if not_running is not None:
         return [not_running]
-    if not operation.slots.pending_count and not operation.slots.in_doubt:
+    if not operation.slots.pending_count and not operation.slots.in_doubt_count:
         return []
     reasons: list[why.Reason | None] = [
         _recovering(facts, operation),
@@ -40,7 +40,7 @@ def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
 
 
 def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | None:
-    in_doubt = len(operation.slots.in_doubt)
+    in_doubt = operation.slots.in_doubt_count
     if facts.recovery.complete and not in_doubt:
         return None
     progress = facts.recovery.progress()

@@ -70,7 +70,7 @@ class Operation:
     @property
     def may_run(self) -> bool:
         """True if a node holds something of it, or may hold it unseen."""
-        return bool(self.allocations or self.slots.in_doubt)
+        return bool(self.allocations or self.slots.in_doubt_count)
 
     @property
     def pending_jobs(self) -> int:
@@ -101,11 +101,7 @@ class Operation:
             broken.append("precommit differs from its allocations")
         if self.running_jobs != sum(one.job is not None for one in allocations):
             broken.append("running_jobs differs from its allocations")
-        in_allocations: dict[int, int] = {}
-        for slot in [slot for one in allocations for slot in one.slots.values()]:
-            if slot.index in in_allocations:
-                broken.append(f"index {slot.index} is in two allocations")
-            in_allocations[slot.index] = slot.attempt
-        if in_allocations != self.slots.out:
+        in_allocations = sorted((slot.index, slot.attempt) for one in allocations for slot in one.slots.values())
+        if in_allocations != [(slot.index, slot.attempt) for slot in self.slots.out()]:
             broken.append("slots out differ from those in allocations")
         return [f"{self.id}: {words}" for words in broken + self.slots.check()]

@@ -76,10 +76,9 @@ def lose_doubtful(facts: Facts) -> list[LostJob]:
         if operation.waits_for_lost_nodes:
             continue
         node = facts.recovery.lost_nodes[0]
-        for index, attempt in sorted(operation.slots.in_doubt.items()):
-            slot = JobSlot(index, attempt)
+        for slot in operation.slots.in_doubt():
             lost.append(LostJob(node, operation.id, slot, AllocationId("unknown"), LostNodeInDoubt()))
-            operation.slots.end(index, attempt)
+            operation.slots.end(slot.index, slot.attempt)
     return lost
 
 
@@ -127,7 +126,7 @@ class _Reconciliation:
     def _twin(self, end: JobEnd) -> Allocation | None:
         """Another allocation that holds the job, though it ran in this one as well."""
         operation = self._facts.operations.get(end.operation)
-        if operation is None or operation.slots.out.get(end.index) != end.attempt:
+        if operation is None or not operation.slots.is_out(end.index):
             return None
         here, slot = self._node.allocations.get(end.allocation), JobSlot(end.index, end.attempt)
         if here is not None and here.slots.get(end.index) == slot:
@@ -208,7 +207,7 @@ class _Reconciliation:
         if operation is None:
             return
         for slot in _shown_slots(report):
-            held_elsewhere = slot.index in operation.slots.out
+            held_elsewhere = operation.slots.is_out(slot.index)
             if allocation.slots.get(slot.index) == slot:
                 continue
             if operation.slots.adopt(slot):

@@ -508,7 +508,7 @@ def test_every_sum_and_every_place_in_the_order_is_checked() -> None:
         "held differs": lambda desk: setattr(desk.operation("operation-1"), "held", cores(3)),
         "precommit differs": lambda desk: setattr(desk.operation("operation-1"), "precommit", cores(3)),
         "running_jobs differs": lambda desk: setattr(desk.operation("operation-1"), "running_jobs", 3),
-        "slots out differ": lambda desk: desk.operation("operation-1").slots.out.clear(),
+        "slots out differ": lambda desk: desk.operation("operation-1").slots.give_back([JobSlot(0)]),
         "total differs": lambda desk: setattr(desk.facts, "total", cores(3)),
         "online_nodes differs": lambda desk: setattr(desk.facts, "online_nodes", 3),
         "is not that of its satisfaction": lambda desk: setattr(

@@ -8,10 +8,9 @@ import pytest
 
 from headrace.ids import OperationId
 from headrace.resources import Resources
+from headrace.runtime.engine import run_checks
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
-from headrace_allocator.decision.buckets import Bucket, Candidate
-from headrace_allocator.decision.least_satisfied import LeastSatisfied, OrderOverlay
-from headrace_allocator.decision.reasons import NoJobReady
+from headrace_allocator.decision.least_satisfied import Candidate, LeastSatisfied
 from headrace_allocator.facts.operations import Operation
 from tests.support.allocating import an_operation
 
@@ -50,61 +49,31 @@ def test_the_least_satisfied_comes_first_and_the_earlier_on_a_tie() -> None:
     for arrival, (name, satisfaction) in enumerate([("c", 0.5), ("b", 0.1), ("a", 0.1)]):
         put(order, name, SMALL, satisfaction, arrival)
 
-    (bucket,) = order.fitting(SMALL)
-
-    assert bucket.best() == (0.1, 1, "b")
+    assert list(order.walk(SMALL)) == [(0.1, 1, "b"), (0.1, 2, "a"), (0.5, 0, "c")]
 
 
-def test_only_buckets_whose_jobs_fit_are_offered() -> None:
+def test_only_sizes_of_jobs_that_fit_are_offered() -> None:
     order = LeastSatisfied()
     put(order, "small", SMALL, 0.5, 1)
     put(order, "large", LARGE, 0.1, 2)
 
-    assert [bucket.size for bucket in order.fitting(Resources(user_slots=9, cpu=399))] == [SMALL]
-    assert {bucket.size for bucket in order.fitting(LARGE)} == {SMALL, LARGE}
+    assert order.fitting(Resources(user_slots=9, cpu=399)) == [SMALL]
+    assert set(order.fitting(LARGE)) == {SMALL, LARGE}
 
 
 def test_always_agrees_with_sorting_everything_however_often_places_change() -> None:
-    """The heap keeps stale entries; they must never show, and must not pile up."""
     random = Random(5)
-    bucket = Bucket(SMALL)
-    truth: dict[str, Candidate] = {}
+    order = LeastSatisfied()
+    truth: dict[OperationId, Candidate] = {}
     for number in range(5000):
         name = OperationId(f"o{random.randrange(40)}")
         if random.random() < 0.2:
-            bucket.remove(name)
+            order.remove(name)
             truth.pop(name, None)
         else:
             truth[name] = (random.choice([0.0, 0.5, random.random()]), number, name)
-            bucket.put(truth[name])
-        assert bucket.best() == min(truth.values(), default=None)
-        assert bucket.check() == []
-        assert len(bucket) == len(truth)
-        assert len(bucket._heap) <= max(64, 4 * len(bucket)) + 1
-        assert list(bucket.walk()) == sorted(truth.values())
-
-
-def test_an_overlay_shows_the_order_as_it_would_be_and_leaves_it_as_it_is() -> None:
-    """Against sorting everything, with overlays made and thrown away."""
-    random = Random(6)
-    order = LeastSatisfied()
-    for number in range(60):
-        put(order, f"o{number}", SMALL, random.choice([0.0, 0.5, random.random()]), number)
-    (bucket,) = order.buckets()
-    before = list(bucket.walk())
-    for _ in range(30):
-        overlay = OrderOverlay(order)
-        truth = {candidate[2]: candidate for candidate in before}
-        for _ in range(random.randrange(80)):
-            best = overlay.best(bucket)
-            assert best == min(truth.values(), default=None)
-            if best is None:
-                break
-            if random.random() < 0.3:
-                overlay.leave(best[2], NoJobReady())
-                del truth[best[2]]
-            else:
-                truth[best[2]] = (best[0] + random.random(), *best[1:])
-                overlay.put(bucket, truth[best[2]])
-
-    assert list(bucket.walk()) == before
+            put(order, name, SMALL, truth[name][0], number)
+        assert [order.place(name) for name in truth] == list(truth.values())
+        assert [order.fitting(SMALL), order.sizes, len(order)] == ([[SMALL], 1, len(truth)] if truth else [[], 0, 0])
+        assert run_checks(order.checks()) == []
+        assert not truth or list(order.walk(SMALL)) == sorted(truth.values())

@@ -64,7 +64,7 @@ def test_a_job_that_a_drained_node_may_run_is_given_to_no_other() -> None:
 
     assert early.start == []
     assert kept.take_back == []
-    assert desk.operation("op").slots.out == {0: 1}
+    assert desk.operation("op").slots.out() == [JobSlot(0)]
 
 
 def test_a_dead_node_keeps_usage_incomplete_for_the_heartbeat_timeout_and_its_jobs_in_doubt_for_the_lease() -> None:
@@ -80,7 +80,7 @@ def test_a_dead_node_keeps_usage_incomplete_for_the_heartbeat_timeout_and_its_jo
     assert orders.start == []
     assert "recovering: 1 of 2" in desk.reasons("op")[0]
     desk.tick(701.0)
-    assert desk.operation("op").slots.in_doubt == {}
+    assert desk.operation("op").slots.in_doubt() == []
 
 
 def test_an_operation_is_released_while_others_are_in_doubt_and_never_while_its_own_jobs_are() -> None:
@@ -102,7 +102,7 @@ def test_jobs_that_a_former_allocator_added_to_a_known_allocation_are_adopted() 
     desk.beat("n2", term=TERM)
     orders, _ = desk.beat("n2", term=TERM)
 
-    assert desk.operation("op").slots.out == {0: 1, 1: 1}
+    assert desk.operation("op").slots.out() == [JobSlot(0), JobSlot(1)]
     assert orders.start == []
 
 
@@ -134,7 +134,7 @@ def test_the_end_of_a_job_that_was_taken_back_as_held_twice_is_no_end_of_the_oth
 
     assert orders.forget.ends == [end.key]
     assert not [effect for effect in effects if isinstance(effect, Report)]
-    assert desk.operation("op").slots.out == {0: 1}
+    assert desk.operation("op").slots.out() == [JobSlot(0)]
 
 
 def test_a_job_that_is_held_twice_and_completes_in_one_place_is_taken_back_in_the_other() -> None:
@@ -185,12 +185,12 @@ def test_jobs_in_doubt_of_an_operation_that_waits_for_lost_nodes_stay_so_until_t
 
     effects = desk.tick(800.0)
     assert not [effect for effect in effects if isinstance(effect, Report)]
-    assert sorted(desk.operation("op").slots.in_doubt) == [0, 1]
+    assert desk.operation("op").slots.in_doubt() == [JobSlot(0), JobSlot(1)]
     desk.beat("dead", term=TERM, allocations=[running("4-1", "op", 0)])
     desk.tick(801.0)
 
-    assert desk.operation("op").slots.in_doubt == {}
-    assert desk.operation("op").slots.out[0] == 1
+    assert desk.operation("op").slots.in_doubt() == []
+    assert desk.operation("op").slots.is_out(0)
 
 
 def test_an_operation_whose_jobs_in_doubt_wait_for_a_lost_node_is_released_when_it_is_aborted() -> None:
