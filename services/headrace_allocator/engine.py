@@ -296,12 +296,7 @@ class AllocatorEngine:
         return _report(_ends_of(lost, moment))
 
     def _finish_recovery(self, moment: Moment) -> list[Effect]:
-        if not self.facts.recovery.finish():
-            return []
-        effects = self._settle_doubt(moment)
-        for operation in self.facts.operations.values():
-            effects += self._changed(operation)
-        return effects
+        return self._settle_doubt(moment) if self.facts.recovery.finish() else []
 
     def _settle_doubt(self, moment: Moment) -> list[Effect]:
         """Settles what is in doubt though doubt is over: jobs that wait for a lost node, until it speaks or they are to end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.ids import PoolName
-from headrace.pools.amounts import NOTHING
+from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace_allocator.decision.reasons import (
     Exceeded,
@@ -19,8 +19,8 @@ from headrace_allocator.decision.reasons import (
     PoolLimitReached,
     Reason,
 )
-from headrace_allocator.facts.limits import Limits
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import PoolTree
 
 __all__ = ["held_back", "not_schedulable", "own_limit_reached", "pool_limit_reached"]
 
@@ -31,7 +31,7 @@ def held_back(
     operation: Operation,
     ready: int,
     held: Resources,
-    limits: Limits,
+    pools: PoolTree,
     added: Mapping[PoolName, Resources] = _NO_ADDITION,
 ) -> Reason | None:
     """The reason for which no job of the operation may start anywhere, or None if one may.
@@ -42,7 +42,7 @@ def held_back(
         return not_schedulable(operation)
     if ready <= 0:
         return NoJobReady()
-    return own_limit_reached(operation, held) or pool_limit_reached(operation, limits, added)
+    return own_limit_reached(operation, held) or pool_limit_reached(operation, pools, added)
 
 
 def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRunning | None:
@@ -54,30 +54,28 @@ def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRu
 
 def own_limit_reached(operation: Operation, held: Resources) -> OperationLimitReached | None:
     """The operation's own limits leave no room for one more job of it."""
-    limits = operation.spec.resource_limits
-    if limits == NOTHING:
-        return None
-    exceeded = tuple(
-        Exceeded(name, used, most)
-        for name, most, used, needed in zip(
-            RESOURCE_NAMES, limits.as_tuple(), held.as_tuple(), operation.spec.resources.as_tuple(), strict=True
-        )
-        if most is not None and used + needed > most
-    )
+    exceeded = _exceeded(operation, operation.spec.resource_limits, held)
     return OperationLimitReached(exceeded) if exceeded else None
 
 
 def pool_limit_reached(
-    operation: Operation, limits: Limits, added: Mapping[PoolName, Resources] = _NO_ADDITION
+    operation: Operation, pools: PoolTree, added: Mapping[PoolName, Resources] = _NO_ADDITION
 ) -> PoolLimitReached | None:
     """The lowest pool above the operation whose limit leaves no room for one more job of it."""
-    size = operation.spec.resources
-    limit = limits.reached(operation.spec.pool, size, added)
-    if limit is None:
-        return None
-    used = limit.used + added[limit.pool] if limit.pool in added else limit.used
-    figures = ((name, getattr(used, name), most) for name, most in limit.most.items())
-    return PoolLimitReached(
-        limit.pool,
-        tuple(Exceeded(name, there, most) for name, there, most in figures if there + getattr(size, name) > most),
+    for limit in pools.above(operation.spec.pool):
+        used = limit.used + added[limit.pool] if limit.pool in added else limit.used
+        exceeded = _exceeded(operation, limit.most, used)
+        if exceeded:
+            return PoolLimitReached(limit.pool, exceeded)
+    return None
+
+
+def _exceeded(operation: Operation, limits: PartialResources, used: Resources) -> tuple[Exceeded, ...]:
+    """Each resource of which one more job of the operation, beside what is used, would take too much."""
+    if limits == NOTHING:
+        return ()
+    needed = operation.spec.resources.as_tuple()
+    figures = zip(RESOURCE_NAMES, limits.as_tuple(), used.as_tuple(), needed, strict=True)
+    return tuple(
+        Exceeded(name, there, most) for name, most, there, more in figures if most is not None and there + more > most
     )

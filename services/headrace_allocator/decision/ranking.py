@@ -43,7 +43,7 @@ class Ranking:
     def refresh(self, operation: Operation) -> None:
         """Gives an operation its place in the order, or takes it out if no job of it may start."""
         held = operation.held
-        why_not = held_back(operation, operation.slots.ready_count, held, self._facts.limits)
+        why_not = held_back(operation, operation.slots.ready_count, held, self._facts.pools)
         if why_not is None:
             self.order.put(operation, satisfaction(operation, held, self._facts.total))
             return
@@ -100,7 +100,7 @@ class Ranking:
     def wake_some(self) -> None:
         """Lets a few operations back into the order for which something ended below a full limit."""
         left = _MOST_WOKEN
-        for pool in self._facts.limits.freed:
+        for pool in self._facts.pools.freed:
             parked = self._parked.get(pool, {})
             woken = list(islice(parked, left))
             left -= len(woken)
@@ -109,11 +109,11 @@ class Ranking:
             if parked:
                 self._left_parked.add(pool)
             self.refresh_all(woken)
-        self._facts.limits.freed.clear()
+        self._facts.pools.freed.clear()
 
     def mark_freed(self) -> None:
         """Marks all operations that are parked where something ended."""
-        self._mark_parked(self._left_parked | self._facts.limits.freed)
+        self._mark_parked(self._left_parked | self._facts.pools.freed)
 
     def mark_parked(self) -> None:
         """Marks all parked operations: limits changed."""
@@ -144,7 +144,7 @@ class Ranking:
         for pool in pools:
             self._marked.update(self._parked.pop(pool, {}))
         self._left_parked.clear()
-        self._facts.limits.freed.clear()
+        self._facts.pools.freed.clear()
 
     def _park(self, operation: OperationId, pool: PoolName) -> None:
         self._parked.setdefault(pool, {})[operation] = None

@@ -17,9 +17,9 @@ from headrace_allocator.decision.least_satisfied import Candidate, LeastSatisfie
 from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.limits import Limits
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import PoolTree
 
 __all__ = ["Overlay", "View"]
 
@@ -33,7 +33,7 @@ class View(msgspec.Struct, frozen=True):
     total: Resources
     free_in_tree: Resources
     operations: Mapping[OperationId, Operation]
-    limits: Limits
+    pools: PoolTree
     order: LeastSatisfied
     #: Until the node's next heartbeat.
     pace_ms: int
@@ -47,7 +47,7 @@ class View(msgspec.Struct, frozen=True):
             total=facts.total,
             free_in_tree=facts.total - facts.used,
             operations=facts.operations,
-            limits=facts.limits,
+            pools=facts.pools,
             order=order,
             pace_ms=pace_ms,
         )
@@ -84,7 +84,7 @@ class Overlay:
 
     def held_back(self, operation: Operation) -> Reason | None:
         """The reason for which no more of its jobs may start, or None if one may."""
-        return held_back(operation, self.ready(operation), self.held(operation), self.view.limits, self._pools)
+        return held_back(operation, self.ready(operation), self.held(operation), self.view.pools, self._pools)
 
     def give_out(self, operation: Operation, jobs: int) -> None:
         """Gives out so many of its jobs. Which ones is settled when the decision is applied."""
@@ -97,5 +97,5 @@ class Overlay:
         """
         self.room = self.room - amount
         self._held[operation.id] = self.held(operation) + amount
-        for limit in self.view.limits.above(operation.spec.pool):
+        for limit in self.view.pools.above(operation.spec.pool):
             self._pools[limit.pool] = self._pools.get(limit.pool, ZERO) + amount

@@ -29,7 +29,7 @@ def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
     reasons: list[why.Reason | None] = [
         _recovering(facts, operation),
         None if facts.pools.limits_known else why.LimitsUnknown(),
-        pool_limit_reached(operation, facts.limits),
+        pool_limit_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
         _no_room(facts, operation.spec.resources),
         why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None,

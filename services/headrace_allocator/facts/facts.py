@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from typing import TypeVar
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
@@ -17,7 +18,6 @@ from headrace.wire.heartbeat import Heartbeat, JobSlot, RunningJob, TakeBackReas
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.limits import Limits
 from headrace_allocator.facts.nodes import Node, NodeStatus, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree, ShareCut
@@ -39,8 +39,9 @@ class Facts:
         self.timing = timing
         self.nodes: dict[NodeName, Node] = {}
         self.operations: dict[OperationId, Operation] = {}
+        #: Numbers operations in the order in which they are heard of.
+        self.arrivals = count(1)
         self.pools = PoolTree()
-        self.limits = Limits(self.pools)
         self.recovery = Recovery()
         #: Over online nodes.
         self.total = ZERO
@@ -50,7 +51,6 @@ class Facts:
         self.touched: set[OperationId] = set()
         self.gone: set[OperationId] = set()
         self._node_filter = ""
-        self._arrivals = 0
         self._shapes: frozenset[Resources] = frozenset()
 
     # --- nodes ----------------------------------------------------------------------------------------------------
@@ -101,17 +101,11 @@ class Facts:
 
     def add(self, allocation: Allocation) -> None:
         """A new allocation, ordered or reported."""
-        node = self.nodes[allocation.node]
-        node.allocations[allocation.id] = allocation
-        self._use(node, allocation.resources)
+        self.nodes[allocation.node].allocations[allocation.id] = allocation
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             operation.allocations[allocation.id] = allocation
-            operation.held = operation.held + allocation.resources
-            if not allocation.confirmed:
-                operation.precommit = operation.precommit + allocation.resources
-            self.limits.use(operation.spec.pool, allocation.resources)
-            self.touched.add(operation.id)
+        self._charge(allocation, operation, allocation.resources)
 
     def confirm(self, allocation: Allocation) -> None:
         """A heartbeat showed it: its precommit becomes usage."""
@@ -125,18 +119,12 @@ class Facts:
 
     def remove(self, allocation: Allocation) -> None:
         """The allocation is no more. Its slots must have been dealt with."""
-        node = self.nodes[allocation.node]
-        del node.allocations[allocation.id]
-        self._use(node, ZERO - allocation.resources)
         self.set_job(allocation, None)
+        del self.nodes[allocation.node].allocations[allocation.id]
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             del operation.allocations[allocation.id]
-            operation.held = operation.held - allocation.resources
-            if not allocation.confirmed:
-                operation.precommit = operation.precommit - allocation.resources
-            self.limits.free(operation.spec.pool, allocation.resources)
-            self.touched.add(operation.id)
+        self._charge(allocation, operation, ZERO - allocation.resources)
 
     def set_job(self, allocation: Allocation, job: RunningJob | None) -> None:
         """Notes the job that an allocation runs now."""
@@ -149,22 +137,17 @@ class Facts:
 
     # --- operations and pools -------------------------------------------------------------------------------------
 
-    def next_arrival(self) -> int:
-        """Numbers operations in the order in which they are heard of."""
-        self._arrivals += 1
-        return self._arrivals
-
     def set_spec(self, operation: Operation, spec: OperationSpec) -> None:
         """The operation has this spec from now on. In another pool it stands with all that it holds."""
         before, operation.spec = operation.spec.pool, spec
         if spec.pool != before:
-            self.limits.free(before, operation.held)
-            self.limits.use(spec.pool, operation.held)
+            self.pools.use(before, ZERO - operation.held)
+            self.pools.use(spec.pool, operation.held)
 
     def forget(self, operation: Operation) -> None:
         """The operation is over. What still stands of it on nodes goes as they report."""
         del self.operations[operation.id]
-        self.limits.free(operation.spec.pool, operation.held)
+        self.pools.use(operation.spec.pool, ZERO - operation.held)
         self.gone.add(operation.id)
         for allocation in operation.allocations.values():
             allocation.take_back = TakeBackReason.OPERATION_ENDED
@@ -172,10 +155,7 @@ class Facts:
 
     def take_shares(self, cut: ShareCut) -> bool:
         """Takes over the pools of a snapshot. True if one of them moved or has another limit."""
-        changed = self.pools.take(cut)
-        if changed:
-            self.limits.rebuild(self._held())
-        return changed
+        return self.pools.take(cut, self._held())
 
     def judge_size(self, operation: Operation) -> None:
         """Notes whether some node could run a job of it, were the node empty."""
@@ -198,8 +178,7 @@ class Facts:
         for operation in list(self.operations):
             yield partial(_check, self.operations, operation)
         yield self._check_totals
-        yield lambda: self.limits.check(self._held())
-        yield self.pools.check
+        yield lambda: self.pools.check(self._held())
 
     def _check_totals(self) -> list[str]:
         online = [node for node in self.nodes.values() if node.status is NodeStatus.ONLINE]
@@ -243,10 +222,18 @@ class Facts:
             self.total, self.used = self.total - node.total, self.used - node.used
         self.online_nodes += 1 if online else -1
 
-    def _use(self, node: Node, resources: Resources) -> None:
-        node.used = node.used + resources
+    def _charge(self, allocation: Allocation, operation: Operation | None, amount: Resources) -> None:
+        """The allocation holds so much more: on its node, for its operation and under the limits above."""
+        node = self.nodes[allocation.node]
+        node.used = node.used + amount
         if node.status is NodeStatus.ONLINE:
-            self.used = self.used + resources
+            self.used = self.used + amount
+        if operation is not None:
+            operation.held = operation.held + amount
+            if not allocation.confirmed:
+                operation.precommit = operation.precommit + amount
+            self.pools.use(operation.spec.pool, amount)
+            self.touched.add(operation.id)
 
 
 def _check(of: Mapping[K, Node] | Mapping[K, Operation], name: K) -> list[str]:

@@ -118,7 +118,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
 
 
 def _add(facts: Facts, live: LiveOperation, news: OperationNews) -> None:
-    operation = facts.operations[live.operation] = Operation(live, facts.next_arrival(), facts.term)
+    operation = facts.operations[live.operation] = Operation(live, next(facts.arrivals), facts.term)
     if facts.recovery.doubt_over:
         operation.slots.release_doubt()
     facts.judge_size(operation)

@@ -1,20 +1,22 @@
-"""The tree of pools with their shares, as one snapshot of fair_share says.
+"""The tree of pools with their shares, as one snapshot of fair_share says, and what limited pools have in use.
 
-A snapshot is taken as one cut: all that it changed since the one before, or none of it. Invariant (`check`): the path of a pool is
-what the parents say.
+A snapshot is taken as one cut: all that it changed since the one before, or none of it. A limit is the most that all jobs below a pool
+may take together. Sums are kept for limited pools alone, so that a start asks only those above it.
+Invariant (`check`): what a limited pool has in use is the sum over the operations below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.resources import RESOURCE_NAMES, ZERO, Resources
+from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.resources import ZERO, Resources
 from headrace.wire.snapshots import ElementKind, ShareItem
 
-__all__ = ["PoolTree", "ShareCut", "limit_of"]
+__all__ = ["Limit", "PoolTree", "ShareCut"]
 
 
 class ShareCut(msgspec.Struct, frozen=True):
@@ -28,77 +30,97 @@ class ShareCut(msgspec.Struct, frozen=True):
     total: Resources = ZERO
 
 
+class Limit(msgspec.Struct):
+    """The limit of one pool and what is in use under it."""
+
+    pool: PoolName
+    most: PartialResources
+    used: Resources = ZERO
+
+
 class PoolTree:
     """All pools of one tree, the root included."""
 
     def __init__(self) -> None:
-        self._pools: dict[PoolName, ShareItem] = {}
-        self._paths: dict[PoolName, tuple[PoolName, ...]] = {}
+        #: Each pool with its shares.
+        self.pools: dict[PoolName, ShareItem] = {}
         self.total = ZERO
         #: True once a snapshot told how large the cluster is: before, no limit is known as an amount.
         self.limits_known = False
+        self._limits: dict[PoolName, Limit] = {}
+        #: Limits at a pool and above it, of those pools that were asked for.
+        self._above: dict[PoolName, list[Limit]] = {}
+        #: Limited pools that have more room than when they were last looked at; whoever looks discards them.
+        self.freed: set[PoolName] = set()
 
-    def take(self, cut: ShareCut) -> bool:
-        """Takes over a snapshot. True if a pool is new, stands elsewhere, is gone, or has another limit."""
-        moved = limited = False
+    def take(self, cut: ShareCut, held: Iterable[tuple[PoolName, Resources]]) -> bool:
+        """Takes over a snapshot. True if a pool is new, stands elsewhere, is gone, or has another limit.
+
+        What is in use is then summed up anew from what operations hold, each by its pool.
+        """
+        changed = False
         for key in cut.removed:
-            moved |= self._pools.pop(PoolName(key[1:]), None) is not None if key.startswith("/") else False
-        for key in cut.changed:
-            item = cut.items.get(key) if key.startswith("/") else None
-            if item is None:
-                continue
+            changed |= key.startswith("/") and self.pools.pop(PoolName(key[1:]), None) is not None
+        for item in (cut.items[key] for key in cut.changed if key.startswith("/") and key in cut.items):
             name = PoolName(item.name)
-            before = self._pools.get(name)
-            moved |= before is None or before.parent != item.parent
-            limited |= before is None or limit_of(before, self.total) != limit_of(item, cut.total)
-            self._pools[name] = item
+            before = self.pools.get(name)
+            changed |= before is None or before.parent != item.parent
+            changed |= before is None or _limit_of(before, self.total) != _limit_of(item, cut.total)
+            self.pools[name] = item
         self.total = cut.total
         self.limits_known |= cut.total != ZERO
-        if moved:
-            self._paths = {}
-        return moved or limited
+        if changed:
+            limits = (Limit(name, _limit_of(item, self.total)) for name, item in self.pools.items())
+            self._limits = {limit.pool: limit for limit in limits if limit.most != NOTHING}
+            self._above = {}
+            for pool, amount in held:
+                self.use(pool, amount)
+        return changed
 
-    def get(self, pool: PoolName) -> ShareItem | None:
-        """The shares of a pool, or None for a pool that no snapshot has told of."""
-        return self._pools.get(pool)
-
-    def path(self, pool: PoolName) -> tuple[PoolName, ...]:
+    def path(self, pool: PoolName) -> Iterator[PoolName]:
         """The pool and all pools above it, the lowest first, without the root."""
-        path = self._paths.get(pool)
-        if path is None:
-            path = self._paths[pool] = tuple(self._upwards(pool))
-        return path
-
-    def limits(self) -> dict[PoolName, dict[str, int]]:
-        """The limits of those pools that have any."""
-        limits = ((name, limit_of(item, self.total)) for name, item in self._pools.items())
-        return {name: most for name, most in limits if most}
-
-    def check(self) -> list[str]:
-        """Broken invariants in words, none if all hold."""
-        stale = [pool for pool, path in self._paths.items() if path != tuple(self._upwards(pool))]
-        return [f"pool {pool}: its path differs from the tree" for pool in stale]
-
-    def __len__(self) -> int:
-        return len(self._pools)
-
-    def _upwards(self, pool: PoolName) -> Iterator[PoolName]:
         # A circle would be a defect of the sender: the walk ends after as many steps as there are pools.
-        for _ in range(len(self._pools) + 1):
+        for _ in range(len(self.pools) + 1):
             if not pool or pool == ROOT_POOL:
                 return
             yield pool
-            item = self._pools.get(pool)
-            pool = ROOT_POOL if item is None else item.parent
+            pool = self.pools[pool].parent if pool in self.pools else ROOT_POOL
+
+    def above(self, pool: PoolName) -> list[Limit]:
+        """Limits at the pool and above it, the lowest first."""
+        limits = self._above.get(pool)
+        if limits is None:
+            limits = self._above[pool] = [self._limits[name] for name in self.path(pool) if name in self._limits]
+        return limits
+
+    def use(self, pool: PoolName, amount: Resources) -> None:
+        """Jobs in the pool take so much more than before, or less by a negative amount."""
+        frees = not amount.dominates(ZERO)
+        for limit in self.above(pool):
+            limit.used = limit.used + amount
+            if frees:
+                self.freed.add(limit.pool)
+
+    def check(self, held: Iterable[tuple[PoolName, Resources]]) -> list[str]:
+        """Broken invariants in words, none if all hold."""
+        sums = dict.fromkeys(self._limits, ZERO)
+        for pool, amount in held:
+            for name in sums.keys() & set(self.path(pool)):
+                sums[name] = sums[name] + amount
+        return [
+            f"pool {name}: use under its limit differs from its operations"
+            for name, limit in self._limits.items()
+            if limit.used != sums[name]
+        ]
 
 
-def limit_of(item: ShareItem, total: Resources) -> dict[str, int]:
-    """The limits of a pool as amounts, by resource. A resource that is not there is not limited.
+def _limit_of(item: ShareItem, total: Resources) -> PartialResources:
+    """The limit of a pool as amounts. A resource that is not named is not limited.
 
     Example: a share of 0.3 of a cluster of 10 cores is a limit of 3 cores.
     """
     if item.kind is ElementKind.ROOT:
-        return {}
-    figures = zip(RESOURCE_NAMES, item.limits_share, total.as_tuple(), strict=True)
+        return NOTHING
     # A limit as large as the cluster is told as a share of 1, as none at all.
-    return {resource: int(share * there + 0.5) for resource, share, there in figures if share < 1.0 and there}
+    figures = zip(item.limits_share, total.as_tuple(), strict=True)
+    return PartialResources(*(int(share * there + 0.5) if share < 1.0 and there else None for share, there in figures))

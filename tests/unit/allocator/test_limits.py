@@ -179,7 +179,7 @@ def test_why_an_operation_waits_names_the_pool_the_limit_and_what_is_in_use() ->
 def test_the_sums_under_limits_are_checked() -> None:
     tree = Tree([a_pool("p", cpu=0.3)], an_operation("a", 20))
     tree.beat("n")
-    tree.facts.limits.use(PoolName("p"), cores(1))
+    tree.facts.pools.use(PoolName("p"), cores(1))
 
     assert tree.engine.check() == ["pool p: use under its limit differs from its operations"]
 
@@ -188,7 +188,9 @@ def test_pools_are_summed_up_anew_only_when_one_moved_or_has_another_limit() -> 
     pools = PoolTree()
 
     def take(*items: ShareItem, removed: list[str] | None = None) -> bool:
-        return pools.take(ShareCut({item.key: item for item in items}, [i.key for i in items], removed or [], TOTAL))
+        return pools.take(
+            ShareCut({item.key: item for item in items}, [i.key for i in items], removed or [], TOTAL), []
+        )
 
     assert take(a_pool("p", cpu=0.3), a_pool("q"))
     assert not take(a_pool("p", cpu=0.3), a_pool("q"))
@@ -206,7 +208,7 @@ def test_an_operation_that_moves_out_or_ends_leaves_its_room_under_the_limit_to_
     ):
         tree = Tree([a_pool("p", cpu=0.2), a_pool("q")], an_operation("a", 2))
         tree.beat("n")
-        (limit,) = tree.facts.limits.above(PoolName("p"))
+        (limit,) = tree.facts.pools.above(PoolName("p"))
         before = limit.used
         tree.learn(event)
 

@@ -16,8 +16,8 @@ from tests.unit.allocator.test_limits import TOTAL, Tree, a_pool
 def test_a_pools_path_leads_upwards_and_ends_below_the_root() -> None:
     tree = Tree([a_pool("above"), a_pool("p", "above"), a_pool("q", "p")], an_operation("a"))
 
-    assert tree.facts.pools.path(PoolName("q")) == ("q", "p", "above")
-    assert tree.facts.pools.path(PoolName("unknown")) == ("unknown",)
+    assert list(tree.facts.pools.path(PoolName("q"))) == ["q", "p", "above"]
+    assert list(tree.facts.pools.path(PoolName("unknown"))) == ["unknown"]
 
 
 def test_the_shares_of_pools_and_of_the_root_are_those_of_the_newest_snapshot() -> None:
@@ -28,9 +28,7 @@ def test_the_shares_of_pools_and_of_the_root_are_those_of_the_newest_snapshot() 
 
     tree.tell([root, newer])
 
-    assert tree.facts.pools.get(PoolName("p")) == newer
-    assert tree.facts.pools.get(ROOT_POOL) == root
-    assert tree.facts.pools.get(PoolName("operation-is-no-pool")) is None
+    assert tree.facts.pools.pools == {"p": newer, ROOT_POOL: root}
 
 
 def test_a_pool_that_is_gone_takes_its_limit_with_it() -> None:
@@ -41,7 +39,7 @@ def test_a_pool_that_is_gone_takes_its_limit_with_it() -> None:
     tree.beat("n")
 
     assert tree.used("a") == 10
-    assert tree.facts.pools.get(PoolName("p")) is None
+    assert tree.facts.pools.pools == {}
 
 
 def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
@@ -49,6 +47,11 @@ def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
     pools = PoolTree()
     items: dict[str, ShareItem] = {}
     names = [f"p{number}" for number in range(8)]
+    held = [(PoolName(name), cores(number)) for number, name in enumerate(names)]
+
+    def limits_of(pools: PoolTree) -> object:
+        return {name: [(limit.pool, limit.used) for limit in pools.above(PoolName(name))] for name in names}
+
     for _ in range(300):
         changed, removed = set(), set()
         for number in random.sample(range(8), random.randint(0, 3)):
@@ -61,19 +64,18 @@ def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
                 items[key] = a_pool(names[number], parent, cpu=random.choice([0.5, 1.0]))
                 changed.add(key)
         total = random.choice([TOTAL, cores(20, slots=100)])
-        pools.take(ShareCut(items, changed, removed, total))
+        pools.take(ShareCut(items, changed, removed, total), held)
         whole = PoolTree()
-        whole.take(ShareCut(items, items.keys(), [], total))
+        whole.take(ShareCut(items, items.keys(), [], total), held)
 
-        paths = {name: pools.path(PoolName(name)) for name in names}
-        assert paths == {name: whole.path(PoolName(name)) for name in names}
-        assert pools.limits() == whole.limits()
-        assert pools.check() == []
+        assert pools.pools == whole.pools
+        assert limits_of(pools) == limits_of(whole)
+        assert pools.check(held) == []
 
 
 def test_shares_of_operations_are_no_pools() -> None:
     pools = PoolTree()
     share = a_share("a", 0.5)
 
-    assert not pools.take(ShareCut({share.key: share}, [share.key], [], TOTAL))
-    assert len(pools) == 0
+    assert not pools.take(ShareCut({share.key: share}, [share.key], [], TOTAL), [])
+    assert pools.pools == {}

@@ -27,7 +27,7 @@ def everything(desk: Desk) -> list[object]:
         for each in desk.facts.operations.values()
     ]
     nodes = [(node.free, list(node.allocations)) for node in desk.facts.nodes.values()]
-    limits = [(limit.pool, limit.used) for limit in desk.facts.limits.above(desk.operation("a").spec.pool)]
+    limits = [(limit.pool, limit.used) for limit in desk.facts.pools.above(desk.operation("a").spec.pool)]
     return [places, operations, nodes, limits, desk.facts.total, desk.facts.used, set(desk.facts.touched)]
 
 
