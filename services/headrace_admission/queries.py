@@ -14,7 +14,7 @@ import msgspec
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.near import near
 from headrace.wire import operations as wire
-from headrace.wire.codec import runs_within
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
 from headrace.wire.operations import OperationState, OperationView
@@ -44,6 +44,8 @@ __all__ = [
 _WORD_CHARACTERS: Final = 200
 #: Holders of one level that are listed.
 _MOST_HOLDERS: Final = 20
+#: Of an answer, beside what is cut by its size.
+_FRAME_BYTES: Final = 1024
 #: Another word for `pending` in lists.
 _WAITING: Final = "waiting"
 
@@ -136,15 +138,18 @@ def explain_operation(state: State, request: wire.ExplainOperation) -> wire.Oper
     if operation is None:
         return not_found(state, request.operation)
     over = is_final(operation.state)
+    told = view(state, operation)
     levels = [
-        _level(state, tree, state.books[tree], pool)
+        (tree, pool)
         for tree, placement in operation.placements.items()
         for pool in reversed(list(state.books[tree].upwards(placement.pool)))
         if not over
     ]
+    room = LARGEST_MESSAGE_BYTES - size_bytes(told) - _FRAME_BYTES
+    page = next(runs_within((_level(state, *level) for level in levels), room), [])
     book = state.books[operation.spec.tree]
     lightweight = not over and book.is_lightweight(operation.spec.pool, operation.is_vanilla)
-    return wire.OperationExplanation(view(state, operation), levels, lightweight=lightweight)
+    return wire.OperationExplanation(told, page, lightweight, levels_left_out=len(levels) - len(page))
 
 
 def count_pools(state: State, request: wire.CountPools) -> wire.PoolCounts | NotFound:
@@ -157,11 +162,12 @@ def count_pools(state: State, request: wire.CountPools) -> wire.PoolCounts | Not
     if request.pool and request.pool not in everybody:
         return NotFound("pool", request.pool, near=near(request.pool, [*book.rules.pools, *book.ephemeral.by_name]))
     names = [request.pool] if request.pool else sorted(name for name in everybody if name > request.after)
-    page = names[: request.limit]
+    levels = (_level(state, tree, name) for name in names[: request.limit])
+    page = next(runs_within(levels, PAGE_OF_OPERATIONS_BYTES), [])
     held = state.configuration.held_back.get(tree)
     return wire.PoolCounts(
         tree=tree,
-        pools=[_level(state, tree, book, name) for name in page],
+        pools=page,
         more=len(names) > len(page),
         held_back=held.reason if held is not None else "",
     )
@@ -233,8 +239,9 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
     )
 
 
-def _level(state: State, tree: TreeName, book: TreeBook, pool: PoolName) -> PoolLevel:
+def _level(state: State, tree: TreeName, pool: PoolName) -> PoolLevel:
     """One pool with its counts and limits; a full one also names the holders of its slots."""
+    book = state.books[tree]
     counts, queue = book.counts(pool), book.queues.get(pool, {})
     full = not book.free_slots(pool)
     holders = _holders(state, book, pool) if full else []

@@ -5,6 +5,8 @@ Everything is judged by the tree as it is, not by what changed, so a configurati
 
 from __future__ import annotations
 
+from itertools import islice
+
 from headrace.ids import PoolName, TreeName
 from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
 from headrace.wire.placements import EphemeralPool, TreePlacement
@@ -26,7 +28,7 @@ def take_rules(transaction: Transaction, tree: TreeName, rules: TreeRules) -> No
     if tree in state.configuration.trees:
         in_the_way = fifo_above_ephemeral(state.books[tree], rules)
         if in_the_way:
-            words = "; ".join(f"{pool} has {', '.join(below[:3])}" for pool, below in in_the_way.items())
+            words = "; ".join(f"{pool} has {', '.join(below[:3])}" for pool, below in islice(in_the_way.items(), 10))
             reason = f"a fifo pool has no pools below it, but ephemeral ones live there: {words}"
             state.configure(tree, HeldBack(rules, reason))
             return

@@ -6,6 +6,8 @@ wait. A lightweight operation passes the second.
 
 from __future__ import annotations
 
+from heapq import nsmallest
+
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.near import near
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, Refusal, WrongState
@@ -73,7 +75,13 @@ def ephemeral_pool_limit(tree: TreeName, book: TreeBook, target: Target, user: s
     if len(mine) < limit:
         return None
     return LimitBroken(
-        "max_ephemeral_pools_per_user", limit, len(mine), pool=target.pool, tree=tree, user=user, holders=sorted(mine)
+        "max_ephemeral_pools_per_user",
+        limit,
+        len(mine),
+        pool=target.pool,
+        tree=tree,
+        user=user,
+        holders=nsmallest(3, mine),
     )
 
 

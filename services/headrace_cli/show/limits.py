@@ -24,6 +24,8 @@ def explanation(told: OperationExplanation, now_ms: int) -> list[Table | Text | 
     parts: list[Table | Text | str] = [Text(_sentence(told))]
     if told.levels:
         parts += ["", _levels(told.levels)]
+    if told.levels_left_out:
+        parts.append(Text(f"and {told.levels_left_out} more levels"))
     holders = [line for level in told.levels for line in _holders(level, now_ms)]
     return [*parts, "", *holders] if holders else parts
 

@@ -297,6 +297,8 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
     levels: list[PoolLevel]
     #: The running limits of its pools do not concern it.
     lightweight: bool = False
+    #: Levels that did not fit.
+    levels_left_out: Counter = 0
 
 
 class CountPools(msgspec.Struct, frozen=True):

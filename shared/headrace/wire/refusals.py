@@ -152,7 +152,7 @@ class LimitBroken(msgspec.Struct, frozen=True):
     #: The pool whose limit it is; empty: that of all trees together.
     pool: str = ""
     tree: str = ""
-    #: Of whom, where the limit is one for each user; and by what the room is taken.
+    #: Of whom, where the limit is one for each user; and the first three that take the room.
     user: str = ""
     holders: list[str] = []
 
