@@ -243,10 +243,10 @@ class SimulatedBus:
     ) -> Serving:
         serving = _ProcessServing(
             subject,
-            queue,
             handler,
             self._tasks,
             self._answer,
+            queue=queue,
             concurrency=concurrency,
             pending=pending,
             statistics=statistics,

@@ -223,19 +223,18 @@ class GroupAppender:
             except (AppendRefused, AppendUnknown) as error:
                 self.doubts += 1
                 self._report("append in doubt", error)
-            while True:
+            found: bool | None = None
+            while found is None:
+                await anyio.sleep(retry_s)
+                retry_s = min(_LONGEST_RETRY_S, 2 * retry_s)
                 try:
-                    if await self._is_in_log(entry):
-                        return self._last + 1
-                    break
+                    found = await self._is_in_log(entry)
                 except (BusClosed, AppenderFenced, PermissionRefused):
                     raise
                 except BusError as error:
                     self._report("log cannot be read", error)
-                await anyio.sleep(retry_s)
-                retry_s = min(_LONGEST_RETRY_S, 2 * retry_s)
-            await anyio.sleep(retry_s)
-            retry_s = min(_LONGEST_RETRY_S, 2 * retry_s)
+            if found:
+                return self._last + 1
             self.resent += 1
 
     async def _is_in_log(self, entry: bytes) -> bool:

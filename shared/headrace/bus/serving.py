@@ -30,11 +30,11 @@ class Serving:
     def __init__(
         self,
         subject: str,
-        queue: str,
         handler: Handler,
         tasks: TaskGroup,
         answer: Callable[[str, bytes], Awaitable[None]],
         *,
+        queue: str = "",
         concurrency: int,
         pending: int,
         statistics: Callable[[], Mapping[str, object]] | None = None,

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -121,7 +121,9 @@ class NatsBus:
         pending: int = 10_000,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> Serving:
-        serving = self._new_serving(subject, handler, statistics, queue=queue, concurrency=concurrency, pending=pending)
+        serving = self._new_serving(
+            subject, handler, queue=queue, concurrency=concurrency, pending=pending, statistics=statistics
+        )
         self._servings.append(serving)
         serving.closing.callback(self._servings.remove, serving)
         try:
@@ -202,36 +204,16 @@ class NatsBus:
         """Answers service discovery from now on, as far as the server lets us."""
         discovery = Discovery(service, secrets.token_hex(11), datetime.now(UTC), lambda: self._servings)
         for subject, compose in discovery.subjects().items():
-            serving = self._new_serving(
-                subject, _answering(compose), None, queue="", concurrency=1, pending=_DISCOVERY_PENDING
-            )
+            serving = self._new_serving(subject, _answering(compose), concurrency=1, pending=_DISCOVERY_PENDING)
             try:
                 await self._link.listen(subject, serving.on_message, needed=False)
             except BusError as error:
                 logger().info("no service discovery", error=str(error))
                 return
 
-    def _new_serving(
-        self,
-        subject: str,
-        handler: Handler,
-        statistics: Callable[[], Mapping[str, object]] | None,
-        *,
-        queue: str,
-        concurrency: int,
-        pending: int,
-    ) -> Serving:
+    def _new_serving(self, subject: str, handler: Handler, **options: Any) -> Serving:
         self._check_open()
-        return Serving(
-            subject,
-            queue,
-            handler,
-            self._tasks,
-            self._link.send,
-            concurrency=concurrency,
-            pending=pending,
-            statistics=statistics,
-        )
+        return Serving(subject, handler, self._tasks, self._link.send, **options)
 
     async def _end_inboxes_when_lost(self) -> None:
         await self._link.wait_lost()
