@@ -11,7 +11,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Generic, NoReturn, TypeVar
 
@@ -20,7 +20,7 @@ import anyio.abc
 import msgspec
 
 from headrace.bus import Bus, BusClosed, BusError, Credential, ServiceInfo, connect
-from headrace.errors import BadInput, HeadraceError
+from headrace.errors import BadInput
 from headrace.obs.logging import configure, logger
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock, SystemClock
@@ -167,10 +167,8 @@ async def _run(
             await serve(runtime)
             await bus.drain()
             tasks.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        status = _exit_status(group)
-    except HeadraceError as error:
-        status = _exit_status(BaseExceptionGroup("", [error]))
+    except* Exception as failed:
+        status = _exit_status(failed)
     logger().info("service ended", status=status)
     return status
 
@@ -187,22 +185,22 @@ async def _watch_bus(bus: Bus) -> None:
     raise BusClosed
 
 
-def _exit_status(group: BaseExceptionGroup[BaseException]) -> int:
-    deposed, rest = group.split(Deposed)
+def _exit_status(failed: BaseExceptionGroup[Exception]) -> int:
+    errors = list(_leaves(failed))
+    deposed = next((error for error in errors if isinstance(error, Deposed)), None)
     if deposed is not None:
-        logger().error("deposed", error=str(deposed.exceptions[0]))
+        logger().error("deposed", error=str(deposed))
         return 4
-    closed, rest = group.split(BusError)
-    if closed is not None and rest is None:
-        logger().error("bus lost", error="; ".join(str(error) for error in _leaves(closed)))
+    if all(isinstance(error, BusError) for error in errors):
+        logger().error("bus lost", error="; ".join(map(str, errors)))
         return 3
-    if rest is not None:
-        logger().error("service failed", exception=rest)
+    logger().error("service failed", exception=failed)
     return 1
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    leaves: list[BaseException] = []
+def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
     for error in group.exceptions:
-        leaves.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    return leaves
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
