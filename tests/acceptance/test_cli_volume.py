@@ -20,8 +20,19 @@ def up() -> Iterator[Up]:
     running.environment["HEADRACE_FAIR_SHARE_HISTORY_PERIOD_MS"] = "200"
     with running:
         running.run("pool", "create", "nightly", "--integral", "burst", "--flow", "cpu=0.5", "--burst", "cpu=1.5")
-        running.run("run", "--pool", "nightly", "--cpu", "1", "--wait", "--", "sleep", "1.5")
+        words = ("run", "--pool", "nightly", "--cpu", "1", "--", "sh", "-c", "until [ -e go ]; do sleep 0.05; done")
+        operation = running.run(*words).stdout.strip()
+        wait_recorded(running, usage=1)
+        (running.state / "go").touch()
+        running.run("op", "wait", operation)
+        wait_recorded(running, usage=0)
         yield running
+
+
+def wait_recorded(up: Up, *, usage: float) -> None:
+    """Until the last sample of the pool says so: an operation is over before its end is in the record."""
+    while not (found := points(up, "nightly", "--points", "4000")) or found[-1]["usage"]["mean"] != usage:
+        pass
 
 
 def points(up: Up, *words: str) -> Any:

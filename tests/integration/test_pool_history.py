@@ -7,8 +7,10 @@ from collections.abc import Callable
 import anyio
 import anyio.lowlevel
 import nats
+import pytest
 
 from headrace.bus import Records
+from headrace.bus.nats.streams.records import NatsRecords
 from headrace.client.asking import Asker
 from headrace.client.pools import Pools
 from headrace.ids import ROOT_POOL, OperationId, PoolName
@@ -180,6 +182,40 @@ async def test_a_stream_that_somebody_took_away_is_made_again() -> None:
 
     assert answer.oldest_ms is not None
     assert answer.oldest_ms > last_ms
+
+
+async def test_what_is_recorded_into_an_empty_stream_meanwhile_is_told_with_its_age(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = FairShareSettings(administrators="*", history_period_ms=3_600_000)
+    age = NatsRecords.oldest_ms
+    seen_empty = 0
+
+    async def and_a_sample_comes(stream: NatsRecords) -> int | None:
+        nonlocal seen_empty
+        found = await age(stream)
+        if found is None:
+            seen_empty += 1
+            sample = HistorySample(TREE, SystemClock().wall_ms(), 10, Resources(cpu=10), 86_400.0, {})
+            await stream.add(encode(sample), timeout_s=20)
+        return found
+
+    with nats_server() as server:
+        client = await nats.connect(server.url)
+        async with small_world(server) as world, running(server, settings, serve):
+            await history_until(world, ROOT_POOL, lambda point: point.samples)
+            await client.jetstream().purge_stream(subjects.history_stream(TREE))
+            monkeypatch.setattr(NatsRecords, "oldest_ms", and_a_sample_comes)
+            now_ms = SystemClock().wall_ms()
+            request = GetHistory(ROOT_POOL, now_ms - 60_000, now_ms + 60_000)
+            answers = [await world.ask("pool.history", request, PoolHistory) for _ in range(2)]
+        await client.close()
+
+    assert seen_empty == 1
+    for answer in answers:
+        assert isinstance(answer, PoolHistory)
+        assert bool(answer.points) == (answer.oldest_ms is not None)
+    assert answers[1].points
 
 
 async def pools_again(world: SmallWorld) -> PoolHistory | None:

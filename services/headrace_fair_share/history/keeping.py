@@ -146,25 +146,8 @@ class HistoryKeeper:
             begin_ms = min(max(request.since_ms, oldest_ms - _JUST_BEFORE_MS), request.until_ms - 1)
             request = msgspec.structs.replace(request, since_ms=begin_ms)
         gathered = Downsampler(request)
-        since_ms = max(0, request.since_ms - _CLOCKS_DIFFER_MS)
-        next_: int | None = None
-        messages = size = unreadable = 0
-        batch: list[bytes] = []
-        async with aclosing(records.read(after=request.first, since_ms=since_ms)) as entries:
-            async for entry in entries:
-                batch.append(entry.data)
-                messages += 1
-                size += len(entry.data)
-                if len(batch) == _BATCH or size > _BYTES_PER_ANSWER:
-                    unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
-                    batch = []
-                if gathered.past_end:
-                    break
-                if messages >= _MESSAGES_PER_ANSWER or size > _BYTES_PER_ANSWER:
-                    next_ = entry.sequence
-                    break
-        unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
-        self.unreadable += unreadable
+        # What came into an empty stream since then is in the next answer.
+        next_ = None if oldest_ms is None else await self._gather(records, request, gathered)
         engine = self._engine
         there = {*engine.configuration.pools.pools, *engine.operations.in_use(), *engine.pool_results}
         known = gathered.named or request.pool in there
@@ -181,6 +164,28 @@ class HistoryKeeper:
             known=known,
             near=[] if known else near(request.pool, there),
         )
+
+    async def _gather(self, records: Records, request: GetHistory, gathered: Downsampler) -> int | None:
+        """Gathers what was recorded. Returns the message behind which the asker goes on, None at the end."""
+        since_ms = max(0, request.since_ms - _CLOCKS_DIFFER_MS)
+        next_: int | None = None
+        messages = size = 0
+        batch: list[bytes] = []
+        async with aclosing(records.read(after=request.first, since_ms=since_ms)) as entries:
+            async for entry in entries:
+                batch.append(entry.data)
+                messages += 1
+                size += len(entry.data)
+                if len(batch) == _BATCH or size > _BYTES_PER_ANSWER:
+                    self.unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
+                    batch = []
+                if gathered.past_end:
+                    break
+                if messages >= _MESSAGES_PER_ANSWER or size > _BYTES_PER_ANSWER:
+                    next_ = entry.sequence
+                    break
+        self.unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
+        return next_
 
 
 def _nothing_to_say(_: str) -> NotFound | None:
