@@ -18,6 +18,7 @@ from headrace.wire.ledger import LiveOperation, ReportedEnd
 from headrace.wire.log import Event, OperationStarted
 from headrace.wire.nodes import ListNodes, NodeList, NodeRecord, OperationPlaces, WhereRequest
 from headrace.wire.refusals import NotFound
+from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.decision.drawing import indexes_to_draw
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.decision.ranking import Ranking
@@ -31,7 +32,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.reconcile import lose_doubtful, lose_node, reconcile
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
-from headrace_allocator.usage_cut import UsageCut, cut_usage
+from headrace_allocator.usage_cut import UsageCut, cut_usage, usage_frame
 from headrace_allocator.words import words_of_loss
 
 __all__ = ["AllocatorEngine"]
@@ -49,6 +50,7 @@ class AllocatorEngine:
         self.void_heartbeats = 0
         #: Jobs that a node held beside another allocation: a defect, or a host that outlived its lease.
         self.twice_held_jobs = 0
+        self._told_frame = UsageFrame()
 
     # --- the ledger -----------------------------------------------------------------------------------------------
 
@@ -192,7 +194,13 @@ class AllocatorEngine:
 
     def on_usage_due(self, moment: Moment) -> Outcome[UsageCut, Effect]:
         """Answers the usage that changed since the last time."""
+        self._told_frame = usage_frame(self.facts)
         return Outcome(cut_usage(self.facts, moment))
+
+    @property
+    def usage_changed(self) -> bool:
+        """True if usage is not what `on_usage_due` answered last."""
+        return bool(self.facts.touched or self.facts.gone) or usage_frame(self.facts) != self._told_frame
 
     def on_list_nodes(self, request: ListNodes, moment: Moment) -> Outcome[NodeList | NotFound, Effect]:
         """A page of the nodes as people see them."""

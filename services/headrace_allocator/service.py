@@ -208,8 +208,13 @@ class AllocatorService:
 
     def _take(self, outcome: Outcome[A, Effect]) -> A:
         """Performs the effects of a message that may have changed usage. Returns the answer."""
-        self._usage_changed.set()
-        return self._shell.take(outcome)
+        answer = self._shell.take(outcome)
+        self._tell_usage()
+        return answer
+
+    def _tell_usage(self) -> None:
+        if self.engine.usage_changed:
+            self._usage_changed.set()
 
     def _perform(self, effect: Effect) -> None:
         """Starts what the engine asked for. Nothing here waits, so that a heartbeat never does."""
@@ -253,7 +258,7 @@ class AllocatorService:
             self._places_changed = anyio.Event()
             while self._shell.take(self.engine.on_refresh_due(_REFRESH_SLICE, self._shell.moment())):
                 await anyio.lowlevel.checkpoint()
-            self._usage_changed.set()
+            self._tell_usage()
 
     async def _publish_usage(self) -> None:
         settings = self._runtime.settings

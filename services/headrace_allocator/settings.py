@@ -18,4 +18,4 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
     shortest_pace_ms: int = 1_000
     #: Usage is published at most this often when it changes, and at least once in `usage_period_ms`.
     usage_interval_ms: int = 20
-    usage_period_ms: int = 200
+    usage_period_ms: int = 500

@@ -11,7 +11,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.words import FITS_NO_NODE
 
-__all__ = ["UsageCut", "cut_usage"]
+__all__ = ["UsageCut", "cut_usage", "usage_frame"]
 
 
 class UsageCut(msgspec.Struct, frozen=True):
@@ -24,17 +24,22 @@ class UsageCut(msgspec.Struct, frozen=True):
 
 def cut_usage(facts: Facts, moment: Moment) -> UsageCut:
     """Cuts what changed since the last cut."""
-    frame = UsageFrame(
-        total=facts.total,
-        nodes=facts.online_nodes,
-        complete=facts.recovery.complete,
-        recovering=facts.recovery.progress(),
-        at_ms=moment.wall_ms,
-    )
+    frame = usage_frame(facts, moment.wall_ms)
     touched, gone = facts.touched, facts.gone
     facts.touched, facts.gone = set(), set()
     items = [_usage_of(facts.operations[name]) for name in sorted(touched & facts.operations.keys())]
     return UsageCut(frame, items, sorted(gone - facts.operations.keys()))
+
+
+def usage_frame(facts: Facts, at_ms: int = 0) -> UsageFrame:
+    """The tree as a whole."""
+    return UsageFrame(
+        total=facts.total,
+        nodes=facts.online_nodes,
+        complete=facts.recovery.complete,
+        recovering=facts.recovery.progress(),
+        at_ms=at_ms,
+    )
 
 
 def _usage_of(operation: Operation) -> UsageItem:

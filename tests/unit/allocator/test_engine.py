@@ -468,6 +468,21 @@ def test_only_what_changed_is_published() -> None:
     assert cut.gone == []
 
 
+def test_heartbeats_and_shares_that_change_nothing_are_no_news() -> None:
+    desk = Desk({"n1": cores(4, slots=9)})
+    assert desk.engine.usage_changed
+    desk.engine.on_usage_due(desk.moment)
+
+    desk.beat("n1")
+    assert desk.engine.usage_changed
+    desk.engine.on_usage_due(desk.moment)
+    desk.beat("n1")
+    assert not desk.engine.usage_changed
+
+    desk.start(an_operation("operation-1"))
+    assert desk.engine.usage_changed
+
+
 def test_a_suspended_operation_keeps_what_runs_unless_that_is_to_end_as_well() -> None:
     desk = Desk({"n1": cores(1, slots=9)})
     desk.start(an_operation("operation-1", jobs=5))
