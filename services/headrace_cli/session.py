@@ -14,12 +14,14 @@ from headrace.client import Client, NotAdmitted, NotRunning, Refused, Unanswered
 from headrace.errors import BadInput, HeadraceError
 from headrace.pools import Defects
 from headrace.tree_file.problems import UnusableFile
+from headrace.wire.pool_changes import PoolPlan
 from headrace_cli.exit_statuses import Exit
+from headrace_cli.show.changes import show_plan
 from headrace_cli.show.screen import Screen
 from headrace_cli.up.commands import NoServer
 from headrace_cli.up.state_folder import InUse
 
-__all__ = ["Common", "CommonOfLists", "Flag", "complain", "exit_of", "first_error", "talk"]
+__all__ = ["Common", "CommonOfLists", "Flag", "change", "complain", "exit_of", "first_error", "talk"]
 
 #: A switch. That it is off goes without saying.
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
@@ -61,6 +63,17 @@ def talk(common: Common | None, work: Callable[[Client, Screen], Awaitable[int |
             return await work(client, screen) or Exit.DONE
 
     return anyio.run(run)
+
+
+def change(
+    common: Common | None, ask: Callable[[Client], Awaitable[PoolPlan]], done: str, *, whole: bool = False
+) -> int:
+    """Asks for a change of configuration, shows what becomes of it, and returns the exit status. Raises what `talk` raises."""
+
+    async def work(client: Client, screen: Screen) -> int:
+        return Exit.DONE if show_plan(screen, await ask(client), done, whole=whole) else Exit.REFUSED
+
+    return talk(common, work)
 
 
 def complain(error: BaseException) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Final
 
 from cyclopts import Parameter
@@ -78,7 +78,7 @@ def set_(
     async def work(client: Client, screen: Screen) -> None:
         weight = _weight(given["weight"]) if "weight" in given else None
         view = await client.update(operation, weight=weight, pool=given.get("pool"), tree=tree or "")
-        _show(screen, [view])
+        _show(screen, view)
         if view.ephemeral_pool and view.spec.pool == given.get("pool"):
             near = hint(view.spec.pool, [level.pool for level in await client.counts() if not level.ephemeral])
             screen.say(f"nobody made a pool {view.spec.pool!r}: this one is ephemeral; {near}", style="yellow")
@@ -96,11 +96,7 @@ def suspend(operation: str, /, *, abort_running_jobs: Flag = False, common: Comm
     abort_running_jobs
         End the jobs that run as well; they run again when it goes on.
     """
-
-    async def work(client: Client, screen: Screen) -> None:
-        _show(screen, [await client.suspend(operation, abort_running_jobs=abort_running_jobs)])
-
-    return talk(common, work)
+    return _change(common, lambda client: client.suspend(operation, abort_running_jobs=abort_running_jobs))
 
 
 def resume(operation: str, /, *, common: Common | None = None) -> int:
@@ -111,11 +107,7 @@ def resume(operation: str, /, *, common: Common | None = None) -> int:
     operation
         The operation's id.
     """
-
-    async def work(client: Client, screen: Screen) -> None:
-        _show(screen, [await client.resume(operation)])
-
-    return talk(common, work)
+    return _change(common, lambda client: client.resume(operation))
 
 
 def complete(operation: str, /, *, common: Common | None = None) -> int:
@@ -126,11 +118,7 @@ def complete(operation: str, /, *, common: Common | None = None) -> int:
     operation
         The operation's id.
     """
-
-    async def work(client: Client, screen: Screen) -> None:
-        _show(screen, [await client.complete(operation)])
-
-    return talk(common, work)
+    return _change(common, lambda client: client.complete(operation))
 
 
 def scan(*, common: Common | None = None) -> int:
@@ -143,8 +131,15 @@ def scan(*, common: Common | None = None) -> int:
     return talk(common, work)
 
 
-def _show(screen: Screen, views: list[OperationView]) -> None:
-    screen.show(views, operation_table(views, SystemClock().wall_ms(), screen.width))
+def _change(common: Common | None, ask: Callable[[Client], Awaitable[OperationView]]) -> int:
+    async def work(client: Client, screen: Screen) -> None:
+        _show(screen, await ask(client))
+
+    return talk(common, work)
+
+
+def _show(screen: Screen, view: OperationView) -> None:
+    screen.show([view], operation_table([view], SystemClock().wall_ms(), screen.width))
 
 
 def _settings(words: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName, pool_name, tree_name
 from headrace.pools import POOL_ATTRIBUTES, TreeOptions
 from headrace.tree_file.pools import ConfiguredPool
-from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, Transfer
+from headrace.wire.pool_changes import Create, Move, PoolPlan, Remove, Set, Transfer
 from headrace.wire.pools import PoolList
 from headrace.wire.trees import MovePoolToTree
 from headrace_cli.exit_statuses import Exit
@@ -22,8 +22,7 @@ from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.files import changes_between, exported, read_file
 from headrace_cli.pools.key_values import assignments, checked
 from headrace_cli.pools.options import PoolOptions
-from headrace_cli.session import Common, Flag, talk
-from headrace_cli.show.changes import show_plan
+from headrace_cli.session import Common, Flag, change, talk
 from headrace_cli.show.screen import Screen
 
 __all__ = ["attributes", "create", "export", "import_", "move", "remove", "rename", "set_", "transfer"]
@@ -65,7 +64,7 @@ def create(
     """
     changes = _changes(assigned, options)
     made = Create(pool_name(name), _parent(parent), msgspec.json.encode(changes))
-    return _carry_out([made], dry_run=dry_run, done=f"pool {name} made", common=common)
+    return change(common, lambda client: client.pools.change([made], dry_run=dry_run), f"pool {name} made")
 
 
 def set_(
@@ -106,8 +105,8 @@ def set_(
     changes = _changes(assigned, options, unset or [])
     if not changes:
         raise BadInput("pool set", name, "something to change, such as weight=3; `headrace pool attributes` lists what")
-    change = Set(pool_name(name), msgspec.json.encode(changes))
-    return _carry_out([change], dry_run=dry_run, done=f"pool {name} changed", common=common)
+    asked = Set(pool_name(name), msgspec.json.encode(changes))
+    return change(common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} changed")
 
 
 def remove(
@@ -138,8 +137,8 @@ def remove(
     dry_run
         Only say what would become of it, and every rule that it breaks.
     """
-    change = Remove(pool_name(name), recursive, in_use)
-    return _carry_out([change], dry_run=dry_run, done=f"pool {name} removed", common=common)
+    asked = Remove(pool_name(name), recursive, in_use)
+    return change(common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} removed")
 
 
 def move(
@@ -187,16 +186,11 @@ def move(
             in_use=in_use,
             dry_run=dry_run,
         )
-
-        async def work(client: Client, screen: Screen) -> int:
-            plan = await client.pools.move_to_tree(request)
-            return Exit.DONE if show_plan(screen, plan, f"pool {name} moved to tree {tree}") else Exit.REFUSED
-
-        return talk(common, work)
+        return change(common, lambda client: client.pools.move_to_tree(request), f"pool {name} moved to tree {tree}")
     if not parent and not new_name:
         raise BadInput("pool move", name, "--parent, --new-name or --tree")
-    change = Move(pool_name(name), _parent(parent) if parent else PoolName(""), _name(new_name))
-    return _carry_out([change], dry_run=dry_run, done=f"pool {name} moved", common=common)
+    asked = Move(pool_name(name), _parent(parent) if parent else PoolName(""), _name(new_name))
+    return change(common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} moved")
 
 
 def rename(name: str, new_name: str, /, *, dry_run: Flag = False, common: Common | None = None) -> int:
@@ -215,8 +209,10 @@ def rename(name: str, new_name: str, /, *, dry_run: Flag = False, common: Common
     dry_run
         Only say what would become of it, and every rule that it breaks.
     """
-    change = Move(pool_name(name), new_name=pool_name(new_name))
-    return _carry_out([change], dry_run=dry_run, done=f"pool {name} is {new_name} now", common=common)
+    asked = Move(pool_name(name), new_name=pool_name(new_name))
+    return change(
+        common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} is {new_name} now"
+    )
 
 
 def transfer(source: str, destination: str, /, *given: str, dry_run: Flag = False, common: Common | None = None) -> int:
@@ -244,8 +240,10 @@ def transfer(source: str, destination: str, /, *given: str, dry_run: Flag = Fals
         Only say what would become of it, and every rule that it breaks.
     """
     delta = msgspec.json.encode(assignments(given, POOL_ATTRIBUTES))
-    change = Transfer(_parent(source), _parent(destination), delta)
-    return _carry_out([change], dry_run=dry_run, done=f"given from {source} to {destination}", common=common)
+    asked = Transfer(_parent(source), _parent(destination), delta)
+    return change(
+        common, lambda client: client.pools.change([asked], dry_run=dry_run), f"given from {source} to {destination}"
+    )
 
 
 def import_(file: Path, /, *, keep: Flag = False, dry_run: Flag = False, common: Common | None = None) -> int:
@@ -272,15 +270,14 @@ def import_(file: Path, /, *, keep: Flag = False, dry_run: Flag = False, common:
     """
     described = read_file(str(file))
 
-    async def work(client: Client, screen: Screen) -> int:
+    async def ask(client: Client) -> PoolPlan:
         if described.tree and described.tree != client.trees.own:
             raise BadInput(f"{file}: tree", described.tree, f"{client.trees.own}, the tree that is asked")
         listed = await client.pools.list()
         changes = changes_between(_configured(listed), described, keep=keep)
-        plan = await client.pools.change(changes, dry_run=dry_run, expected_revision=listed.revision)
-        return Exit.DONE if show_plan(screen, plan, f"{file} is in force", whole=True) else Exit.REFUSED
+        return await client.pools.change(changes, dry_run=dry_run, expected_revision=listed.revision)
 
-    return talk(common, work)
+    return change(common, ask, f"{file} is in force", whole=True)
 
 
 def export(*, options: Flag = False, common: Common | None = None) -> int:
@@ -329,14 +326,6 @@ def attributes(name: str = "", /, *, json: Flag = False) -> int:
     rows, table = attribute_table(POOL_ATTRIBUTES, name)
     screen.show(rows, table)
     return Exit.DONE
-
-
-def _carry_out(changes: list[PoolChange], *, dry_run: bool, done: str, common: Common | None) -> int:
-    async def work(client: Client, screen: Screen) -> int:
-        plan = await client.pools.change(changes, dry_run=dry_run)
-        return Exit.DONE if show_plan(screen, plan, done) else Exit.REFUSED
-
-    return talk(common, work)
 
 
 def _changes(

@@ -15,8 +15,7 @@ from headrace.wire.trees import TreeList, TreeView
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.key_values import assignments, checked
-from headrace_cli.session import Common, Flag, talk
-from headrace_cli.show.changes import show_plan
+from headrace_cli.session import Common, Flag, change, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 
@@ -107,12 +106,7 @@ def create(name: str, /, *assigned: str, dry_run: Flag = False, common: Common |
     """
     options = assignments(assigned, TREE_ATTRIBUTES)
     checked(options, TREE_ATTRIBUTES)
-
-    async def work(client: Client, screen: Screen) -> int:
-        plan = await client.trees.create(name, options, dry_run=dry_run)
-        return Exit.DONE if show_plan(screen, plan, f"tree {name} made") else Exit.REFUSED
-
-    return talk(common, work)
+    return change(common, lambda client: client.trees.create(name, options, dry_run=dry_run), f"tree {name} made")
 
 
 @app.command(name="set")
@@ -151,12 +145,7 @@ def set_(
     if not options:
         raise BadInput("tree set", name, "something to change; `headrace tree options` lists what")
     checked(options, TREE_ATTRIBUTES)
-
-    async def work(client: Client, screen: Screen) -> int:
-        plan = await client.trees.set(name, options, dry_run=dry_run)
-        return Exit.DONE if show_plan(screen, plan, f"tree {name} changed") else Exit.REFUSED
-
-    return talk(common, work)
+    return change(common, lambda client: client.trees.set(name, options, dry_run=dry_run), f"tree {name} changed")
 
 
 @app.command
@@ -178,12 +167,9 @@ def remove(name: str, /, *, recursive: Flag = False, dry_run: Flag = False, comm
     dry_run
         Only say what would become of it.
     """
-
-    async def work(client: Client, screen: Screen) -> int:
-        plan = await client.trees.remove(name, recursive=recursive, dry_run=dry_run)
-        return Exit.DONE if show_plan(screen, plan, f"tree {name} removed") else Exit.REFUSED
-
-    return talk(common, work)
+    return change(
+        common, lambda client: client.trees.remove(name, recursive=recursive, dry_run=dry_run), f"tree {name} removed"
+    )
 
 
 @app.command

@@ -6,11 +6,17 @@ What it replaces begins behind an open quote, or else behind the last `=` or `:`
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 __all__ = ["BashLine", "read_line"]
 
-_BLANK = " \t\n"
+_PIECE = re.compile(
+    r"""(?P<blank>[ \t\n]+)|(?P<plain>[^ \t\n'"\\]+)|\\(?P<escaped>.?)|'(?P<single>[^']*)(?P<single_end>'|\Z)"""
+    r"""|"(?P<double>(?:[^"\\]|\\.?)*)(?P<double_end>"|\Z)""",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r'\\(["\\$`]|\Z)')
 _PLAIN = frozenset("_@%+=:,./-")
 _ESCAPED_IN_DOUBLE = '"\\$`'
 
@@ -51,25 +57,10 @@ def _split(line: str) -> tuple[list[str], str]:
     """The words, and the quote that is still open at the end."""
     words = [""]
     quote = ""
-    characters = iter(line)
-    in_word = False
-    for character in characters:
-        if quote == "'":
-            quote, words[-1] = ("", words[-1]) if character == "'" else (quote, words[-1] + character)
-        elif character == "\\":
-            following = next(characters, "")
-            keeps = quote == '"' and following not in _ESCAPED_IN_DOUBLE
-            words[-1] += "\\" + following if keeps else following
-        elif quote == '"':
-            quote, words[-1] = ("", words[-1]) if character == '"' else (quote, words[-1] + character)
-        elif character in "'\"":
-            quote = character
-        elif character in _BLANK:
-            if in_word:
-                words.append("")
-            in_word = False
+    for piece in _PIECE.finditer(line):
+        if piece["blank"]:
+            words += [""] if piece.start() else []
             continue
-        else:
-            words[-1] += character
-        in_word = True
+        words[-1] += piece["plain"] or piece["escaped"] or piece["single"] or _ESCAPE.sub(r"\1", piece["double"] or "")
+        quote = "'" if piece["single_end"] == "" else '"' if piece["double_end"] == "" else ""
     return words, quote

@@ -9,6 +9,7 @@ from headrace.pools.attributes.kinds import Choice, Flag, Kind
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
 from headrace.resources import RESOURCE_NAMES
+from headrace_cli.pools.key_values import kind_at
 
 __all__ = ["assignments", "attributes"]
 
@@ -17,7 +18,7 @@ def assignments(schema: Schema, word: str) -> Iterator[tuple[str, str]]:
     """Offers `key=` for every key, and behind `key=` the values that are words. Parts are those below the key that `word` begins with."""
     key, equals, _ = word.partition("=")
     if equals:
-        kind = _kind(schema, key)
+        kind = kind_at(schema, key)
         yield from ((f"{key}={value}", "") for value in _values(kind))
         return
     for name, kind, about in _level(schema, key):
@@ -46,7 +47,7 @@ def _level(schema: Schema, key: str) -> Iterator[tuple[str, Kind, str]]:
     if not above:
         yield from (_row(lead, attribute) for attribute in schema.attributes.values())
         return
-    match _kind(schema, above):
+    match kind_at(schema, above):
         case Record() as record:
             yield from (_row(lead, attribute) for attribute in record.parts())
         case ResourceAmounts():
@@ -57,17 +58,6 @@ def _level(schema: Schema, key: str) -> Iterator[tuple[str, Kind, str]]:
 
 def _row(lead: str, attribute: Attribute) -> tuple[str, Kind, str]:
     return lead + attribute.name, attribute.kind, attribute.help
-
-
-def _kind(schema: Schema, key: str) -> Kind | None:
-    """What stands at the key; None where nothing does, or an amount of one resource."""
-    head, *path = split_key(key)
-    attribute = schema.names.get(head)
-    if attribute is None:
-        return None
-    if not path:
-        return attribute.kind
-    return _kind(attribute.kind.schema, "/".join(path)) if isinstance(attribute.kind, Record) else None
 
 
 def _has_parts(kind: Kind) -> bool:

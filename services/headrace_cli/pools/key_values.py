@@ -7,11 +7,10 @@ A text in braces or brackets is a map or a list: JSON, or the looser form `{cpu=
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-
-import msgspec
 
 from headrace.errors import BadInput
 from headrace.pools import Record, Schema
@@ -20,11 +19,14 @@ from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
 from headrace_cli.pools.options import parse_figures
 
-__all__ = ["assignments", "checked", "read_written"]
+__all__ = ["assignments", "checked", "kind_at", "read_written"]
 
-_TOKEN: Final = re.compile(r"\s*(?:\"((?:[^\"\\]|\\.)*)\"|([{}\[\];,=:])|([^\s{}\[\];,=:\"]+))")
+#: A text in quotes, a separator before a bracket that closes, any other one, a word that may be a key.
+_TOKEN: Final = re.compile(
+    r'"(?:[^"\\]|\\.)*"|(?P<last>[;,]\s*(?=[}\]]))|[;=]|(?P<word>[^\s{}\[\];,=:"]+)(?P<key>\s*[=:])?'
+)
+_SIGNS: Final = {"=": ":", ";": ","}
 _EXPECTED: Final = "JSON, or a map such as {cpu=100; memory=4G}, or a list such as [weight; start_time]"
-_MOST_NESTED: Final = 20
 _SCALARS: Final[dict[str, object]] = {
     "true": True,
     "false": False,
@@ -44,7 +46,7 @@ def assignments(given: Sequence[str], schema: Schema, unset: Sequence[str] = ())
             raise BadInput("command line", each, "key=value, such as weight=2; key= takes it back to its default")
         if key in changes:
             raise BadInput("command line", each, f"{key} once")
-        changes[key] = read_written(text, _kind_at(schema, key), key) if text else None
+        changes[key] = read_written(text, kind_at(schema, key), key) if text else None
     for key in unset:
         if key in changes:
             raise BadInput("--unset", key, f"{key} either set or unset")
@@ -67,10 +69,7 @@ def read_written(text: str, kind: Kind | None, place: str) -> object:
     """The plain value of a text. Raises `BadInput`."""
     stripped = text.strip()
     if stripped[:1] in ("{", "["):
-        try:
-            return msgspec.json.decode(stripped)
-        except msgspec.DecodeError:
-            return _Reader(stripped, place).whole()
+        return _read_structure(stripped, place)
     if isinstance(kind, ResourceAmounts):
         return parse_figures(place, text)
     if isinstance(kind, Words | Choices):
@@ -78,95 +77,37 @@ def read_written(text: str, kind: Kind | None, place: str) -> object:
     return text
 
 
-def _kind_at(schema: Schema, key: str) -> Kind | None:
-    """What stands at a key; None where nothing is known of it."""
+def kind_at(schema: Schema, key: str) -> Kind | None:
+    """The kind of what stands at a key; None where nothing does, or an amount of one resource."""
     head, *rest = split_key(key)
     attribute = schema.names.get(head)
     if attribute is None or not rest:
         return attribute.kind if attribute is not None else None
-    return _kind_at(attribute.kind.schema, "/".join(rest)) if isinstance(attribute.kind, Record) else None
+    return kind_at(attribute.kind.schema, "/".join(rest)) if isinstance(attribute.kind, Record) else None
 
 
-class _Reader:
-    """The looser form of maps and lists."""
+def _read_structure(text: str, place: str) -> object:
+    """Reads JSON or the looser form, of which every token has one in JSON. Raises `BadInput`."""
+    try:
+        return json.loads(_TOKEN.sub(_as_json, text), object_pairs_hook=_each_key_once)
+    except (ValueError, RecursionError):
+        raise BadInput(place, text, _EXPECTED) from None
 
-    def __init__(self, text: str, place: str) -> None:
-        self._text = text
-        self._place = place
-        self._tokens = self._split()
-        self._at = 0
 
-    def whole(self) -> object:
-        value = self._value(0)
-        if self._at != len(self._tokens):
-            raise self._wrong()
-        return value
+def _as_json(token: re.Match[str]) -> str:
+    word = token["word"]
+    if word and token["key"]:
+        return json.dumps(word) + ":"
+    if word:
+        return json.dumps(_SCALARS[word] if word in _SCALARS else _number(word))
+    return "" if token["last"] else _SIGNS.get(token[0], token[0])
 
-    def _value(self, depth: int) -> object:
-        quoted, token = self._take()
-        if depth > _MOST_NESTED:
-            raise self._wrong()
-        if quoted:
-            return token
-        if token == "{":
-            return self._map(depth)
-        if token == "[":
-            return self._list(depth)
-        if token in "}];,=:":
-            raise self._wrong()
-        return _SCALARS[token] if token in _SCALARS else _number(token)
 
-    def _map(self, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        while not self._ends("}"):
-            quoted, key = self._take()
-            if (not quoted and key in "{}[];,=:") or key in found:
-                raise self._wrong()
-            if self._take()[1] not in "=:":
-                raise self._wrong()
-            found[key] = self._value(depth + 1)
-            self._separator("}")
-        return found
-
-    def _list(self, depth: int) -> list[object]:
-        found: list[object] = []
-        while not self._ends("]"):
-            found.append(self._value(depth + 1))
-            self._separator("]")
-        return found
-
-    def _ends(self, sign: str) -> bool:
-        if self._at < len(self._tokens) and self._tokens[self._at] == (False, sign):
-            self._at += 1
-            return True
-        return False
-
-    def _separator(self, end: str) -> None:
-        if self._at < len(self._tokens) and self._tokens[self._at] in ((False, ";"), (False, ",")):
-            self._at += 1
-        elif self._at >= len(self._tokens) or self._tokens[self._at] != (False, end):
-            raise self._wrong()
-
-    def _take(self) -> tuple[bool, str]:
-        if self._at >= len(self._tokens):
-            raise self._wrong()
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def _split(self) -> list[tuple[bool, str]]:
-        tokens: list[tuple[bool, str]] = []
-        at = 0
-        while self._text[at:].strip():
-            match = _TOKEN.match(self._text, at)
-            if match is None:
-                raise self._wrong()
-            quoted = match[1] is not None
-            tokens.append((quoted, match[1] if quoted else match[2] or match[3]))
-            at = match.end()
-        return tokens
-
-    def _wrong(self) -> BadInput:
-        return BadInput(self._place, self._text, _EXPECTED)
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
 
 
 def _number(token: str) -> object:

@@ -11,7 +11,6 @@ from pathlib import Path
 from headrace.errors import HeadraceError
 from headrace_cli.up.configuration import agent_settings, nats_configuration, service_settings
 from headrace_cli.up.engine import ProcessPlan, StopGroup
-from headrace_cli.up.marks import UP_MARK
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import Command
 from headrace_cli.up.state_folder import StateFolder
@@ -64,8 +63,7 @@ def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, 
 
 
 def _entry(state: StateFolder, name: str, group: StopGroup, argv: list[str]) -> tuple[ProcessPlan, Command]:
-    command = Command(name=name, argv=argv, log=state.log(name), environment={UP_MARK: str(state.path)})
-    return ProcessPlan(name=name, group=group), command
+    return ProcessPlan(name=name, group=group), Command(argv=argv, log=state.log(name))
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from headrace_cli.up.node_option import NodeOption
@@ -87,8 +86,3 @@ def to_toml(tables: Mapping[str, Table]) -> str:
         lines.extend(f"{key} = {json.dumps(value, ensure_ascii=True)}" for key, value in table.items())
         lines.append("")
     return "\n".join(lines)
-
-
-def config_path(state: StateFolder, name: str) -> Path:
-    """The path of a process's settings."""
-    return state.path / f"{name}.toml"

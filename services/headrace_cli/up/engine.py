@@ -23,7 +23,6 @@ __all__ = [
     "STOP_TIME_S",
     "Effect",
     "Ended",
-    "Finished",
     "GiveUp",
     "KillEverything",
     "KillJobs",
@@ -128,11 +127,7 @@ class GiveUp(msgspec.Struct, frozen=True):
     status: int
 
 
-class Finished(msgspec.Struct, frozen=True):
-    """Nothing runs any more."""
-
-
-Effect = Start | Restart | Signal | KillJobs | KillEverything | GiveUp | Finished
+Effect = Start | Restart | Signal | KillJobs | KillEverything | GiveUp
 
 
 class _Process(msgspec.Struct):
@@ -154,7 +149,6 @@ class SupervisorEngine:
         self._group_deadline_ns: int | None = None
         self._deadline_ns: int | None = None
         self._killed = False
-        self._finished = False
         self._unasked_ends = 0
 
     @property
@@ -165,7 +159,7 @@ class SupervisorEngine:
     @property
     def finished(self) -> bool:
         """True if it was told to stop and nothing runs any more."""
-        return self._finished
+        return self.stopping and not self.running()
 
     def running(self) -> list[str]:
         """Names the processes that run, in the order of the plans."""
@@ -231,8 +225,6 @@ class SupervisorEngine:
                 broken.append(f"{name} runs and is due to start")
             if self.stopping and process.due_ns is not None:
                 broken.append(f"{name} is due to start in the middle of the stop")
-            if self.finished and process.running:
-                broken.append(f"{name} runs after the stop")
             if not FIRST_PAUSE_S <= process.pause_s <= LONGEST_PAUSE_S:
                 broken.append(f"{name} has a pause of {process.pause_s:g} s")
         return broken
@@ -253,13 +245,10 @@ class SupervisorEngine:
 
     def _advance(self, moment: Moment) -> list[Effect]:
         """Turns to the first group that still runs. The same one as before goes on undisturbed."""
-        if self._finished:
-            return []
         left = [process for process in self._processes.values() if process.running]
         if not left:
-            self._finished = True
             self._group_deadline_ns = self._deadline_ns = None
-            return [Finished()]
+            return []
         group = min(process.plan.group for process in left)
         if self._killed or group is self._group:
             return []

@@ -12,7 +12,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,17 +108,11 @@ class _Jobs:
         if not operation or "/" in mark:
             return False
         if operation not in self._known:
-            self._known[operation] = any(True for _ in self._traces(operation, mark))
+            agents = (self._state / "agents").glob("*")
+            self._known[operation] = any(
+                (agent / "logs" / operation).is_dir() or (agent / "jobs" / mark).exists() for agent in agents
+            )
         return self._known[operation]
-
-    def _traces(self, operation: str, mark: str) -> Iterator[Path]:
-        for folder in (self._state / "agents").glob("*"):
-            for trace in (folder / "logs" / operation, folder / "runner" / "logs" / operation):
-                if trace.is_dir():
-                    yield trace
-            for trace in (folder / "jobs" / mark, folder / "runner" / "jobs" / mark):
-                if trace.exists():
-                    yield trace
 
 
 def _role(pid: int, state: str, jobs: _Jobs) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple, TextIO, assert_never
 import anyio
 import anyio.abc
 
+from headrace.child_process import wait_for_end
 from headrace.client.place import Endpoint
 from headrace.obs.logging import configure, logger
 from headrace.runtime.clock import SystemClock
@@ -22,7 +23,6 @@ from headrace_cli.up.commands import commands, scrubbed, write_configuration
 from headrace_cli.up.engine import (
     Effect,
     Ended,
-    Finished,
     GiveUp,
     KillEverything,
     KillJobs,
@@ -35,7 +35,7 @@ from headrace_cli.up.engine import (
 from headrace_cli.up.guard import LEAVE_JOBS
 from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
 from headrace_cli.up.options import UpOptions
-from headrace_cli.up.processes import Running, describe_status, guard, spawn
+from headrace_cli.up.processes import describe_status, guard, spawn
 from headrace_cli.up.readiness import wait_ready
 from headrace_cli.up.state_folder import InUse, StateFolder, free_port, port_is_free, take_lock
 
@@ -124,7 +124,7 @@ class _Supervisor:
         entries = commands(state, options)
         self._commands = {plan.name: command for plan, command in entries}
         self._engine = SupervisorEngine([plan for plan, _ in entries])
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._log_starts: dict[str, int] = {}
         self._waiting_for = ""
         self._ready = False
@@ -194,27 +194,25 @@ class _Supervisor:
                     self._say(name, status, "starting it again would not help: stopping")
                 case Signal(name, number):
                     if name in self._running:
-                        self._running[name].signal(number)
+                        self._running[name].send_signal(number)
                 case KillJobs():
                     marks.kill(self._state.path, frozenset({"runner", "job"}))
                 case KillEverything():
                     marks.kill(self._state.path)
-                case Finished():
-                    pass
                 case _:
                     assert_never(effect)
 
     def _start(self, name: str, tasks: anyio.abc.TaskGroup) -> None:
         command = self._commands[name]
         self._log_starts[name] = size_of(command.log)
-        running = spawn(command, scrubbed(os.environ))
-        self._running[name] = running
-        logger().info("started", process=name, pid=running.pid)
-        tasks.start_soon(self._await_exit, name, running)
+        process = spawn(command, {**scrubbed(os.environ), marks.UP_MARK: str(self._state.path)})
+        self._running[name] = process
+        logger().info("started", process=name, pid=process.pid)
+        tasks.start_soon(self._await_exit, name, process)
 
-    async def _await_exit(self, name: str, running: Running) -> None:
-        status = await running.wait()
-        logger().info("ended", process=name, pid=running.pid, status=status)
+    async def _await_exit(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        status = await wait_for_end(process)
+        logger().info("ended", process=name, pid=process.pid, status=status)
         await self._events.send(Ended(name, status))
 
     def _say(self, name: str, status: int, what: str) -> None:
