@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import random
 import signal
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from headrace.bus import BusError
 from headrace.ids import Incarnation, TreeName, tree_name
@@ -39,6 +40,8 @@ from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.link import RunnerLink
 
 __all__ = ["Agent", "serve"]
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 #: The runner writes what is left and goes within this, or is left alone.
 _RUNNER_END_S = 5.0
@@ -139,20 +142,9 @@ class Agent:
                 self._with_runner = with_runner
                 self._leave.set()
             case LogLine():
-                self._write(effect)
+                getattr(self._log, effect.level)(effect.event, **effect.fields)
             case _:
                 assert_never(effect)
-
-    def _write(self, note: LogLine) -> None:
-        match note.level:
-            case "debug":
-                self._log.debug(note.event, **note.fields)
-            case "info":
-                self._log.info(note.event, **note.fields)
-            case "warning":
-                self._log.warning(note.event, **note.fields)
-            case _:
-                assert_never(note.level)
 
     def _on_runner(self, message: ToAgent) -> None:
         self._do(self.engine.on_runner(message, self._shell.moment()))
@@ -223,31 +215,29 @@ class Agent:
                 self._do(self.engine.on_heartbeat_lost(heartbeat.seq, self._random.random(), self._shell.moment()))
 
     async def ask(self, heartbeat: Heartbeat) -> Orders | None:
-        subject = subjects.heartbeat(self.node)
-        timeout_s = self._settings.heartbeat_timeout_ms / 1000
-        fields = {"seq": heartbeat.seq, "reason": heartbeat.reason.value}
-        try:
-            answer = await self._bus.request(subject, encode(heartbeat), timeout_s=timeout_s)
-        except MessageTooLarge as error:
-            self._log.error("heartbeat too large", size_bytes=error.size_bytes, **fields)
-            return None
-        except BusError as error:
-            write = self._log.debug if self.engine.pulse.lost_in_a_row else self._log.warning
-            write("heartbeat not answered", why=str(error), **fields)
-            return None
-        try:
-            return decode(answer, Orders)
-        except BadMessage as error:
-            self._report_answer(subject, answer, str(error))
-            return None
+        timeout_ms = self._settings.heartbeat_timeout_ms
+        level = "debug" if self.engine.pulse.lost_in_a_row else "warning"
+        return await self._request(subjects.heartbeat(self.node), heartbeat, Orders, timeout_ms, unanswered=level)
 
-    def _report_answer(self, subject: str, answer: bytes, defect: str) -> None:
+    async def _request(
+        self, subject: str, request: msgspec.Struct, kind: type[T], timeout_ms: int, *, unanswered: str
+    ) -> T | None:
+        """Returns the answer to a request; None, of which the log says why, if there is none of its kind."""
+        log = self._log.bind(request=type(request).__name__)
         try:
-            refusal: Refusal = decode(answer, Refusal)  # type: ignore[arg-type]
-        except BadMessage:
-            self._runtime.border.report_malformed("allocator", subject, defect)
+            data = await self._bus.request(subject, encode(request), timeout_s=timeout_ms / 1000)
+            answer: T | Refusal = decode(data, kind | Refusal)  # type: ignore[arg-type]
+        except MessageTooLarge as error:
+            log.error("request too large", size_bytes=error.size_bytes)
+        except BadMessage as error:
+            self._runtime.border.report_malformed("the answer", subject, str(error))
+        except BusError as error:
+            getattr(log, unanswered)("not answered", why=str(error))
         else:
-            self._log.warning("heartbeat refused", why=refusal.text())
+            if isinstance(answer, kind):
+                return answer
+            log.warning("refused", why=answer.text())  # type: ignore[union-attr]
+        return None
 
     async def _send_enrolments(self) -> None:
         pause_s = _FIRST_ENROL_PAUSE_S
@@ -265,18 +255,9 @@ class Agent:
 
     async def enrol_once(self) -> bool:
         request = EnrolRequest(node=self.node, tree=_tree(self._settings), tags=self._settings.tag_list())
-        subject = subjects.enrol(self.node)
-        try:
-            data = await self._bus.request(subject, encode(request), timeout_s=self._settings.enrol_timeout_ms / 1000)
-            answer: Enrolled | Refusal = decode(data, Enrolled | Refusal)  # type: ignore[arg-type]
-        except BadMessage as error:
-            self._runtime.border.report_malformed("admission", subject, str(error))
-            return False
-        except BusError as error:
-            self._log.info("not enrolled yet", why=str(error))
-            return False
-        if not isinstance(answer, Enrolled):
-            self._log.warning("not enrolled", why=answer.text())
+        timeout_ms = self._settings.enrol_timeout_ms
+        answer = await self._request(subjects.enrol(self.node), request, Enrolled, timeout_ms, unanswered="info")
+        if answer is None:
             return False
         self._log.info("enrolled", tree=answer.tree, revision=answer.revision)
         return True

@@ -12,7 +12,7 @@ from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobKey, JobSlot, RunningJob
 from headrace_agent.runner.protocol import Interrupt, Started
 
-__all__ = ["TRANSITIONS", "Allocation", "AllocationEvent", "Job", "next_state"]
+__all__ = ["TRANSITIONS", "Allocation", "AllocationEvent", "Job"]
 
 
 class AllocationEvent(enum.StrEnum):
@@ -29,6 +29,7 @@ class AllocationEvent(enum.StrEnum):
 
 
 _S = AllocationState
+#: A pair that is missing cannot happen.
 TRANSITIONS: dict[tuple[AllocationState, AllocationEvent], AllocationState] = {
     (_S.WAITING, AllocationEvent.ROOM): _S.RUNNING,
     (_S.WAITING, AllocationEvent.CLOSE): _S.ENDED,
@@ -39,11 +40,6 @@ TRANSITIONS: dict[tuple[AllocationState, AllocationEvent], AllocationState] = {
     (_S.CLOSING, AllocationEvent.FINISH): _S.ENDED,
     (_S.ENDED, AllocationEvent.CLOSE): _S.ENDED,
 }
-
-
-def next_state(state: AllocationState, event: AllocationEvent) -> AllocationState | None:
-    """Returns the state after the event, or None for a pair that cannot happen."""
-    return TRANSITIONS.get((state, event))
 
 
 class Job(msgspec.Struct):

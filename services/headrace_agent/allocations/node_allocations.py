@@ -20,7 +20,7 @@ from headrace.wire.heartbeat import (
     JobSlot,
     JobSpec,
 )
-from headrace_agent.allocations.allocation import Allocation, AllocationEvent, Job, next_state
+from headrace_agent.allocations.allocation import TRANSITIONS, Allocation, AllocationEvent, Job
 from headrace_agent.allocations.unrecorded_ends import UnrecordedEnds
 
 __all__ = ["NodeAllocations"]
@@ -72,8 +72,8 @@ class NodeAllocations:
 
     def move(self, allocation: Allocation, event: AllocationEvent) -> None:
         """Takes an allocation to its next state and books its room. A pair that is not in the table is a mistake of the caller."""
-        before, after = allocation.state, next_state(allocation.state, event)
-        assert after is not None, f"{allocation.id}: {event} while {before}"
+        before = allocation.state
+        after = TRANSITIONS[before, event]
         allocation.state = after
         if before is _S.WAITING and after is not _S.WAITING:
             del self._waiting[allocation.id]

@@ -10,6 +10,8 @@ import heapq
 import signal
 from collections.abc import Iterator
 
+import msgspec
+
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, gauge, run_checks
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace_agent.runner.effects import About, Drop, Exit, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
@@ -25,18 +27,15 @@ OWN_TIMEOUT_MS = 5_000
 KILL_PATIENCE_MS = 10_000
 
 
-class _Job:
-    __slots__ = ("deadline_ns", "run", "started", "state", "stop", "stopped_ns")
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.state = JobState.STARTING
-        self.started: Started | None = None
-        self.stop: Stop | None = None
-        #: CLOCK_BOOTTIME of the SIGTERM.
-        self.stopped_ns = 0
-        #: CLOCK_BOOTTIME of the (next) kill.
-        self.deadline_ns: int | None = None
+class _Job(msgspec.Struct):
+    run: Run
+    state: JobState = JobState.STARTING
+    started: Started | None = None
+    stop: Stop | None = None
+    #: CLOCK_BOOTTIME of the SIGTERM.
+    stopped_ns: int = 0
+    #: CLOCK_BOOTTIME of the (next) kill.
+    deadline_ns: int | None = None
 
 
 class RunnerEngine:
@@ -164,15 +163,8 @@ class RunnerEngine:
         return Outcome(None, effects)
 
     def next_wake_ns(self) -> int | None:
-        """The time of CLOCK_BOOTTIME at which `on_time` has something to do, or None."""
-        due: list[int] = []
-        while self._deadlines:
-            due_ns, key = self._deadlines[0]
-            job = self._live.get(key)
-            if job is not None and job.deadline_ns == due_ns:
-                due.append(due_ns)
-                break
-            heapq.heappop(self._deadlines)
+        """The time of CLOCK_BOOTTIME at which `on_time` may have something to do, or None."""
+        due = [due_ns for due_ns, _ in self._deadlines[:1]]
         if self._lease_ns is not None and not self._lease_enforced and self._live:
             due.append(self._lease_ns)
         if self._leave_ns is not None:

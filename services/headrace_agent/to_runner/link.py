@@ -8,18 +8,20 @@ from __future__ import annotations
 import os
 import random
 import socket
+import subprocess
 from collections import deque
 from collections.abc import Callable
 
 import anyio
 import msgspec
 
+from headrace.child_process import wait_for_end
 from headrace.obs.logging import logger
 from headrace_agent.effects import Trouble
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
 from headrace_agent.runner.protocol import LARGEST_ANSWER_BYTES, Hello, Picture, ToAgent, ToRunner
 from headrace_agent.settings import AgentSettings
-from headrace_agent.to_runner.process import IN_USE, NotStarted, RunnerProcess, start_runner
+from headrace_agent.to_runner.process import IN_USE, NotStarted, let_go, start_runner
 
 __all__ = ["RunnerLink"]
 
@@ -58,7 +60,7 @@ class RunnerLink:
         self._with_picture = False
         self._ending = False
         #: The runner that this process started last, if it did.
-        self._child: RunnerProcess | None = None
+        self._child: subprocess.Popen[bytes] | None = None
         #: Runners started.
         self.starts = 0
 
@@ -109,9 +111,9 @@ class RunnerLink:
                 elif self._child is not None:
                     self._child.terminate()  # started a moment ago, and not spoken with yet
                 if self._child is not None:
-                    await self._child.wait()
+                    await wait_for_end(self._child)
         if self._child is not None:
-            self._child.release()
+            let_go(self._child)
         return not scope.cancelled_caught
 
     async def _converse(self, connection: socket.socket) -> bool:
@@ -182,7 +184,7 @@ class RunnerLink:
         """A connection to the runner of the state folder, started if need be. Raises `NotStarted`."""
         connection = self._connect()
         if connection is None:
-            if self._child is not None and self._child.status() is None:
+            if self._child is not None and self._child.poll() is None:
                 raise NotStarted("the runner lives and does not listen", None)
             self._child = await start_runner(self._settings)
             self.starts += 1

@@ -1,18 +1,19 @@
-"""Starts the runner's process and sees it end, through a pidfd. The process may outlive us."""
+"""Starts the runner's process, which may outlive us."""
 
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
 import sys
-from contextlib import suppress
+from typing import BinaryIO
 
 import anyio
 
+from headrace.child_process import wait_for_end
 from headrace.errors import HeadraceError
 from headrace_agent.settings import AgentSettings
 
-__all__ = ["IN_USE", "NotStarted", "RunnerProcess", "start_runner"]
+__all__ = ["IN_USE", "NotStarted", "let_go", "start_runner"]
 
 #: Exit status of a runner that found another one in its state folder.
 IN_USE = 3
@@ -31,47 +32,12 @@ class NotStarted(HeadraceError):
         super().__init__(why)
 
 
-class RunnerProcess:
-    """A child of ours."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._pidfd = os.pidfd_open(pid)
-        self._status: int | None = None
-
-    def status(self) -> int | None:
-        """Exit status, less than 0 for a signal, or None while it lives."""
-        if self._status is None:
-            pid, code = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self._status = os.waitstatus_to_exitcode(code)
-                os.close(self._pidfd)
-        return self._status
-
-    async def wait(self) -> int:
-        """Waits for its end."""
-        while (status := self.status()) is None:
-            await anyio.wait_readable(self._pidfd)
-        return status
-
-    def terminate(self) -> None:
-        """Tells it to end its jobs and itself."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGTERM)
-
-    def release(self) -> None:
-        """It lives on without us."""
-        if self._status is None:
-            self._status = 0
-            os.close(self._pidfd)
-
-
-async def start_runner(settings: AgentSettings) -> RunnerProcess:
+async def start_runner(settings: AgentSettings) -> subprocess.Popen[bytes]:
     """Starts a runner and waits until it listens. Raises `NotStarted`."""
     ready, theirs = os.pipe()
     try:
         try:
-            process = RunnerProcess(_spawn(settings, theirs))
+            process = _spawn(settings, theirs)
         except OSError as error:
             raise NotStarted(f"no runner can be started: {error.filename}: {error.strerror}", 1) from None
         finally:
@@ -80,44 +46,49 @@ async def start_runner(settings: AgentSettings) -> RunnerProcess:
             await anyio.wait_readable(ready)
             if os.read(ready, 64):
                 return process
-            status = await process.wait()
+            status = await wait_for_end(process)
             why = f"no runner can be started in {settings.state()} (exit status {status}, see runner.log there)"
             if status == IN_USE:
                 why = f"another runner uses {settings.state()} and does not listen"
             raise NotStarted(why, status)
         process.terminate()
-        process.release()
+        let_go(process)
         raise NotStarted(f"the runner was not ready within {_START_TIMEOUT_S:.0f} s", None)
     finally:
         os.close(ready)
 
 
-def _spawn(settings: AgentSettings, ready_fd: int) -> int:
+def let_go(process: subprocess.Popen[bytes]) -> None:
+    """Lets the process live on without us."""
+    process.returncode = process.poll() or 0
+
+
+def _spawn(settings: AgentSettings, ready_fd: int) -> subprocess.Popen[bytes]:
     """In a session of its own, with nothing of our environment but what Python needs."""
-    os.set_inheritable(ready_fd, True)
     arguments = [sys.executable, "-m", "headrace_agent.runner", "--state", settings.state(), "--logs", settings.logs()]
     arguments += ["--isolation", settings.isolation, "--cgroup", settings.cgroup, "--ready-fd", str(ready_fd)]
     arguments += ["--log-cap-bytes", str(settings.log_cap_bytes)]
     arguments += ["--logs-total-bytes", str(settings.logs_total_bytes)]
     arguments += ["--log-level", "debug" if settings.log_level == "debug" else "info"]
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    writing = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    log = _log_path(settings.state())
-    actions: list[tuple[int, int, str, int, int]] = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, log, writing, 0o600),
-        (os.POSIX_SPAWN_OPEN, 2, log, writing, 0o600),
-    ]
-    return os.posix_spawn(sys.executable, arguments, environment, file_actions=actions, setsid=True)
+    with _open_log(settings.state()) as log:
+        return subprocess.Popen(
+            arguments,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[ready_fd],
+            start_new_session=True,
+        )
 
 
-def _log_path(state: str) -> str:
+def _open_log(state: str) -> BinaryIO:
     try:
         os.makedirs(state, mode=0o700, exist_ok=True)
         path = f"{state}/runner.log"
         if os.path.exists(path) and os.path.getsize(path) > _LARGEST_LOG_BYTES:
             os.replace(path, f"{path}.1")
-        with open(path, "ab"):
-            return path
+        return open(path, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
     except OSError:
-        return os.devnull  # the runner's exit status will tell that something is wrong with the folder
+        return open(os.devnull, "ab")  # the runner's exit status will tell that something is wrong with the folder

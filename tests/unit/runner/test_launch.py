@@ -10,9 +10,9 @@ import pytest
 
 from headrace_agent.runner.files.kept_jobs import KeptJobs
 from headrace_agent.runner.host.files import LinuxFiles
-from headrace_agent.runner.host.port import Host, Spawn
-from headrace_agent.runner.host.processes import LinuxProcesses
-from headrace_agent.runner.jobs.isolation import NoIsolation
+from headrace_agent.runner.host.port import Host
+from headrace_agent.runner.host.processes import LinuxProcesses, Spawn
+from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launcher, NotStarted
 from headrace_agent.runner.settings import parse
 from tests.unit.runner.builders import a_run
@@ -52,7 +52,7 @@ def a_launcher(folder: Path, processes: LinuxProcesses) -> Launcher:
         (folder / name).mkdir()
     kept = KeptJobs(host.files, str(folder))
     kept.load()
-    return Launcher(host, settings, kept, NoIsolation(""), open_files=(1024, 1024))
+    return Launcher(host, settings, kept, Isolation(""), open_files=(1024, 1024))
 
 
 @pytest.mark.parametrize(

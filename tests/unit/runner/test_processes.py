@@ -12,7 +12,7 @@ from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import LinuxProcesses
-from headrace_agent.runner.jobs.isolation import NoIsolation
+from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launcher
 from headrace_agent.runner.jobs.processes import ProcessTable
 from headrace_agent.runner.settings import parse
@@ -27,7 +27,7 @@ def a_table(folder: Path) -> ProcessTable:
         (folder / name).mkdir()
     kept = KeptJobs(host.files, str(folder))
     kept.load()
-    isolation = NoIsolation("")
+    isolation = Isolation("")
     launcher = Launcher(host, settings, kept, isolation, open_files=(1024, 1024))
     return ProcessTable(host, settings, poll, launcher, isolation, Removal(host.files, f"{folder}/trash"))
 

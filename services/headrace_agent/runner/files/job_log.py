@@ -13,7 +13,7 @@ import os
 from typing import Literal
 
 from headrace.wire.heartbeat import JobKey
-from headrace_agent.runner.host.port import Files, write_file
+from headrace_agent.runner.host.files import LinuxFiles, write_file
 
 __all__ = ["SMALLEST_CAP_BYTES", "LogStream", "LogUnwritable", "Stream", "job_name", "log_name", "open_folder"]
 
@@ -41,7 +41,7 @@ def log_name(job: JobKey, stream: Stream) -> str:
     return f"{job.index}.{job.attempt}.{stream}"
 
 
-def open_folder(files: Files, logs: str, operation: str) -> str:
+def open_folder(files: LinuxFiles, logs: str, operation: str) -> str:
     """Makes the folder of an operation's logs and returns its path. Raises `LogUnwritable`."""
     path = f"{logs}/{operation}"
     try:
@@ -58,7 +58,7 @@ def open_folder(files: Files, logs: str, operation: str) -> str:
 class LogStream:
     """Writes one stream. The file is made with the first byte."""
 
-    def __init__(self, files: Files, path: str, cap_bytes: int, *, with_tail: bool) -> None:
+    def __init__(self, files: LinuxFiles, path: str, cap_bytes: int, *, with_tail: bool) -> None:
         self.path = path
         self._files = files
         self._half_bytes = max(cap_bytes, SMALLEST_CAP_BYTES) // 2

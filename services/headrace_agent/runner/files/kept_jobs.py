@@ -17,7 +17,7 @@ import msgspec
 
 from headrace.wire.heartbeat import JobEnd, JobKey
 from headrace_agent.runner.files.job_log import job_name
-from headrace_agent.runner.host.port import Files, write_file
+from headrace_agent.runner.host.files import LinuxFiles, write_file
 
 __all__ = ["JobRecord", "Kept", "KeptJobs", "Leftover", "ProcessRecord"]
 
@@ -77,7 +77,7 @@ _decoder = msgspec.msgpack.Decoder(Record)
 class KeptJobs:
     """The folder `jobs` in the state folder, with `spoiled` beside it."""
 
-    def __init__(self, files: Files, state: str) -> None:
+    def __init__(self, files: LinuxFiles, state: str) -> None:
         self._files = files
         self._jobs = f"{state}/jobs"
         self._spoiled = f"{state}/spoiled"

@@ -5,18 +5,17 @@ Logs of an operation that has a job running here never go. Amounts are bytes of 
 
 from __future__ import annotations
 
-from headrace_agent.runner.host.port import Files
+import msgspec
+
+from headrace_agent.runner.host.files import LinuxFiles
 
 __all__ = ["Retention"]
 
 
-class _Held:
-    __slots__ = ("jobs", "size_bytes", "used_at")
-
-    def __init__(self, size_bytes: int, used_at: float) -> None:
-        self.size_bytes = size_bytes
-        self.used_at = used_at
-        self.jobs = 0
+class _Held(msgspec.Struct):
+    size_bytes: int
+    used_at: float
+    jobs: int = 0
 
 
 class Retention:
@@ -25,19 +24,15 @@ class Retention:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._held: dict[str, _Held] = {}
-        self._total_bytes = 0
+        self.total_bytes = 0
 
-    @property
-    def total_bytes(self) -> int:
-        return self._total_bytes
-
-    def survey(self, files: Files, logs: str) -> None:
+    def survey(self, files: LinuxFiles, logs: str) -> None:
         """Books what is there already. Raises OSError."""
         for folder in files.entries(logs):
             if folder.is_folder:
                 size = sum(entry.size_bytes for entry in files.entries(f"{logs}/{folder.name}"))
                 self._held[folder.name] = _Held(size, folder.changed_at)
-                self._total_bytes += size
+                self.total_bytes += size
 
     def job_started(self, operation: str, now: float) -> None:
         held = self._held.setdefault(operation, _Held(0, now))
@@ -51,33 +46,33 @@ class Retention:
 
     def grew(self, operation: str, size_bytes: int) -> None:
         self._held[operation].size_bytes += size_bytes
-        self._total_bytes += size_bytes
+        self.total_bytes += size_bytes
 
     @property
     def next_is_due(self) -> bool:
         """Whether `next_to_go` has an answer."""
-        return self._total_bytes > self._most_bytes and any(held.jobs == 0 for held in self._held.values())
+        return self.total_bytes > self._most_bytes and any(held.jobs == 0 for held in self._held.values())
 
     def next_to_go(self) -> str | None:
         """Returns the operation whose logs go now, and books them out.
 
         Returns None if there is room enough, or all that is left is in use.
         """
-        if self._total_bytes <= self._most_bytes:
+        if self.total_bytes <= self._most_bytes:
             return None
         idle = [(held.used_at, name) for name, held in self._held.items() if held.jobs == 0]
         if not idle:
             return None
         name = min(idle)[1]
-        self._total_bytes -= self._held.pop(name).size_bytes
+        self.total_bytes -= self._held.pop(name).size_bytes
         return name
 
     def check(self) -> list[str]:
         """Broken invariants in words."""
         total_bytes = sum(held.size_bytes for held in self._held.values())
         broken = (
-            [f"logs: {self._total_bytes} bytes are booked, {total_bytes} held"]
-            if total_bytes != self._total_bytes
+            [f"logs: {self.total_bytes} bytes are booked, {total_bytes} held"]
+            if total_bytes != self.total_bytes
             else []
         )
         return broken + [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 
-from headrace_agent.runner.host.port import Files
+from headrace_agent.runner.host.files import LinuxFiles
 
 __all__ = ["Removal"]
 
@@ -15,7 +15,7 @@ __all__ = ["Removal"]
 class Removal:
     """The folder `trash`. Errors leave things where they are, to be tried again by the next runner."""
 
-    def __init__(self, files: Files, trash: str) -> None:
+    def __init__(self, files: LinuxFiles, trash: str) -> None:
         """Makes the folder; what a former runner left in it is removed too. Raises OSError."""
         self._files = files
         self._trash = trash

@@ -1,19 +1,28 @@
-"""Files and folders of the real host."""
+"""Files and folders of the host. All calls raise OSError as the system does; paths are absolute."""
 
 from __future__ import annotations
 
 import errno
 import os
+from typing import NamedTuple
 
-from headrace_agent.runner.host.port import Entry
+__all__ = ["Entry", "LinuxFiles", "write_file"]
 
-__all__ = ["LinuxFiles"]
+
+class Entry(NamedTuple):
+    """One entry of a folder. A symbolic link is no folder and is not followed."""
+
+    name: str
+    is_folder: bool
+    size_bytes: int
+    changed_at: float
 
 
 class LinuxFiles:
-    """`Files` by system calls."""
+    """Files and folders by system calls. Nothing here follows a symbolic link in the last part of a path."""
 
     def make_folder(self, path: str) -> None:
+        """Makes the folder, for its owner only. Its parent must exist, and an existing one is left as it is."""
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
@@ -61,3 +70,17 @@ class LinuxFiles:
             return os.read(fd, limit)
         finally:
             os.close(fd)
+
+
+def write_file(files: LinuxFiles, path: str, data: bytes, flags: int = os.O_WRONLY | os.O_CREAT | os.O_TRUNC) -> None:
+    """Writes all of `data`. Raises OSError with the path in it, and what was written by then stays."""
+    try:
+        fd = files.open(path, flags)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[files.write(fd, rest) :]
+        finally:
+            files.close(fd)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None

@@ -9,11 +9,14 @@ import resource
 import signal
 import subprocess
 import time
+from typing import NamedTuple
 
 from headrace.runtime.engine import NS_PER_MS, Moment
-from headrace_agent.runner.host.port import MARKER, Reaped, Spawn
 
-__all__ = ["LinuxProcesses"]
+__all__ = ["MARKER", "LinuxProcesses", "Reaped", "Spawn"]
+
+#: Every process of a job carries it: `HEADRACE_JOB=<operation>.<index>.<attempt>`.
+MARKER = "HEADRACE_JOB"
 
 _FIONREAD = 0x541B
 _PR_SET_CHILD_SUBREAPER = 36
@@ -22,8 +25,27 @@ _PROC_BYTES = 65536
 _DEAD = (b"Z", b"X", b"x")
 
 
+class Spawn(NamedTuple):
+    """A process to start."""
+
+    argv: list[str]
+    environment: dict[str, str]
+    working_directory: str
+    stdout_fd: int
+    stderr_fd: int
+
+
+class Reaped(NamedTuple):
+    """A child that ended and was collected. Times and memory include its own children as far as it waited for them."""
+
+    exit_code: int | None
+    signal: int | None
+    cpu_ms: int
+    max_rss_bytes: int
+
+
 class LinuxProcesses:
-    """`Processes` by system calls and /proc."""
+    """Processes and clocks by system calls and /proc."""
 
     def __init__(self) -> None:
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -43,6 +65,7 @@ class LinuxProcesses:
         time.sleep(length_ms / 1000)
 
     def spawn(self, order: Spawn) -> int:
+        """Starts a session of its own and returns its pid. Raises OSError, and ValueError for what no process can be given."""
         process = subprocess.Popen(
             order.argv,
             env=order.environment,
@@ -58,6 +81,7 @@ class LinuxProcesses:
         return process.pid
 
     def pipe(self) -> tuple[int, int]:
+        """The end to read from, which never blocks, and the end to write to."""
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(ours, False)
         return ours, theirs
@@ -66,9 +90,11 @@ class LinuxProcesses:
         return os.pidfd_open(pid)
 
     def waiting(self, fd: int) -> int:
+        """Bytes that a pipe holds."""
         return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), "little")
 
     def signal(self, pid: int, number: int) -> bool:
+        """Returns False if there is no such process."""
         try:
             os.kill(pid, number)
         except ProcessLookupError:
@@ -76,6 +102,7 @@ class LinuxProcesses:
         return True
 
     def signal_group(self, pgid: int, number: int) -> bool:
+        """Returns False if the group has no member, not even one that waits to be collected."""
         try:
             os.killpg(pgid, number)
         except ProcessLookupError:
@@ -83,6 +110,7 @@ class LinuxProcesses:
         return True
 
     def signal_pidfd(self, pidfd: int, number: int) -> bool:
+        """As `signal`, and never to another process that got the same number."""
         try:
             signal.pidfd_send_signal(pidfd, number)
         except ProcessLookupError:
@@ -90,9 +118,11 @@ class LinuxProcesses:
         return True
 
     def exited(self, pid: int) -> bool:
+        """True if a child has ended. It is not collected."""
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reap(self, pid: int) -> Reaped | None:
+        """Collects a child. Returns None while it lives."""
         found, status, usage = os.wait4(pid, os.WNOHANG)
         if found == 0:
             return None
@@ -108,6 +138,7 @@ class LinuxProcesses:
         resource.prlimit(pid, which, (soft, hard))
 
     def children(self) -> list[int]:
+        """Children of the runner: main processes of jobs and what was orphaned below them. Empty if orphans do not come to us."""
         if not self._is_reaper:  # then children that we do not know are not ours to judge
             return []
         try:
@@ -120,10 +151,15 @@ class LinuxProcesses:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
     def stat(self, pid: int) -> tuple[int, int] | None:
+        """Session and start time (clock ticks since boot), or None if there is no such process or it is dead."""
         fields = _stat_fields(pid)
         return (int(fields[3]), int(fields[19])) if fields is not None and fields[0] not in _DEAD else None
 
     def marker(self, pid: int) -> str:
+        """Value of `MARKER` in the environment with which the process was started.
+
+        It is empty if there is none, or if it is not ours to read.
+        """
         try:
             environment = _read_all(f"/proc/{pid}/environ")
         except OSError:

@@ -16,15 +16,17 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from headrace.resources import format_amount
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import job_name
-from headrace_agent.runner.host.port import Files, Host, Processes, write_file
+from headrace_agent.runner.host.files import LinuxFiles, write_file
+from headrace_agent.runner.host.port import Host
+from headrace_agent.runner.host.processes import LinuxProcesses
 from headrace_agent.runner.protocol import Run
 
-__all__ = ["Account", "CannotIsolate", "Cgroup2", "Isolation", "NoIsolation", "RlimitIsolation", "choose_isolation"]
+__all__ = ["Account", "CannotIsolate", "Cgroup2", "Isolation", "RlimitIsolation", "choose_isolation"]
 
 _CPU_PERIOD_US = 100_000
 _LEAST_CPU_QUOTA_US = 1_000
@@ -44,13 +46,15 @@ class Account(NamedTuple):
     max_rss_bytes: int = 0
 
 
-class Isolation(Protocol):
-    """One of the three."""
+class Isolation:
+    """Keeps jobs to nothing, and is what the stronger ways are made of."""
 
     #: As in the picture.
-    name: str
-    #: Why not more.
-    detail: str
+    name = "none"
+
+    def __init__(self, detail: str) -> None:
+        #: Why not more.
+        self.detail = detail
 
     def prepare(self, run: Run) -> None:
         """Before the start. Raises OSError."""
@@ -61,41 +65,21 @@ class Isolation(Protocol):
     def kill(self, job: JobKey) -> None:
         """Kills whatever is left of a job."""
 
-    def account(self, run: Run) -> Account: ...
-    def remove(self, job: JobKey) -> bool:
-        """After the end. False: not possible yet, try again later."""
-
-
-class NoIsolation:
-    """Jobs are kept to nothing."""
-
-    name = "none"
-
-    def __init__(self, detail: str) -> None:
-        self.detail = detail
-
-    def prepare(self, run: Run) -> None:
-        pass
-
-    def confine(self, run: Run, pid: int) -> None:
-        pass
-
-    def kill(self, job: JobKey) -> None:
-        pass
-
     def account(self, run: Run) -> Account:
+        """What is known of a job that ended."""
         return Account()
 
     def remove(self, job: JobKey) -> bool:
+        """After the end. Returns False if it is not possible yet."""
         return True
 
 
-class RlimitIsolation(NoIsolation):
+class RlimitIsolation(Isolation):
     """Limits of single processes, by prlimit. Raises `CannotIsolate` where that is refused."""
 
     name = "rlimit"
 
-    def __init__(self, processes: Processes, headroom_bytes: int, detail: str) -> None:
+    def __init__(self, processes: LinuxProcesses, headroom_bytes: int, detail: str) -> None:
         super().__init__(detail)
         self._processes = processes
         self._headroom_bytes = headroom_bytes
@@ -116,13 +100,13 @@ class RlimitIsolation(NoIsolation):
             self._processes.limit(pid, resource.RLIMIT_DATA, bound, bound)
 
 
-class Cgroup2:
+class Cgroup2(Isolation):
     """A group per job in `<folder>/jobs`, where `folder` is a delegated cgroup v2 folder."""
 
     name = "cgroup2"
 
-    def __init__(self, files: Files, folder: str) -> None:
-        self.detail = f"in {folder}"
+    def __init__(self, files: LinuxFiles, folder: str) -> None:
+        super().__init__(f"in {folder}")
         self._files = files
         self._jobs = f"{folder}/jobs"
         try:
@@ -211,7 +195,7 @@ class Cgroup2:
 def choose_isolation(host: Host, wanted: str, cgroup: str, headroom_bytes: int) -> Isolation:
     """The strongest that works here and is not stronger than `wanted` (`auto`, `cgroup2`, `rlimit` or `none`)."""
     if wanted == "none":
-        return NoIsolation("switched off by the settings")
+        return Isolation("switched off by the settings")
     why_not = "the settings ask for no more" if wanted == "rlimit" else "no delegated cgroup v2 folder is given"
     if cgroup and wanted != "rlimit":
         try:
@@ -222,4 +206,4 @@ def choose_isolation(host: Host, wanted: str, cgroup: str, headroom_bytes: int) 
     try:
         return RlimitIsolation(host.processes, headroom_bytes, f"{limits}; no cgroup2: {why_not}")
     except CannotIsolate as refusal:
-        return NoIsolation(f"no cgroup2: {why_not}; no rlimit: {refusal}")
+        return Isolation(f"no cgroup2: {why_not}; no rlimit: {refusal}")

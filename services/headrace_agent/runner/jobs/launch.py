@@ -13,7 +13,8 @@ import msgspec
 from headrace.runtime.engine import Moment
 from headrace_agent.runner.files.job_log import LogUnwritable, job_name, open_folder
 from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRecord
-from headrace_agent.runner.host.port import MARKER, Host, Spawn
+from headrace_agent.runner.host.port import Host
+from headrace_agent.runner.host.processes import MARKER, Spawn
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import Settings

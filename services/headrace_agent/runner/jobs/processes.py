@@ -17,7 +17,8 @@ from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.files.job_log import LogStream, LogUnwritable, job_name, log_name
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
-from headrace_agent.runner.host.port import Host, Reaped
+from headrace_agent.runner.host.port import Host
+from headrace_agent.runner.host.processes import Reaped
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher
 from headrace_agent.runner.protocol import Run
@@ -80,7 +81,7 @@ class ProcessTable:
         self._closing: list[_Process] = []
         #: Groups of the isolation that could not be removed yet.
         self._to_remove: list[JobKey] = []
-        #: Processes of nobody were killed and are still to be collected.
+        #: LinuxProcesses of nobody were killed and are still to be collected.
         self._strays = False
         self._buffer = bytearray(_READ_BYTES)
         self._view = memoryview(self._buffer)
