@@ -1,16 +1,19 @@
-"""Enrolment: the records of nodes in their bucket."""
+"""Enrolment: the records of nodes in their bucket, and what administrators change of them."""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from headrace.bus import KeyValue, WrongRevision
 from headrace.obs.logging import logger
+from headrace.pools.rights import Person
 from headrace.runtime.engine import Moment
-from headrace.wire.nodes import Enrol, Enrolled, NodeRecord
-from headrace.wire.refusals import Refusal, WrongState
+from headrace.wire.nodes import ChangedNode, ChangeNode, Enrol, Enrolled, GivenUpNode, NodeChange, NodeRecord
+from headrace.wire.refusals import NotAllowed, NotFound, Refusal, WrongState
 
-__all__ = ["enrol", "node_record"]
+__all__ = ["change_node", "enrol", "node_record"]
 
 
 def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> NodeRecord | WrongState:
@@ -40,3 +43,32 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment) -> Enrolled | R
             continue
         logger().info("node enrolled", node=record.node, tree=record.tree)
         return Enrolled(node=record.node, tree=record.tree, revision=revision)
+
+
+async def change_node(
+    nodes: KeyValue, request: ChangeNode, by: Person, give_up: Callable[[NodeRecord], Awaitable[GivenUpNode | Refusal]]
+) -> ChangedNode | Refusal:
+    """Drains, undrains or removes a node for an administrator. One is removed only once its allocator gave it up. Raises `BusError`."""
+    if not by.administrator:
+        return NotAllowed(who=by.name, what="change nodes; administrators may")
+    while True:
+        entry = await nodes.get(request.node)
+        if entry is None:
+            return NotFound("node", request.node)
+        record = msgspec.json.decode(entry.value, type=NodeRecord)
+        if request.change is NodeChange.REMOVE:
+            given_up = await give_up(record)
+            if isinstance(given_up, Refusal):
+                return given_up
+            await nodes.delete(request.node)
+            logger().info("node removed", node=record.node, tree=record.tree, lost_jobs=given_up.lost_jobs)
+            return ChangedNode(record.node)
+        drained = request.change is NodeChange.DRAIN
+        try:
+            if drained != record.drained:
+                value = msgspec.json.encode(msgspec.structs.replace(record, drained=drained))
+                await nodes.update(request.node, value, entry.revision)
+                logger().info("node changed", node=record.node, drained=drained)
+        except WrongRevision:
+            continue
+        return ChangedNode(record.node)

@@ -24,11 +24,11 @@ from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.log import Event, concerned
-from headrace.wire.nodes import Enrol
-from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded
+from headrace.wire.nodes import ChangeNode, Enrol, GivenUpNode, GiveUpNode, NodeRecord
+from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded, Refusal, decode_answer
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
-from headrace_admission.enrolment import enrol
+from headrace_admission.enrolment import change_node, enrol
 from headrace_admission.log.checkpoint import Checkpoint, CheckpointStore
 from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import highest_recorded_term, restore
@@ -143,6 +143,7 @@ class AdmissionService:
             ("op.resume", wire.ResumeOperation, self._deciding_for_user(engine.on_resume)),
             ("op.scan", wire.ScanQueues, self._deciding_for_user(engine.on_scan_asked)),
             ("op.update", wire.UpdateOperation, self._on_update),
+            ("node.change", ChangeNode, self._on_change_node),
         ]
         of_services: list[tuple[str, Any, Handler]] = [
             (subjects.ledger("attach"), ledger_wire.Attach, self._deciding(engine.on_attach)),
@@ -257,6 +258,17 @@ class AdmissionService:
             return await enrol(self._nodes, request, self._shell.moment())
         except BusError as error:
             return NotReady(f"the bucket of nodes cannot be written: {error}")
+
+    async def _on_change_node(self, request: ChangeNode, caller: Caller) -> msgspec.Struct:
+        person = self.engine.state.configuration.everywhere.person(caller.name)
+        try:
+            return await change_node(self._nodes, request, person, self._give_up_node)
+        except BusError as error:
+            return NotReady(f"the node could not be changed: {error}")
+
+    async def _give_up_node(self, record: NodeRecord) -> GivenUpNode | Refusal:
+        subject, request = subjects.give_up_node(record.tree), encode(GiveUpNode(record.node))
+        return decode_answer(await self._runtime.bus.request(subject, request, timeout_s=2.0), GivenUpNode)
 
     # --- from a decision to an answer -----------------------------------------------------------------------------
 

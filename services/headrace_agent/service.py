@@ -23,12 +23,12 @@ from headrace.runtime.engine import Outcome
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
+from headrace.wire.codec import BadMessage, MessageTooLarge, encode
 from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
 from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import Enrol as EnrolRequest
 from headrace.wire.nodes import Enrolled, StopMode, StopNode, StoppedNode
-from headrace.wire.refusals import NotAllowed, Refusal
+from headrace.wire.refusals import NotAllowed, Refusal, decode_answer
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
 from headrace_agent.host import facts
@@ -226,7 +226,7 @@ class Agent:
         log = self._log.bind(request=type(request).__name__)
         try:
             data = await self._bus.request(subject, encode(request), timeout_s=timeout_ms / 1000)
-            answer: T | Refusal = decode(data, kind | Refusal)  # type: ignore[arg-type]
+            answer = decode_answer(data, kind)
         except MessageTooLarge as error:
             log.error("request too large", size_bytes=error.size_bytes)
         except BadMessage as error:
@@ -234,9 +234,9 @@ class Agent:
         except BusError as error:
             getattr(log, unanswered)("not answered", why=str(error))
         else:
-            if isinstance(answer, kind):
+            if not isinstance(answer, Refusal):
                 return answer
-            log.warning("refused", why=answer.text())  # type: ignore[union-attr]
+            log.warning("refused", why=answer.text())
         return None
 
     async def _send_enrolments(self) -> None:

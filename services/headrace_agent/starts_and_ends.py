@@ -130,7 +130,7 @@ class StartsAndEnds:
             return [line_about("debug", "closing", allocation, why=reason)]
         before = allocation.interrupt
         if before is not None and before.timeout_ms <= timeout_ms:
-            timeout_ms, reason = before.timeout_ms, before.reason
+            return []  # the runner knows, or learns it with its picture
         allocation.interrupt = Interrupt(allocation.job.key, timeout_ms, reason)
         return [line_about("debug", "interrupting", allocation, why=reason), Tell(allocation.interrupt)]
 

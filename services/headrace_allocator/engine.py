@@ -16,8 +16,8 @@ from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gau
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobResult, Orders
 from headrace.wire.ledger import LiveOperation, ReportedEnd
 from headrace.wire.log import Event, OperationStarted
-from headrace.wire.nodes import ListNodes, NodeList, NodeRecord, OperationPlaces, WhereRequest
-from headrace.wire.refusals import NotFound
+from headrace.wire.nodes import GivenUpNode, GiveUpNode, ListNodes, NodeList, NodeRecord, OperationPlaces, WhereRequest
+from headrace.wire.refusals import NotFound, WrongState
 from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.decision.drawing import indexes_to_draw
 from headrace_allocator.decision.nudging import nodes_to_nudge
@@ -175,6 +175,19 @@ class AllocatorEngine:
             effects += self._draws(facts.operations[name])
         return Outcome(orders, effects)
 
+    def on_give_up_node(self, request: GiveUpNode, moment: Moment) -> Outcome[GivenUpNode | WrongState, Effect]:
+        """Gives a node up that is to be removed. Of a silent one the jobs are lost at once, before its lease is over."""
+        node = self.facts.nodes.get(request.node)
+        if node is None:
+            return Outcome(GivenUpNode(request.node, 0))
+        if not node.is_silent(self.facts.timing, moment) and not node.is_drained_and_empty:
+            timeout_s = self.facts.timing.node_heartbeat_timeout_s
+            expected = f"silent for {timeout_s:g} s, or drained with no job on it"
+            return Outcome(WrongState("node", request.node, node.condition.value, expected))
+        jobs = sum(len(one.slots) for one in node.allocations.values())
+        self._fall_silent(node)
+        return Outcome(GivenUpNode(request.node, jobs), self._lose(node, moment) + self._finish_recovery(moment))
+
     def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
         """Once a second: nodes that fell silent, blocks that are still to be drawn, ended operations to release."""
         effects: list[Effect] = []
@@ -299,7 +312,7 @@ class AllocatorEngine:
     def _lose(self, node: Node, moment: Moment) -> list[Effect]:
         self.facts.recovery.settle(node.record.node, lost=True)
         holding = {one.operation for one in node.allocations.values()}
-        lost = lose_node(self.facts, node, self.facts.timing.node_lease_s)
+        lost = lose_node(self.facts, node, int(moment.steady_s - node.heard_s))
         self.ranking.refresh_all(holding)
         return _report(_ends_of(lost, moment))
 

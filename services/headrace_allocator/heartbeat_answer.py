@@ -83,12 +83,14 @@ class HeartbeatAnswers:
             operation = self._facts.operations.get(allocation.operation)
             if operation is not None and allocation.take_back is None:
                 allocation.take_back = operation.taken_back
-            if allocation.take_back is not None and allocation.state not in (
-                AllocationState.CLOSING,
-                AllocationState.ENDED,
-            ):
+            if allocation.state is AllocationState.ENDED:
+                continue
+            if allocation.take_back is not None:
+                # A closing one is told again: it may have been closed for a reason that lets its job run to the end.
                 timeout_ms = operation.spec.interruption_timeout_ms if operation else _INTERRUPTION_TIMEOUT_MS
                 orders.append(TakeBack(allocation=allocation.id, reason=allocation.take_back, timeout_ms=timeout_ms))
+            elif node.record.drained and allocation.unstarted and allocation.state is not AllocationState.CLOSING:
+                orders.append(TakeBack(allocation=allocation.id, reason=TakeBackReason.NODE_DRAINED, timeout_ms=None))
         return orders
 
     def _extend(self, extension: Extension) -> Extend:

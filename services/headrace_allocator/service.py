@@ -25,7 +25,7 @@ from headrace.wire.codec import encode
 from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event, concerned
-from headrace.wire.nodes import ListNodes, NodeRecord, WhereRequest
+from headrace.wire.nodes import GiveUpNode, ListNodes, NodeRecord, WhereRequest
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
@@ -119,6 +119,8 @@ class AllocatorService:
         await border.serve(subjects.usage_whole(tree), WholeRequest, CallerKind.SERVICE, self._on_usage_whole)
         await border.serve(subjects.user("*", "node.list"), ListNodes, user, self._on_list_nodes)
         await border.serve(subjects.user("*", "op.where"), WhereRequest, user, self._on_where)
+        give_up = subjects.give_up_node(tree)
+        await border.serve(give_up, GiveUpNode, CallerKind.SERVICE, self._on_give_up_node)
         await border.serve(subjects.heartbeat("*"), Heartbeat, CallerKind.NODE, self._on_heartbeat, concurrency=256)
 
     # --- heartbeats -----------------------------------------------------------------------------------------------
@@ -285,6 +287,9 @@ class AllocatorService:
 
     async def _on_list_nodes(self, request: ListNodes, _caller: Caller) -> msgspec.Struct:
         return self._shell.take(self.engine.on_list_nodes(request, self._shell.moment()))
+
+    async def _on_give_up_node(self, request: GiveUpNode, _caller: Caller) -> msgspec.Struct:
+        return self._take(self.engine.on_give_up_node(request, self._shell.moment()))
 
     async def _on_where(self, request: WhereRequest, _caller: Caller) -> msgspec.Struct:
         return self._shell.take(self.engine.on_where(request, self._shell.moment()))

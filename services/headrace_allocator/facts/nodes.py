@@ -104,6 +104,11 @@ class Node:
         """True if jobs may start on it."""
         return self.condition is NodeCondition.ONLINE and not self.trouble
 
+    @property
+    def is_drained_and_empty(self) -> bool:
+        """True if nothing can run on it: an administrator drains it, and it was heard to hold nothing."""
+        return self.record.drained and self.status is NodeStatus.ONLINE and not self.allocations and not self.reporting
+
     def is_outside(self, node_filter: str) -> bool:
         """True if its tags do not match the tree's node filter."""
         return not matches(node_filter, self.record.tags)

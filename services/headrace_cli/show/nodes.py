@@ -15,7 +15,7 @@ from headrace_cli.show.tables import table, widest
 
 __all__ = ["node_table"]
 
-_STYLES = {"online": "green", "offline": "red", "unheard": "yellow", "draining": "yellow"}
+_STYLES = {"online": "green", "offline": "red", "unheard": "yellow", "draining": "yellow", "drained": "yellow"}
 
 
 def node_table(nodes: Sequence[NodeView]) -> Table:

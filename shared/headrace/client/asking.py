@@ -16,8 +16,8 @@ import msgspec
 from headrace.bus import Bus, BusError, NoResponders, NotConnected, RequestTimeout
 from headrace.client.errors import Unanswered
 from headrace.runtime.clock import Clock
-from headrace.wire.codec import decode, encode
-from headrace.wire.refusals import Busy, NotReady, NotRecorded, Refusal, Refused
+from headrace.wire.codec import encode
+from headrace.wire.refusals import Busy, NotReady, NotRecorded, Refusal, Refused, decode_answer
 
 __all__ = ["Asker", "Pauses"]
 
@@ -84,7 +84,7 @@ class Asker:
             raise
         except BusError as error:
             raise Unanswered(verb, 0.0, str(error), maybe_done=False) from error
-        message: object = decode(answer, kind | Refusal)  # type: ignore[arg-type]
-        if isinstance(message, kind):
-            return message
-        raise Refused(message)  # type: ignore[arg-type]
+        message = decode_answer(answer, kind)
+        if isinstance(message, Refusal):
+            raise Refused(message)
+        return message

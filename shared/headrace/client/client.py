@@ -15,12 +15,12 @@ from headrace.client.place import Place
 from headrace.client.pools import Pools
 from headrace.client.trees import Trees
 from headrace.errors import BadInput
-from headrace.ids import OperationId, PoolName, TreeName, UserName, operation_id, pool_name
+from headrace.ids import OperationId, PoolName, TreeName, UserName, node_name, operation_id, pool_name
 from headrace.resources import Resources, parse_amount
 from headrace.runtime.clock import Clock
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode
-from headrace.wire.nodes import ListNodes, NodeList, OperationPlaces, WhereRequest
+from headrace.wire.nodes import ChangedNode, ChangeNode, ListNodes, NodeChange, NodeList, OperationPlaces, WhereRequest
 from headrace.wire.operations import (
     FINAL_STATES,
     AbortOperation,
@@ -276,6 +276,11 @@ class Client:
             answer = NodeList(nodes=answer.nodes + page.nodes, recovering=page.recovering)
             if not page.more or not page.nodes:
                 return answer
+
+    async def change_node(self, node: str, change: NodeChange) -> ChangedNode:
+        """Drains, undrains or removes a node. It is for administrators. Raises `Refused`, `Unanswered`, `BadInput`."""
+        request = ChangeNode(node_name(node), change)
+        return await self._asker.ask("node.change", request, ChangedNode, timeout_s=self._timeout_s)
 
     def logs(
         self, operation: str, job: int | None = None, *, stderr: bool = False, follow: bool = False

@@ -12,10 +12,15 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.version import Counter
 
 __all__ = [
+    "ChangeNode",
+    "ChangedNode",
     "Enrol",
     "Enrolled",
+    "GiveUpNode",
+    "GivenUpNode",
     "JobPlace",
     "ListNodes",
+    "NodeChange",
     "NodeList",
     "NodeRecord",
     "NodeView",
@@ -49,6 +54,42 @@ class Enrolled(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     node: NodeName
     tree: TreeName
     revision: Counter
+
+
+class NodeChange(enum.StrEnum):
+    """Changes of an enrolled node by an administrator."""
+
+    #: Nothing more starts on it, and what runs goes on to its end.
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+    #: It is enrolled no more. What it ran counts as lost.
+    REMOVE = "remove"
+
+
+class ChangeNode(msgspec.Struct, frozen=True):
+    """person → admission."""
+
+    node: NodeName
+    change: NodeChange
+
+
+class ChangedNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """The change is recorded, or had been before."""
+
+    node: NodeName
+
+
+class GiveUpNode(msgspec.Struct, frozen=True):
+    """admission → allocator: a node is to be removed. Is it silent, or drained and empty? Then its jobs are lost."""
+
+    node: NodeName
+
+
+class GivenUpNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """The allocator counts on the node no more."""
+
+    node: NodeName
+    lost_jobs: Counter
 
 
 class ListNodes(msgspec.Struct, frozen=True):

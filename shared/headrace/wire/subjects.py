@@ -26,6 +26,7 @@ __all__ = [
     "VOLUMES_BUCKET",
     "WHO",
     "command",
+    "give_up_node",
     "heartbeat",
     "history",
     "history_stream",
@@ -130,6 +131,11 @@ def ledger(verb: str) -> str:
 def enrol(node: NodeName | str) -> str:
     """agent → admission, request."""
     return f"{ENROL}.{node}"
+
+
+def give_up_node(tree: TreeName | str) -> str:
+    """admission → allocator, request: a node is to be removed."""
+    return f"{_V1}.{tree}.node.give_up"
 
 
 def operation_view(operation: OperationId | str) -> str:

@@ -1,0 +1,43 @@
+"""`headrace node drain`, `undrain` and `remove`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.support.headrace_up import Up
+
+
+def await_conditions(up: Up, **expected: str) -> None:
+    """The allocator hears of a change a moment after it is recorded."""
+    found: dict[str, str] = {}
+    for _ in range(40):
+        nodes = msgspec.json.decode(up.run("node", "list", "--json").stdout)["nodes"]
+        found = {node["node"]: node["state"] for node in nodes}
+        if found == expected:
+            return
+    raise AssertionError(found)
+
+
+def test_a_node_is_drained_and_undrained_and_one_that_is_gone_is_removed() -> None:
+    with Up(nodes=("alpha:cpu=1", "beta:cpu=1")) as up:
+        up.environment["HEADRACE_ALLOCATOR_NODE_HEARTBEAT_TIMEOUT_MS"] = "2000"
+        assert "nothing more starts" in up.run("node", "drain", "alpha").stdout
+        await_conditions(up, alpha="drained", beta="online")
+        operation = up.start_operation("--jobs", "4", "--", "sh", "-c", "echo $HEADRACE_NODE")
+        up.run("op", "wait", operation)
+        assert up.run("op", "logs", operation).stdout == "".join(f"{job}: beta\n" for job in range(4))
+        refused = up.run("node", "remove", "beta", expect=4)
+        assert "node beta is online; expected silent for 60 s, or drained with no job on it" in refused.stderr
+        assert "there is no node 'gamma'" in up.run("node", "drain", "gamma", expect=4).stderr
+        up.stop()
+        up.nodes = ("beta:cpu=1",)
+        up.start()
+
+        await_conditions(up, alpha="unheard", beta="online")
+        while up.run("node", "remove", "alpha", expect=None).returncode:
+            pass  # it is not silent for long enough yet
+        await_conditions(up, beta="online")
+        up.run("node", "drain", "beta")
+        await_conditions(up, beta="drained")
+        up.run("node", "undrain", "beta")
+        await_conditions(up, beta="online")
