@@ -64,7 +64,9 @@ def test_the_job_of_a_closing_allocation_is_interrupted_when_its_operation_ends(
     """It was closed gently before: by a drain, or since its place was wanted elsewhere."""
     desk = a_desk_with_a_job_on_a_node()
     desk.beat("n", allocations=[shown(AllocationState.CLOSING)])
-    desk.learn(OperationStateChanged(OperationId("op"), OperationState.ABORTING, StateCause.ABORTED_BY_USER, "", at_ms=1))
+    desk.learn(
+        OperationStateChanged(OperationId("op"), OperationState.ABORTING, StateCause.ABORTED_BY_USER, "", at_ms=1)
+    )
 
     orders, _ = desk.beat("n", allocations=[shown(AllocationState.CLOSING)])
 
