@@ -223,20 +223,20 @@ class Agent:
         self, subject: str, request: msgspec.Struct, kind: type[T], timeout_ms: int, *, unanswered: str
     ) -> T | None:
         """Returns the answer to a request; None, of which the log says why, if there is none of its kind."""
-        log = self._log.bind(request=type(request).__name__)
+        about = {"request": type(request).__name__}
         try:
             data = await self._bus.request(subject, encode(request), timeout_s=timeout_ms / 1000)
             answer = decode_answer(data, kind)
         except MessageTooLarge as error:
-            log.error("request too large", size_bytes=error.size_bytes)
+            self._log.error("request too large", size_bytes=error.size_bytes, **about)
         except BadMessage as error:
             self._runtime.border.report_malformed("the answer", subject, str(error))
         except BusError as error:
-            getattr(log, unanswered)("not answered", why=str(error))
+            getattr(self._log, unanswered)("not answered", why=str(error), **about)
         else:
             if not isinstance(answer, Refusal):
                 return answer
-            log.warning("refused", why=answer.text())
+            self._log.warning("refused", why=answer.text(), **about)
         return None
 
     async def _send_enrolments(self) -> None:
