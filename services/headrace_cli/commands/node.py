@@ -65,7 +65,9 @@ def undrain(node: str, /, *, common: Common | None = None) -> int:
 
 @app.command
 def remove(node: str, /, *, common: Common | None = None) -> int:
-    """Forget a node that is gone for good: it must have been silent for a minute, or be drained with nothing on it. For administrators.
+    """Forget a node that is gone for good. For administrators.
+
+    It must have been silent for a minute, or be drained with nothing on it.
 
     What a silent node ran counts as lost and runs elsewhere at once. So be certain that its host is off: where it is only cut off, its
     jobs go on there until its lease ends. A node whose agent lives enrols itself again.

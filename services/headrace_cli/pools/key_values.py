@@ -78,7 +78,7 @@ def read_written(text: str, kind: Kind | None, place: str) -> object:
 
 
 def kind_at(schema: Schema, key: str) -> Kind | None:
-    """The kind of what stands at a key; None where nothing does, or an amount of one resource."""
+    """The kind of what stands at a key, or None where nothing does or one resource stands alone."""
     head, *rest = split_key(key)
     attribute = schema.names.get(head)
     if attribute is None or not rest:

@@ -1,4 +1,4 @@
-"""Files and folders of the host. All calls raise OSError as the system does; paths are absolute."""
+"""Files and folders of the host. All calls raise OSError as the system does, and paths are absolute."""
 
 from __future__ import annotations
 

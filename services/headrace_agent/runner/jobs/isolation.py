@@ -66,7 +66,7 @@ class Isolation:
         """Kills whatever is left of a job."""
 
     def account(self, run: Run) -> Account:
-        """What is known of a job that ended."""
+        """Tells what is known of a job that ended."""
         return Account()
 
     def remove(self, job: JobKey) -> bool:
