@@ -58,7 +58,7 @@ async def restore(
             last = entry.sequence
         # An empty entry of this term: whoever appended before is refused from here on.
         try:
-            announced = await log.append(encode_batch(term, [], writer, -attempt), expected_last=last, timeout_s=5.0)
+            announced = await log.append(encode_batch(term, [], writer, attempt), expected_last=last, timeout_s=5.0)
         except BusError as error:
             logger().info("term not announced yet", term=term, error=str(error))
             await anyio.sleep(0.05)

@@ -210,7 +210,8 @@ class LogBatch(msgspec.Struct, frozen=True):
     events: Annotated[list[Event], msgspec.Meta(max_length=100_000)]
     #: Makes every attempt at an entry recognisable: which process, and its how-manieth entry.
     writer: str = ""
-    number: Counter = 0
+    #: Negative in entries by which former versions announced a term.
+    number: int = 0
 
 
 class Published(msgspec.Struct, frozen=True):
