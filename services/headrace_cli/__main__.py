@@ -30,6 +30,7 @@ COMMANDS: Final = {
         "List, make, change and remove pool trees, each with pools, options and nodes of its own.",
     ),
     "node": ("headrace_cli.commands.node:app", "List nodes, drain them, and take them out."),
+    "service": ("headrace_cli.commands.service:app", "List the processes of Headrace itself."),
     "plan": (
         "headrace_cli.commands.plan:plan",
         "Compute the shares of a tree of pools and operations that stands in a file. Asks no server, changes nothing.",

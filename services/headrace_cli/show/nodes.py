@@ -1,20 +1,25 @@
-"""Nodes as a person reads them."""
+"""Nodes, and the processes of services, as a person reads them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
 
 from headrace.durations import format_duration
+from headrace.ids import TreeName
 from headrace.resources import format_amount
 from headrace.wire.nodes import NodeView
+from headrace.wire.services import ServiceView
 from headrace_cli.show.amounts import short_name
 from headrace_cli.show.tables import table, widest
 
-__all__ = ["node_table"]
+__all__ = ["node_table", "roles_without_leader", "service_table"]
 
+#: Each tree has these of its own; admission is one for all.
+_OF_A_TREE: Final = ("allocator", "fair_share", "integral")
 _STYLES = {"online": "green", "offline": "red", "unheard": "yellow", "draining": "yellow", "drained": "yellow"}
 
 
@@ -45,3 +50,22 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
 def _use(node: NodeView, name: str) -> str:
     used, whole = getattr(node.usage, name), getattr(node.total, name)
     return f"{format_amount(name, used)} of {format_amount(name, whole)}"
+
+
+def roles_without_leader(views: Sequence[ServiceView], own: TreeName) -> list[str]:
+    """The roles that nobody leads, in the own tree and in every other one of which some process told."""
+    trees = {own, *(view.role.partition(".")[2] for view in views if "." in view.role)}
+    roles = {"admission", *(f"{service}.{tree}" for service in _OF_A_TREE for tree in trees)}
+    return sorted(roles - {view.role for view in views if view.leads})
+
+
+def service_table(views: Sequence[ServiceView], missing: Sequence[str]) -> Table:
+    """One line a process, and one for each role that nobody leads."""
+    made = table("role", "instance", "state", "term", "age", "lag", right=("term", "age", "lag"))
+    for view in views:
+        state = Text("leads", style="green") if view.leads else Text("stands by")
+        term = str(view.term) if view.leads else "–"
+        made.add_row(view.role, view.instance, state, term, format_duration(view.age_ms), f"{view.lag_ms:.1f} ms")
+    for role in missing:
+        made.add_row(role, "–", Text("missing", style="red"), "–", "–", "–")
+    return made

@@ -35,6 +35,7 @@ def up(
     state: Path | None = None,
     port: int = DEFAULT_PORT,
     node: Annotated[list[str] | None, Parameter(negative=())] = None,
+    standby: Flag = False,
     wait: Flag = False,
     leave_running: Flag = False,
     ready_timeout: str = "60s",
@@ -63,6 +64,8 @@ def up(
         Port of the NATS server on 127.0.0.1; 0: any free one.
     node
         An agent NAME:cpu=2,memory=2G,… with what it offers; may be repeated. Unless given: one with all that this host has.
+    standby
+        Run two of each service: one leads, the other stands by and takes over when the first is stopped or dies.
     wait
         The first Ctrl-C lets running jobs end, however long they take.
     leave_running
@@ -75,17 +78,15 @@ def up(
         Print all log lines here too.
     """
     screen = Screen()
-    if wait and leave_running:
-        raise BadInput("--leave-running", "with --wait", "one of the two")
-    mode = StopMode.WAIT if wait else StopMode.LEAVE_RUNNING if leave_running else StopMode.INTERRUPT
     options = UpOptions(
         state=Path(os.path.abspath(state)) if state is not None else state_folder(),
         port=_port(port),
         nodes=parse_nodes(node) if node else [NodeOption(node=node_name_from_host(os.uname().nodename))],
+        standby=standby,
         log_level=log_level,
         verbose=verbose,
         ready_timeout_s=parse_duration_ms(ready_timeout, place="--ready-timeout") / 1000,
-        stop_mode=mode,
+        stop_mode=_stop_mode(wait=wait, leave_running=leave_running),
     )
 
     return _run(options, screen)
@@ -106,6 +107,12 @@ def _run(options: UpOptions, screen: Screen) -> int:
     if outcome.ready:
         return Exit.DONE
     return Exit.INTERRUPTED if outcome.interrupted else Exit.FAILED
+
+
+def _stop_mode(*, wait: bool, leave_running: bool) -> StopMode:
+    if wait and leave_running:
+        raise BadInput("--leave-running", "with --wait", "one of the two")
+    return StopMode.WAIT if wait else StopMode.LEAVE_RUNNING if leave_running else StopMode.INTERRUPT
 
 
 def _port(port: int) -> int:

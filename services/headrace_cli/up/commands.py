@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.errors import HeadraceError
@@ -15,14 +15,16 @@ from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import Command
 from headrace_cli.up.state_folder import StateFolder
 
-__all__ = ["NoServer", "commands", "find_nats_server", "scrubbed", "write_configuration"]
+__all__ = ["SERVICES", "STANDBY", "NoServer", "commands", "find_nats_server", "scrubbed", "write_configuration"]
 
-_SERVICES = {
+SERVICES = {
     "admission": StopGroup.ADMISSION,
     "integral": StopGroup.INTEGRAL,
     "fair_share": StopGroup.FAIR_SHARE,
     "allocator": StopGroup.ALLOCATOR,
 }
+#: What the names of the second processes end in.
+STANDBY = "-standby"
 
 
 class NoServer(HeadraceError):
@@ -42,7 +44,10 @@ def write_configuration(state: StateFolder, options: UpOptions, port: int) -> No
     """Writes what the processes read. Raises OSError."""
     user, password = state.secret()
     state.write(state.path / "nats.conf", nats_configuration(state, port, user, password))
-    state.write(state.path / "services.toml", service_settings(state, port, options.log_level))
+    for suffix in _suffixes(options):
+        instance = os.uname().nodename + suffix
+        text = service_settings(state, port, options.log_level, instance)
+        state.write(state.path / f"services{suffix}.toml", text)
     for node in options.nodes:
         text = agent_settings(state, port, options.log_level, node)
         state.write(state.path / f"agent-{node.node}.toml", text)
@@ -52,14 +57,19 @@ def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, 
     """Plans and commands, in the order of starting."""
     server = [find_nats_server(), "-c", str(state.path / "nats.conf")]
     found = [_entry(state, "nats-server", StopGroup.BUS, server)]
-    for service, group in _SERVICES.items():
-        argv = [sys.executable, "-m", f"headrace_{service}", "--config", str(state.path / "services.toml")]
-        found.append(_entry(state, service, group, argv))
+    for suffix in _suffixes(options):
+        for service, group in SERVICES.items():
+            argv = [sys.executable, "-m", f"headrace_{service}", "--config", str(state.path / f"services{suffix}.toml")]
+            found.append(_entry(state, service + suffix, group, argv))
     for node in options.nodes:
         name = f"agent-{node.node}"
         argv = [sys.executable, "-m", "headrace_agent", "--config", str(state.path / f"{name}.toml")]
         found.append(_entry(state, name, StopGroup.AGENTS, argv))
     return found
+
+
+def _suffixes(options: UpOptions) -> Sequence[str]:
+    return ("", STANDBY) if options.standby else ("",)
 
 
 def _entry(state: StateFolder, name: str, group: StopGroup, argv: list[str]) -> tuple[ProcessPlan, Command]:
@@ -71,7 +81,7 @@ def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
 
     Those that name one service (`HEADRACE_ALLOCATOR_…`) stay: whoever sets such a one means it.
     """
-    meant = tuple(f"HEADRACE_{service.upper()}_" for service in (*_SERVICES, "agent"))
+    meant = tuple(f"HEADRACE_{service.upper()}_" for service in (*SERVICES, "agent"))
     return {
         name: value for name, value in environment.items() if not name.startswith("HEADRACE_") or name.startswith(meant)
     }

@@ -42,11 +42,11 @@ authorization {{
 """
 
 
-def service_settings(state: StateFolder, port: int, log_level: str) -> str:
-    """For admission, integral, fair_share and allocator."""
+def service_settings(state: StateFolder, port: int, log_level: str, instance: str) -> str:
+    """For admission, integral, fair_share and allocator. `instance` tells those from one another that do the same."""
     return to_toml(
         {
-            "common": _common(state, port, log_level),
+            "common": {**_common(state, port, log_level), "instance": instance},
             "admission": {"max_operation_count": _MANY_OPERATIONS},
             "fair_share": {"broken_trees_folder": str(state.path / "broken-trees")},
             "fair_share.new_tree_options": {

@@ -21,6 +21,8 @@ class UpOptions(msgspec.Struct, frozen=True):
     port: int
     #: At least one.
     nodes: list[NodeOption]
+    #: Two of each service run, of which one stands by.
+    standby: bool = False
     log_level: str = "info"
     #: Log lines of all processes go to stderr too.
     verbose: bool = False

@@ -9,6 +9,7 @@ import anyio
 
 from headrace.client import Client, NotRunning, Unanswered, connect
 from headrace.wire.nodes import NodeView
+from headrace_cli.up.commands import SERVICES, STANDBY
 
 __all__ = ["wait_ready"]
 
@@ -18,19 +19,21 @@ _TRY_S = 2.0
 
 
 async def wait_ready(
-    url: str, credential_file: str, nodes: Sequence[str], on_progress: Callable[[str], None]
+    url: str, credential_file: str, nodes: Sequence[str], standby: bool, on_progress: Callable[[str], None]
 ) -> list[NodeView]:
     """Returns the nodes once all is well. `on_progress` is told what is waited for. The caller limits the time."""
     while True:
         on_progress("nats-server")
         try:
             async with connect(url=url, credential_file=credential_file, timeout_s=_TRY_S) as client:
-                return await _ask_everybody(client, nodes, on_progress)
+                return await _ask_everybody(client, nodes, standby, on_progress)
         except NotRunning:
             await anyio.sleep(_LOOK_S)
 
 
-async def _ask_everybody(client: Client, nodes: Sequence[str], on_progress: Callable[[str], None]) -> list[NodeView]:
+async def _ask_everybody(
+    client: Client, nodes: Sequence[str], standby: bool, on_progress: Callable[[str], None]
+) -> list[NodeView]:
     for service, ask in (
         ("admission", partial(client.list, limit=1)),
         ("fair_share", client.pools.list),
@@ -38,6 +41,12 @@ async def _ask_everybody(client: Client, nodes: Sequence[str], on_progress: Call
     ):
         on_progress(service)
         await _until_answered(ask)
+    while standby:
+        standing_by = {view.service for view in await client.services() if not view.leads}
+        missing_services = SERVICES.keys() - standing_by
+        if not missing_services:
+            break
+        on_progress(min(missing_services) + STANDBY)
     while True:
         listed = {node.node: node for node in (await client.nodes()).nodes}
         missing = [name for name in nodes if name not in listed or listed[name].state != "online"]  # type: ignore[index]

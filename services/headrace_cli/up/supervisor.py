@@ -232,7 +232,7 @@ class _Supervisor:
         credential = str(self._state.credential)
         with anyio.move_on_after(self._options.ready_timeout_s):
             names = [str(node.node) for node in self._options.nodes]
-            nodes = await wait_ready(self._url, credential, names, self._on_progress)
+            nodes = await wait_ready(self._url, credential, names, self._options.standby, self._on_progress)
         if self._engine.stopping:
             return
         if not nodes:

@@ -24,6 +24,7 @@ from headrace.errors import BadInput
 from headrace.obs.logging import configure, logger
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.presence import Presence
 from headrace.runtime.role import Deposed, Deposition, Role, lead
 from headrace.runtime.settings import CommonSettings, load
 from headrace.runtime.terms import TermBook
@@ -51,6 +52,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
     border: Border
     terms: TermBook
     deposition: Deposition
+    presence: Presence
     #: For tasks that live as long as the service.
     tasks: anyio.abc.TaskGroup
     #: Set when the process was asked to stop.
@@ -64,12 +66,18 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
         recorded: Callable[[], Awaitable[Term]] | None = None,
     ) -> None:
         """Stands by until the role is free, then runs `serve` with it. Raises `BusError` if its term cannot be taken."""
+
+        async def serve_visibly(held: Role) -> None:
+            self.presence.lead(held)
+            await serve(held)
+
+        await self.presence.stand_by(role, self.border)
         await lead(
             self.bus,
             self.terms,
             self.deposition,
             role,
-            serve,
+            serve_visibly,
             instance=self.settings.instance_name,
             stopping=self.stopping,
             recorded=recorded,
@@ -91,6 +99,7 @@ def runtime_on(
         border=Border(bus, clock, deposition),
         terms=TermBook(name),
         deposition=deposition,
+        presence=Presence(name, settings.instance_name, clock),
         tasks=tasks,
         stopping=stopping,
     )

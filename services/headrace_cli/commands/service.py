@@ -1,0 +1,37 @@
+"""`headrace service …`: the processes of Headrace itself."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from headrace.client import Client
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.session import Common, talk
+from headrace_cli.show.nodes import roles_without_leader, service_table
+from headrace_cli.show.screen import Screen
+
+__all__ = ["app"]
+
+app = App(name="service", help="List the processes of Headrace itself.")
+
+
+@app.command(name="list")
+def list_(*, common: Common | None = None) -> int:
+    """Show every process of every service: its role, whether it leads or stands by, term, age and lag.
+
+    The lag is the length of one turn of its loop. A role that nobody leads is shown as missing, and the exit status is 1 then.
+
+    Examples:
+
+        headrace service list
+
+        headrace service list --json
+    """
+
+    async def work(client: Client, screen: Screen) -> int:
+        views = await client.services()
+        missing = roles_without_leader(views, client.trees.own)
+        screen.show({"processes": list(views), "missing": missing}, service_table(views, missing))
+        return Exit.FAILED if missing else Exit.DONE
+
+    return talk(common, work)

@@ -1,0 +1,51 @@
+"""The presence of a process: it tells whether it leads its role or stands by, which answers nothing else."""
+
+from __future__ import annotations
+
+import os
+
+import anyio.lowlevel
+
+from headrace.runtime.border import Border, Caller, CallerKind
+from headrace.runtime.clock import Clock
+from headrace.runtime.role import Role
+from headrace.wire import subjects
+from headrace.wire.services import ListServices, ServiceView
+
+__all__ = ["Presence"]
+
+
+class Presence:
+    """One process that leads a role or waits for it. Begins with the process."""
+
+    def __init__(self, service: str, instance: str, clock: Clock) -> None:
+        self._service = service
+        self._instance = instance
+        self._clock = clock
+        self._began_s = clock.steady_s()
+        self._name = ""
+        self._role: Role | None = None
+
+    async def stand_by(self, name: str, border: Border) -> None:
+        """Answers from now on for a role that another process may lead."""
+        self._name = name
+        await border.serve(subjects.user("*", "service.list"), ListServices, CallerKind.USER, self._on_list)
+
+    def lead(self, role: Role) -> None:
+        """Notes that the role is held."""
+        self._role = role
+
+    async def _on_list(self, _request: ListServices, _caller: Caller) -> ServiceView:
+        asked_s = self._clock.steady_s()
+        await anyio.lowlevel.checkpoint()
+        now_s = self._clock.steady_s()
+        return ServiceView(
+            service=self._service,
+            role=self._name,
+            instance=self._instance,
+            leads=self._role is not None,
+            term=self._role.term if self._role is not None else 0,
+            age_ms=int((now_s - self._began_s) * 1000),
+            lag_ms=round((now_s - asked_s) * 1000, 3),
+            pid=os.getpid(),
+        )

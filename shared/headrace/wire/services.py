@@ -1,0 +1,32 @@
+"""The processes of services, as people see them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.wire.version import Counter, Term
+
+__all__ = ["ListServices", "ServiceView"]
+
+
+class ListServices(msgspec.Struct, frozen=True):
+    """person → every process of every service."""
+
+
+class ServiceView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """One process, at the moment of its answer."""
+
+    service: str
+    #: Such as `allocator.default`.
+    role: str
+    #: The name of the process, the same in all its lives.
+    instance: str
+    #: False: it stands by.
+    leads: bool
+    #: 0: it stands by.
+    term: Term
+    #: Since the process began.
+    age_ms: Counter
+    #: The length of one turn of its loop, in which everything else waits.
+    lag_ms: float
+    pid: Counter
