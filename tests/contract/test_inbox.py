@@ -6,6 +6,8 @@ import anyio
 
 from headrace.bus import Message, connect
 from headrace.bus.inbox import Mailbox
+from headrace.bus.lines import Lines
+from headrace.bus.protocol import MAX_PENDING_BYTES
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer
 
@@ -104,3 +106,35 @@ def test_a_key_that_cannot_be_told_is_counted() -> None:
 
     assert mailbox.take() is None
     assert mailbox.statistics()["failed"] == 1
+
+
+def test_an_inbox_holds_no_more_bytes_than_it_may_and_keeps_the_newest() -> None:
+    mailbox = Mailbox(key=lambda message: message.subject)
+    quarter = bytes(MAX_PENDING_BYTES // 4)
+    for subject in ("a", "b", "c", "b", "d", "e"):
+        mailbox.put(a_message(subject, quarter))
+
+    assert (mailbox.statistics()["dropped"], mailbox.statistics()["replaced"]) == (1, 1)
+    assert [message.subject for message in (mailbox.take() for _ in range(4)) if message] == ["b", "c", "d", "e"]
+
+
+async def test_lines_take_turns_and_the_largest_gives_up_its_newest() -> None:
+    lines = Lines(most_messages=4, most_bytes=1_000_000)
+    given_up = [
+        [(waiting.message.subject, waiting.message.data) for waiting in lines.put(sender, a_message(sender, data))]
+        for sender, data in [("m", b"1"), ("m", b"2"), ("m", b"3"), ("m", b"4"), ("m", b"5"), ("a", b"1"), ("b", b"1")]
+    ]
+
+    assert given_up == [[], [], [], [], [("m", b"5")], [("m", b"4")], [("m", b"3")]]
+    assert [lines.take().subject for _ in range(4)] == ["m", "a", "b", "m"]
+    assert len(lines) == 0
+
+
+async def test_lines_are_bounded_by_bytes_whoever_sent_them() -> None:
+    lines = Lines(most_messages=1_000, most_bytes=100_000)
+    for number in range(10):
+        lines.put(f"small-{number}", a_message("s", bytes(5_000)))
+    assert [waiting.message.subject for waiting in lines.put("m", a_message("m", bytes(60_000)))] == ["m"]
+    assert [waiting.message.subject for waiting in lines.put("m", a_message("m", bytes(40_000)))] == []
+    assert [waiting.message.subject for waiting in lines.put("a", a_message("a", bytes(20_000)))] == ["m"]
+    assert len(lines) == 11

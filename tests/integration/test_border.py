@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
-from headrace.bus import BusError
+from headrace.bus import Bus, BusError
+from headrace.bus.protocol import MAX_PENDING_BYTES
 from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.runtime.role import Deposition
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode, encode
-from headrace.wire.refusals import BadRequest, NotAllowed, Refusal
+from headrace.wire.refusals import BadRequest, Busy, NotAllowed, Refusal
 from headrace.wire.version import WhoAnswer, WhoRequest
+from tests.contract.waiting import eventually
 from tests.support.clocks import HandClock
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus
@@ -123,3 +127,62 @@ async def test_an_answer_that_is_too_large_is_replaced_by_words(server: NatsServ
 
     assert "ask for less" in refusal.what
     assert service.border.answered_too_large == 1
+
+
+class HeldService:
+    """Answers one request at a time, each when it is let go on."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._turns = anyio.Semaphore(0)
+
+    async def on_ask(self, request: WhoRequest, caller: Caller) -> WhoAnswer:
+        self.asked.append(caller.name)
+        await self._turns.acquire()
+        return WhoAnswer(role=request.role[:10], term=1)
+
+    def let_go_on(self, requests: int) -> None:
+        for _ in range(requests):
+            self._turns.release()
+
+
+async def flood(bus: Bus, inbox: str, number: int, size_bytes: int) -> None:
+    """Sends requests of mallory's, whose answers come to `inbox`, without waiting for one."""
+    data = encode(WhoRequest("m" * size_bytes))
+    for _ in range(number):
+        await bus._link.send(subjects.user("mallory", "test.ask"), data, reply=inbox)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("number", "size_bytes", "pending"), [(500, 10, 100), (800, 100_000, 10_000)])
+async def test_a_flood_is_refused_beyond_its_room_and_nobody_else_waits_behind_it(
+    server: NatsServer, number: int, size_bytes: int, pending: int
+) -> None:
+    service = HeldService()
+    async with (
+        a_bus(server, "service", "tested") as bus,
+        a_bus(server, "user", "mallory") as mallory,
+        a_bus(server, "user", "anna") as anna,
+    ):
+        border = Border(bus, HandClock(), Deposition())
+        serving = await border.serve(
+            SUBJECT, WhoRequest, CallerKind.USER, service.on_ask, concurrency=1, pending=pending
+        )
+        answers = await mallory.subscribe(f"{subjects.inbox('user', 'mallory')}.flood")
+        await flood(mallory, f"{subjects.inbox('user', 'mallory')}.flood", number, size_bytes)
+        await eventually(lambda: serving.statistics()["received"] == number)
+
+        held = serving.statistics()["pending"] + serving.statistics()["running"]
+        assert serving.statistics()["dropped"] == number - held > 0
+        assert held <= pending + 1
+        assert held * size_bytes <= MAX_PENDING_BYTES + size_bytes
+        refusal = decode((await anext(answers)).data, Busy)
+        assert refusal.waiting >= held - 2
+        assert "nothing was done, try again" in refusal.text()
+
+        async with anyio.create_task_group() as tasks:
+            request = partial(anna.request, timeout_s=10)
+            tasks.start_soon(request, subjects.user("anna", "test.ask"), encode(WhoRequest("a")))
+            await eventually(lambda: serving.statistics()["received"] == number + 1)
+            service.let_go_on(3)
+
+    assert "anna" in service.asked[:3]

@@ -27,6 +27,7 @@ from headrace.bus import (
     NotConnected,
     Records,
     RequestTimeout,
+    Senders,
     TooLarge,
 )
 from headrace.bus.inbox import Mailbox
@@ -59,16 +60,6 @@ async def connect_to(server: SimulatedServer, name: str, inbox_prefix: str = "")
             with anyio.CancelScope(shield=True):
                 await bus.close()
             tasks.cancel_scope.cancel()
-
-
-class _ProcessServing(Serving):
-    """Handlers run as the process that serves, so that they die and freeze with it."""
-
-    context: contextvars.Context
-
-    def _start(self, message: Message) -> None:
-        self._running += 1
-        self.context.copy().run(self._tasks.start_soon, self._handle, message)
 
 
 class SimulatedBus:
@@ -239,9 +230,10 @@ class SimulatedBus:
         queue: str = "",
         concurrency: int = 64,
         pending: int = 10_000,
+        senders: Senders | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> Serving:
-        serving = _ProcessServing(
+        serving = Serving(
             subject,
             handler,
             self._tasks,
@@ -249,9 +241,11 @@ class SimulatedBus:
             queue=queue,
             concurrency=concurrency,
             pending=pending,
+            senders=senders,
             statistics=statistics,
         )
-        serving.context = self._context
+        # Handlers run as the process that serves, so that they die and freeze with it.
+        serving.new_context = self._context.copy
         await self._listen(subject, queue, serving.on_message, serving.closing)
         self._servings.append(serving)
         return serving

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import anyio
 
-from headrace.bus.protocol import BusClosed, Message
+from headrace.bus.protocol import MAX_PENDING_BYTES, BusClosed, Message
 
 __all__ = ["Mailbox"]
 
@@ -25,6 +25,7 @@ class Mailbox:
         self._key = key
         self._pending = pending
         self._waiting: OrderedDict[Hashable, Message] = OrderedDict()
+        self._bytes = 0
         self._arrived = anyio.Event()
         self._ended = False
         self._failure: BusClosed | None = None
@@ -42,20 +43,26 @@ class Mailbox:
         self.received += 1
         try:
             key = self.received if self._key is None else self._key(message)
-            self.replaced += key in self._waiting
+            older = self._waiting.get(key)
         except Exception:
             self.failed += 1
             return
         # The place of the older one is kept: a key that is never quiet must not wait for ever behind the others.
+        self.replaced += older is not None
         self._waiting[key] = message
-        if len(self._waiting) > self._pending:
-            self._waiting.popitem(last=False)
+        self._bytes += len(message.data) - (0 if older is None else len(older.data))
+        while len(self._waiting) > self._pending or self._bytes > MAX_PENDING_BYTES:
+            self.take()
             self.dropped += 1
         self._wake()
 
     def take(self) -> Message | None:
         """The message whose turn it is, or None."""
-        return self._waiting.popitem(last=False)[1] if self._waiting else None
+        if not self._waiting:
+            return None
+        message = self._waiting.popitem(last=False)[1]
+        self._bytes -= len(message.data)
+        return message
 
     def end(self, failure: BusClosed | None = None) -> None:
         """Nothing more will come: iteration ends after what waits, or raises `failure` there."""

@@ -22,6 +22,7 @@ from headrace.errors import HeadraceError
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
+    "MAX_PENDING_BYTES",
     "AppendRefused",
     "AppendUnknown",
     "Bus",
@@ -42,6 +43,7 @@ __all__ = [
     "PermissionRefused",
     "Records",
     "RequestTimeout",
+    "Senders",
     "ServerTooOld",
     "Subscription",
     "TooLarge",
@@ -51,6 +53,10 @@ __all__ = [
 
 #: Payload and headers of one message together. Half of the server's default limit, which closes the client for good when passed.
 MAX_MESSAGE_BYTES = 512 * 1024
+
+
+#: Bytes that wait for the handlers of one subject, or in one inbox.
+MAX_PENDING_BYTES = 64 * 1024 * 1024
 
 
 class BusError(HeadraceError):
@@ -129,6 +135,14 @@ class Message(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     #: Where an answer goes; empty where none is expected.
     reply_to: str = ""
+
+
+class Senders(msgspec.Struct, frozen=True):
+    """How messages are told apart by sender, and how those are refused that there is no room for."""
+
+    name: Callable[[Message], str]
+    #: From the message, how many wait, and how many seconds it has waited; None if there is nobody to tell.
+    refusal: Callable[[Message, int, float], bytes | None]
 
 
 #: Gets one message, returns the answer's bytes or None for no answer.
@@ -303,12 +317,14 @@ class Bus(Protocol):
         queue: str = "",
         concurrency: int = 64,
         pending: int = 10_000,
+        senders: Senders | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> Subscription:
         """Answers requests, up to `concurrency` at a time.
 
-        Requests beyond `pending` waiting ones are dropped and counted. `statistics` are told beside the subject's own in service
-        discovery.
+        Requests beyond `pending` waiting ones, or `MAX_PENDING_BYTES`, are dropped and counted. With `senders` each sender's wait in
+        a line of their own; the lines take turns, and what is dropped is refused. `statistics` are told beside the subject's
+        own in service discovery.
         The subscription is in force at the server when this returns.
         """
         ...

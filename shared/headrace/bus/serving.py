@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from headrace.bus.protocol import BusError, Handler, Message, TooLarge
+from headrace.bus.lines import Lines
+from headrace.bus.protocol import MAX_PENDING_BYTES, BusError, Handler, Message, Senders, TooLarge
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
@@ -37,6 +37,8 @@ class Serving:
         queue: str = "",
         concurrency: int,
         pending: int,
+        pending_bytes: int = MAX_PENDING_BYTES,
+        senders: Senders | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> None:
         self.subject = subject
@@ -55,29 +57,32 @@ class Serving:
         self._tasks = tasks
         self._answer = answer
         self._concurrency = concurrency
-        self._pending = pending
+        self._most_bytes = pending_bytes
+        self._senders = senders
         self._more_statistics = statistics
-        self._waiting: deque[Message] = deque()
+        self._waiting = Lines(pending, pending_bytes)
         self._running = 0
-        self._closed = False
+        self._running_bytes = 0
         self._idle = anyio.Event()
         self._throttle = LogThrottle()
+        #: In which a handler runs.
+        self.new_context: Callable[[], contextvars.Context] = contextvars.Context
         #: What closing must end besides.
         self.closing = AsyncExitStack()
 
     def on_message(self, message: Message) -> None:
-        """Starts a handler, or lets the message wait for one. Drops it where too many wait already."""
+        """Starts a handler, or lets the message wait for one in its sender's line. What there is no room for is refused."""
         self.received += 1
-        if self._running < self._concurrency:
-            self._start(message)
-        elif len(self._waiting) < self._pending:
-            self._waiting.append(message)
-        else:
+        for given_up in self._waiting.put(self._senders.name(message) if self._senders else "", message):
             self.dropped += 1
+            if self._senders is not None:
+                waited_s = anyio.current_time() - given_up.since_s
+                refusal = self._senders.refusal(given_up.message, len(self._waiting), waited_s)
+                self._tasks.start_soon(self._reply, given_up.message, refusal)
+        self._start_waiting()
 
     async def close(self) -> None:
         """Starts no more handlers. Those that run end and answer."""
-        self._closed = True
         self.dropped += len(self._waiting)
         self._waiting.clear()
         await self.closing.aclose()
@@ -105,24 +110,21 @@ class Serving:
         more = self._more_statistics() if self._more_statistics is not None else {}
         return {**more, **self.statistics()}
 
+    def _start_waiting(self) -> None:
+        """Starts handlers as long as not too many run, or too many bytes are in their hands. One always may."""
+        while self._waiting and self._running < self._concurrency and self._running_bytes < self._most_bytes:
+            self._start(self._waiting.take())
+
     def _start(self, message: Message) -> None:
         self._running += 1
+        self._running_bytes += len(message.data)
         # Without a fresh context each task would inherit that of whoever subscribed, its open span and its bound log fields.
-        contextvars.Context().run(self._tasks.start_soon, self._handle, message)
+        self.new_context().run(self._tasks.start_soon, self._handle, message)
 
     async def _handle(self, message: Message) -> None:
         started = time.perf_counter_ns()
         try:
-            answer = await self._handler(message)
-            if answer is None or not message.reply_to:
-                return
-            if message.reply_to.startswith(INBOXES):
-                await self._reply(message.reply_to, answer)
-            else:
-                # Else whoever asks could have us write where we may and he may not, into the log for example.
-                self.misdirected += 1
-                if self._throttle.due("misdirected"):
-                    logger().warning("answer wanted elsewhere", subject=self.subject, reply_to=message.reply_to[:200])
+            await self._reply(message, await self._handler(message))
         except Exception as error:
             self.failed += 1
             self.last_error = type(error).__name__
@@ -131,14 +133,22 @@ class Serving:
         finally:
             self.busy_ns += time.perf_counter_ns() - started
             self._running -= 1
-            if self._waiting and not self._closed:
-                self._start(self._waiting.popleft())
-            elif not self._running:
+            self._running_bytes -= len(message.data)
+            self._start_waiting()
+            if not self._running:
                 self._idle.set()
 
-    async def _reply(self, reply_to: str, answer: bytes) -> None:
+    async def _reply(self, message: Message, answer: bytes | None) -> None:
+        if answer is None or not message.reply_to:
+            return
+        if not message.reply_to.startswith(INBOXES):
+            # Else whoever asks could have us write where we may and he may not, into the log for example.
+            self.misdirected += 1
+            if self._throttle.due("misdirected"):
+                logger().warning("answer wanted elsewhere", subject=self.subject, reply_to=message.reply_to[:200])
+            return
         try:
-            await self._answer(reply_to, answer)
+            await self._answer(message.reply_to, answer)
         except TooLarge:
             raise
         except BusError as error:

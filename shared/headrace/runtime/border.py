@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headrace.bus import Bus, Message, Subscription
+from headrace.bus import Bus, Message, Senders, Subscription
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
@@ -20,7 +20,7 @@ from headrace.runtime.engine import Figure, counter
 from headrace.runtime.role import Deposed, Deposition
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
-from headrace.wire.refusals import BadRequest, NotAllowed
+from headrace.wire.refusals import BadRequest, Busy, NotAllowed
 
 __all__ = ["Border", "Caller", "CallerKind"]
 
@@ -93,7 +93,13 @@ class Border:
                 return None
             return answer if isinstance(answer, bytes) else self._encode(answer, message.subject)
 
-        return await self._bus.serve(subject, handle, concurrency=concurrency, pending=pending)
+        def refusal(message: Message, waiting: int, waited_s: float) -> bytes | None:
+            is_ours = self._caller(message, caller_kind, name_at) is not None
+            return encode(Busy(waiting=waiting, oldest_waiting_ms=int(waited_s * 1000))) if is_ours else None
+
+        of_users = Senders(lambda message: subjects.nth(message.subject, name_at), refusal)
+        senders = of_users if caller_kind is CallerKind.USER else None
+        return await self._bus.serve(subject, handle, concurrency=concurrency, pending=pending, senders=senders)
 
     def decode(self, message: Message, kind: type[T]) -> T | None:
         """Reads a published message. Returns None (counted, logged) if it is none of `kind`."""

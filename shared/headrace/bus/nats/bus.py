@@ -18,7 +18,7 @@ from headrace.bus.nats.streams.api import JetStream
 from headrace.bus.nats.streams.key_value import NatsKeyValue
 from headrace.bus.nats.streams.log import NatsLog
 from headrace.bus.nats.streams.records import NatsRecords
-from headrace.bus.protocol import BusClosed, BusError, Handler, KeyValue, Log, Message, Records
+from headrace.bus.protocol import BusClosed, BusError, Handler, KeyValue, Log, Message, Records, Senders
 from headrace.bus.serving import Serving
 from headrace.obs.logging import logger
 
@@ -119,10 +119,17 @@ class NatsBus:
         queue: str = "",
         concurrency: int = 64,
         pending: int = 10_000,
+        senders: Senders | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> Serving:
         serving = self._new_serving(
-            subject, handler, queue=queue, concurrency=concurrency, pending=pending, statistics=statistics
+            subject,
+            handler,
+            queue=queue,
+            concurrency=concurrency,
+            pending=pending,
+            senders=senders,
+            statistics=statistics,
         )
         self._servings.append(serving)
         serving.closing.callback(self._servings.remove, serving)
