@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from typing import Any, Final
 
 import anyio
 import msgspec
 
-from headrace.bus import AppenderFenced, BusError, KeyValue, Log
+from headrace.bus import AppenderFenced, BusError, KeyValue
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName, user_name
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
-from headrace.runtime.engine import Figure, Moment, counter
-from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.engine import Figure, Moment
 from headrace.runtime.role import Deposed, Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
@@ -29,7 +27,8 @@ from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded, Refu
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
 from headrace_admission.enrolment import change_node, enrol
-from headrace_admission.log.checkpoint import Checkpoint, CheckpointStore
+from headrace_admission.log.checkpoint import CheckpointStore
+from headrace_admission.log.checkpointing import Checkpointing
 from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import highest_recorded_term, restore
 from headrace_admission.pools_watch import PoolsWatch
@@ -60,10 +59,9 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
 class AdmissionService:
     """One term of admission."""
 
-    _stream: Log
-    _checkpoints: CheckpointStore
     _nodes: KeyValue
     _recorder: Recorder
+    _checkpointing: Checkpointing
 
     def __init__(self, runtime: Runtime[AdmissionSettings], role: Role) -> None:
         settings = self._settings = runtime.settings
@@ -82,34 +80,22 @@ class AdmissionService:
         )
         self._pools = PoolsWatch(runtime)
         self._shares = SharesOfUsers(settings.most_waiting_of_a_user, settings.most_waiting_bytes_of_a_user)
-        self._events_since_checkpoint = 0
-        self._checkpoint_wanted = anyio.Event()
-        self._checkpoints_written = 0
-        self._checkpoints_failed = 0
-        #: One checkpoint at a time.
-        self._checkpointing = anyio.Lock()
-        #: Set while requests may be decided. A checkpoint is cut while it is not.
-        self._open = anyio.Event()
-        self._open.set()
 
     async def start(self) -> None:
         """Restores the state from the checkpoint and the log, shuts former appenders out, then serves."""
         bus, tasks, term = self._runtime.bus, self._runtime.tasks, self._role.term
-        self._stream = await bus.log(subjects.STREAM, subjects.LOG)
-        self._checkpoints = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
+        log = await bus.log(subjects.STREAM, subjects.LOG)
+        store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
         self._nodes = await bus.key_value(subjects.NODES_BUCKET)
         writer = f"admission-{term}"
-        last = await restore(
-            self.engine, self._stream, self._checkpoints, self._runtime.clock, term=term, writer=writer
-        )
+        last = await restore(self.engine, log, store, self._runtime.clock, term=term, writer=writer)
         tree = TreeName(self._settings.tree)
-        self._recorder = Recorder(
-            bus, self._stream, tree, term=term, last=last, writer=writer, on_durable=self._on_durable
-        )
+        self._recorder = Recorder(bus, log, tree, term=term, last=last, writer=writer, on_durable=self._on_durable)
+        self._checkpointing = Checkpointing(self._settings, self.engine.state, self._recorder, log, store, self._role)
         tasks.start_soon(self._append)
         tasks.start_soon(self._recorder.publish)
         tasks.start_soon(self._tell_position)
-        tasks.start_soon(self._keep_checkpoints)
+        tasks.start_soon(self._checkpointing.run)
         known = anyio.Event()
         tasks.start_soon(self._pools.follow, known)
         await known.wait()
@@ -120,13 +106,16 @@ class AdmissionService:
         tasks.start_soon(self._shell.watch, bus)
         self._log.info("admission serves", operations=len(self.engine.state.operations), sequence=last)
 
+    async def write_checkpoint(self) -> None:
+        """Writes what a successor starts from."""
+        await self._checkpointing.write()
+
     def figures(self) -> list[Figure]:
         """The figures of the log and of the checkpoints."""
         return [
             *self._recorder.figures(),
             *self._shares.figures(),
-            counter("checkpoints_written", "checkpoints", self._checkpoints_written),
-            counter("checkpoints_failed", "checkpoints", self._checkpoints_failed),
+            *self._checkpointing.figures(),
         ]
 
     async def _serve(self) -> None:
@@ -247,7 +236,7 @@ class AdmissionService:
 
     async def _on_whole(self, request: ledger_wire.WholeOperationsRequest, _caller: Caller) -> msgspec.Struct:
         # The state runs ahead of the log by what is in flight; the page must not tell what may never have happened.
-        await self._open.wait()
+        await self._checkpointing.open.wait()
         return await self._after_flush(queries.whole_operations(self.engine.state, request, self._role.term))
 
     async def _on_enrol(self, request: Enrol, caller: Caller) -> msgspec.Struct:
@@ -277,7 +266,7 @@ class AdmissionService:
         busy = self._busy()
         if busy is not None:
             return busy
-        await self._open.wait()
+        await self._checkpointing.open.wait()
         began_s = self._runtime.clock.steady_s()
         # From the decision to the recorder's queue nothing may wait: that is the order of the log.
         try:
@@ -315,9 +304,7 @@ class AdmissionService:
         for operation in self._shell.take(self.engine.on_recorded(events, sequence, self._shell.moment())):
             view = encode(queries.view_of(operation))
             self._runtime.tasks.start_soon(self._publish_view, subjects.operation_view(operation.id), view)
-        self._events_since_checkpoint += len(events)
-        if self._events_since_checkpoint >= self._settings.checkpoint_events:
-            self._checkpoint_wanted.set()
+        self._checkpointing.on_recorded()
 
     async def _publish_view(self, subject: str, view: bytes) -> None:
         try:
@@ -336,7 +323,7 @@ class AdmissionService:
             await self._recorder.tell_position()
             await anyio.sleep(self._settings.tell_period_ms / 1000)
 
-    # --- configuration and checkpoints ----------------------------------------------------------------------------
+    # --- configuration and time ----------------------------------------------------------------------------
 
     def _take_rules(self) -> None:
         """Takes the configurations that came, before anything else is decided."""
@@ -349,44 +336,12 @@ class AdmissionService:
     async def _keep_rules(self) -> None:
         while True:
             await self._pools.wait_for_change()
-            await self._open.wait()
+            await self._checkpointing.open.wait()
             self._take_rules()
 
     async def _scan_queues(self) -> None:
         while True:
             await anyio.sleep(self._settings.pending_by_pool_operation_scan_period_ms / 1000)
-            await self._open.wait()
+            await self._checkpointing.open.wait()
             self._take_rules()
             self._recorder.note(self.engine.on_scan(self._shell.moment()).effects)
-
-    async def _keep_checkpoints(self) -> None:
-        while True:
-            await self._checkpoint_wanted.wait()
-            self._checkpoint_wanted = anyio.Event()
-            await self.write_checkpoint()
-
-    async def write_checkpoint(self) -> None:
-        """Cuts and saves the state, then lets the log forget entries that are both covered and old."""
-        async with self._checkpointing:
-            self._open = anyio.Event()
-            try:
-                await self._recorder.flush()
-                checkpoint = Checkpoint(self.engine.state)
-                self._events_since_checkpoint = 0
-            finally:
-                self._open.set()
-            with closing(checkpoint):
-                await self._save(checkpoint)
-
-    async def _save(self, checkpoint: Checkpoint) -> None:
-        try:
-            await self._checkpoints.save(checkpoint)
-            await self._stream.forget(max(0, checkpoint.sequence - self._settings.keep_entries))
-        except KeyFenced as error:
-            self._role.step_down(str(error))
-        except BusError as error:
-            self._checkpoints_failed += 1
-            self._log.warning("checkpoint not written", sequence=checkpoint.sequence, error=str(error))
-        else:
-            self._checkpoints_written += 1
-            self._log.info("checkpoint written", sequence=checkpoint.sequence)

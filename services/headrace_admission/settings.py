@@ -12,10 +12,12 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
 
     #: How many finished operations are remembered; the oldest are forgotten first.
     keep_finished: int = 10_000
-    #: Entries of the log that are kept behind a checkpoint, as history.
+    #: Entries of the log that are kept behind a checkpoint, as history, and the bytes of the whole log.
     keep_entries: int = 100_000
-    #: A checkpoint is written after this many events, and when the service stops.
+    keep_bytes: int = 1024 * 1024 * 1024
+    #: A checkpoint is written after this many events or bytes of the log, and when the service stops.
     checkpoint_events: int = 20_000
+    checkpoint_bytes: int = 64 * 1024 * 1024
     #: A request whose event is not durable by then is answered «not recorded; the same id may be retried».
     answer_deadline_ms: int = 2_000
     #: More requests waiting for the log than this, or the oldest for longer: busy, nothing was done.

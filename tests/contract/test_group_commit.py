@@ -113,6 +113,9 @@ class TreacherousLog:
         self._check_readable()
         return 1, len(self.entries)
 
+    async def size_bytes(self) -> int:
+        return sum(map(len, self.entries))
+
     async def read(self, after: int) -> AsyncIterator[LogEntry]:
         self._check_readable()
         for sequence, data in enumerate(self.entries[after:], start=after + 1):

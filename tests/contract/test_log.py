@@ -37,12 +37,14 @@ async def test_entries_are_appended_read_and_forgotten(server: NatsServer, word:
             assert await log.append(str(number).encode(), expected_last=number, timeout_s=10) == number + 1
 
         assert await log.bounds() == (1, 10)
+        of_ten = await log.size_bytes()
         assert await log.last() == LogEntry(10, b"9")
         assert await read_all(log, after=8) == [LogEntry(9, b"8"), LogEntry(10, b"9")]
         assert await read_all(log, after=10) == []
 
         await log.forget(4)
         assert await log.bounds() == (5, 10)
+        assert 0 < await log.size_bytes() < of_ten
         assert [entry.sequence for entry in await read_all(log)] == [5, 6, 7, 8, 9, 10]
 
         await log.forget(10)

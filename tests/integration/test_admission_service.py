@@ -128,6 +128,26 @@ async def test_everything_is_as_it_was_after_a_checkpoint_and_more_events(server
     assert rows_after == rows
 
 
+async def test_the_log_is_bounded_by_bytes_and_nothing_is_forgotten_that_no_checkpoint_covers(
+    server: NatsServer,
+) -> None:
+    """Bounded by entries alone, it once held up to 25 GB."""
+    bounds = AdmissionSettings(administrators="*", checkpoint_bytes=300_000, keep_bytes=500_000)
+    names = [f"operation-{number:02}" for number in range(30)]
+    async with killed(server, bounds, serve), a_bus(server, "service", "reader") as bus:
+        log = await bus.log(subjects.STREAM, subjects.LOG)
+        for name in names:
+            await request(server, "op.start", a_start(name, environment={"LONG": "x" * 60_000}), StartAnswer)
+        with anyio.fail_after(20):
+            while await log.size_bytes() > 800_000:  # noqa: ASYNC110 - the server tells nobody
+                await anyio.sleep(0.02)
+
+    async with running(server, bounds, serve):
+        listed = await request(server, "op.list", ListOperations(), OperationList)
+
+    assert sorted(view.operation for view in listed.operations) == names
+
+
 async def test_the_same_id_gets_the_first_answer_and_another_user_is_refused(server: NatsServer) -> None:
     async with running(server, SETTINGS, serve):
         first = await request(server, "op.start", a_start(), StartAnswer)
@@ -210,8 +230,10 @@ async def test_blocks_are_drawn_only_by_the_newest_allocator(server: NatsServer)
 
 
 async def as_whole(server: NatsServer) -> ledger.WholeOperations:
+    """The page of operations, behind that of ephemeral pools."""
     async with a_bus(server, "service", "reader") as bus:
-        answer = await ask(bus, subjects.OPERATIONS_WHOLE, ledger.WholeOperationsRequest(TREE), ledger.WholeOperations)
+        request = ledger.WholeOperationsRequest(TREE, after_pool="research")
+        answer = await ask(bus, subjects.OPERATIONS_WHOLE, request, ledger.WholeOperations)
         assert isinstance(answer, ledger.WholeOperations)
         return answer
 

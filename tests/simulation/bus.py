@@ -580,6 +580,9 @@ class _Log:
     async def bounds(self) -> tuple[int, int]:
         return await self._bus.ask_stream(lambda: (self._stream.first_sequence, self._stream.last_sequence))
 
+    async def size_bytes(self) -> int:
+        return await self._bus.ask_stream(lambda: sum(len(each.data) for each in self._stream.messages))
+
     async def read(self, after: int) -> AsyncIterator[LogEntry]:
         for entry in await self._bus.ask_stream(lambda: self._stream.after(after)):
             yield entry

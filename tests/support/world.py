@@ -144,7 +144,7 @@ class World:
         self.term += 1
         self.allocator = AllocatorEngine(TREE, self.term, Timing())
         self.pending = []
-        self.admission.on_attach(Attach(TREE, self.term), self.moment)
+        self._record(self.admission.on_attach(Attach(TREE, self.term), self.moment))
         whole = queries.whole_operations(self.admission.state, WholeOperationsRequest(TREE), 1)
         self.fed = len(self.log)
         self._perform(self.allocator.on_operations(whole.operations, self.moment).effects)

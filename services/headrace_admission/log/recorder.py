@@ -74,6 +74,7 @@ class Recorder:
         self._waiting: deque[Event] = deque()
         self._decided = 0
         self._durable_count = 0
+        self._durable_bytes = 0
         self._progress = anyio.Event()
         #: Durable and to be published.
         self._to_publish: deque[Published] = deque()
@@ -81,6 +82,11 @@ class Recorder:
         #: The last entry that is durable.
         self._sequence = last
         self.appender = GroupAppender(log, encode=self._encode, term_of=term_of, last=last, on_durable=self._durable)
+
+    @property
+    def recorded(self) -> tuple[int, int]:
+        """Events that this term recorded, and their bytes."""
+        return self._durable_count, self._durable_bytes
 
     async def record(self, events: Sequence[Event]) -> int:
         """Records the events of a decision. When it returns the entry that holds the last, they are durable.
@@ -137,6 +143,7 @@ class Recorder:
         events = [self._waiting.popleft() for _ in encoded]
         self._sequence = sequence
         self._durable_count += len(events)
+        self._durable_bytes += sum(map(len, encoded))
         progress, self._progress = self._progress, anyio.Event()
         progress.set()
         self._on_durable(events, sequence)

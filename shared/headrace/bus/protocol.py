@@ -258,6 +258,10 @@ class Log(Protocol):
         """First kept and last sequence, or (last + 1, last) when nothing is kept."""
         ...
 
+    async def size_bytes(self) -> int:
+        """The size of all kept entries, with what the server stores beside them."""
+        ...
+
     def read(self, after: int) -> AsyncIterator[LogEntry]:
         """The entries after `after` up to the last one there is now, in order."""
         ...

@@ -79,6 +79,7 @@ class StreamConfig(msgspec.Struct):
 
 class _StreamState(msgspec.Struct):
     messages: int = 0
+    bytes: int = 0
     first_seq: int = 0
     last_seq: int = 0
     #: RFC 3339.

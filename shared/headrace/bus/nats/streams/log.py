@@ -69,6 +69,9 @@ class NatsLog:
         state = (await self._jetstream.existing(self._name)).state
         return (state.first_seq if state.messages else state.last_seq + 1, state.last_seq)
 
+    async def size_bytes(self) -> int:
+        return (await self._jetstream.existing(self._name)).state.bytes
+
     async def read(self, after: int) -> AsyncIterator[LogEntry]:
         """The entries after `after` up to the last one there is now, in order.
 

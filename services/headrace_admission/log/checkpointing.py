@@ -1,0 +1,121 @@
+"""When a checkpoint is written, and how much of the log stays behind it.
+
+A checkpoint is due after so many events or bytes, so a start reads no more than those. What it covers stays in the log as history,
+up to so many entries and bytes.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import anyio
+
+from headrace.bus import BusError, Log
+from headrace.obs.logging import logger
+from headrace.runtime.engine import Figure, counter, gauge
+from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.role import Role
+from headrace_admission.log.checkpoint import Checkpoint, CheckpointStore
+from headrace_admission.log.recorder import Recorder
+from headrace_admission.settings import AdmissionSettings
+from headrace_admission.state.state import State
+
+__all__ = ["Checkpointing"]
+
+
+class Checkpointing:
+    """Writes the checkpoints of one term, one at a time."""
+
+    def __init__(
+        self,
+        settings: AdmissionSettings,
+        state: State,
+        recorder: Recorder,
+        log: Log,
+        store: CheckpointStore,
+        role: Role,
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._recorder = recorder
+        self._log = log
+        self._store = store
+        self._role = role
+        #: Set while requests may be decided. A checkpoint is cut while it is not.
+        self.open = anyio.Event()
+        self.open.set()
+        self._turn = anyio.Lock()
+        self._wanted = anyio.Event()
+        #: Events and bytes that were recorded before the last one was cut.
+        self._at_cut = (0, 0)
+        self._written = 0
+        self._failed = 0
+        self._log_bytes = 0
+
+    async def run(self) -> None:
+        """Writes checkpoints when they are due, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            await self.write()
+
+    def on_recorded(self) -> None:
+        """Wants a checkpoint if enough was recorded since the last one."""
+        events, size_bytes = self._recorder.recorded
+        events_at_cut, bytes_at_cut = self._at_cut
+        if (
+            events - events_at_cut >= self._settings.checkpoint_events
+            or size_bytes - bytes_at_cut >= self._settings.checkpoint_bytes
+        ):
+            self._wanted.set()
+
+    async def write(self) -> None:
+        """Cuts and saves the state, then lets the log forget what is covered and beyond its bounds."""
+        async with self._turn:
+            self.open = anyio.Event()
+            try:
+                await self._recorder.flush()
+                checkpoint = Checkpoint(self._state)
+                self._at_cut = self._recorder.recorded
+            finally:
+                self.open.set()
+            with closing(checkpoint):
+                await self._save(checkpoint)
+
+    def figures(self) -> list[Figure]:
+        """The figures of the checkpoints, and the size of the log at the last one."""
+        return [
+            counter("checkpoints_written", "checkpoints", self._written),
+            counter("checkpoints_failed", "checkpoints", self._failed),
+            gauge("log_size", "bytes", self._log_bytes),
+        ]
+
+    async def _save(self, checkpoint: Checkpoint) -> None:
+        try:
+            await self._store.save(checkpoint)
+            await self._forget(checkpoint.sequence)
+        except KeyFenced as error:
+            self._role.step_down(str(error))
+        except BusError as error:
+            self._failed += 1
+            logger().warning("checkpoint not written", sequence=checkpoint.sequence, error=str(error))
+        else:
+            self._written += 1
+            logger().info("checkpoint written", sequence=checkpoint.sequence)
+        if self._log_bytes > self._settings.keep_bytes:
+            logger().error("log above its bound", size_bytes=self._log_bytes, bound_bytes=self._settings.keep_bytes)
+
+    async def _forget(self, covered: int) -> None:
+        """Forgets the oldest entries until those that are left are within both bounds, and none that is not covered."""
+        first, last = await self._log.bounds()
+        up_to = covered - self._settings.keep_entries
+        while True:
+            if up_to >= first:
+                await self._log.forget(up_to)
+                first = up_to + 1
+            self._log_bytes = await self._log.size_bytes()
+            excess_bytes = self._log_bytes - self._settings.keep_bytes
+            if excess_bytes <= 0 or first > covered:
+                return
+            # As many as would be in excess if all were of the same size. That is at least one, so this comes to its end.
+            up_to = min(covered, first + (last + 1 - first) * excess_bytes // self._log_bytes)
