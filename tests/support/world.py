@@ -26,7 +26,6 @@ from headrace.wire.ledger import (
     ReleasedAnswer,
     ReportAnswer,
     ReportEnds,
-    WholeOperationsRequest,
 )
 from headrace.wire.log import Event, LogBatch
 from headrace.wire.nodes import NodeRecord
@@ -145,9 +144,9 @@ class World:
         self.allocator = AllocatorEngine(TREE, self.term, Timing())
         self.pending = []
         self._record(self.admission.on_attach(Attach(TREE, self.term), self.moment))
-        whole = queries.whole_operations(self.admission.state, WholeOperationsRequest(TREE), 1)
         self.fed = len(self.log)
-        self._perform(self.allocator.on_operations(whole.operations, self.moment).effects)
+        live = [queries.live_operation(operation) for operation in self.admission.state.live.values()]
+        self._perform(self.allocator.on_operations(live, self.moment).effects)
         records = {NodeName(name): NodeRecord(NodeName(name)) for name in self.hosts}
         self._perform(self.allocator.on_nodes(records, self.moment).effects)
         total = Resources.sum(host.total for host in self.hosts.values())
