@@ -150,19 +150,20 @@ class _Reconciliation:
         if sent is None:
             return
         self._node.sent = None
-        obeyed = heartbeat.incarnation == sent.incarnation and heartbeat.applied >= sent.seq
+        same_life = heartbeat.incarnation == sent.incarnation
+        obeyed = same_life and heartbeat.applied >= sent.seq
+        # What a former life of the agent obeyed may have ended, and its ends may wait.
+        never_happened = not obeyed and (same_life or heartbeat.ends_waiting == 0)
         for start in sent.start:
             allocation = self._node.allocations.get(start.allocation)
             if allocation is None:
                 continue
             if allocation.id in self._picture or obeyed:
                 self._facts.confirm(allocation)
-            elif heartbeat.ends_waiting == 0:
+            elif never_happened:
                 self._give_back(allocation, list(allocation.slots.values()))
                 self._remove(allocation)
-        if obeyed:
-            return
-        for extend in sent.extend:
+        for extend in sent.extend if never_happened else ():
             allocation = self._node.allocations.get(extend.allocation)
             report = self._picture.get(extend.allocation)
             if allocation is not None and report is not None:

@@ -110,6 +110,36 @@ def test_orders_that_were_not_obeyed_never_happened() -> None:
     assert {start.allocation for start in again.start}.isdisjoint(start.allocation for start in lost.start)
 
 
+def test_a_start_that_was_not_obeyed_never_happened_though_ends_wait_at_the_node() -> None:
+    desk = Desk({"n1": cores(2, slots=9)})
+    desk.start(an_operation("operation-1", jobs=1))
+    orders, _ = desk.beat("n1")
+    assert len(orders.start) == 1
+
+    again, _ = desk.beat("n1", obeyed=False, ends_waiting=3)
+    _, effects = desk.beat("n1", obeyed=False)
+
+    assert [start.slots for start in again.start] == [[JobSlot(0)]]
+    assert again.start[0].allocation != orders.start[0].allocation
+    assert not [effect for effect in effects if isinstance(effect, Report)]
+
+
+def test_what_a_former_life_of_the_agent_may_have_obeyed_stays_booked_while_ends_wait() -> None:
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=9))
+    orders, _ = desk.beat("n1")
+    desk.operation("operation-1").mean_job_ms = 500.0
+    (start,) = orders.start
+    extended, _ = desk.beat("n1", allocations=[running(start)])
+    assert extended.extend
+
+    again, _ = desk.beat("n1", incarnation=Incarnation("life-2"), ends_waiting=3, allocations=[running(start)])
+
+    assert not {slot.index for one in extended.extend for slot in one.slots} & {
+        slot.index for one in again.extend for slot in one.slots
+    }
+
+
 def test_an_extension_that_was_not_obeyed_never_happened() -> None:
     """Its jobs are ready again, and no end of them is told: they never ran."""
     desk = Desk({"n1": cores(1, slots=9)})
