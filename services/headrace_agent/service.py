@@ -215,9 +215,9 @@ class Agent:
                 self._do(self.engine.on_heartbeat_lost(heartbeat.seq, self._random.random(), self._shell.moment()))
 
     async def ask(self, heartbeat: Heartbeat) -> Orders | None:
-        timeout_ms = self._settings.heartbeat_timeout_ms
+        subject, timeout_ms = subjects.heartbeat(self._settings.tree, self.node), self._settings.heartbeat_timeout_ms
         level = "debug" if self.engine.pulse.lost_in_a_row else "warning"
-        return await self._request(subjects.heartbeat(self.node), heartbeat, Orders, timeout_ms, unanswered=level)
+        return await self._request(subject, heartbeat, Orders, timeout_ms, unanswered=level)
 
     async def _request(
         self, subject: str, request: msgspec.Struct, kind: type[T], timeout_ms: int, *, unanswered: str

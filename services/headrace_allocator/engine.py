@@ -215,10 +215,8 @@ class AllocatorEngine:
         """True if usage is not what `on_usage_due` answered last."""
         return bool(self.facts.touched or self.facts.gone) or usage_frame(self.facts) != self._told_frame
 
-    def on_list_nodes(self, request: ListNodes, moment: Moment) -> Outcome[NodeList | NotFound, Effect]:
+    def on_list_nodes(self, request: ListNodes, moment: Moment) -> Outcome[NodeList, Effect]:
         """A page of the nodes as people see them."""
-        if request.tree != self.facts.tree:
-            return Outcome(NotFound("tree", request.tree, near=[self.facts.tree]))
         return Outcome(list_nodes(self.facts, request.first, request.limit, moment))
 
     def on_where(self, request: WhereRequest, moment: Moment) -> Outcome[OperationPlaces | NotFound, Effect]:

@@ -117,11 +117,14 @@ class AllocatorService:
         border, tree = self._runtime.border, self._tree
         user = CallerKind.USER
         await border.serve(subjects.usage_whole(tree), WholeRequest, CallerKind.SERVICE, self._on_usage_whole)
-        await border.serve(subjects.user("*", "node.list"), ListNodes, user, self._on_list_nodes)
-        await border.serve(subjects.user("*", "op.where"), WhereRequest, user, self._on_where)
+        list_nodes, where = (subjects.user("*", subjects.of_tree(verb, tree)) for verb in ("node.list", "op.where"))
+        await border.serve(list_nodes, ListNodes, user, self._on_list_nodes)
+        await border.serve(where, WhereRequest, user, self._on_where)
         give_up = subjects.give_up_node(tree)
         await border.serve(give_up, GiveUpNode, CallerKind.SERVICE, self._on_give_up_node)
-        await border.serve(subjects.heartbeat("*"), Heartbeat, CallerKind.NODE, self._on_heartbeat, concurrency=256)
+        await border.serve(
+            subjects.heartbeat(tree, "*"), Heartbeat, CallerKind.NODE, self._on_heartbeat, name_at=4, concurrency=256
+        )
 
     # --- heartbeats -----------------------------------------------------------------------------------------------
 

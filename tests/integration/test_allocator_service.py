@@ -60,21 +60,24 @@ PATIENCE_S = 20.0
 class Node:
     """One node's agent, by hand."""
 
-    def __init__(self, bus: Bus, name: str = "n1", life: str = "life-1") -> None:
+    def __init__(self, bus: Bus, name: str = "n1", life: str = "life-1", tree: TreeName = TREE) -> None:
         self._bus = bus
+        self.tree = tree
         self.name = NodeName(name)
         self._life = Incarnation(life)
         self._seq = 0
         self._term = 0
 
     async def enrol(self) -> None:
-        assert isinstance(await ask(self._bus, subjects.enrol(self.name), Enrol(self.name), Enrolled), Enrolled)
+        assert isinstance(
+            await ask(self._bus, subjects.enrol(self.name), Enrol(self.name, self.tree), Enrolled), Enrolled
+        )
 
     def heartbeat(self, **changes: Any) -> Heartbeat:
         self._seq += 1
         plain = Heartbeat(
             node=self.name,
-            tree=TREE,
+            tree=self.tree,
             incarnation=self._life,
             seq=self._seq,
             applied=self._seq - 1,
@@ -85,7 +88,7 @@ class Node:
         return msgspec.structs.replace(plain, **changes)
 
     async def beat(self, **changes: Any) -> Orders:
-        answer = await ask(self._bus, subjects.heartbeat(self.name), self.heartbeat(**changes), Orders)
+        answer = await ask(self._bus, subjects.heartbeat(self.tree, self.name), self.heartbeat(**changes), Orders)
         assert isinstance(answer, Orders), answer
         self._term = answer.term
         return answer
@@ -157,6 +160,31 @@ async def test_a_node_that_nobody_enrolled_is_told_so_and_gets_nothing() -> None
     assert orders.start == []
 
 
+async def test_of_two_trees_on_one_bus_each_answers_only_its_own_nodes_and_questions() -> None:
+    """An allocator that heard of both would refuse every other heartbeat."""
+    other = TreeName("other")
+    with nats_server() as server:
+        async with (
+            a_bus(server, "user", "anna") as anna,
+            a_bus(server, "node", "n1") as first,
+            a_bus(server, "node", "n2") as second,
+            a_house(server),
+            running(server, AllocatorSettings(tree=other), serve_allocator, "allocator"),
+        ):
+            nodes = [Node(first), Node(second, "n2", tree=other)]
+            for node in nodes:
+                await node.enrol()
+            orders = [await node.beat() for node in nodes for _ in range(10)]
+            listed = [
+                await ask(anna, subjects.user("anna", f"node.list.{node.tree}"), ListNodes(), NodeList)
+                for node in nodes
+                for _ in range(5)
+            ]
+
+    assert all(each.enrolled for each in orders)
+    assert [[view.node for view in each.nodes] for each in listed] == [["n1"]] * 5 + [["n2"]] * 5
+
+
 async def test_a_heartbeat_in_another_nodes_name_is_refused_and_changes_nothing() -> None:
     with nats_server() as server:
         async with a_bus(server, "node", "n1") as bus, a_house(server):
@@ -164,11 +192,11 @@ async def test_a_heartbeat_in_another_nodes_name_is_refused_and_changes_nothing(
             await node.enrol()
             await node.beat()
             forged = node.heartbeat(node=NodeName("n2"))
-            refused = await ask(bus, subjects.heartbeat("n1"), forged, Orders)
+            refused = await ask(bus, subjects.heartbeat(TREE, "n1"), forged, Orders)
             with pytest.raises(BusError):
-                await bus.request(subjects.heartbeat("n2"), encode(forged), timeout_s=0.3)
+                await bus.request(subjects.heartbeat(TREE, "n2"), encode(forged), timeout_s=0.3)
             async with a_bus(server, "user", "anna") as anna:
-                nodes = await ask(anna, subjects.user("anna", "node.list"), ListNodes(), NodeList)
+                nodes = await ask(anna, subjects.user("anna", "node.list.default"), ListNodes(), NodeList)
 
     assert isinstance(refused, BadRequest)
     assert [(view.node, view.state) for view in nodes.nodes] == [("n1", "online")]
@@ -193,7 +221,9 @@ async def test_a_restarted_allocator_learns_what_runs_from_the_nodes_and_starts_
             )
             async with running(server, AllocatorSettings(), serve_allocator, "allocator"):
                 answers = [await node.beat(allocations=[held]) for _ in range(3)]
-                where = await ask(anna, subjects.user("anna", "op.where"), WhereRequest("operation-1"), OperationPlaces)
+                where = await ask(
+                    anna, subjects.user("anna", "op.where.default"), WhereRequest("operation-1"), OperationPlaces
+                )
 
     assert [answer.start for answer in answers] == [[], [], []]
     assert answers[-1].term > orders.term
@@ -242,11 +272,11 @@ async def test_an_allocator_ends_when_a_node_obeys_a_higher_term_that_was_truly_
                 node = Node(bus)
                 await node.enrol()
                 term = (await node.beat()).term
-                await bus.publish(subjects.heartbeat("n1"), encode(node.heartbeat(term=term + 7)))
+                await bus.publish(subjects.heartbeat(TREE, "n1"), encode(node.heartbeat(term=term + 7)))
                 await node.beat()
                 deposed_before.append(runtime.deposition.is_deposed)
                 taken = await take_term(runtime.bus, role_of("allocator", TREE))
-                await bus.publish(subjects.heartbeat("n1"), encode(node.heartbeat(term=taken)))
+                await bus.publish(subjects.heartbeat(TREE, "n1"), encode(node.heartbeat(term=taken)))
                 with anyio.fail_after(PATIENCE_S):
                     await anyio.sleep_forever()
 
@@ -271,10 +301,10 @@ async def test_the_allocator_answers_its_figures() -> None:
 
 
 HANDLERS: list[tuple[str, str, Any]] = [
-    (subjects.heartbeat("n1"), "node", Heartbeat),
+    (subjects.heartbeat(TREE, "n1"), "node", Heartbeat),
     (subjects.usage_whole(TREE), "service", WholeRequest),
-    (subjects.user("anna", "node.list"), "user", ListNodes),
-    (subjects.user("anna", "op.where"), "user", WhereRequest),
+    (subjects.user("anna", "node.list.default"), "user", ListNodes),
+    (subjects.user("anna", "op.where.default"), "user", WhereRequest),
     (subjects.share(TREE), "service", SharePart),
     (subjects.EVENTS, "service", Published),
 ]

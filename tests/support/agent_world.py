@@ -90,7 +90,7 @@ class FakeAllocator:
         self.knows_node = True
 
     async def serve(self) -> None:
-        await self._bus.serve(subjects.heartbeat("*"), self._on_heartbeat)
+        await self._bus.serve(subjects.heartbeat("*", "*"), self._on_heartbeat)
         await self._bus.serve(subjects.enrol("*"), self._on_enrol)
 
     def give(self, *orders: Start | Extend | TakeBack) -> None:

@@ -267,15 +267,16 @@ class Client:
 
     async def places(self, operation: str) -> OperationPlaces:
         """Which jobs run where at this moment, and every reason why pending ones wait."""
-        request = WhereRequest(operation=operation_id(operation), tree=self._place.tree)
-        return await self._asker.ask("op.where", request, OperationPlaces, timeout_s=self._timeout_s)
+        request = WhereRequest(operation=operation_id(operation))
+        verb = subjects.of_tree("op.where", self._place.tree)
+        return await self._asker.ask(verb, request, OperationPlaces, timeout_s=self._timeout_s)
 
     async def nodes(self) -> NodeList:
         """All nodes of the tree, by name."""
         answer = NodeList(nodes=[])
         while True:
-            request = ListNodes(tree=self._place.tree, first=len(answer.nodes))
-            page = await self._asker.ask("node.list", request, NodeList, timeout_s=self._timeout_s)
+            verb, request = subjects.of_tree("node.list", self._place.tree), ListNodes(first=len(answer.nodes))
+            page = await self._asker.ask(verb, request, NodeList, timeout_s=self._timeout_s)
             answer = NodeList(nodes=answer.nodes + page.nodes, recovering=page.recovering)
             if not page.more or not page.nodes:
                 return answer

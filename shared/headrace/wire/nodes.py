@@ -95,7 +95,6 @@ class GivenUpNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 class ListNodes(msgspec.Struct, frozen=True):
     """person → allocator."""
 
-    tree: TreeName = TreeName("default")
     first: Counter = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
 
@@ -129,7 +128,6 @@ class WhereRequest(msgspec.Struct, frozen=True):
     """person → allocator: which jobs of an operation run where, and why others do not."""
 
     operation: str
-    tree: TreeName = TreeName("default")
 
 
 class JobPlace(msgspec.Struct, frozen=True, array_like=True):

@@ -35,6 +35,7 @@ __all__ = [
     "integral_volumes",
     "ledger",
     "nth",
+    "of_tree",
     "operation_view",
     "share",
     "share_whole",
@@ -73,9 +74,9 @@ LEDGER = f"{_V1}.ledger"
 ENROL = f"{_V1}.enrol"
 
 
-def heartbeat(node: NodeName | str) -> str:
-    """node → allocator, request."""
-    return f"{_V1}.hb.{node}"
+def heartbeat(tree: TreeName | str, node: NodeName | str) -> str:
+    """node → allocator of its tree, request."""
+    return f"{_V1}.{tree}.hb.{node}"
 
 
 def command(node: NodeName | str, verb: str) -> str:
@@ -144,8 +145,13 @@ def operation_view(operation: OperationId | str) -> str:
 
 
 def user(user_: UserName | str, verb: str) -> str:
-    """person → service, request. Verbs are dotted (`op.start`, `pool.create`, `node.list`, `job.logs.<node>`)."""
+    """person → service, request. Verbs are dotted (`op.start`, `pool.create`, `node.list.<tree>`, `job.logs.<node>`)."""
     return f"{_V1}.user.{user_}.{verb}"
+
+
+def of_tree(verb: str, tree: TreeName | str) -> str:
+    """The verb of `user` that only the allocator of this tree answers: `node.list` or `op.where`."""
+    return f"{verb}.{tree}"
 
 
 def inbox(kind: str, name: str) -> str:
