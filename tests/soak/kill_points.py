@@ -18,6 +18,8 @@ class KillPoint(NamedTuple):
     function: str
     #: True for a place that is passed only while the process starts.
     at_start: bool = False
+    #: An operation of so many jobs is needed to pass it.
+    most_jobs: int = 8
 
     @property
     def key(self) -> str:
@@ -47,7 +49,14 @@ KILL_POINTS: Final = (
         "admission", "log claimed", "after", _ADMISSION + "log.checkpoint", "CheckpointStore.claim", at_start=True
     ),
     KillPoint("allocator", "attached", "after", "headrace_allocator.ledger_link", "LedgerLink.attach", at_start=True),
-    KillPoint("allocator", "block drawn, not given out", "after", "headrace_allocator.ledger_link", "LedgerLink.draw"),
+    KillPoint(
+        "allocator",
+        "block drawn, not given out",
+        "after",
+        "headrace_allocator.ledger_link",
+        "LedgerLink.draw",
+        most_jobs=300,
+    ),
     KillPoint(
         "allocator",
         "heartbeat decided, not answered",

@@ -84,6 +84,8 @@ class Soak:
         if isinstance(fault, KillPoint):
             self._arm(fault, kind)
         operations = dict(self._start_operations(draw, number))
+        if isinstance(fault, KillPoint) and fault.most_jobs > 8:
+            operations |= {self._start(f"{number}-large", "research", fault.most_jobs, 0.0): fault.most_jobs}
         aborted = self._start_and_abort(number)
         # A place in the configuration is passed only while somebody changes it.
         self._ask("pool", "set", "research", f"--weight={number % 7 + 1}")
@@ -154,18 +156,21 @@ class Soak:
     def _start_operations(self, draw: random.Random, number: int) -> Iterator[tuple[str, int]]:
         """Starts operations in several pools, each asked for until it is answered."""
         for pool in ("research", "saving", "passing"):
-            name, jobs = f"soak-{self._seed}-{number}-{pool}", draw.randint(3, 8)
-            command = [sys.executable, "-SE", _WITNESS, str(self._told), f"{draw.choice((0.05, 0.3, 0.8))}"]
-            self._ask("run", "--id", name, "--pool", pool, "--jobs", str(jobs), "--memory", "10M", "--", *command)
-            yield name, jobs
+            jobs = draw.randint(3, 8)
+            yield self._start(f"{number}-{pool}", pool, jobs, draw.choice((0.05, 0.3, 0.8))), jobs
 
     def _start_and_abort(self, number: int) -> str:
         """An operation that would run for ever, and is aborted while it does."""
-        name = f"soak-{self._seed}-{number}-aborted"
-        command = [sys.executable, "-SE", _WITNESS, str(self._told), "1000"]
-        self._ask("run", "--id", name, "--pool", "passing", "--jobs", "2", "--", *command)
+        name = self._start(f"{number}-aborted", "passing", 2, 1000.0)
         self._ask("op", "abort", name)
         return name
+
+    def _start(self, name: str, pool: str, jobs: int, seconds: float) -> str:
+        """Starts an operation of witnesses and returns its id."""
+        operation = f"soak-{self._seed}-{name}"
+        command = [sys.executable, "-SE", _WITNESS, str(self._told), str(seconds)]
+        self._ask("run", "--id", operation, "--pool", pool, "--jobs", str(jobs), "--memory", "10M", "--", *command)
+        return operation
 
     def _ask(self, *words: str) -> str:
         """A command, given again while the service that it needs is away."""
