@@ -64,11 +64,9 @@ KILL_POINTS: Final = (
         "headrace_allocator.service",
         "AllocatorService._on_heartbeat",
     ),
+    KillPoint("allocator", "ends taken, not reported", "after", "headrace_allocator.ledger_link", "LedgerLink.report"),
     KillPoint(
-        "allocator", "ends taken, not reported", "before", "headrace_allocator.ledger_link", "LedgerLink._is_recorded"
-    ),
-    KillPoint(
-        "allocator", "ends reported, not noted", "after", "headrace_allocator.ledger_link", "LedgerLink._is_recorded"
+        "allocator", "ends recorded, not noted", "before", "headrace_allocator.engine", "AllocatorEngine.on_recorded"
     ),
     KillPoint("allocator", "release told", "after", "headrace_allocator.ledger_link", "LedgerLink.release"),
     KillPoint("agent", "answer got, not obeyed", "after", "headrace_agent.service", "Agent.ask"),
