@@ -149,7 +149,9 @@ def explain_operation(state: State, request: wire.ExplainOperation) -> wire.Oper
     page = next(runs_within((_level(state, *level) for level in levels), room), [])
     book = state.books[operation.spec.tree]
     lightweight = not over and book.is_lightweight(operation.spec.pool, operation.is_vanilla)
-    return wire.OperationExplanation(told, page, lightweight, levels_left_out=len(levels) - len(page))
+    trees = {} if over else {tree: state.books[tree].rules.configured for tree in operation.placements}
+    pauses = [f"tree {name}: {words}" for name, tree in trees.items() if tree for words in tree.options.pauses()]
+    return wire.OperationExplanation(told, page, lightweight, levels_left_out=len(levels) - len(page), pauses=pauses)
 
 
 def count_pools(state: State, request: wire.CountPools) -> wire.PoolCounts | NotFound:

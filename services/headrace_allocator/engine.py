@@ -146,6 +146,11 @@ class AllocatorEngine:
             self.ranking.mark_all()
         return Outcome(None)
 
+    def on_pause(self, starts_paused: bool, moment: Moment) -> Outcome[None, Effect]:
+        """An operator lets no job start, or lets jobs start again. What was given out goes on."""
+        self.facts.starts_paused = starts_paused
+        return Outcome(None)
+
     def on_heartbeat(self, heartbeat: Heartbeat, moment: Moment) -> Outcome[Orders | None, Effect]:
         """The answer to one heartbeat, and what must be told elsewhere. No answer at all for a void one."""
         facts = self.facts

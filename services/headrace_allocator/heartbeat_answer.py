@@ -42,7 +42,7 @@ class HeartbeatAnswers:
         take_back = self._take_back(node)
         extends: list[Extend] = []
         starts: list[Start] = []
-        if node.accepts_jobs and not self._facts.superseded:
+        if node.accepts_jobs and not self._facts.superseded and not self._facts.starts_paused:
             self._ranking.wake_some()
             overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms))
             decided = extend(overlay)

@@ -90,10 +90,12 @@ class AllocatorService:
         tasks.start_soon(feed.run, operations_known)
         nodes_known = anyio.Event()
         tasks.start_soon(self._follow_nodes, nodes_known)
-        tasks.start_soon(self._follow_options)
+        options_known = anyio.Event()
+        tasks.start_soon(self._follow_options, options_known)
         tasks.start_soon(self._ledger.keep_reporting)
         await operations_known.wait()
         await nodes_known.wait()
+        await options_known.wait()
         shares = SnapshotFeed(
             runtime.bus,
             runtime.border,
@@ -180,10 +182,11 @@ class AllocatorService:
             known.set()
             await anyio.sleep_forever()
 
-    async def _follow_options(self) -> None:
+    async def _follow_options(self, known: anyio.Event) -> None:
         bucket = await self._runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
         async with bucket.mirror(self._on_options) as mirror:
             self._on_options(mirror.entries, frozenset())
+            known.set()
             await anyio.sleep_forever()
 
     def _on_options(self, entries: Mapping[str, Entry], _changed: frozenset[str]) -> None:
@@ -191,8 +194,9 @@ class AllocatorService:
         if entry is None:
             return
         try:
-            formula = read_tree(entry.value).options.node_filter
-            self._take(self.engine.on_node_filter(formula, self._shell.moment()))
+            options = read_tree(entry.value).options
+            self._take(self.engine.on_pause(options.pause_starts, self._shell.moment()))
+            self._take(self.engine.on_node_filter(options.node_filter, self._shell.moment()))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadInput) as error:
             # What was known before stays in force, as in fair_share.
             self._runtime.border.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))

@@ -23,6 +23,8 @@ def words_of(reason: why.Reason) -> str:
             return f"the operation is {reason.state.value}"
         case why.NoJobReady():
             return "no job of it can be given out at this moment"
+        case why.StartsPaused():
+            return "starts are paused in this tree; `headrace resume starts` ends it"
         case why.StillRecovering():
             words = f"the allocator is recovering: {reason.heard} of {reason.enrolled} nodes have reported"
             doubt = f"; {reason.in_doubt} jobs may still be running on the others" if reason.in_doubt else ""

@@ -31,6 +31,11 @@ COMMANDS: Final = {
     ),
     "node": ("headrace_cli.commands.node:app", "List nodes, drain them, and take them out."),
     "service": ("headrace_cli.commands.service:app", "List the processes of Headrace itself."),
+    "pause": (
+        "headrace_cli.commands.pause:pause",
+        "Let no job start in a tree, or take nothing back in it, until it is resumed. It outlives every restart.",
+    ),
+    "resume": ("headrace_cli.commands.pause:resume", "End a pause."),
     "plan": (
         "headrace_cli.commands.plan:plan",
         "Compute the shares of a tree of pools and operations that stands in a file. Asks no server, changes nothing.",

@@ -32,6 +32,10 @@ class NoJobReady(msgspec.Struct, frozen=True, tag="no_job_ready"):
     """No job of it can be given out at this moment."""
 
 
+class StartsPaused(msgspec.Struct, frozen=True, tag="starts_paused"):
+    """An operator lets no job start in the tree."""
+
+
 class StillRecovering(msgspec.Struct, frozen=True, tag="still_recovering"):
     """The allocator waits for the word of nodes that may run jobs of it."""
 
@@ -101,6 +105,7 @@ Reason = (
     OperationNotRunning
     | OperationSuspended
     | NoJobReady
+    | StartsPaused
     | StillRecovering
     | LimitsUnknown
     | PoolLimitReached

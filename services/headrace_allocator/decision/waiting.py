@@ -27,6 +27,7 @@ def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
     if not operation.slots.pending_count and not operation.slots.in_doubt_count:
         return []
     reasons: list[why.Reason | None] = [
+        why.StartsPaused() if facts.starts_paused else None,
         _recovering(facts, operation),
         None if facts.pools.limits_known else why.LimitsUnknown(),
         pool_limit_reached(operation, facts.pools),

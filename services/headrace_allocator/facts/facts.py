@@ -36,6 +36,8 @@ class Facts:
         self.term = term
         #: True once the ledger told of jobs drawn by a later term: another allocator leads, and gives them out.
         self.superseded = False
+        #: True while an operator lets no job start.
+        self.starts_paused = False
         self.timing = timing
         self.nodes: dict[NodeName, Node] = {}
         self.operations: dict[OperationId, Operation] = {}

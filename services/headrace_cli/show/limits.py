@@ -21,7 +21,7 @@ _MOST_SHOWN = 5
 
 def explanation(told: OperationExplanation, now_ms: int) -> list[Table | Text | str]:
     """In one sentence what it is, then every level from the root down."""
-    parts: list[Table | Text | str] = [Text(_sentence(told))]
+    parts: list[Table | Text | str] = [Text(_sentence(told)), *(Text(words, style="yellow") for words in told.pauses)]
     if told.levels:
         parts += ["", _levels(told.levels)]
     if told.levels_left_out:

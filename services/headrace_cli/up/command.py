@@ -129,6 +129,8 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
         out.print(
             Text(f"  node          {node.node}: {amounts(node.total, leave_out=('user_slots',))}"), soft_wrap=True
         )
+    for warning in ready.warnings:
+        screen.say(warning, style="yellow")
     out.print("\nIn another terminal:")
     if options.state != state_folder():
         out.print(Text(f"  export HEADRACE_STATE={options.state}"), soft_wrap=True)

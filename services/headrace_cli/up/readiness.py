@@ -20,8 +20,11 @@ _TRY_S = 2.0
 
 async def wait_ready(
     url: str, credential_file: str, nodes: Sequence[str], standby: bool, on_progress: Callable[[str], None]
-) -> list[NodeView]:
-    """Returns the nodes once all is well. `on_progress` is told what is waited for. The caller limits the time."""
+) -> tuple[list[NodeView], list[str]]:
+    """Returns the nodes, and the warnings about the tree, once all is well.
+
+    `on_progress` is told what is waited for. The caller limits the time.
+    """
     while True:
         on_progress("nats-server")
         try:
@@ -33,7 +36,7 @@ async def wait_ready(
 
 async def _ask_everybody(
     client: Client, nodes: Sequence[str], standby: bool, on_progress: Callable[[str], None]
-) -> list[NodeView]:
+) -> tuple[list[NodeView], list[str]]:
     for service, ask in (
         ("admission", partial(client.list, limit=1)),
         ("fair_share", client.pools.list),
@@ -51,7 +54,8 @@ async def _ask_everybody(
         listed = {node.node: node for node in (await client.nodes()).nodes}
         missing = [name for name in nodes if name not in listed or listed[name].state != "online"]  # type: ignore[index]
         if not missing:
-            return [listed[name] for name in nodes]  # type: ignore[index]
+            (tree,) = (await client.trees.list(client.trees.own)).trees
+            return [listed[name] for name in nodes], tree.warnings  # type: ignore[index]
         on_progress(f"agent-{missing[0]}")
         await anyio.sleep(_LOOK_S)
 

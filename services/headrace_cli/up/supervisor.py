@@ -51,6 +51,8 @@ class Ready(NamedTuple):
     url: str
     nodes: list[NodeView]
     took_s: float
+    #: What of the tree's configuration is not as one may think.
+    warnings: list[str]
 
 
 class UpResult(NamedTuple):
@@ -229,10 +231,11 @@ class _Supervisor:
 
     async def _bring_up(self, begun: Moment) -> None:
         nodes: list[NodeView] = []
+        warnings: list[str] = []
         credential = str(self._state.credential)
         with anyio.move_on_after(self._options.ready_timeout_s):
             names = [str(node.node) for node in self._options.nodes]
-            nodes = await wait_ready(self._url, credential, names, self._options.standby, self._on_progress)
+            nodes, warnings = await wait_ready(self._url, credential, names, self._options.standby, self._on_progress)
         if self._engine.stopping:
             return
         if not nodes:
@@ -243,7 +246,7 @@ class _Supervisor:
         self._ready = True
         self._state.announce(Endpoint(url=self._url, pid=os.getpid()))
         logger().info("ready", took_s=round(took_s, 3))
-        if await self._when_ready(Ready(self._url, nodes, took_s)) and not self._engine.stopping:
+        if await self._when_ready(Ready(self._url, nodes, took_s, warnings)) and not self._engine.stopping:
             await self._events.send(_StopAsked(by_signal=False))
 
     def _on_progress(self, waiting_for: str) -> None:

@@ -162,7 +162,8 @@ def pools_of(request: ChangePools) -> list[PoolName]:
 
 def option_warnings(tree: PoolTree) -> list[str]:
     """Says which options of a tree are not in force as one may think."""
-    options, found = tree.options, []
+    options = tree.options
+    found = options.pauses()
     wanted = [("default_parent_pool", options.default_parent_pool)]
     wanted += [(f"user_to_default_pool of {user}", pool) for user, pool in options.user_to_default_pool.items()]
     for place, name in wanted:

@@ -97,6 +97,10 @@ class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 class TreeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """Options of one tree."""
 
+    # --- switches of an operator ---
+    pause_starts: bool = False
+    pause_preemption: bool = False
+
     # --- operations and pools ---
     node_filter: str = ""
     max_operation_count: int = 50_000
@@ -196,3 +200,12 @@ class TreeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     spelled: dict[str, str] = {}
     #: What was set that is no option known here.
     unrecognized: dict[str, Any] = {}
+
+    def pauses(self) -> list[str]:
+        """Says in words what an operator has paused."""
+        words = []
+        if self.pause_starts:
+            words.append("starts are paused: no job starts, what runs goes on; `headrace resume starts` ends it")
+        if self.pause_preemption:
+            words.append("preemption is paused, and none is built yet; `headrace resume preemption` ends it")
+        return words

@@ -299,6 +299,8 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
     lightweight: bool = False
     #: Levels that did not fit.
     levels_left_out: Counter = 0
+    #: What an operator has paused in its trees.
+    pauses: list[str] = []
 
 
 class CountPools(msgspec.Struct, frozen=True):

@@ -71,6 +71,10 @@ _INTEGRAL: Final = Schema(
     ],
 )
 _GENERAL: Final = [
+    Attribute("pause_starts", Flag(), "no job starts in the tree; what runs goes on"),
+    Attribute(
+        "pause_preemption", Flag(), "nothing is taken back for others; no preemption is built yet", support=_KEPT
+    ),
     Attribute(
         "node_filter",
         Formula(),

@@ -1,0 +1,55 @@
+"""`headrace pause` and `resume`: an operator's switches, kept with the options of a tree."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from headrace_cli.session import Common, change
+
+__all__ = ["pause", "resume"]
+
+What = Literal["starts", "preemption"]
+_NOTE: Final = {"starts": "what runs goes on", "preemption": "no preemption is built yet, so nothing changes by it"}
+
+
+def pause(what: What, /, *, tree: str | None = None, common: Common | None = None) -> int:
+    """Let no job start in a tree, or take nothing back in it, until it is resumed. It outlives every restart.
+
+    No preemption is built yet: that switch is kept and shown, and changes nothing.
+
+    Examples:
+
+        headrace pause starts
+
+        headrace pause starts --tree gpu
+
+    Parameters
+    ----------
+    what
+        `starts`: no job starts, what runs goes on. `preemption`: nothing is taken back for others.
+    tree
+        The tree; `default` unless given.
+    """
+    return _switch(what, tree, common, to=True)
+
+
+def resume(what: What, /, *, tree: str | None = None, common: Common | None = None) -> int:
+    """End a pause.
+
+    Examples:
+
+        headrace resume starts
+
+    Parameters
+    ----------
+    what
+        What was paused.
+    tree
+        The tree; `default` unless given.
+    """
+    return _switch(what, tree, common, to=None)
+
+
+def _switch(what: What, tree: str | None, common: Common | None, *, to: bool | None) -> int:
+    done = f"{what} paused; {_NOTE[what]}" if to else f"{what} resumed"
+    return change(common, lambda client: client.trees.set(tree or client.trees.own, {f"pause_{what}": to}), done)

@@ -1,0 +1,37 @@
+"""`headrace pause` and `resume`: kept over a restart, obeyed, and shown wherever somebody looks."""
+
+from __future__ import annotations
+
+from tests.support.headrace_up import Up
+
+
+def test_paused_starts_are_kept_over_a_restart_obeyed_and_shown_until_they_are_resumed() -> None:
+    with Up() as up:
+        runs = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.1; done")
+        up.wait_line(runs, "up")
+
+        assert "starts paused; what runs goes on" in up.run("pause", "starts").stdout
+        waits = up.start_operation("--", "true")
+        (up.state / "go").touch()
+        up.run("op", "wait", runs)
+        up.stop()
+        up.start()
+
+        words = "starts are paused"
+        assert words in up.said()
+        assert words in up.run("tree", "list").stderr
+        assert words in up.run("pool", "list").stderr
+        assert f"tree default: {words}" in up.run("op", "explain", waits).stdout
+        assert words in up.run("op", "get", waits).stdout
+        assert "0 of 1 done, 0 running, 1 pending" in up.run("op", "get", waits).stdout
+
+        assert "starts resumed" in up.run("resume", "starts").stdout
+        up.run("op", "wait", waits)
+        assert words not in up.run("tree", "list").stderr
+
+
+def test_a_pause_of_preemption_says_that_none_is_built_yet() -> None:
+    with Up() as up:
+        assert "no preemption is built yet" in up.run("pause", "preemption").stdout
+        assert "preemption is paused, and none is built yet" in up.run("tree", "list").stderr
+        up.run("pause", "starts", "--tree", "other", expect=4)
