@@ -21,6 +21,7 @@ def connect(
     state: Path | str | None = None,
     url: str = "",
     credential_file: Path | str | None = None,
+    ca_file: Path | str | None = None,
     user: str = "",
     timeout_s: float = 10.0,
 ) -> AbstractAsyncContextManager[Client]:
@@ -31,4 +32,6 @@ def connect(
     # The client stands on the bus, which engines and the runner must never load: it is imported when it is wanted.
     from headrace.client import connect as open_client
 
-    return open_client(state=state, url=url, credential_file=credential_file, user=user, timeout_s=timeout_s)
+    return open_client(
+        state=state, url=url, credential_file=credential_file, ca_file=ca_file, user=user, timeout_s=timeout_s
+    )

@@ -29,14 +29,16 @@ async def connect(
     state: Path | str | None = None,
     url: str = "",
     credential_file: Path | str | None = None,
+    ca_file: Path | str | None = None,
     user: str = "",
     timeout_s: float = 10.0,
 ) -> AsyncIterator[Client]:
     """Connects, by the state folder (`state`, else `$HEADRACE_STATE`, else the usual one) or by `url` and `credential_file`.
 
-    `user` is the login name unless given; `timeout_s` is how long requests are tried. Raises `NotRunning`, `NotAdmitted`, `BadInput`.
+    `user` is the login name unless given; `timeout_s` is how long requests are tried; `ca_file` has the authorities by whose word a
+    server at `tls://` is believed. Raises `NotRunning`, `NotAdmitted`, `BadInput`.
     """
-    place = find_place(state=state, url=url, credential_file=credential_file)
+    place = find_place(state=state, url=url, credential_file=credential_file, ca_file=ca_file)
     name = user_name(user) if user else login_user()
     await _knock(place, timeout_s)
     credential = read_credential(place.credential_file)
@@ -48,6 +50,7 @@ async def connect(
             credential=credential,
             inbox_prefix=subjects.inbox("user", name),
             connect_timeout_s=timeout_s,
+            ca_file=place.ca_file,
         ) as bus:
             opened = True
             yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s)

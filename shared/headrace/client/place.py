@@ -39,6 +39,8 @@ class Place(msgspec.Struct, frozen=True):
     url: str
     #: Empty where the server asks for none.
     credential_file: str
+    #: Authorities by whose word a server at `tls://` is believed; empty: those of the system.
+    ca_file: str
     tree: TreeName
     #: In words: the folder or the address, for errors.
     where: str
@@ -63,6 +65,7 @@ def find_place(
     state: Path | str | None = None,
     url: str = "",
     credential_file: Path | str | None = None,
+    ca_file: Path | str | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Place:
     """Finds the server. An explicit `url` wins over `state`, both over `$HEADRACE_NATS_URL` and the state folder.
@@ -72,8 +75,9 @@ def find_place(
     if not url and state is None:
         url = environment.get("HEADRACE_NATS_URL", "")
         credential_file = credential_file or environment.get("HEADRACE_CREDENTIAL_FILE")
+        ca_file = ca_file or environment.get("HEADRACE_CA_FILE")
     if url:
-        return Place(url=url, credential_file=str(credential_file or ""), tree=TreeName("default"), where=url)
+        return Place(url, str(credential_file or ""), str(ca_file or ""), TreeName("default"), where=url)
     folder = Path(state) if state is not None else state_folder(environment)
     try:
         endpoint = msgspec.json.decode((folder / ENDPOINT_FILE).read_bytes(), type=Endpoint)
@@ -84,6 +88,7 @@ def find_place(
     return Place(
         url=endpoint.url,
         credential_file=str(credential_file or folder / CREDENTIAL_FILE),
+        ca_file=str(ca_file or ""),
         tree=endpoint.tree,
         where=str(folder),
     )

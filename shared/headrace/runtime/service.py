@@ -164,6 +164,7 @@ async def _run(
                 credential=credential,
                 inbox_prefix=prefix,
                 connect_timeout_s=settings.connect_timeout_ms / 1000,
+                ca_file=settings.ca_file,
                 service=ServiceInfo(name=f"headrace-{name.replace('_', '-')}", version="0.1.0"),
             ) as bus,
             anyio.create_task_group() as tasks,
@@ -200,6 +201,9 @@ def _exit_status(failed: BaseExceptionGroup[Exception]) -> int:
     if deposed is not None:
         logger().error("deposed", error=str(deposed))
         return 4
+    if all(isinstance(error, BadInput) for error in errors):
+        logger().error("bad settings", error="; ".join(map(str, errors)))
+        return 2
     if all(isinstance(error, BusError) for error in errors):
         logger().error("bus lost", error="; ".join(map(str, errors)))
         return 3

@@ -31,6 +31,8 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     nats_url: str = "nats://127.0.0.1:4222"
     #: File with the credential, one line `user:password`, readable by its owner only; empty for none.
     credential_file: str = ""
+    #: File with the authorities (PEM) by whose word a server at `tls://` is believed; empty: those of the system.
+    ca_file: str = ""
     #: The pool tree served (fair_share, integral, allocator, agent).
     tree: str = "default"
     #: `debug`, `info`, `warning` or `error`.

@@ -94,8 +94,9 @@ async def open_client(
     inbox_prefix: str,
     connect_timeout_s: float,
     ping_interval_s: float,
+    ca_file: str,
 ) -> tuple[Client, _Hooks]:
-    """A connected client. Raises `NotConnected`, `CredentialRefused`, `ServerTooOld`."""
+    """A connected client. Raises `NotConnected`, `CredentialRefused`, `ServerTooOld`, `BadInput`."""
     client = Client()
     hooks = _Hooks()
     with anyio.move_on_after(connect_timeout_s) as hooks.attempt:
@@ -116,7 +117,7 @@ async def open_client(
             max_outstanding_pings=_OUTSTANDING_PINGS,
             pending_size=_PENDING_BYTES,
             flush_timeout=_ATTEMPT_TIMEOUT_S,
-            **_tls(urls),
+            **_tls(urls, ca_file),
             **(msgspec.structs.asdict(credential) if credential else {}),
         )
     if not client.is_connected or hooks.refusal:
@@ -148,11 +149,15 @@ async def discard(client: Client) -> None:
             client._transport.close()  # type: ignore[no-untyped-call]
 
 
-def _tls(urls: Sequence[str]) -> dict[str, Any]:
+def _tls(urls: Sequence[str], ca_file: str) -> dict[str, Any]:
     secure = [url.startswith(("tls://", "wss://")) for url in urls]
+    if not all(secure) and (any(secure) or ca_file):
+        raise BadInput("servers", ", ".join(urls), "tls:// for all of them, or for none and no ca_file")
     if not any(secure):
         return {}
-    if not all(secure):
-        raise BadInput("servers", ", ".join(urls), "all of them tls:// or none")
+    try:
+        context = ssl.create_default_context(cafile=ca_file or None)
+    except OSError as error:
+        raise BadInput("ca_file", ca_file, f"a readable file of certificates in PEM ({error})") from None
     # Handshake first: without it nats-py speaks in the clear to whoever answers, although it was given tls://.
-    return {"tls": ssl.create_default_context(), "tls_handshake_first": True}
+    return {"tls": context, "tls_handshake_first": True}

@@ -60,7 +60,8 @@ class Outgoing:
         nats-py's own figure alone says nothing there.
         """
         transport = self.transport()
-        waiting = transport.get_write_buffer_size() if transport is not None else 0
+        # One of TLS that is closed cannot even be asked.
+        waiting = 0 if transport is None or transport.is_closing() else transport.get_write_buffer_size()
         return int(self._nats.pending_data_size + waiting)
 
     def transport(self) -> asyncio.WriteTransport | None:
