@@ -53,13 +53,14 @@ class PoolsWatch:
         assert self._mirror is not None
         return revision <= self._mirror.revision or await self._mirror.wait_for(revision, timeout_s=timeout_s)
 
-    async def read_again(self) -> None:
-        """Reads the whole bucket, whatever the watch has brought so far."""
+    async def catch_up(self, timeout_s: float) -> bool:
+        """Waits until the mirror has what the bucket has now. False if that is not known in time."""
         assert self._mirror is not None
         try:
-            await self._mirror.refresh()
+            return await self._mirror.catch_up(timeout_s=timeout_s)
         except BusError as error:
             logger().info("pools not read", error=str(error))
+            return False
 
     def _on_entries(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
         for key in changed:

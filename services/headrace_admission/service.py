@@ -217,7 +217,7 @@ class AdmissionService:
             return NotReady(f"revision {revision} of the pool configuration has not come within {wait_s:g} s")
         book = self.engine.state.books.get(tree)
         if book is None or not book.exists(pool):
-            await self._pools.read_again()
+            await self._pools.catch_up(wait_s)
         return None
 
     async def _on_report(self, request: ledger_wire.ReportEnds, _caller: Caller) -> msgspec.Struct:

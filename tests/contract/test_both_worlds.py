@@ -153,6 +153,9 @@ async def test_a_mirror_is_complete_when_entered_and_hears_of_changes(world: Wor
             assert not await mirror.wait_for(revision + 9, timeout_s=0.3)
             assert told == [{"a"}, {"b"}, {"a"}]
             assert not mirror.regressed
+            newest = await bucket.put("c", b"3")
+            assert await mirror.catch_up(timeout_s=10)
+            assert mirror.revision == newest
 
 
 @on_both_worlds

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from headrace.bus import BusError
+from headrace.bus.nats.streams.mirror import BucketMirror
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
 from headrace.runtime.role import Deposed, Role
@@ -174,6 +175,26 @@ async def test_an_unknown_pool_is_made_for_the_time_of_its_operations_and_near_n
     assert not meant.ephemeral_pool
     assert mistyped.ephemeral_pool
     assert mistyped.near == ["research"]
+
+
+async def test_starts_into_pools_that_nobody_configured_read_all_pools_once_and_not_again(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each once did, and there were 173 a second instead of 1,349."""
+    reads: list[BucketMirror] = []
+    read_whole = BucketMirror._read_whole
+
+    async def counted(mirror: BucketMirror) -> None:
+        reads.append(mirror)
+        await read_whole(mirror)
+
+    monkeypatch.setattr(BucketMirror, "_read_whole", counted)
+    async with running(server, SETTINGS, serve):
+        for user in ("anna", "boris", "clara"):
+            answer = await request(server, "op.start", a_start(f"operation-{user}", pool=f"{user}s"), StartAnswer, user)
+            assert isinstance(answer, StartAnswer)
+
+    assert len(reads) == 1
 
 
 async def test_failed_jobs_run_again_until_there_are_too_many(server: NatsServer) -> None:

@@ -533,6 +533,10 @@ class _Mirror:
                     self.ask()
         return self.revision >= revision
 
+    async def catch_up(self, *, timeout_s: float) -> bool:
+        newest = await self._bus.ask_stream(lambda: self._bucket.bucket.last_sequence)
+        return await self.wait_for(newest, timeout_s=timeout_s)
+
     async def run(self) -> None:
         """Looks at a period, and when asked."""
         while True:

@@ -202,6 +202,10 @@ class Mirror(Protocol):
         """Waits until `revision` is reached. Returns False if it was not in time."""
         ...
 
+    async def catch_up(self, *, timeout_s: float) -> bool:
+        """Waits for everything that the bucket has now. Returns False if it was not in time. Raises `BusError`."""
+        ...
+
 
 class KeyValue(Protocol):
     """A bucket of small values with compare-and-set."""

@@ -101,6 +101,11 @@ class BucketMirror:
                     self._rouse()
         return self._revision >= revision
 
+    async def catch_up(self, *, timeout_s: float) -> bool:
+        """Waits for everything that the bucket has now. Returns False if it was not in time. Raises `BusError`."""
+        info = await self._jetstream.existing(self._stream)
+        return await self.wait_for(info.state.last_seq, timeout_s=timeout_s)
+
     async def run(self, read_all_s: float) -> None:
         """Keeps up to date until cancelled or the bus is closed. `read_all_s` is the time between two looks at the bucket."""
         self._jetstream.link.on_reconnect.add(self._note_reconnect)
