@@ -9,7 +9,7 @@ from headrace.wire.heartbeat import JobKey
 from headrace.wire.ledger import ReportedEnd
 from headrace.wire.version import Term
 
-__all__ = ["Draw", "Effect", "HeldTwice", "NudgeNode", "Release", "Report", "StepDown"]
+__all__ = ["Draw", "Effect", "HeldTwice", "LowerLease", "NudgeNode", "Release", "Report", "StepDown"]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -45,6 +45,12 @@ class HeldTwice(msgspec.Struct, frozen=True):
     job: JobKey
 
 
+class LowerLease(msgspec.Struct, frozen=True):
+    """Record that no node was told a longer lease than ours, or not, if it cannot be recorded: that harms nothing."""
+
+    lease_ms: int
+
+
 class StepDown(msgspec.Struct, frozen=True):
     """A node or the ledger knows a higher term: if it was truly taken, this process ends."""
 
@@ -52,4 +58,4 @@ class StepDown(msgspec.Struct, frozen=True):
     told_by: str = "a node"
 
 
-Effect = Report | Draw | Release | NudgeNode | HeldTwice | StepDown
+Effect = Report | Draw | Release | NudgeNode | HeldTwice | LowerLease | StepDown

@@ -22,7 +22,7 @@ from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.decision.drawing import indexes_to_draw
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.decision.ranking import Ranking
-from headrace_allocator.effects import Draw, Effect, HeldTwice, NudgeNode, Release, Report, StepDown
+from headrace_allocator.effects import Draw, Effect, HeldTwice, LowerLease, NudgeNode, Release, Report, StepDown
 from headrace_allocator.explain import list_nodes, operation_places
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.ledger import OperationNews, learn_events, learn_whole
@@ -120,6 +120,11 @@ class AllocatorEngine:
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
+    def on_longest_lease(self, lease_s: float, moment: Moment) -> Outcome[None, Effect]:
+        """Nodes may have been told so long a lease. Comes before any node is known."""
+        self.facts.longest_lease_s = max(lease_s, self.facts.timing.node_lease_s)
+        return Outcome(None)
+
     def on_nodes(self, records: Mapping[NodeName, NodeRecord], moment: Moment) -> Outcome[None, Effect]:
         """The enrolled nodes of this tree, as the bucket has them."""
         facts = self.facts
@@ -199,9 +204,10 @@ class AllocatorEngine:
         for node in self.facts.nodes.values():
             if node.is_silent(self.facts.timing, moment):
                 self._fall_silent(node)
-            if node.lease_is_over(self.facts.timing, moment):
+            if node.lease_is_over(self.facts.longest_lease_s, moment):
                 effects += self._lose(node, moment)
         effects += self._finish_recovery(moment)
+        effects += self._shorten_lease(moment)
         if self.facts.recovery.doubt_over:
             effects += self._settle_doubt(moment)
         for operation in self.facts.operations.values():
@@ -319,8 +325,17 @@ class AllocatorEngine:
         self.ranking.refresh_all(holding)
         return _report(_ends_of(lost, moment))
 
+    def _shorten_lease(self, moment: Moment) -> list[Effect]:
+        """Counts by our own lease once every runner's longer one is over: that long after all nodes obeyed this term."""
+        facts, ours_s = self.facts, self.facts.timing.node_lease_s
+        since_s = facts.recovery.over_s
+        if facts.longest_lease_s <= ours_s or since_s is None or moment.steady_s - since_s <= facts.longest_lease_s:
+            return []
+        facts.longest_lease_s = ours_s
+        return [LowerLease(int(ours_s * 1000))]
+
     def _finish_recovery(self, moment: Moment) -> list[Effect]:
-        return self._settle_doubt(moment) if self.facts.recovery.finish() else []
+        return self._settle_doubt(moment) if self.facts.recovery.finish(moment) else []
 
     def _settle_doubt(self, moment: Moment) -> list[Effect]:
         """Settles what is in doubt though doubt is over: jobs that wait for a lost node, until it speaks or they are to end."""

@@ -17,6 +17,7 @@ from headrace.pools import read_tree
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.engine import Outcome
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
+from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
@@ -29,11 +30,12 @@ from headrace.wire.nodes import GiveUpNode, ListNodes, NodeRecord, WhereRequest
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
-from headrace_allocator.effects import Draw, Effect, HeldTwice, NudgeNode, Release, Report, StepDown
+from headrace_allocator.effects import Draw, Effect, HeldTwice, LowerLease, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.ledger_link import LedgerLink
+from headrace_allocator.longest_lease import LongestLease
 from headrace_allocator.settings import AllocatorSettings
 
 __all__ = ["AllocatorService", "serve"]
@@ -70,6 +72,7 @@ class AllocatorService:
         self._shell: Shell[Effect] = Shell(
             "allocator", self.engine, runtime.clock, runtime.border, perform=self._perform, role=role
         )
+        self._longest_lease = LongestLease(runtime.bus, tree, role.term)
         self._ledger = LedgerLink(runtime.bus, self.engine, self._take, self._shell.moment)
         self._publisher: SnapshotPublisher[UsageItem, UsageFrame] = SnapshotPublisher(
             UsagePart, tree, role.term, UsageFrame(), key=lambda item: item.operation
@@ -84,6 +87,9 @@ class AllocatorService:
         """Attaches to the ledger, learns operations and nodes, and only then answers heartbeats."""
         runtime = self._runtime
         tasks = runtime.tasks
+        # Durable before the first node is told of ours.
+        longest_ms = await self._longest_lease.raise_to(runtime.settings.node_lease_ms)
+        self._take(self.engine.on_longest_lease(longest_ms / 1000, self._shell.moment()))
         runtime.terms.see("admission", await self._ledger.attach())
         operations_known = anyio.Event()
         feed = OperationsFeed(runtime.bus, runtime.border, self._tree, self, terms=runtime.terms)
@@ -242,8 +248,19 @@ class AllocatorService:
                 self._log.error(
                     "job held twice", operation=job.operation, index=job.index, attempt=job.attempt, **where
                 )
+            case LowerLease():
+                tasks.start_soon(self._lower_lease, effect.lease_ms)
             case StepDown():
                 self._role.on_term(effect.term, effect.told_by)
+
+    async def _lower_lease(self, lease_ms: int) -> None:
+        try:
+            await self._longest_lease.lower_to(lease_ms)
+        except KeyFenced as error:
+            self._role.step_down(str(error))
+        except BusError as error:
+            # Whoever leads next waits longer than it need.
+            self._log.info("lower node lease not recorded", error=str(error))
 
     async def _nudge(self, node: NodeName) -> None:
         try:

@@ -230,6 +230,32 @@ async def test_a_restarted_allocator_learns_what_runs_from_the_nodes_and_starts_
     assert (where.pending_jobs, where.in_doubt_jobs) == (0, 0)
 
 
+async def test_the_longest_lease_that_nodes_were_told_outlives_the_allocator() -> None:
+    waited: list[float] = []
+
+    async def noted(runtime: Any) -> None:
+        async def with_role(role: Role) -> None:
+            service = AllocatorService(runtime, TREE, role)
+            await service.start()
+            waited.append(service.engine.facts.longest_lease_s)
+            await runtime.stopping.wait()
+
+        await runtime.lead(role_of("allocator", TREE), with_role)
+
+    with nats_server() as server:
+        async with (
+            running(server, AdmissionSettings(administrators="*"), serve_admission, "admission"),
+            a_bus(server, "node", "n1") as bus,
+        ):
+            for number, lease_ms in enumerate((90_000, 30_000, 60_000)):
+                async with running(server, AllocatorSettings(node_lease_ms=lease_ms), noted, "allocator"):
+                    node = Node(bus, life=f"life-{number}")
+                    await node.enrol()
+                    assert (await node.beat()).lease_ms == lease_ms
+
+    assert waited == [90.0, 90.0, 90.0]
+
+
 async def test_a_late_reader_of_usage_gets_the_whole_and_every_part_builds_on_the_one_before() -> None:
     with nats_server() as server:
         async with (

@@ -22,7 +22,7 @@ class Timing(msgspec.Struct, frozen=True):
 
     #: No heartbeat for this long: offline, its room leaves the total.
     node_heartbeat_timeout_s: float = 60.0
-    #: No heartbeat for this long: its jobs are given to others.
+    #: Told to nodes. No heartbeat for this long: its jobs are given to others.
     node_lease_s: float = 600.0
     #: The shortest time between two heartbeats of a node.
     shortest_pace_ms: int = 1_000
@@ -117,9 +117,9 @@ class Node:
         """True if it was not heard for the heartbeat timeout."""
         return moment.steady_s - self.heard_s > timing.node_heartbeat_timeout_s
 
-    def lease_is_over(self, timing: Timing, moment: Moment) -> bool:
-        """True once it was not heard for the lease: by then its runner has ended all jobs."""
-        return moment.steady_s - self.heard_s > timing.node_lease_s
+    def lease_is_over(self, lease_s: float, moment: Moment) -> bool:
+        """True once it was not heard for the longest lease it may know: by then its runner has ended all jobs."""
+        return moment.steady_s - self.heard_s > lease_s
 
     def is_newest(self, heartbeat: Heartbeat) -> bool:
         """True if the heartbeat is neither repeated nor overtaken nor of a former life of the agent."""

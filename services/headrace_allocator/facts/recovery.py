@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.ids import NodeName
+from headrace.runtime.engine import Moment
 from headrace.wire.snapshots import Recovering
 
 __all__ = ["Recovery"]
@@ -22,8 +23,8 @@ class Recovery:
     def __init__(self) -> None:
         self.operations_known = False
         self.nodes_known = False
-        #: True once no job is in doubt any more.
-        self.doubt_over = False
+        #: When doubt was over (steady clock); None before.
+        self.over_s: float | None = None
         #: Nodes that lost their lease without a word and have not spoken since, so that nobody knows what they ran.
         self.lost_nodes: list[NodeName] = []
         self._enrolled = 0
@@ -62,11 +63,16 @@ class Recovery:
         elif not lost and node in self.lost_nodes:
             self.lost_nodes.remove(node)
 
-    def finish(self) -> bool:
+    @property
+    def doubt_over(self) -> bool:
+        """True once no job is in doubt any more: every node obeys this term, or lost its lease."""
+        return self.over_s is not None
+
+    def finish(self, moment: Moment) -> bool:
         """True once: at the moment when doubt is over."""
         if self.doubt_over or not (self.operations_known and self.nodes_known) or self._unheard:
             return False
-        self.doubt_over = True
+        self.over_s = moment.steady_s
         return True
 
     def progress(self) -> Recovering:

@@ -18,6 +18,7 @@ __all__ = [
     "LEDGER",
     "LOG",
     "NODES_BUCKET",
+    "NODE_LEASES_BUCKET",
     "OPERATIONS_WHOLE",
     "POOLS_BUCKET",
     "POOLS_HISTORY",
@@ -54,6 +55,8 @@ POOLS_BUCKET = "headrace_pools"
 #: Values of each tree that are kept in it.
 POOLS_HISTORY = 64
 NODES_BUCKET = "headrace_nodes"
+#: The longest lease that nodes of each tree may have been told.
+NODE_LEASES_BUCKET = "headrace_node_leases"
 TERMS_BUCKET = "headrace_terms"
 LEASES_BUCKET = "headrace_leases"
 VOLUMES_BUCKET = "headrace_volumes"

@@ -13,7 +13,7 @@ from headrace.wire.log import OperationStateChanged, StateCause
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OnLostNode, OperationState
 from headrace.wire.snapshots import ElementKind, ShareItem
-from headrace_allocator.effects import HeldTwice, Release, Report
+from headrace_allocator.effects import HeldTwice, LowerLease, Release, Report
 from headrace_allocator.engine import AllocatorEngine
 from tests.support.allocating import TERM, TREE, Desk, an_operation, cores
 
@@ -44,6 +44,34 @@ def running(name: str, operation: str, *jobs: int) -> AllocationReport:
 def waiting(live: LiveOperation) -> LiveOperation:
     """Its jobs wait for a lost node to come back."""
     return msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, on_lost_node=OnLostNode.WAIT))
+
+
+def test_after_a_lease_was_lowered_jobs_go_out_only_when_the_longer_one_is_over() -> None:
+    """A runner keeps the longest lease that it was told."""
+    desk = Desk({"n1": cores(1, slots=9), "n2": cores(1, slots=9)}, node_lease_s=100.0)
+    desk.engine.on_longest_lease(600.0, desk.moment)
+    desk.start(an_operation("op", jobs=1))
+    desk.beat("n1")
+
+    early = desk.tick(100.0 + 101)
+    late = desk.tick(100.0 + 601)
+
+    assert not [effect for effect in early if isinstance(effect, Report)]
+    assert [effect.ends[0].node for effect in late if isinstance(effect, Report)] == ["n1"]
+
+
+def test_a_lowered_lease_counts_once_the_longer_one_is_over_since_every_node_obeys_this_term() -> None:
+    desk = Desk({"n1": cores(1, slots=9)}, node_lease_s=100.0)
+    desk.engine.on_longest_lease(600.0, desk.moment)
+    desk.start(an_operation("op", jobs=1))
+    before = desk.tick(699.0)
+    desk.now_s = 700.0
+    desk.beat("n1")
+
+    assert LowerLease(100_000) not in before
+    assert LowerLease(100_000) in desk.tick(701.0)
+    assert LowerLease(100_000) not in desk.tick(702.0)
+    assert [effect for effect in desk.tick(801.0) if isinstance(effect, Report)]
 
 
 def is_complete(desk: Desk) -> bool:

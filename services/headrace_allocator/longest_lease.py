@@ -1,0 +1,54 @@
+"""The longest lease that nodes of a tree may have been told, kept for whoever leads next.
+
+A runner keeps the longest lease that it was told, so that jobs of a silent node may go out only after that one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.bus import Bus
+from headrace.ids import TreeName
+from headrace.runtime.fenced import FencedKey
+from headrace.wire import subjects
+from headrace.wire.version import Counter, Term
+
+__all__ = ["LongestLease"]
+
+
+class _Record(msgspec.Struct, frozen=True):
+    term: Term = 0
+    lease_ms: Counter = 0
+
+
+class LongestLease:
+    """The record of one tree, written by one term at a time."""
+
+    def __init__(self, bus: Bus, tree: TreeName, term: Term) -> None:
+        self._bus = bus
+        self._tree = tree
+        self._term = term
+
+    async def raise_to(self, lease_ms: int) -> int:
+        """Returns the longest lease that nodes may know or get, once that is durable. Raises `KeyFenced`, `BusError`."""
+        before = await (await self._key()).claim(lambda value: self._record(max(lease_ms, _lease_ms_of(value))))
+        return max(lease_ms, _lease_ms_of(before))
+
+    async def lower_to(self, lease_ms: int) -> None:
+        """No node knows a longer one any more. Raises `KeyFenced`, `BusError`."""
+        await (await self._key()).write(self._record(lease_ms))
+
+    async def _key(self) -> FencedKey:
+        bucket = await self._bus.key_value(subjects.NODE_LEASES_BUCKET)
+        return FencedKey(bucket, self._tree, self._term, lambda value: _read(value).term)
+
+    def _record(self, lease_ms: int) -> bytes:
+        return msgspec.json.encode(_Record(self._term, lease_ms))
+
+
+def _read(value: bytes) -> _Record:
+    return msgspec.json.decode(value, type=_Record)
+
+
+def _lease_ms_of(value: bytes | None) -> int:
+    return 0 if value is None else _read(value).lease_ms
