@@ -41,6 +41,9 @@ def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations)
         return f"not the answer that is awaited, which is {'none' if awaited.seq is None else awaited.seq}"
     if orders.term < awaited.term:
         return f"term {orders.term} is over, term {awaited.term} is known"
+    if not orders.enrolled and (orders.start or orders.extend):
+        # No lease comes with them.
+        return "jobs for a node that is not enrolled"
     return _too_long_an_id(orders) or _too_many_slots(orders, held)
 
 

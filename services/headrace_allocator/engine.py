@@ -135,13 +135,12 @@ class AllocatorEngine:
             if known is not None and known.record.drained != record.drained:
                 effects.append(NudgeNode(name))
             changed |= facts.enrol(record, moment)
-        for node in [node for name, node in facts.nodes.items() if name not in records and not node.allocations]:
-            facts.remove_node(node)
-            facts.recovery.settle(node.record.node, lost=False)
-            changed = True
+        for node in [node for name, node in facts.nodes.items() if name not in records]:
+            node.enrolled = False
+        facts.recovery.begin(records)
+        changed |= self._remove_nodes()
         if changed:
             self.ranking.mark_all()
-        facts.recovery.begin(records)
         return Outcome(None, effects + self._finish_recovery(moment))
 
     def on_node_filter(self, formula: str, moment: Moment) -> Outcome[None, Effect]:
@@ -206,6 +205,8 @@ class AllocatorEngine:
                 self._fall_silent(node)
             if node.lease_is_over(self.facts.longest_lease_s, moment):
                 effects += self._lose(node, moment)
+        if self._remove_nodes():
+            self.ranking.mark_all()
         effects += self._finish_recovery(moment)
         effects += self._shorten_lease(moment)
         if self.facts.recovery.doubt_over:
@@ -317,6 +318,15 @@ class AllocatorEngine:
         if node.status is NodeStatus.ONLINE:
             self.facts.set_offline(node)
             self.ranking.mark_all()
+
+    def _remove_nodes(self) -> bool:
+        """Forgets nodes that are enrolled no more. One that holds something, or may do so unheard, stays until its lease is over."""
+        awaits = self.facts.recovery.awaits
+        nodes = self.facts.nodes.values()
+        gone = [node for node in nodes if not (node.enrolled or node.allocations or awaits(node.record.node))]
+        for node in gone:
+            self.facts.remove_node(node)
+        return bool(gone)
 
     def _lose(self, node: Node, moment: Moment) -> list[Effect]:
         self.facts.recovery.settle(node.record.node, lost=True)

@@ -64,7 +64,7 @@ class Facts:
         node = self.nodes.get(record.node)
         if node is None:
             node = self.nodes[record.node] = Node(record, heard_s=moment.steady_s)
-        node.record = record
+        node.record, node.enrolled = record, True
         return self._filter(node)
 
     def remove_node(self, node: Node) -> None:

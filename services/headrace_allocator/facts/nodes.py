@@ -45,6 +45,8 @@ class NodeCondition(enum.StrEnum):
     OFFLINE = "offline"
     #: Heard, and nothing of what follows holds.
     ONLINE = "online"
+    #: It was taken out of the tree, and still holds something, or may.
+    REMOVED = "removed"
     #: An administrator drains it.
     DRAINED = "drained"
     #: Its tags do not match the tree's node filter.
@@ -59,6 +61,7 @@ class Node:
 
     def __init__(self, record: NodeRecord, heard_s: float) -> None:
         self.record = record
+        self.enrolled = True
         self.status = NodeStatus.UNHEARD
         #: The newest life of its agent that was heard; older ones are not listened to any more.
         self.incarnation: Incarnation | None = None
@@ -93,6 +96,8 @@ class Node:
         """Its state in one word."""
         if self.status is not NodeStatus.ONLINE:
             return NodeCondition(self.status.value)
+        if not self.enrolled:
+            return NodeCondition.REMOVED
         if self.record.drained:
             return NodeCondition.DRAINED
         if self.outside:

@@ -20,7 +20,14 @@ __all__ = ["node_table", "roles_without_leader", "service_table"]
 
 #: Each tree has these of its own; admission is one for all.
 _OF_A_TREE: Final = ("allocator", "fair_share", "integral")
-_STYLES = {"online": "green", "offline": "red", "unheard": "yellow", "draining": "yellow", "drained": "yellow"}
+_STYLES = {
+    "online": "green",
+    "offline": "red",
+    "unheard": "yellow",
+    "draining": "yellow",
+    "drained": "yellow",
+    "removed": "yellow",
+}
 
 
 def node_table(nodes: Sequence[NodeView]) -> Table:

@@ -282,6 +282,17 @@ def test_orders_of_a_lower_term_are_void() -> None:
     assert desk.engine.void == 1
 
 
+def test_jobs_for_a_node_that_is_not_enrolled_are_void() -> None:
+    """They would come without a lease."""
+    desk = Desk()
+    desk.turn()
+
+    desk.answer(start("a", [0]), enrolled=False)
+
+    assert desk.runs == []
+    assert desk.engine.void == 1
+
+
 def test_the_same_answer_a_second_time_is_void() -> None:
     desk = Desk()
     desk.answer(start("a", [0, 1]))

@@ -111,6 +111,34 @@ def test_a_dead_node_keeps_usage_incomplete_for_the_heartbeat_timeout_and_its_jo
     assert desk.operation("op").slots.in_doubt() == []
 
 
+def test_jobs_that_a_removed_node_may_run_stay_in_doubt_until_its_lease_is_over() -> None:
+    """Its record may have gone with the bucket, while its runner goes on."""
+    desk = after_a_restart(former("op", jobs=1), nodes={"gone": False, "alive": False})
+    desk.beat("alive", term=TERM)
+    desk.engine.on_nodes({NodeName("alive"): NodeRecord(NodeName("alive"))}, desk.moment)
+
+    early, _ = desk.beat("alive", term=TERM)
+    lost = [effect for effect in desk.tick(701.0) if isinstance(effect, Report)]
+
+    assert early.start == []
+    assert [end.end.index for effect in lost for end in effect.ends] == [0]
+    assert "gone" not in desk.facts.nodes
+
+
+def test_a_removed_node_that_still_holds_something_gets_nothing_new() -> None:
+    desk = after_a_restart(nodes={"n1": False, "n2": False})
+    desk.start(an_operation("op", jobs=1))
+    (start,) = desk.beat("n1", term=TERM)[0].start
+    desk.engine.on_nodes({NodeName("n2"): NodeRecord(NodeName("n2"))}, desk.moment)
+    desk.start(an_operation("op", jobs=1), an_operation("next", jobs=1))
+
+    orders, _ = desk.beat("n1", term=TERM, allocations=[running(start.allocation, "op", 0)])
+    desk.tick(101.0)
+
+    assert orders.start == []
+    assert desk.node("n1").condition == "removed"
+
+
 def test_an_operation_is_released_while_others_are_in_doubt_and_never_while_its_own_jobs_are() -> None:
     desk = after_a_restart(nodes={"dead": False})
     ending = OperationState.ABORTING
