@@ -120,11 +120,6 @@ class AllocatorEngine:
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def on_longest_lease(self, lease_s: float, moment: Moment) -> Outcome[None, Effect]:
-        """Nodes may have been told so long a lease. Comes before any node is known."""
-        self.facts.longest_lease_s = max(lease_s, self.facts.timing.node_lease_s)
-        return Outcome(None)
-
     def on_nodes(self, records: Mapping[NodeName, NodeRecord], moment: Moment) -> Outcome[None, Effect]:
         """The enrolled nodes of this tree, as the bucket has them."""
         facts = self.facts

@@ -38,7 +38,7 @@ from headrace_allocator.ledger_link import LedgerLink
 from headrace_allocator.longest_lease import LongestLease
 from headrace_allocator.settings import AllocatorSettings
 
-__all__ = ["AllocatorService", "serve"]
+__all__ = ["AllocatorService", "begin", "serve"]
 
 A = TypeVar("A")
 
@@ -54,25 +54,42 @@ async def serve(runtime: Runtime[AllocatorSettings]) -> None:
     tree = TreeName(runtime.settings.tree)
 
     async def with_role(role: Role) -> None:
-        await AllocatorService(runtime, tree, role).start()
+        await begin(runtime, tree, role)
         await runtime.stopping.wait()
 
     await runtime.lead(role_of("allocator", tree), with_role)
 
 
+async def begin(runtime: Runtime[AllocatorSettings], tree: TreeName, role: Role) -> AllocatorService:
+    """Starts an allocator of one term."""
+    longest_lease = LongestLease(runtime.bus, tree, role.term)
+    # Durable before the first node is told of ours.
+    longest_ms = await longest_lease.raise_to(runtime.settings.node_lease_ms)
+    service = AllocatorService(runtime, tree, role, longest_lease, _timing(runtime.settings, longest_ms))
+    await service.start()
+    return service
+
+
 class AllocatorService:
     """One term of one tree's allocator."""
 
-    def __init__(self, runtime: Runtime[AllocatorSettings], tree: TreeName, role: Role) -> None:
+    def __init__(
+        self,
+        runtime: Runtime[AllocatorSettings],
+        tree: TreeName,
+        role: Role,
+        longest_lease: LongestLease,
+        timing: Timing,
+    ) -> None:
         self._runtime = runtime
         self._tree = tree
         self._role = role
         self._log = logger(tree=tree, term=role.term)
-        self.engine = AllocatorEngine(tree, role.term, _timing(runtime.settings))
+        self.engine = AllocatorEngine(tree, role.term, timing)
         self._shell: Shell[Effect] = Shell(
             "allocator", self.engine, runtime.clock, runtime.border, perform=self._perform, role=role
         )
-        self._longest_lease = LongestLease(runtime.bus, tree, role.term)
+        self._longest_lease = longest_lease
         self._ledger = LedgerLink(runtime.bus, self.engine, self._take, self._shell.moment)
         self._publisher: SnapshotPublisher[UsageItem, UsageFrame] = SnapshotPublisher(
             UsagePart, tree, role.term, UsageFrame(), key=lambda item: item.operation
@@ -87,9 +104,6 @@ class AllocatorService:
         """Attaches to the ledger, learns operations and nodes, and only then answers heartbeats."""
         runtime = self._runtime
         tasks = runtime.tasks
-        # Durable before the first node is told of ours.
-        longest_ms = await self._longest_lease.raise_to(runtime.settings.node_lease_ms)
-        self._take(self.engine.on_longest_lease(longest_ms / 1000, self._shell.moment()))
         runtime.terms.see("admission", await self._ledger.attach())
         operations_known = anyio.Event()
         feed = OperationsFeed(runtime.bus, runtime.border, self._tree, self, terms=runtime.terms)
@@ -319,9 +333,10 @@ class AllocatorService:
         return self._shell.take(self.engine.on_where(request, self._shell.moment()))
 
 
-def _timing(settings: AllocatorSettings) -> Timing:
+def _timing(settings: AllocatorSettings, longest_lease_ms: int) -> Timing:
     return Timing(
         node_heartbeat_timeout_s=settings.node_heartbeat_timeout_ms / 1000,
         node_lease_s=settings.node_lease_ms / 1000,
+        longest_lease_s=longest_lease_ms / 1000,
         shortest_pace_ms=settings.shortest_pace_ms,
     )

@@ -40,7 +40,7 @@ class Facts:
         self.starts_paused = False
         self.timing = timing
         #: No heartbeat for this long: a node's jobs are given to others. Longer than ours where a former allocator told a longer one.
-        self.longest_lease_s = timing.node_lease_s
+        self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)
         self.nodes: dict[NodeName, Node] = {}
         self.operations: dict[OperationId, Operation] = {}
         #: Numbers operations in the order in which they are heard of.

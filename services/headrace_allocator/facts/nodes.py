@@ -24,6 +24,8 @@ class Timing(msgspec.Struct, frozen=True):
     node_heartbeat_timeout_s: float = 60.0
     #: Told to nodes. No heartbeat for this long: its jobs are given to others.
     node_lease_s: float = 600.0
+    #: Nodes may have been told so long a one before.
+    longest_lease_s: float = 0.0
     #: The shortest time between two heartbeats of a node.
     shortest_pace_ms: int = 1_000
     #: Heartbeats a second of all nodes together, above which the pace slows down.

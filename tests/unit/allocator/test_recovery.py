@@ -48,8 +48,7 @@ def waiting(live: LiveOperation) -> LiveOperation:
 
 def test_after_a_lease_was_lowered_jobs_go_out_only_when_the_longer_one_is_over() -> None:
     """A runner keeps the longest lease that it was told."""
-    desk = Desk({"n1": cores(1, slots=9), "n2": cores(1, slots=9)}, node_lease_s=100.0)
-    desk.engine.on_longest_lease(600.0, desk.moment)
+    desk = Desk({"n1": cores(1, slots=9), "n2": cores(1, slots=9)}, node_lease_s=100.0, longest_lease_s=600.0)
     desk.start(an_operation("op", jobs=1))
     desk.beat("n1")
 
@@ -61,8 +60,7 @@ def test_after_a_lease_was_lowered_jobs_go_out_only_when_the_longer_one_is_over(
 
 
 def test_a_lowered_lease_counts_once_the_longer_one_is_over_since_every_node_obeys_this_term() -> None:
-    desk = Desk({"n1": cores(1, slots=9)}, node_lease_s=100.0)
-    desk.engine.on_longest_lease(600.0, desk.moment)
+    desk = Desk({"n1": cores(1, slots=9)}, node_lease_s=100.0, longest_lease_s=600.0)
     desk.start(an_operation("op", jobs=1))
     before = desk.tick(699.0)
     desk.now_s = 700.0
