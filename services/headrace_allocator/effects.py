@@ -46,7 +46,7 @@ class HeldTwice(msgspec.Struct, frozen=True):
 
 
 class LowerLease(msgspec.Struct, frozen=True):
-    """Record that no node was told a longer lease than ours, or not, if it cannot be recorded: that harms nothing."""
+    """Record that no node knows a longer lease than this. To fail in it harms nothing."""
 
     lease_ms: int
 

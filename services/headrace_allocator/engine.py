@@ -315,7 +315,7 @@ class AllocatorEngine:
             self.ranking.mark_all()
 
     def _remove_nodes(self) -> bool:
-        """Forgets nodes that are enrolled no more. One that holds something, or may do so unheard, stays until its lease is over."""
+        """Forgets nodes that are enrolled no more. One that may hold something stays until its lease is over."""
         awaits = self.facts.recovery.awaits
         nodes = self.facts.nodes.values()
         gone = [node for node in nodes if not (node.enrolled or node.allocations or awaits(node.record.node))]
