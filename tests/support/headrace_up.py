@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+import psutil
+
 from headrace_cli.up import marks
 from tests.support.forked_commands import run_forked
 
@@ -144,6 +146,14 @@ class Up:
     def processes(self) -> list[marks.Found]:
         """What of it runs, except `up` itself."""
         return marks.find(self.state)
+
+    def cpu_s(self) -> float:
+        """Seconds of processor time that its processes have used so far, jobs excepted."""
+        assert self.process is not None
+        itself = psutil.Process(self.process.pid)
+        pids = {itself.pid, *(child.pid for child in itself.children(recursive=True))}
+        pids |= {process.pid for process in self.processes() if process.role != "job"}
+        return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids)
 
     def roles(self) -> list[str]:
         return sorted(process.role for process in self.processes())
