@@ -1,14 +1,12 @@
 """The ledger of one operation's jobs: those that may be out, those done, and their attempts.
 
 Every end counts once: of each index the ledger knows the newest attempt, and whether that attempt has ended. Invariants (`check`):
-jobs that are done or ended lie below `block`, no job is both done and not retried, and the counts add up. Memory is a few bytes a
-job below `block`, so a million jobs take megabytes.
+jobs that are done or ended lie below `block`, no job is both done and not retried, and the counts add up.
 """
 
 from __future__ import annotations
 
 import enum
-from array import array
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,6 +14,7 @@ import msgspec
 
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.operations import JobRow
+from headrace_admission.state.job_results import JobResults, ResultPage
 
 __all__ = ["KEPT_FAILURES", "Ledger", "LedgerRecord", "Verdict"]
 
@@ -44,6 +43,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     block_term: int
     done: bytes
     attempts: dict[int, int]
+    #: Of records from before there were pages.
     results: bytes
     nodes: bytes
     node_names: list[str]
@@ -52,6 +52,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     failures: list[JobEnd]
     #: Missing in older records.
     not_retried: list[int] = []
+    pages: list[ResultPage] = []
 
 
 class Ledger:
@@ -71,8 +72,7 @@ class Ledger:
         #: Indexes whose newest attempt ended without success and is followed by no other.
         self._not_retried: set[int] = set()
         self._done = bytearray()
-        self._results = bytearray()
-        self._nodes: array[int] = array("H")
+        self._results = JobResults(job_count)
         self._node_names: list[str] = [""]
         self._node_numbers: dict[str, int] = {"": 0}
         self._exit_codes: dict[int, int] = {}
@@ -92,11 +92,9 @@ class Ledger:
         """Lets every index under `below` out. A lower border than before changes nothing."""
         below = min(below, self.job_count)
         if below > self.block:
-            more = below - self.block
             self.block = below
             self._done.extend(bytes((below + 7) // 8 - len(self._done)))
-            self._results.extend(bytes(more))
-            self._nodes.frombytes(bytes(more * self._nodes.itemsize))
+            self._results.extend(below)
         self.block_term = max(self.block_term, term)
 
     def judge(self, end: JobEnd) -> Verdict:
@@ -110,8 +108,8 @@ class Ledger:
         """Records a new end. `retry` names the attempt that follows it, if one does."""
         index = end.index
         self.counts[end.result] += 1
-        self._results[index] = _RESULT_CODE[end.result]
-        self._nodes[index] = self._number(node)
+        is_over = retry is None or end.result is JobResult.COMPLETED
+        self._results.record(index, _RESULT_CODE[end.result], self._number(node), is_over=is_over)
         if end.exit_code:
             self._exit_codes[index] = end.exit_code
         else:
@@ -140,13 +138,14 @@ class Ledger:
             block_term=self.block_term,
             done=bytes(self._done),
             attempts=dict(self.attempts),
-            results=bytes(self._results),
-            nodes=self._nodes.tobytes(),
+            results=b"",
+            nodes=b"",
             node_names=list(self._node_names),
             exit_codes=dict(self._exit_codes),
             counts=dict(self.counts),
             failures=list(self.failures),
             not_retried=sorted(self._not_retried),
+            pages=JobResults(self.job_count, self._results.pages).pages,
         )
 
     @classmethod
@@ -154,9 +153,6 @@ class Ledger:
         ledger = cls(job_count)
         ledger.draw(record.block, record.block_term)
         ledger._done[:] = record.done
-        ledger._results[:] = record.results
-        ledger._nodes = array("H")
-        ledger._nodes.frombytes(record.nodes)
         ledger._node_names = list(record.node_names)
         ledger._node_numbers = {name: number for number, name in enumerate(ledger._node_names)}
         ledger._exit_codes = dict(record.exit_codes)
@@ -165,6 +161,12 @@ class Ledger:
         ledger.failures = list(record.failures)
         ledger._not_retried = set(record.not_retried)
         ledger.done_count = sum(byte.bit_count() for byte in ledger._done)
+        if record.pages:
+            ledger._results = JobResults(job_count, record.pages)
+        for index, code in enumerate(record.results):
+            if code:
+                node = int.from_bytes(record.nodes[2 * index : 2 * index + 2], "little")
+                ledger._results.record(index, code, node, is_over=ledger._has_ended(index))
         return ledger
 
     def check(self) -> list[str]:
@@ -187,16 +189,17 @@ class Ledger:
         return self.is_done(index) or index in self._not_retried
 
     def _rows(self, first: int, end: int) -> Iterator[JobRow]:
+        results = self._results.read(first, end)
         for index in range(first, end):
             attempt = self.attempts.get(index, 1)
-            code = self._results[index] if index < self.block else 0
+            code, node = next(results, (0, 0))
             if code == 0:
                 yield JobRow(JobSlot(index, attempt), None, "")
                 continue
             result = _CODE_RESULT[code]
             ended = attempt if self._has_ended(index) or attempt == 1 else attempt - 1
             exit_code = 0 if result is JobResult.COMPLETED else self._exit_codes.get(index)
-            yield JobRow(JobSlot(index, ended), result, self._node_names[self._nodes[index]], exit_code)
+            yield JobRow(JobSlot(index, ended), result, self._node_names[node], exit_code)
 
     def _number(self, node: str) -> int:
         number = self._node_numbers.get(node)

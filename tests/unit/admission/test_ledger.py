@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from headrace.ids import AllocationId, OperationId
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
-from headrace_admission.state.ledger import KEPT_FAILURES, Ledger, Verdict
+from headrace_admission.state.ledger import KEPT_FAILURES, Ledger, LedgerRecord, Verdict
 
 
 def an_end(index: int, attempt: int = 1, result: JobResult = JobResult.COMPLETED, exit_code: int | None = 0) -> JobEnd:
     return JobEnd(OperationId("operation-1"), index, attempt, AllocationId("1-1"), result, exit_code=exit_code)
+
+
+def decoded(record: LedgerRecord) -> LedgerRecord:
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=LedgerRecord)
 
 
 def a_ledger(jobs: int = 10, block: int = 8) -> Ledger:
@@ -90,6 +95,37 @@ def test_a_record_brings_everything_back(jobs: int) -> None:
     assert again.to_record() == ledger.to_record()
     assert again.check() == []
     assert again.rows(0, jobs) == ledger.rows(0, jobs)
+
+
+def test_jobs_that_are_over_are_packed_and_their_rows_stay() -> None:
+    """Each once cost three bytes for as long as its operation was remembered, in memory and in every checkpoint."""
+    ledger = a_ledger(20_000, block=20_000)
+    for index in range(20_000):
+        if index % 100:
+            ledger.record(an_end(index), f"node-{index // 64}", None)
+        else:
+            ledger.record(an_end(index, result=JobResult.FAILED, exit_code=7), "bad", JobSlot(index, 2))
+            ledger.record(an_end(index, attempt=2, result=JobResult.ABORTED, exit_code=None), "last", None)
+
+    restored = Ledger.from_record(20_000, decoded(ledger.to_record()))
+
+    assert sum(len(page.data) for page in ledger.to_record().pages) < 20_000
+    assert restored.rows(0, 20_000) == ledger.rows(0, 20_000)
+    for index in (0, 1, 4_095, 4_096, 8_200, 19_900, 19_999):
+        [row] = ledger.rows(index, 1)
+        expected = (
+            (2, JobResult.ABORTED, "last") if index % 100 == 0 else (1, JobResult.COMPLETED, f"node-{index // 64}")
+        )
+        assert (row.slot.index, row.slot.attempt, row.result, row.node) == (index, *expected)
+
+
+def test_a_record_from_before_results_were_packed_is_read() -> None:
+    ledger = a_ledger(3, block=3)
+    ledger.record(an_end(0), "n1", None)
+    ledger.record(an_end(1, result=JobResult.FAILED, exit_code=3), "n2", JobSlot(1, 2))
+    old = msgspec.structs.replace(ledger.to_record(), pages=[], results=b"\1\2\0", nodes=b"\1\0\2\0\0\0")
+
+    assert Ledger.from_record(3, decoded(old)).rows(0, 3) == ledger.rows(0, 3)
 
 
 def test_only_the_last_failures_are_kept() -> None:

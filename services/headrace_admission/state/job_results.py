@@ -1,0 +1,61 @@
+"""The result and the node of every job, three bytes each, in pages.
+
+A page whose jobs are all over changes no more, so it is packed there and then: jobs that ended long ago cost a fraction of a byte each
+where neighbours ran on the same node, in memory and in every checkpoint. No end has more than one page to pack.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+__all__ = ["JobResults", "ResultPage"]
+
+_JOBS_OF_A_PAGE: Final = 4096
+_BYTES_OF_A_JOB: Final = 3
+
+
+class ResultPage(msgspec.Struct, array_like=True):
+    """Jobs that follow each other."""
+
+    #: Code of the result and number of the node of each job; packed once all are over.
+    data: bytearray
+    #: Jobs that are not over.
+    left: int
+
+
+class JobResults:
+    """The pages of one operation's jobs."""
+
+    def __init__(self, job_count: int, pages: Iterable[ResultPage] = ()) -> None:
+        self._job_count = job_count
+        self.pages = [msgspec.structs.replace(page, data=bytearray(page.data)) for page in pages]
+
+    def extend(self, below: int) -> None:
+        """Makes room for the jobs below an index."""
+        while len(self.pages) * _JOBS_OF_A_PAGE < below:
+            jobs = min(_JOBS_OF_A_PAGE, self._job_count - len(self.pages) * _JOBS_OF_A_PAGE)
+            self.pages.append(ResultPage(bytearray(jobs * _BYTES_OF_A_JOB), jobs))
+
+    def record(self, index: int, code: int, node: int, *, is_over: bool) -> None:
+        """Takes the end of an attempt. `is_over` says that no other attempt of the job follows."""
+        number, job = divmod(index, _JOBS_OF_A_PAGE)
+        page, at = self.pages[number], job * _BYTES_OF_A_JOB
+        assert page.left, "nothing ends in a page whose jobs are all over"
+        page.data[at : at + _BYTES_OF_A_JOB] = (code, *node.to_bytes(2))
+        page.left -= is_over
+        if not page.left:
+            page.data = bytearray(zlib.compress(page.data, 1))
+
+    def read(self, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yields code and node of jobs in their order, as far as there is room. Both are 0 before a job's first end."""
+        for number in range(first // _JOBS_OF_A_PAGE, len(self.pages)):
+            page, begin = self.pages[number], number * _JOBS_OF_A_PAGE
+            data = page.data if page.left else zlib.decompress(page.data)
+            for at in range(max(0, first - begin) * _BYTES_OF_A_JOB, len(data), _BYTES_OF_A_JOB):
+                if begin + at // _BYTES_OF_A_JOB >= end:
+                    return
+                yield data[at], int.from_bytes(data[at + 1 : at + _BYTES_OF_A_JOB])
