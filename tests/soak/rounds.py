@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ __all__ = ["Hit", "Soak", "Violation"]
 
 _WITNESS: Final = str(Path(__file__).with_name("witness.py"))
 #: A place that nothing passes within this time is left for another round.
-_HIT_WITHIN_S: Final = 12.0
+_HIT_WITHIN_S: Final = 20.0
 #: An operation ends within this time of a fault, or never.
 _ENDED_WITHIN_S: Final = 120.0
 _FROZEN_S: Final = 3.0
@@ -56,6 +57,7 @@ class Soak:
         self.up = Up(nodes=("alpha:cpu=2,memory=2G", "beta:cpu=2,memory=2G"))
         self._told = self.up.state / "witnesses"
         self._injected = self.up.state / "injected"
+        self._watching = ThreadPoolExecutor(1)
 
     def __enter__(self) -> Soak:
         self._told.mkdir()
@@ -81,15 +83,20 @@ class Soak:
         fault = faults[number % len(faults)]
         # The first time round all are killed; later some freeze, and of those some are stopped before they thaw.
         kind = "kill" if number < len(faults) else draw.choice(("kill", "freeze", "freeze and stop"))
+        watch: Future[bool] | None = None
         if isinstance(fault, KillPoint):
             self._arm(fault, kind)
+            # Beside what follows: people wait for an answer of the process that is frozen.
+            watch = self._watching.submit(self._await_hit, fault, kind)
         operations = dict(self._start_operations(draw, number))
         if isinstance(fault, KillPoint) and fault.most_jobs > 8:
             operations |= {self._start(f"{number}-large", "research", fault.most_jobs, 0.0): fault.most_jobs}
         aborted = self._start_and_abort(number)
         # A place in the configuration is passed only while somebody changes it.
         self._ask("pool", "set", "research", f"--weight={number % 7 + 1}")
-        was_hit = self._befall(fault, kind, draw)
+        if isinstance(fault, KillPoint) and fault.at_start:
+            self._kill([each.pid for each in self.up.processes() if each.role == fault.role][:1])
+        was_hit = watch.result() if watch is not None else self._befall(str(fault), draw)
         for name in (*operations, aborted):
             self._wait(name, f"round {number}, {fault}")
         state = self._view(aborted)["state"]
@@ -107,11 +114,7 @@ class Soak:
         new.write_text(str(int(signal.SIGKILL if kind == "kill" else signal.SIGSTOP)))
         new.rename(armed)
 
-    def _befall(self, fault: KillPoint | str, kind: str, draw: random.Random) -> bool:
-        if isinstance(fault, KillPoint):
-            if fault.at_start:
-                self._kill([each.pid for each in self.up.processes() if each.role == fault.role][:1])
-            return self._await_hit(fault, kind)
+    def _befall(self, fault: str, draw: random.Random) -> bool:
         time.sleep(draw.uniform(0.0, 1.0))
         if fault == EVERYTHING:
             self.up.send(signal.SIGKILL)
