@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -186,3 +186,28 @@ async def test_a_flood_is_refused_beyond_its_room_and_nobody_else_waits_behind_i
             service.let_go_on(3)
 
     assert "anna" in service.asked[:3]
+
+
+async def test_a_flood_that_cuts_the_connection_of_users_leaves_that_of_the_service_alone() -> None:
+    """The server cuts off whoever takes too long to take what comes; the log and the lease of the service go on."""
+    with nats_server("max_pending: 1MB\n") as server:
+        async with (
+            a_bus(server, "service", "tested") as bus,
+            a_bus(server, "service", "tested") as users,
+            a_bus(server, "user", "mallory") as mallory,
+            a_bus(server, "user", "anna") as anna,
+        ):
+            service = Service(Border(bus, HandClock(), Deposition(), users=users), HandClock())
+            await service.border.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask)
+
+            data = encode(WhoRequest("m" * 400_000))
+            while not users.statistics()["reconnects"]:
+                await mallory.publish(subjects.user("mallory", "test.ask"), data)
+            answer = b""
+            while not answer:
+                with suppress(BusError):
+                    request = encode(WhoRequest("r"))
+                    answer = await anna.request(subjects.user("anna", "test.ask"), request, timeout_s=0.5)
+
+            assert decode(answer, WhoAnswer) == WhoAnswer("r", 7)
+            assert bus.statistics()["reconnects"] == 0

@@ -51,8 +51,10 @@ class Caller(msgspec.Struct, frozen=True):
 class Border:
     """Wraps handlers of one service."""
 
-    def __init__(self, bus: Bus, clock: Clock, deposition: Deposition) -> None:
+    def __init__(self, bus: Bus, clock: Clock, deposition: Deposition, *, users: Bus | None = None) -> None:
+        """`users` is the connection for requests of users, where it is another one."""
         self._bus = bus
+        self._users = users or bus
         self._deposition = deposition
         self._throttle = LogThrottle(clock.steady_s)
         self.malformed = 0
@@ -98,8 +100,9 @@ class Border:
             return encode(Busy(waiting=waiting, oldest_waiting_ms=int(waited_s * 1000))) if is_ours else None
 
         of_users = Senders(lambda message: subjects.nth(message.subject, name_at), refusal)
-        senders = of_users if caller_kind is CallerKind.USER else None
-        return await self._bus.serve(subject, handle, concurrency=concurrency, pending=pending, senders=senders)
+        if caller_kind is CallerKind.USER:
+            return await self._users.serve(subject, handle, concurrency=concurrency, pending=pending, senders=of_users)
+        return await self._bus.serve(subject, handle, concurrency=concurrency, pending=pending)
 
     def decode(self, message: Message, kind: type[T]) -> T | None:
         """Reads a published message. Returns None (counted, logged) if it is none of `kind`."""

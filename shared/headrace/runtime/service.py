@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Generic, NoReturn, TypeVar
 
@@ -86,7 +88,14 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
 
 
 def runtime_on(
-    bus: Bus, name: str, settings: S, tasks: anyio.abc.TaskGroup, stopping: anyio.Event, clock: Clock | None = None
+    bus: Bus,
+    name: str,
+    settings: S,
+    tasks: anyio.abc.TaskGroup,
+    stopping: anyio.Event,
+    clock: Clock | None = None,
+    *,
+    users: Bus | None = None,
 ) -> Runtime[S]:
     """Makes everything that a service's shell stands on. Whoever calls it runs `deposition.watch` and serves the terms."""
     clock = clock or SystemClock()
@@ -96,7 +105,7 @@ def runtime_on(
         settings=settings,
         bus=bus,
         clock=clock,
-        border=Border(bus, clock, deposition),
+        border=Border(bus, clock, deposition, users=users),
         terms=TermBook(name),
         deposition=deposition,
         presence=Presence(name, settings.instance_name, clock),
@@ -148,33 +157,43 @@ def run_service(
     gc.freeze()
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
     prefix = inbox(settings) if inbox else subjects.inbox("service", name.replace("_", "-"))
-    sys.exit(anyio.run(_run, name, settings, credential, prefix, serve))
+    sys.exit(anyio.run(_run, name, settings, credential, prefix, serve, inbox is None))
 
 
 async def _run(
-    name: str, settings: S, credential: Credential | None, prefix: str, serve: Callable[[Runtime[S]], Awaitable[None]]
+    name: str,
+    settings: S,
+    credential: Credential | None,
+    prefix: str,
+    serve: Callable[[Runtime[S]], Awaitable[None]],
+    has_users: bool,
 ) -> int:
     stopping = anyio.Event()
     status = 0
+    connection = partial(
+        connect,
+        [settings.nats_url],
+        credential=credential,
+        inbox_prefix=prefix,
+        connect_timeout_s=settings.connect_timeout_ms / 1000,
+        ca_file=settings.ca_file,
+        service=ServiceInfo(name=f"headrace-{name.replace('_', '-')}", version="0.1.0"),
+    )
     try:
         async with (
-            connect(
-                [settings.nats_url],
-                name=f"headrace-{name}",
-                credential=credential,
-                inbox_prefix=prefix,
-                connect_timeout_s=settings.connect_timeout_ms / 1000,
-                ca_file=settings.ca_file,
-                service=ServiceInfo(name=f"headrace-{name.replace('_', '-')}", version="0.1.0"),
-            ) as bus,
+            connection(name=f"headrace-{name}") as bus,
+            # The server cuts off whoever takes too long to take what comes. A flood of a user must not cost the log and the lease.
+            connection(name=f"headrace-{name}-users") if has_users else nullcontext(bus) as users,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(_watch_signals, stopping)
             tasks.start_soon(_watch_bus, bus)
-            runtime = runtime_on(bus, name, settings, tasks, stopping)
+            tasks.start_soon(_watch_bus, users)
+            runtime = runtime_on(bus, name, settings, tasks, stopping, users=users)
             tasks.start_soon(runtime.deposition.watch)
             await runtime.terms.serve(bus)
             await serve(runtime)
+            await users.drain()
             await bus.drain()
             tasks.cancel_scope.cancel()
     except* Exception as failed:
