@@ -8,7 +8,7 @@ import anyio
 import msgspec
 import pytest
 
-from headrace.bus import Bus
+from headrace.bus import Bus, Message, NoResponders
 from headrace.runtime.lease import Candidate, LeaseRecord
 from headrace.runtime.role import Deposed, Deposition, Role, lead
 from headrace.runtime.terms import LARGEST_JUMP, TermBook, take_term
@@ -80,6 +80,40 @@ async def test_who_is_asked_to_stop_hands_over_at_once(world: World) -> None:
         await eventually(lambda: second.leads)
         assert anyio.current_time() - began < LEASE_S * 10
         assert terms == [("a", 1), ("b", 2)]
+        second.stopping.set()
+
+
+@on_both_worlds
+async def test_who_hands_over_has_answered_everything_before_another_one_leads(world: World) -> None:
+    """The lease was once given back first, and a former leader answered beside its successor."""
+    answers: list[bytes] = []
+
+    async def slow(_message: Message) -> bytes:
+        await anyio.sleep(0.5)
+        return b"of the first"
+
+    async def ask() -> None:
+        answers.append(await asks.request(world.word, b"", timeout_s=10))
+
+    async with (
+        world.connect("a") as a,
+        world.connect("b") as b,
+        world.connect("asks") as asks,
+        anyio.create_task_group() as tasks,
+    ):
+        first, second = Process(a, "a", []), Process(b, "b", [])
+        tasks.start_soon(first.run)
+        await eventually(lambda: first.leads)
+        await a.serve(world.word, slow)
+        tasks.start_soon(second.run)
+        tasks.start_soon(ask)
+        await anyio.sleep(0.2)
+
+        first.stopping.set()
+        await eventually(lambda: second.leads)
+        assert answers == [b"of the first"]
+        with pytest.raises(NoResponders):
+            await asks.request(world.word, b"", timeout_s=10)
         second.stopping.set()
 
 

@@ -350,10 +350,7 @@ class SimulatedBus:
     async def barrier(self) -> None:
         await self.at_server(lambda: None)
 
-    async def drain(self) -> None:
-        if self._draining:
-            return
-        self._draining = True
+    async def stop_serving(self) -> None:
         for interest in self._interests:
             self.server.remove(interest)
         for inbox in self._inboxes:
@@ -362,6 +359,12 @@ class SimulatedBus:
             for serving in self._servings:
                 await serving.wait_idle()
         await anyio.sleep(self.server.faults.latency_s[1])
+
+    async def drain(self) -> None:
+        if self._draining:
+            return
+        self._draining = True
+        await self.stop_serving()
         await self.close()
 
     async def close(self) -> None:

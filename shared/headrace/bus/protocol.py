@@ -360,8 +360,12 @@ class Bus(Protocol):
         """Returns when the server has processed everything that was sent before."""
         ...
 
+    async def stop_serving(self) -> None:
+        """Takes no new messages, lets handlers end (10 s at most), sends what they answered. We may still ask and write."""
+        ...
+
     async def drain(self) -> None:
-        """Takes no new messages, lets handlers end (10 s at most), sends what they answered, closes."""
+        """Stops serving and closes."""
         ...
 
     async def wait_closed(self) -> None:

@@ -126,7 +126,7 @@ async def lead(
     recorded: Callable[[], Awaitable[Term]] | None = None,
     lease_s: float = LEASE_S,
 ) -> None:
-    """Stands by until the role is free, takes its term, and serves. Gives the lease back when `serve` returns.
+    """Stands by until the role is free, takes its term, and serves. Gives the lease back when `serve` returned and all is answered.
 
     `instance` is the process's name in all its lives. `recorded` tells the highest term in what the service has written,
     for a bucket of terms that was lost. Whoever stands by returns without serving when `stopping` is set. The term is taken
@@ -148,5 +148,7 @@ async def lead(
         terms.see(name, term)
         tasks.start_soon(role.look_up, bus)
         await serve(role)
+        # Whoever leads next must be the only one that answers.
+        await bus.stop_serving()
         tasks.cancel_scope.cancel()
     await lease.release()

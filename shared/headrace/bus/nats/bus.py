@@ -167,23 +167,27 @@ class NatsBus:
     async def barrier(self) -> None:
         await self._link.barrier()
 
+    async def stop_serving(self) -> None:
+        if self._link.closed:
+            return
+        await self._link.unsubscribe_all()
+        for inbox in tuple(self._inboxes):
+            inbox.end()
+        with anyio.move_on_after(_DRAIN_TIMEOUT_S) as scope:
+            for serving in tuple(self._servings):
+                await serving.wait_idle()
+        if scope.cancelled_caught:
+            logger().warning("handlers still running at the end of draining")
+        try:
+            await self._link.barrier()
+        except BusError as error:
+            logger().info("answers may be lost", error=str(error))
+
     async def drain(self) -> None:
         if self._draining:
             return
         self._draining = True
-        if not self._link.closed:
-            await self._link.unsubscribe_all()
-            for inbox in tuple(self._inboxes):
-                inbox.end()
-            with anyio.move_on_after(_DRAIN_TIMEOUT_S) as scope:
-                for serving in tuple(self._servings):
-                    await serving.wait_idle()
-            if scope.cancelled_caught:
-                logger().warning("handlers still running at the end of draining")
-            try:
-                await self._link.barrier()
-            except BusError as error:
-                logger().info("answers may be lost", error=str(error))
+        await self.stop_serving()
         await self.close()
 
     async def close(self) -> None:
