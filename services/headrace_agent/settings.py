@@ -22,6 +22,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     next agent, SIGQUIT kills them at once. A more urgent wish may follow a gentler one.
     """
 
+    #: Of a whole fleet, which would come back at once.
+    longest_reconnect_delay_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 2_000
     #: The node's name; empty: made from the host's name.
     node: str = ""
     #: Comma-separated, or a list: what pools and operations may ask a node to have.

@@ -18,6 +18,7 @@ import tests.bench.fair_share_service
 import tests.bench.heartbeats
 import tests.bench.history
 import tests.bench.integral
+import tests.bench.recovery
 import tests.bench.whole_stack  # noqa: F401
 from tests.bench.registry import REGISTRY, Figure
 

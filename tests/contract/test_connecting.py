@@ -279,10 +279,11 @@ def test_servers_are_tried_in_turn_after_pauses_that_grow_and_differ() -> None:
         Server(uri=urlparse(f"nats://127.0.0.1:{port}"), reconnects=tries) for port, tries in ((1, 0), (2, 5))
     ]
 
-    first = [next_server([tried, fresh], {}) for _ in range(50)]
-    later = [next_server([tried], {})[1] for _ in range(50)]
+    first = [next_server([tried, fresh], {}, longest_delay_s=2.0) for _ in range(50)]
+    later = [next_server([tried], {}, longest_delay_s=2.0)[1] for _ in range(50)]
 
     assert {server.uri.port for server, _ in first} == {1}
     assert len({pause for _, pause in first}) > 40
     assert max(pause for _, pause in first) < min(later)
     assert max(later) <= 2.0
+    assert max(next_server([tried], {}, longest_delay_s=0.25)[1] for _ in range(50)) <= 0.25

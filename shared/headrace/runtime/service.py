@@ -177,6 +177,7 @@ async def _run(
         inbox_prefix=prefix,
         connect_timeout_s=settings.connect_timeout_ms / 1000,
         ca_file=settings.ca_file,
+        longest_reconnect_delay_s=settings.longest_reconnect_delay_ms / 1000,
         service=ServiceInfo(name=f"headrace-{name.replace('_', '-')}", version="0.1.0"),
     )
     try:

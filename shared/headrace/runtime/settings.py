@@ -39,6 +39,8 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     log_level: str = "info"
     #: How long the first connection may take.
     connect_timeout_ms: int = 30_000
+    #: A lost server is tried again so soon at the latest; where very many processes would come back at once, later.
+    longest_reconnect_delay_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 250
     #: Name of this process, the same in all its lives; two that stand by for one another have different ones. Empty: the host's.
     instance: str = ""
     #: A leader that does not renew its lease for so long is succeeded by who stands by.

@@ -45,13 +45,15 @@ async def connect(
     api_timeout_s: float = 5.0,
     read_all_s: float = 5.0,
     ping_interval_s: float = 5.0,
+    longest_reconnect_delay_s: float = 2.0,
     ca_file: str = "",
 ) -> AsyncIterator[NatsBus]:
     """Connects, and closes at the end of the block. Handlers run inside it.
 
     `replicas` is for buckets and streams made anew; `api_timeout_s` limits each call of a bucket or log that names no time of its
-    own; `read_all_s` is the period of mirrors; a server that is silent for three `ping_interval_s` is given up. The certificate of
-    a server at `tls://` is checked by the authorities in `ca_file`, else by the system's.
+    own; `read_all_s` is the period of mirrors; a server that is silent for three `ping_interval_s` is given up. A lost one is
+    tried again at most `longest_reconnect_delay_s` after the last try. The certificate of a server at `tls://` is checked by the
+    authorities in `ca_file`, else by the system's.
 
     Raises `NotConnected` when no server answers within `connect_timeout_s`, `CredentialRefused`, `ServerTooOld`, and
     `PermissionRefused` when the server refuses the inbox prefix, `BadInput` when `urls` and `ca_file` cannot be used.
@@ -63,6 +65,7 @@ async def connect(
         inbox_prefix=inbox_prefix,
         connect_timeout_s=connect_timeout_s,
         ping_interval_s=ping_interval_s,
+        longest_reconnect_delay_s=longest_reconnect_delay_s,
         ca_file=ca_file,
     )
     failure: Exception | None = None

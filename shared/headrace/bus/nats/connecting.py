@@ -6,6 +6,7 @@ import random
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -26,7 +27,6 @@ _OUTSTANDING_PINGS = 2
 #: One attempt at one server.
 _ATTEMPT_TIMEOUT_S = 2
 _FIRST_DELAY_S = 0.1
-_LONGEST_DELAY_S = 2.0
 #: Ours stops senders far below it, since nats-py swallows a cancellation where it waits for room itself.
 _PENDING_BYTES = 16 * 1024 * 1024
 
@@ -76,13 +76,13 @@ class _Hooks:
                 self.link.note_closed()
 
 
-def next_server(servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
+def next_server(servers: list[Server], _info: dict[str, Any], *, longest_delay_s: float) -> tuple[Server, float]:
     """The server tried least, after a jittered delay that grows with the tries.
 
     Naming none would make nats-py try the same first server for ever; a fixed delay would bring a fleet back at one moment.
     """
     chosen = min(servers, key=lambda server: (server.reconnects, random.uniform(0, 1)))
-    longest = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2 ** min(chosen.reconnects, 10))
+    longest = min(longest_delay_s, _FIRST_DELAY_S * 2 ** min(chosen.reconnects, 10))
     return chosen, random.uniform(longest / 2, longest)
 
 
@@ -94,6 +94,7 @@ async def open_client(
     inbox_prefix: str,
     connect_timeout_s: float,
     ping_interval_s: float,
+    longest_reconnect_delay_s: float,
     ca_file: str,
 ) -> tuple[Client, _Hooks]:
     """A connected client. Raises `NotConnected`, `CredentialRefused`, `ServerTooOld`, `BadInput`."""
@@ -112,7 +113,7 @@ async def open_client(
             # For the first connection only, afterwards `next_server` says when.
             reconnect_time_wait=0.2,  # type: ignore[arg-type]
             max_reconnect_attempts=-1,
-            reconnect_to_server_handler=next_server,
+            reconnect_to_server_handler=partial(next_server, longest_delay_s=longest_reconnect_delay_s),
             ping_interval=ping_interval_s,  # type: ignore[arg-type]
             max_outstanding_pings=_OUTSTANDING_PINGS,
             pending_size=_PENDING_BYTES,
