@@ -33,8 +33,8 @@ headrace pool import pools.yaml --dry-run
 settings of fair_share). Rights are named in `access`, of a pool or of the tree, and hold for everything below.
 While `administrators` is `*`, as on one machine, everybody is one.
 
-**Effect**: *in force* attributes do what they say. What is *kept as data* is checked, stored and exported, and nothing follows from it in
-this version.
+**Effect**: *in force* attributes do what they say. What is *kept, not in force* is checked, stored and exported, and nothing follows from
+it in this version: setting it and `headrace tree list` say so. What is *kept as data* is there for people to read.
 
 Attributes that nobody knows are kept as data where an administrator sets them, and warned of. A misspelt one is refused.
 

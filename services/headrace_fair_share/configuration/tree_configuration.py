@@ -8,7 +8,10 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.near import some
 from headrace.pools import (
+    POOL_ATTRIBUTES,
+    TREE_ATTRIBUTES,
     Person,
     PoolMode,
     PoolTree,
@@ -177,14 +180,26 @@ def option_warnings(tree: PoolTree) -> list[str]:
         found.append(
             f"preemption_policy is {options.preemption_policy}, but yarn/enabled is false: nothing is taken back"
         )
-    return found
+    return found + _not_in_force(tree)
+
+
+def _not_in_force(tree: PoolTree) -> list[str]:
+    """Names the settings that are kept without effect: the tree's together, those of pools one by one."""
+    of_tree = TREE_ATTRIBUTES.not_in_force(tree.options)
+    found = [f"kept, but not in force: {', '.join(of_tree)}"] if of_tree else []
+    pools: dict[str, list[PoolName]] = {}
+    for pool in tree.pools.values():
+        for name in POOL_ATTRIBUTES.not_in_force(pool.settings):
+            pools.setdefault(name, []).append(pool.name)
+    return found + [f"kept, but not in force: {name} of {some(names)}" for name, names in pools.items()]
 
 
 def _warnings(draft: Draft, total: Resources) -> list[str]:
     tree = draft.tree
     warnings = [warning for name in draft.touched for warning in guarantee_warnings(tree, name)]
     warnings += [warning for name in draft.touched for warning in saves_nothing(tree, name, total)]
-    return warnings + [warning for warning in option_warnings(tree) if warning not in option_warnings(draft.before)]
+    known = option_warnings(draft.before)
+    return warnings + [warning for warning in option_warnings(tree) if warning not in known]
 
 
 def _told(problems: list[Refusal]) -> Refusal:

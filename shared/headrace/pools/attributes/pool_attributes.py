@@ -148,7 +148,7 @@ _GENERAL: Final = [
     ),
     Attribute("always_allow_gang_operations", Flag(), "gang operations run here whatever the mode", who=_ADMIN),
     Attribute("access", Record(ACCESS), "users by right, for it and all that is below; * is everybody", who=_ADMIN),
-    Attribute("abc", Data("a map such as {id: 1, slug: team}"), "the owner", "none", support=_KEPT),
+    Attribute("abc", Data("a map such as {id: 1, slug: team}"), "the owner", "none", support=Support.DATA),
     Attribute(
         "config_presets",
         Words(what="presets of the tree"),
@@ -238,7 +238,7 @@ _DATA: Final = [
         who=_ADMIN,
         support=_KEPT,
     ),
-    Attribute("metering_tags", Data(), "labels of bills; needs abc", "none", who=_ADMIN, support=_KEPT),
+    Attribute("metering_tags", Data(), "labels of bills; needs abc", "none", who=_ADMIN, support=Support.DATA),
     Attribute("enable_detailed_logs", Flag(), "a log line for each decision", who=_ADMIN, support=_KEPT),
     Attribute("allow_idle_cpu_policy", Data(), "who may use idle cores", "none", who=_ADMIN, support=_KEPT),
     Attribute(

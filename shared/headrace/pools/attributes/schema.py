@@ -39,7 +39,9 @@ class Support(enum.StrEnum):
     """Whether anything follows from an attribute."""
 
     IN_FORCE = "in force"
-    KEPT = "kept as data"
+    #: It says something to people and is meant to do no more.
+    DATA = "kept as data"
+    KEPT = "kept, not in force"
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,15 @@ class Schema:
     def is_set(self, value: msgspec.Struct, name: str) -> bool:
         """Whether the attribute differs from its default."""
         return bool(getattr(value, name) != self.default(name))
+
+    @cached_property
+    def _kept(self) -> list[tuple[str, Any]]:
+        kept = (attribute.name for attribute in self.attributes.values() if attribute.support is Support.KEPT)
+        return [(name, self.default(name)) for name in kept]
+
+    def not_in_force(self, value: msgspec.Struct) -> list[str]:
+        """The attributes that are set though nothing follows from them."""
+        return [name for name, default in self._kept if getattr(value, name) != default]
 
     def changed(self, before: msgspec.Struct, changes: object, place: str = "") -> Changed:
         """`before` with the changes made. Raises `Defects` with all that cannot be used."""

@@ -175,7 +175,7 @@ _FORMULA: Final = [
 _DATA: Final = [
     Attribute("node_reconnection_timeout", Duration(), "how long a node may be away", support=_KEPT),
     Attribute("accumulated_resource_usage_update_period", Duration(1), "how often use is summed up", support=_KEPT),
-    Attribute("metering_tags", Data(), "labels of bills", "none", support=_KEPT),
+    Attribute("metering_tags", Data(), "labels of bills", "none", support=Support.DATA),
 ]
 
 
