@@ -1,0 +1,178 @@
+"""Every option of an operation reaches what it is for: set on a small operation, it changes the figure or the decision that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.pools import PartialResources
+from headrace.resources import Resources
+from headrace.wire import ledger
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.operations import GetOperation, OnLostNode, OperationSpec, PerTree
+from headrace_admission.queries import get_operation
+from headrace_allocator.facts.operations import Operation as AllocatorOperation
+from tests.support.clocks import at
+from tests.support.small_trees import GIB, TREE, Work, shares
+from tests.support.tree_services import live
+from tests.unit.admission.desk import Desk, oid
+
+Options = dict[str, Any]
+OTHER = TreeName("other")
+#: By option: a value that is not the default, and the figure that follows from the options of an operation.
+CASES: dict[str, tuple[Any, Callable[[Options], object]]] = {}
+
+
+def case(name: str, value: Any) -> Callable[[Callable[[Options], object]], Callable[[Options], object]]:
+    """The function after it is the figure for an option, with this value or without."""
+
+    def added(figure: Callable[[Options], object]) -> Callable[[Options], object]:
+        CASES[name] = (value, figure)
+        return figure
+
+    return added
+
+
+def options_of(schema: type[msgspec.Struct]) -> list[str]:
+    return [field.name for field in msgspec.structs.fields(schema)]
+
+
+@pytest.mark.parametrize("name", options_of(OperationSpec))
+def test_an_option_of_an_operation_changes_the_figure_that_it_is_for(name: str) -> None:
+    value, figure = CASES[name]
+
+    assert figure({name: value}) != figure({})
+
+
+def test_what_an_operation_has_by_tree_is_what_it_has_there() -> None:
+    assert options_of(PerTree) == ["pool", "weight"]
+
+
+# --- what a job gets ------------------------------------------------------------------------------------------------------
+
+
+def job(options: Options) -> object:
+    """All that a node is told of a job."""
+    spec = msgspec.structs.replace(OperationSpec(PoolName("a"), ["true"]), **options)
+    return msgspec.to_builtins(spec.job_spec(OperationId("one"), "anna"))
+
+
+case("argv", ["false"])(job)
+case("environment", {"A": "b"})(job)
+case("working_directory", "/srv")(job)
+case("interruption_timeout_ms", 1)(job)
+case("log_cap_bytes", 10)(job)
+case("job_count", 2)(job)
+
+
+# --- shares ---------------------------------------------------------------------------------------------------------------
+
+
+def part(**changes: Any) -> float:
+    work = Work("x", "a", 200)
+    return shares({"a": {}}, [msgspec.structs.replace(work, **changes), Work("y", "a", 200)])["x"].fair_share.total[1]
+
+
+@case("weight", 3.0)
+def part_by_weight(options: Options) -> float:
+    return part(**options)
+
+
+@case("resource_limits", PartialResources(cpu=1_000))
+def part_by_limits(options: Options) -> float:
+    return part(limits=options.get("resource_limits", PartialResources()))
+
+
+@case("is_gang", True)
+def part_of_a_gang(options: Options) -> float:
+    steps = {"enable_step_function_for_gang_operations": True}
+    work = [Work("x", "a", 80, gang=options.get("is_gang", False)), Work("y", "b", 200)]
+    return shares({"a": {}, "b": {}}, work, steps)["x"].fair_share.total[1]
+
+
+@case("resources", Resources(user_slots=1, cpu=100, memory=2 * GIB))
+def demand(options: Options) -> float:
+    memory = options["resources"].memory if options else 0
+    return shares({"a": {}}, [Work("x", "a", 10, memory=memory)])["x"].demand_share[3]
+
+
+# --- admission ------------------------------------------------------------------------------------------------------------
+
+
+def told(options: Options, **rules: Any) -> object:
+    """What becomes of an operation with these options, and where it is."""
+    desk = Desk({"a": {}, "b": {}}, **rules)
+    desk.configure({"a": {"max_operation_count": 0}, "b": {}}, OTHER)
+    answer = desk.start("one", **{"pool": "a"} | options)
+    known = desk.state.operations.get(oid("one"))
+    places = [(each.tree, each.pool) for each in known.placements.values()] if known is not None else []
+    return type(answer).__name__, places
+
+
+BOTH = [TREE, OTHER]
+case("pool", "b")(told)
+case("tree", OTHER)(told)
+case("pool_trees", BOTH)(told)
+
+
+@case("tentative_pool_trees", [OTHER])
+def with_a_tentative_tree(options: Options) -> object:
+    return told({"pool": "b", "pool_trees": [TREE]} | options)
+
+
+@case("ignore_missing_tentative_trees", True)
+def with_a_missing_tentative_tree(options: Options) -> object:
+    return told({"pool_trees": [TREE], "tentative_pool_trees": [TreeName("nowhere")]} | options)
+
+
+@case("scheduling_options_per_pool_tree", {OTHER: PerTree(pool=PoolName("b"))})
+def with_a_pool_by_tree(options: Options) -> object:
+    return told({"pool_trees": BOTH} | options)
+
+
+@case("erase_trees_with_pool_limit_violations", True)
+def with_a_full_pool_in_one_tree(options: Options) -> object:
+    return told({"pool_trees": BOTH} | options)
+
+
+@case("require_specified_pools_existence", True)
+def in_a_pool_that_nobody_made(options: Options) -> object:
+    return told({"pool": "new"} | options)
+
+
+@case("type", "map")
+def beside_another_in_a_pool_for_lightweight_operations(options: Options) -> list[str]:
+    desk = Desk({"a": {"mode": "fifo", "max_running_operation_count": 1, "enable_lightweight_operations": True}})
+    desk.started("one", "two", pool="a", **options)
+    return desk.running()
+
+
+@case("max_failed_job_count", 1)
+def after_a_failure(options: Options) -> str:
+    desk = Desk({"a": {}})
+    desk.started("one", pool="a", **options)
+    end = JobEnd(oid("one"), 0, 1, AllocationId("1-1"), JobResult.FAILED, exit_code=1)
+    report = ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
+    desk.record(desk.engine.on_report(report, at(1.0)).effects)
+    return desk.state_of("one")
+
+
+@case("title", "my work")
+def seen_by_people(options: Options) -> str:
+    desk = Desk({"a": {}})
+    desk.started("one", pool="a", **options)
+    return get_operation(desk.state, GetOperation(oid("one"))).spec.title  # type: ignore[union-attr]
+
+
+# --- nodes that are lost --------------------------------------------------------------------------------------------------
+
+
+@case("on_lost_node", OnLostNode.WAIT)
+def waits_for_a_lost_node(options: Options) -> bool:
+    known = live("x", "a", 10)
+    spec = msgspec.structs.replace(known.spec, **options)
+    return AllocatorOperation(msgspec.structs.replace(known, spec=spec), 1, 1).waits_for_lost_nodes

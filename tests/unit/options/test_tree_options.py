@@ -1,0 +1,299 @@
+"""Every option of a tree reaches what it is for: set on a small tree, it changes the figure or the decision that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.ids import PoolName, TreeName
+from headrace.pools import TREE_ATTRIBUTES, Person
+from headrace.resources import ZERO
+from headrace.wire.pool_changes import ChangePools, SetOptions
+from headrace.wire.snapshots import StarvationStatus
+from headrace_admission.state.rules import GlobalRules
+from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
+from headrace_fair_share.facts.pool_inputs import tree_options
+from tests.support.allocating import Desk as AllocatorDesk
+from tests.support.allocating import an_operation, cores
+from tests.support.distribution_gap import share_of_a_gang_in_a_pool_that_is_short_by
+from tests.support.fair_share import set_pool, stored
+from tests.support.small_trees import GIB, TREE, Work, a_tree, clocks, in_force, saved, savings, shares
+from tests.unit.admission.desk import Desk, oid
+
+Options = dict[str, Any]
+#: By option: a value that is not the default, and the figure that follows from the options of a tree.
+CASES: dict[str, tuple[Any, Callable[[Options], object]]] = {}
+
+
+def case(name: str, value: Any) -> Callable[[Callable[[Options], object]], Callable[[Options], object]]:
+    """The function after it is the figure for an option, with this value or without."""
+
+    def added(figure: Callable[[Options], object]) -> Callable[[Options], object]:
+        CASES[name] = (value, figure)
+        return figure
+
+    return added
+
+
+@pytest.mark.parametrize("name", sorted(in_force(TREE_ATTRIBUTES)))
+def test_an_option_of_a_tree_changes_the_figure_that_it_is_for(name: str) -> None:
+    value, figure = CASES[name]
+
+    assert figure({name: value}) != figure({})
+
+
+def test_no_figure_is_named_for_an_option_that_is_not_in_force() -> None:
+    assert set(CASES) == in_force(TREE_ATTRIBUTES)
+
+
+def test_options_that_are_not_in_force_are_said_to_be_kept_only() -> None:
+    configuration = TreeConfiguration(TREE)
+    configuration.on_stored(stored(a_tree({}, {}), 1))
+    options = msgspec.json.encode({"victim_rules": "legacy", "packing": {"enable": True}, "metering_tags": {"a": "b"}})
+
+    change = configuration.decide(ChangePools([SetOptions(options)]), {}, Person("root", administrator=True), ZERO)
+
+    assert isinstance(change, Change)
+    assert change.plan.warnings == ["kept, but not in force: victim_rules, packing"]
+    configuration.on_written(change, 2)
+    assert configuration.alerts() == change.plan.warnings
+
+
+# --- shares ---------------------------------------------------------------------------------------------------------------
+
+STRONG = "strong_guarantee_resources"
+
+
+@case("main_resource", "memory")
+def inferred_guarantee(options: Options) -> float:
+    """Of a resource of which the pool has no figure."""
+    pool = {STRONG: {"cpu": 40, "memory": 10 * GIB}}
+    return shares({"a": pool}, [Work("x", "a", 100)], options)["a"].strong_guarantee_share[2]
+
+
+@case("infer_weight_from_guarantees_share_multiplier", 10)
+def weight(options: Options) -> float:
+    return shares({"a": {STRONG: {"cpu": 40}}, "b": {}}, [Work("x", "a", 100)], options)["a"].weight
+
+
+@case("enable_step_function_for_gang_operations", True)
+def part_of_a_gang_that_does_not_fit(options: Options) -> float:
+    work = [Work("gang", "a", 80, gang=True), Work("y", "b", 100)]
+    return shares({"a": {}, "b": {}}, work, options)["gang"].fair_share.total[1]
+
+
+@case("enable_fifo_children_reordering_for_guarantee_utilization", True)
+def order_of_a_fifo_pool(options: Options) -> list[int | None]:
+    pool = {"mode": "fifo", STRONG: {"cpu": 40}}
+    work = [Work("x", "a", 30), Work("gang", "a", 30, gang=True, started_at_ms=2), Work("z", "a", 10, started_at_ms=3)]
+    items = shares({"a": pool}, work, {"enable_step_function_for_gang_operations": True} | options)
+    return [items[name].effective_fifo_index for name in ("x", "gang", "z")]
+
+
+def two_gangs(options: Options) -> list[float]:
+    """Shares in a pool of two gangs of which only one fits."""
+    work = [Work("x", "a", 60, gang=True), Work("y", "a", 60, gang=True, started_at_ms=2)]
+    items = shares({"a": {}}, work, {"enable_step_function_for_gang_operations": True} | options)
+    return [items[name].fair_share.total[1] for name in ("x", "y")]
+
+
+case("enable_improved_fair_share_by_fit_factor_computation", True)(two_gangs)
+
+
+@case("enable_improved_fair_share_by_fit_factor_computation_distribution_gap", True)
+def part_of_a_gang_that_fits_but_for_rounding(options: Options) -> float:
+    improved = {
+        "enable_step_function_for_gang_operations": True,
+        "enable_improved_fair_share_by_fit_factor_computation": True,
+    }
+    read = tree_options(a_tree({}, improved | options).options)
+    return share_of_a_gang_in_a_pool_that_is_short_by(5e-10, read)
+
+
+# --- savings --------------------------------------------------------------------------------------------------------------
+
+INTEGRAL = "integral_guarantees/"
+RELAXED = {INTEGRAL + "guarantee_type": "relaxed", INTEGRAL + "resource_flow": {"cpu": 10}}
+
+
+@case(INTEGRAL + "pool_capacity_saturation_period", "1m")
+def saved_in_ten_minutes(options: Options) -> float:
+    return savings(saved({"a": RELAXED}, 600, options=options), "a")
+
+
+def granted(idle_s: int, options: Options) -> float:
+    """The part of its share that a relaxed pool has from its savings, beside one that wants everything too."""
+    tree = saved({"a": RELAXED, "b": {}}, idle_s, {"a": 100, "b": 100}, options)
+    return round(tree.points()[PoolName("a")].integral_part, 3)
+
+
+@case(INTEGRAL + "smooth_period", "10m")
+def granted_of_little(options: Options) -> float:
+    return granted(60, options)
+
+
+@case(INTEGRAL + "relaxed_share_multiplier_limit", 6)
+def granted_of_much(options: Options) -> float:
+    return granted(3_600, options)
+
+
+@case("should_distribute_free_volume_among_children", True)
+def savings_beside_a_full_pool(options: Options) -> float:
+    pools: dict[str, Any] = {
+        "p": {INTEGRAL + "resource_flow": {"cpu": 20}},
+        "full": {"parent": "p"} | RELAXED,
+        "spender": {"parent": "p"} | RELAXED,
+    }
+    saturation = {INTEGRAL + "pool_capacity_saturation_period": "1m", INTEGRAL + "smooth_period": "5s"}
+    return savings(saved(pools, 600, {"spender": 100}, saturation | options, (10, 10, 10)), "spender")
+
+
+@case("charge_skipped_relaxed_pools", True)
+def savings_after_they_were_used_up_at_once(options: Options) -> float:
+    tree = saved({"a": RELAXED, "b": {}}, 120, {"a": 100, "b": 100}, options, (1, 120, 60, 60))
+    return savings(tree, "a")
+
+
+# --- starvation -----------------------------------------------------------------------------------------------------------
+
+
+def starvation(key: str, options: Options, after_s: float, running: int = 0) -> StarvationStatus:
+    work = [Work("x", "a", 200, running=running), Work("y", "a", 200, running=running)]
+    return clocks(key, {"a": {}, "b": {}}, [*work, Work("z", "b", 200, running=2 * running)], options, after_s)
+
+
+@case("fair_share_starvation_timeout", "1s")
+def starvation_after_a_few_seconds(options: Options) -> StarvationStatus:
+    return starvation("x", options, 5)
+
+
+@case("fair_share_aggressive_starvation_timeout", "40s")
+def aggressive_starvation_after_a_minute(options: Options) -> StarvationStatus:
+    return starvation("x", {"enable_aggressive_starvation": True} | options, 60)
+
+
+@case("fair_share_starvation_tolerance", 1)
+def starvation_with_nearly_all(options: Options) -> StarvationStatus:
+    return starvation("x", options, 40, running=23)
+
+
+@case("enable_aggressive_starvation", True)
+def starvation_after_long(options: Options) -> StarvationStatus:
+    return starvation("x", options, 200)
+
+
+@case("enable_pool_starvation", False)
+def starvation_of_a_pool(options: Options) -> StarvationStatus:
+    return starvation("/a", options, 40)
+
+
+# --- admission ------------------------------------------------------------------------------------------------------------
+
+
+def ended(options: Options, *starts: dict[str, Any], pools: dict[str, Any] | None = None) -> list[str]:
+    """What became of operations that were started one after the other, with their pools."""
+    desk = Desk(pools or {"a": {}}, everywhere=GlobalRules(administrators=frozenset({"root"})), **options)
+    found = []
+    for number, start in enumerate(starts):
+        answer = desk.start(str(number), **{"pool": "a"} | start)
+        found.append(f"{type(answer).__name__} {getattr(answer, 'state', '')} {getattr(answer, 'pool', '')}")
+    return [*found, *(f"{each.name} in {each.parent}" for tree in desk.state.ephemeral_pools() for each in tree.pools)]
+
+
+def two_operations(options: Options) -> object:
+    return ended(options, {}, {})
+
+
+for limit in ("max_operation_count", "max_running_operation_count"):
+    case(limit, 1)(two_operations)
+    case(f"{limit}_per_pool", 1)(two_operations)
+
+
+def nobodys_pool(options: Options) -> object:
+    return ended(options, {"pool": "new"}, {"pool": "newer"})
+
+
+case("default_parent_pool", "a")(nobodys_pool)
+case("max_ephemeral_pools_per_user", 2)(nobodys_pool)
+
+
+@case("use_user_default_parent_pool_map", True)
+def parent_of_a_users_pool(options: Options) -> object:
+    return nobodys_pool({"user_to_default_pool": {"anna": "a"}} | options)
+
+
+@case("user_to_default_pool", {"anna": "a"})
+def parent_by_user(options: Options) -> object:
+    return nobodys_pool({"use_user_default_parent_pool_map": True} | options)
+
+
+@case("promote_only_on_scan", True)
+def running_when_a_limit_is_raised(options: Options) -> list[str]:
+    desk = Desk({"a": {"max_running_operation_count": 1}}, **options)
+    desk.started("one", "two", pool="a")
+    desk.configure({"a": {"max_running_operation_count": 2}}, **options)
+    return desk.running()
+
+
+@case("allow_gang_operations_only_in_fifo_pools", True)
+def a_gang_elsewhere(options: Options) -> object:
+    return ended(options, {"is_gang": True})
+
+
+@case("non_tentative_operation_types", ["map"])
+def trees_of_a_tentative_operation(options: Options) -> list[str]:
+    desk = Desk({"a": {}})
+    desk.configure({"a": {}}, tree=TreeName("other"), **options)
+    desk.started("one", pool="a", type="map", pool_trees=[TREE], tentative_pool_trees=["other"])
+    return list(desk.state.operations[oid("one")].placements)
+
+
+@case("pool_config_presets", {"patient": {"enable_lightweight_operations": True}})
+def running_by_a_preset(options: Options) -> object:
+    pool = {"mode": "fifo", "max_running_operation_count": 1, "config_preset": "patient"}
+    return ended(options, {}, {}, pools={"a": pool})
+
+
+# --- rights and nodes -----------------------------------------------------------------------------------------------------
+
+BORIS = Person("boris", administrator=False)
+
+
+@case("access/use", ["boris"])
+def an_operation_of_a_stranger(options: Options) -> object:
+    return ended(options, {}, {"user": "boris"})
+
+
+@case("access/manage", ["boris"])
+def an_update_by_another_user(options: Options) -> str:
+    desk = Desk({"a": {}}, everywhere=GlobalRules(administrators=frozenset({"root"})), **options)
+    desk.started("one", pool="a")
+    return type(desk.update("one", user="boris", weight=2.0)).__name__
+
+
+def decided(options: Options, attributes: Options) -> str:
+    configuration = TreeConfiguration(TREE)
+    configuration.on_stored(stored(a_tree({"a": {}}, options), 1))
+    return type(configuration.decide(set_pool("a", msgspec.json.encode(attributes)), {}, BORIS, ZERO)).__name__
+
+
+@case("access/write", ["boris"])
+def a_change_by_a_user(options: Options) -> str:
+    return decided(options, {"weight": 2})
+
+
+@case("access/administer", ["boris"])
+def a_change_of_what_is_for_administrators(options: Options) -> str:
+    return decided(options, {"enable_aggressive_starvation": True})
+
+
+@case("node_filter", "gpu")
+def starts_on_a_node_without_a_tag(options: Options) -> int:
+    desk = AllocatorDesk({"n1": cores(4, slots=10)})
+    desk.engine.on_node_filter(a_tree({}, options).options.node_filter, desk.moment)
+    desk.start(an_operation("a", 100))
+    desk.share(a=1.0)
+    return len(desk.beat("n1")[0].start)
