@@ -282,7 +282,7 @@ class AllocatorEngine:
 
     def _changed(self, operation: Operation) -> list[Effect]:
         """Its jobs to give out changed: its place in the order, indexes to draw, nodes to nudge."""
-        self.facts.touched.add(operation.id)
+        self.facts.note_jobs(operation)
         self.ranking.refresh(operation)
         return [*self._draws(operation), *self._nudges(operation)]
 

@@ -53,8 +53,9 @@ def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRu
 
 
 def own_limit_reached(operation: Operation, held: Resources) -> OperationLimitReached | None:
-    """The operation's own limits leave no room for one more job of it."""
-    exceeded = _exceeded(operation, operation.spec.resource_limits, held)
+    """The operation's own limits leave no room for one more job of it, even if all jobs in doubt run."""
+    limits = operation.spec.resource_limits
+    exceeded = _exceeded(operation, limits, held + operation.in_doubt) if limits != NOTHING else ()
     return OperationLimitReached(exceeded) if exceeded else None
 
 
@@ -72,8 +73,6 @@ def pool_limit_reached(
 
 def _exceeded(operation: Operation, limits: PartialResources, used: Resources) -> tuple[Exceeded, ...]:
     """Each resource of which one more job of the operation, beside what is used, would take too much."""
-    if limits == NOTHING:
-        return ()
     needed = operation.spec.resources.as_tuple()
     figures = zip(RESOURCE_NAMES, limits.as_tuple(), used.as_tuple(), needed, strict=True)
     return tuple(

@@ -145,13 +145,20 @@ class Facts:
         """The operation has this spec from now on. In another pool it stands with all that it holds."""
         before, operation.spec = operation.spec.pool, spec
         if spec.pool != before:
-            self.pools.use(before, ZERO - operation.held)
-            self.pools.use(spec.pool, operation.held)
+            self.pools.use(before, ZERO - operation.charged)
+            self.pools.use(spec.pool, operation.charged)
+
+    def note_jobs(self, operation: Operation) -> None:
+        """Its jobs changed: its usage is told anew, and limits are charged with those in doubt."""
+        self.touched.add(operation.id)
+        before, operation.charged_doubt = operation.charged, operation.slots.in_doubt_count
+        if operation.charged != before:
+            self.pools.use(operation.spec.pool, operation.charged - before)
 
     def forget(self, operation: Operation) -> None:
         """The operation is over. What still stands of it on nodes goes as they report."""
         del self.operations[operation.id]
-        self.pools.use(operation.spec.pool, ZERO - operation.held)
+        self.pools.use(operation.spec.pool, ZERO - operation.charged)
         self.gone.add(operation.id)
         for allocation in operation.allocations.values():
             allocation.take_back = TakeBackReason.OPERATION_ENDED
@@ -159,7 +166,7 @@ class Facts:
 
     def take_shares(self, cut: ShareCut) -> bool:
         """Takes over the pools of a snapshot. True if one of them moved or has another limit."""
-        return self.pools.take(cut, self._held())
+        return self.pools.take(cut, self._charged())
 
     def judge_size(self, operation: Operation) -> None:
         """Notes whether some node could run a job of it, were the node empty."""
@@ -182,7 +189,7 @@ class Facts:
         for operation in list(self.operations):
             yield partial(_check, self.operations, operation)
         yield self._check_totals
-        yield lambda: self.pools.check(self._held())
+        yield lambda: self.pools.check(self._charged())
 
     def _check_totals(self) -> list[str]:
         online = [node for node in self.nodes.values() if node.status is NodeStatus.ONLINE]
@@ -195,8 +202,8 @@ class Facts:
             broken.append("online_nodes differs from the online nodes")
         return broken
 
-    def _held(self) -> Iterable[tuple[PoolName, Resources]]:
-        return ((operation.spec.pool, operation.held) for operation in self.operations.values())
+    def _charged(self) -> Iterable[tuple[PoolName, Resources]]:
+        return ((operation.spec.pool, operation.charged) for operation in self.operations.values())
 
     def _filter(self, node: Node) -> bool:
         outside = node.is_outside(self._node_filter)

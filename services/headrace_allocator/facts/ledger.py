@@ -146,7 +146,7 @@ def _forget(facts: Facts, operation: Operation, news: OperationNews) -> None:
 
 
 def _note_change(facts: Facts, operation: Operation, news: OperationNews) -> None:
-    facts.touched.add(operation.id)
+    facts.note_jobs(operation)
     news.changed[operation.id] = None
 
 

@@ -34,6 +34,8 @@ class Operation:
         #: All that it holds on nodes, and the part of it that no heartbeat has shown yet.
         self.held = ZERO
         self.precommit = ZERO
+        #: Jobs in doubt that are charged to limits, since they may run.
+        self.charged_doubt = 0
         self.running_jobs = 0
         self.allocations: dict[AllocationId, Allocation] = {}
         self.fair_share: Share = ZERO_SHARE
@@ -51,6 +53,16 @@ class Operation:
     def usage(self) -> Resources:
         """The part of what it holds that heartbeats have shown."""
         return self.held - self.precommit
+
+    @property
+    def in_doubt(self) -> Resources:
+        """The most that its jobs in doubt may hold; it counts under limits."""
+        return self.spec.resources * self.charged_doubt
+
+    @property
+    def charged(self) -> Resources:
+        """All that counts under limits."""
+        return self.held + self.in_doubt
 
     @property
     def schedulable(self) -> bool:
@@ -104,4 +116,6 @@ class Operation:
         in_allocations = sorted((slot.index, slot.attempt) for one in allocations for slot in one.slots.values())
         if in_allocations != [(slot.index, slot.attempt) for slot in self.slots.out()]:
             broken.append("slots out differ from those in allocations")
+        if self.charged_doubt != self.slots.in_doubt_count:
+            broken.append("charged_doubt differs from the jobs in doubt")
         return [f"{self.id}: {words}" for words in broken + self.slots.check()]

@@ -2,7 +2,7 @@
 
 A snapshot is taken as one cut: all that it changed since the one before, or none of it. A limit is the most that all jobs below a pool
 may take together. Sums are kept for limited pools alone, so that a start asks only those above it.
-Invariant (`check`): what a limited pool has in use is the sum over the operations below it.
+Invariant (`check`): what a limited pool has in use is the sum over the operations below it, with what their jobs in doubt may hold.
 """
 
 from __future__ import annotations

@@ -244,7 +244,8 @@ class _Reconciliation:
         self._findings.operations.add(allocation.operation)
 
     def _touch(self, operation: OperationId) -> None:
-        self._facts.touched.add(operation)
+        if operation in self._facts.operations:
+            self._facts.note_jobs(self._facts.operations[operation])
         self._findings.operations.add(operation)
 
 

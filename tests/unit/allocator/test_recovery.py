@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId
+from headrace.pools.amounts import PartialResources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobKey, JobResult, JobSlot, RunningJob
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import OperationStateChanged, StateCause
@@ -135,6 +136,36 @@ def test_a_removed_node_that_still_holds_something_gets_nothing_new() -> None:
 
     assert orders.start == []
     assert desk.node("n1").condition == "removed"
+
+
+def limited(desk: Desk, share: float) -> None:
+    """Pool p may have so much of the cluster's eight cores."""
+    desk.tell([ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits_share=(1.0, share, 1.0, 1.0, 1.0))], cores(8, 99))
+
+
+def test_jobs_that_may_run_unseen_count_under_the_limits_of_pools() -> None:
+    desk = after_a_restart(former("old", jobs=2), nodes={"n1": False, "n2": False})
+    desk.start(former("old", jobs=2), an_operation("new", jobs=9))
+    limited(desk, 3 / 8)
+
+    during, _ = desk.beat("n1", term=TERM)
+    desk.beat("n2", term=TERM, allocations=[running("4-1", "old", 0)])
+    after, _ = desk.beat("n1", term=TERM)
+
+    assert [start.operation for start in during.start] == ["new"]
+    assert len(after.start) == 1
+    assert desk.engine.check() == []
+
+
+def test_jobs_that_may_run_unseen_count_under_the_limits_of_their_operation() -> None:
+    old = former("op", jobs=9, block=2)
+    spec = msgspec.structs.replace(old.spec, resource_limits=PartialResources(cpu=300))
+    desk = after_a_restart(msgspec.structs.replace(old, spec=spec), nodes={"n1": False, "n2": False})
+    desk.engine.on_drawn(OperationId("op"), 9, desk.moment)
+
+    during, _ = desk.beat("n1", term=TERM)
+
+    assert len(during.start) == 1
 
 
 def test_an_operation_is_released_while_others_are_in_doubt_and_never_while_its_own_jobs_are() -> None:
