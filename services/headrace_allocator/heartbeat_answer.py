@@ -5,9 +5,10 @@ Taking back comes first, then what living allocations get in addition, then what
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
-from headrace.ids import AllocationId, OperationId
+from headrace.ids import AllocationId
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
 from headrace.wire.heartbeat import AllocationState, Extend, Forget, Heartbeat, Orders, Start, TakeBack, TakeBackReason
 from headrace_allocator.decision.extending import Extension, GiveBack, extend
 from headrace_allocator.decision.placing import Placement, place
@@ -27,6 +28,32 @@ _CONFIRM_PACE_MS: Final = 100
 _INTERRUPTION_TIMEOUT_MS: Final = 10_000
 
 
+#: The most of one order beside its slots and its command, and of one slot.
+_ORDER_BYTES: Final = 256
+_SLOT_BYTES: Final = 16
+
+Item = TypeVar("Item")
+
+
+class _Budget:
+    """Bytes that an answer may still take. What does not fit is left for the next one."""
+
+    def __init__(self) -> None:
+        self._left_bytes = LARGEST_MESSAGE_BYTES - 4 * _ORDER_BYTES
+        self.exceeded = False
+
+    def fits(self, more_bytes: int) -> bool:
+        """True if an order with so many bytes more than any has fits, which it then takes."""
+        fits = _ORDER_BYTES + more_bytes <= self._left_bytes
+        self._left_bytes -= _ORDER_BYTES + more_bytes if fits else 0
+        self.exceeded |= not fits
+        return fits
+
+    def cut(self, items: list[Item]) -> list[Item]:
+        """As many of these as fit."""
+        return [item for item in items if self.fits(0)]
+
+
 class HeartbeatAnswers:
     """Answers one heartbeat at a time."""
 
@@ -38,8 +65,9 @@ class HeartbeatAnswers:
     def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings) -> Orders:
         """The orders for a node whose heartbeat was held against the facts. They are carried out in the facts already."""
         pace_ms = self._pace_ms()
-        shown = {one.operation for one in node.allocations.values()}
-        take_back = self._take_back(node)
+        budget = _Budget()
+        forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
+        take_back = budget.cut(self._take_back(node))
         extends: list[Extend] = []
         starts: list[Start] = []
         if node.accepts_jobs and not self._facts.superseded and not self._facts.starts_paused:
@@ -49,10 +77,14 @@ class HeartbeatAnswers:
             may_start = self._facts.pools.limits_known and not _waits_for_room(node)
             placed = place(overlay) if may_start else []
             # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
-            extends = [self._extend(one) for one in decided if isinstance(one, Extension)]
-            take_back += [_give_back(one) for one in decided if isinstance(one, GiveBack)]
-            starts = [self._start(node, one, shown) for one in placed]
+            take_back += budget.cut([_give_back(one) for one in decided if isinstance(one, GiveBack)])
+            extensions = [one for one in decided if isinstance(one, Extension)]
+            extends = [self._extend(one) for one in extensions if budget.fits(one.jobs * _SLOT_BYTES)]
+            starts = self._starts(node, placed, budget)
             self._ranking.apply(overlay.moved)
+            if budget.exceeded:
+                # What is left for the next answer did not happen.
+                self._ranking.refresh_all(overlay.moved)
         return Orders(
             node=node.record.node,
             incarnation=heartbeat.incarnation,
@@ -62,7 +94,7 @@ class HeartbeatAnswers:
             start=starts,
             extend=extends,
             take_back=take_back,
-            forget=Forget(ends=findings.forget_ends, allocations=findings.forget_allocations),
+            forget=forget,
             lease_ms=int(self._facts.timing.node_lease_s * 1000),
         )
 
@@ -97,15 +129,20 @@ class HeartbeatAnswers:
         slots = self._facts.extend(extension.allocation, extension.jobs)
         return Extend(allocation=extension.allocation.id, slots=slots)
 
-    def _start(self, node: Node, placement: Placement, shown: set[OperationId]) -> Start:
-        """Books a new allocation. Its command travels only if the node shows no other of the operation."""
-        operation = placement.operation
-        self.allocations_made += 1
-        name = AllocationId(f"{self._facts.term:x}-{self.allocations_made:x}")
-        allocation = self._facts.start(name, operation, node, placement.jobs)
-        spec = None if operation.id in shown else operation.spec.job_spec(operation.id, operation.user)
-        shown.add(operation.id)
-        return Start(name, operation.id, allocation.resources, list(allocation.slots.values()), spec)
+    def _starts(self, node: Node, placed: list[Placement], budget: _Budget) -> list[Start]:
+        """Books new allocations. A command travels only if the node shows no other allocation of the operation."""
+        shown = {one.operation for one in node.allocations.values()}
+        starts: list[Start] = []
+        for operation, jobs in ((one.operation, one.jobs) for one in placed):
+            spec = None if operation.id in shown else operation.spec.job_spec(operation.id, operation.user)
+            if not budget.fits(jobs * _SLOT_BYTES + (len(encode(spec)) if spec is not None else 0)):
+                continue
+            self.allocations_made += 1
+            name = AllocationId(f"{self._facts.term:x}-{self.allocations_made:x}")
+            allocation = self._facts.start(name, operation, node, jobs)
+            shown.add(operation.id)
+            starts.append(Start(name, operation.id, allocation.resources, list(allocation.slots.values()), spec))
+        return starts
 
     def _next_heartbeat_ms(self, node: Node, pace_ms: int, *, starts: bool) -> int:
         """Sooner where a word is awaited: of a node that has not spoken yet, or that starts are under way."""

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, PoolName, TreeName
 from headrace.runtime.engine import Outcome
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
 from headrace.wire.heartbeat import (
     AllocationReport,
     AllocationState,
@@ -138,6 +139,26 @@ def test_what_a_former_life_of_the_agent_may_have_obeyed_stays_booked_while_ends
     assert not {slot.index for one in extended.extend for slot in one.slots} & {
         slot.index for one in again.extend for slot in one.slots
     }
+
+
+def test_long_commands_travel_with_as_many_answers_as_they_need() -> None:
+    desk = Desk({"n1": cores(8, slots=9)})
+    long = [an_operation(f"op-{number}", jobs=1) for number in range(8)]
+    for live in long:
+        live.spec.argv.append("x" * 120_000)
+    desk.start(*long)
+
+    started: list[Start] = []
+    answers = 0
+    while len(started) < 8:
+        orders, _ = desk.beat("n1", allocations=[running(start) for start in started])
+        assert len(encode(orders)) <= LARGEST_MESSAGE_BYTES
+        assert len(orders.start) >= min(3, 8 - len(started))
+        started += orders.start
+        answers += 1
+
+    assert sorted(start.operation for start in started) == sorted(live.operation for live in long)
+    assert answers == 2
 
 
 def test_an_extension_that_was_not_obeyed_never_happened() -> None:
