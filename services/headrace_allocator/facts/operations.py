@@ -56,7 +56,7 @@ class Operation:
 
     @property
     def in_doubt(self) -> Resources:
-        """The most that its jobs in doubt may hold; it counts under limits."""
+        """The most that its jobs in doubt may hold, which counts under limits."""
         return self.spec.resources * self.charged_doubt
 
     @property
