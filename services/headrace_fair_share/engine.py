@@ -100,7 +100,7 @@ class FairShareEngine:
     def on_operations(self, operations: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
         """Everything live, replacing what was known. Ephemeral pools are told anew behind it."""
         self._ephemeral_pools.clear()
-        return self._changed(self.operations.replace(operations))
+        return self._changed(self.operations.replace(operations) | self._try_held_back())
 
     def on_events(self, events: Iterable[Event], moment: Moment) -> Outcome[None, Effect]:
         """Events of the log, in their order. Applying an event again changes nothing."""
@@ -110,7 +110,7 @@ class FairShareEngine:
                 changed = self._ephemeral_pools.apply(event, self.operations.in_use) or changed
             else:
                 changed = self.operations.apply(event) or changed
-        return self._changed(changed)
+        return self._changed(self._try_held_back() or changed)
 
     def on_usage(self, usage: UsageChange, moment: Moment) -> Outcome[None, Effect]:
         """A snapshot of the allocator."""
@@ -124,7 +124,8 @@ class FairShareEngine:
 
     def on_stored_tree(self, stored: StoredTree, moment: Moment) -> Outcome[None, Effect]:
         """The configuration as the bucket has it, whoever wrote it."""
-        return self._changed(self.configuration.on_stored(stored))
+        different = self.configuration.on_stored(stored)
+        return self._changed(self._put_in_force() or different)
 
     # --- changes of the configuration -------------------------------------------------------------------------------
 
@@ -140,8 +141,11 @@ class FairShareEngine:
         return Outcome(decision)
 
     def on_tree_written(self, change: Change, revision: int, moment: Moment) -> Outcome[PoolPlan, Effect]:
-        """A decided change is durable: it is in force and is confirmed."""
+        """A decided change is durable: it is in force, or held back, and is confirmed."""
         plan = self.configuration.on_written(change, revision)
+        self._put_in_force()
+        if self.configuration.held_back:
+            plan = msgspec.structs.replace(plan, warnings=[*plan.warnings, *self.configuration.alerts()])
         return Outcome(plan, self._changed(True).effects)
 
     # --- an update --------------------------------------------------------------------------------------------------
@@ -158,7 +162,7 @@ class FairShareEngine:
         self._averages.add(dt_us)
         if self.configuration.is_known:
             # Before that nobody knows which pools have savings; naming none would cost them.
-            pools = self.configuration.pools
+            pools = self.configuration.in_force
             self.volumes.advance(dt_us, self.usage.total, pools, self._grants(), moment.wall_ms)
         self._wait_for_volumes_until_us = moment.steady_us + self._options.advance_budget_us
         return self._advanced(self.volumes.chain.head(), moment)
@@ -214,7 +218,7 @@ class FairShareEngine:
 
     def ephemeral_pools(self) -> list[Pool]:
         """The ephemeral pools that there are, parents first."""
-        configured = self.configuration.pools
+        configured = self.configuration.in_force
         used = (name for name in self.operations.in_use() if name not in configured.pools)
         return ephemeral_pools_of(used, self._ephemeral_pools.pools, configured)
 
@@ -264,19 +268,29 @@ class FairShareEngine:
         afresh = self._is_afresh_due(moment)
         return Outcome(None, [Compute(self._cut(moment), afresh)])
 
+    def _put_in_force(self) -> bool:
+        """Brings the stored configuration into force unless ephemeral pools are in its way. True if something is different."""
+        ephemeral: dict[PoolName, list[PoolName]] = {}
+        for pool in self.ephemeral_pools():
+            ephemeral.setdefault(pool.parent, []).append(pool.name)
+        return self.configuration.put_in_force(ephemeral)
+
+    def _try_held_back(self) -> bool:
+        return bool(self.configuration.held_back) and self._put_in_force()
+
     def _is_afresh_due(self, moment: Moment) -> bool:
         """True every few seconds: then an update works everything out anew."""
         if moment.steady_us - self._afresh_us < self._options.full_update_period_us:
             return False
         self._afresh_us = moment.steady_us
         # Seldom, for every update in which a weight changes costs as much as a whole one.
-        self._averages.bring_up_to_date(self.configuration.pools, self.items.values())
+        self._averages.bring_up_to_date(self.configuration.in_force, self.items.values())
         return True
 
     def _cut(self, moment: Moment) -> Cut:
         """Everything that is known, as it is now. Later changes do not reach it."""
         return Cut(
-            pools=self.configuration.pools,
+            pools=self.configuration.in_force,
             operations=dict(self.operations.by_id),
             usage=dict(self.usage.items),
             named=frozenset(self.usage.named),
@@ -308,7 +322,7 @@ class FairShareEngine:
 
     def _check_ephemeral_pools(self) -> list[str]:
         """Every ephemeral pool stands behind its parent."""
-        configured = self.configuration.pools.pools
+        configured = self.configuration.in_force.pools
         seen: set[str] = {ROOT_POOL}
         broken: list[str] = []
         for pool in self.ephemeral_pools():

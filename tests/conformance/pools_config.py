@@ -5,6 +5,7 @@ They are decided by the configuration of the fair-share service; a `ConfigCase` 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import POOL_ATTRIBUTES, Person, Pool, PoolConfig, PoolTree, Tree, TreeOptions
 from headrace.pools.tree_conflicts import judge_trees
 from headrace.resources import Resources
+from headrace.wire.operations import OperationSpec, StartOperation
 from headrace.wire.pool_changes import (
     ChangePools,
     Create,
@@ -27,17 +29,20 @@ from headrace.wire.pool_changes import (
 )
 from headrace.wire.refusals import BadRequest, BrokenRules, Exists, NotAllowed, NotFound, Refusal
 from headrace_admission.decisions.target_pool import default_parent
+from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.rules import rules_of
 from headrace_admission.state.tree_book import TreeBook
 from headrace_fair_share.configuration.between_trees import departure
 from headrace_fair_share.configuration.changes import Draft
 from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
+from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.pool_inputs import pool_input
 from headrace_fair_share.hdrf.model import ErrorKind, OperationInput, PoolInput, TreeInput
 from tests.conformance.engines import Engine
 from tests.conformance.integral_trees import CPU, all_compared, tree_of
 from tests.conformance.reporting import Comparison, Problem, only_keys
+from tests.support.clocks import NOW
 
 __all__ = ["USER", "ConfigCase", "config", "fifo_order", "scheduler_config", "transfer"]
 
@@ -186,6 +191,9 @@ def scheduler_config(case: dict[str, Any], engine: Engine) -> list[Comparison]:
         case {"default_tree": _} | {"node_tags": _}:
             only_keys(given, {"default_tree", "node_tags", "trees"}, "given")
             return _judged(given, expect)
+        case {"pool": attributes, "has_ephemeral_subpools": True}:
+            only_keys(given, {"pool", "has_ephemeral_subpools"}, "given")
+            return _held_back(attributes, expect)
         case {"strong": strong}:
             only_keys(given, {"strong", "burst_pool", "total_cpu", "accrual_before_first_update_seconds"}, "given")
             return _scaled(given, strong, expect, engine)
@@ -433,6 +441,32 @@ def _stored(options: dict[str, Any], pools: dict[str, dict[str, Any]], expect: d
         rules = TreeBook(rules_of(desk.configuration.pools.tree))
         parent = default_parent(rules, PoolName("nobody-made-it"), USER)
         found.append(compared("fallback_parent", expect["fallback_parent"], parent))
+    return found
+
+
+def _held_back(attributes: dict[str, Any], expect: dict[str, Any]) -> list[Comparison]:
+    """Pool `p` changes, and another one with it, while an ephemeral pool lives in `p`; both services hear of it."""
+    only_keys(expect, {"update", "alert"}, "expect")
+    hub = _tree({}, {"p": {"create_ephemeral_subpools": True}})
+    changed = _tree({}, {"p": attributes, "other": {}})
+    admission, fair_share = AdmissionEngine(), FairShareEngine(TREE, 1, EngineOptions())
+    admission.on_configuration(TREE, rules_of(hub), NOW)
+    fair_share.on_stored_tree(StoredTree(1, hub), NOW)
+    spec = OperationSpec(PoolName("p"), ["true"], resources=Resources(user_slots=1, cpu=100))
+    events = admission.on_start(StartOperation(OperationId("operation-1"), spec), USER, NOW).effects
+    fair_share.on_operations([], NOW)
+    fair_share.on_events(events, NOW)
+    admission.on_configuration(TREE, rules_of(changed), NOW)
+    fair_share.on_stored_tree(StoredTree(2, changed), NOW)
+    seen: dict[str, tuple[Collection[PoolName], Any]] = {
+        "admission": (admission.state.books[TREE].rules.pools, admission.state.configuration.held_back.get(TREE)),
+        "fair share": (fair_share.configuration.in_force.pools, fair_share.configuration.alerts()),
+    }
+    found = []
+    for service, (pools, alert) in seen.items():
+        update = "applied" if PoolName("other") in pools else "skipped_whole_tree"
+        found.append(compared(f"update of {service}", expect["update"], update))
+        found.append(compared(f"alert of {service}", expect["alert"], bool(alert)))
     return found
 
 

@@ -5,9 +5,8 @@ Everything is judged by the tree as it is, not by what changed, so a configurati
 
 from __future__ import annotations
 
-from itertools import islice
-
 from headrace.ids import PoolName, TreeName
+from headrace.pools.tree_conflicts import fifo_above_ephemeral
 from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace_admission.decisions.limits import full_pool
@@ -19,17 +18,20 @@ from headrace_admission.state.configuration import HeldBack
 from headrace_admission.state.rules import TreeRules
 from headrace_admission.state.tree_book import TreeBook
 
-__all__ = ["fifo_above_ephemeral", "take_held_back", "take_rules"]
+__all__ = ["take_held_back", "take_rules"]
 
 
 def take_rules(transaction: Transaction, tree: TreeName, rules: TreeRules) -> None:
     """Takes a tree's rules, or holds them back while ephemeral pools live below a pool that would become fifo."""
     state = transaction.state
     if tree in state.configuration.trees:
-        in_the_way = fifo_above_ephemeral(state.books[tree], rules)
-        if in_the_way:
-            words = "; ".join(f"{pool} has {', '.join(below[:3])}" for pool, below in islice(in_the_way.items(), 10))
-            reason = f"a fifo pool has no pools below it, but ephemeral ones live there: {words}"
+        book = state.books[tree]
+        reason = fifo_above_ephemeral(
+            book.ephemeral.below,
+            is_fifo=lambda pool: book.rules_of(pool).fifo,
+            becomes_fifo=lambda pool: pool in rules.pools and rules.pools[pool].fifo,
+        )
+        if reason:
             state.configure(tree, HeldBack(rules, reason))
             return
     book = state.books.get(tree, TreeBook())
@@ -47,15 +49,6 @@ def take_held_back(transaction: Transaction, tree: TreeName) -> None:
     held = transaction.state.configuration.held_back.get(tree)
     if held is not None:
         take_rules(transaction, tree, held.rules)
-
-
-def fifo_above_ephemeral(book: TreeBook, rules: TreeRules) -> dict[PoolName, list[PoolName]]:
-    """Pools that `rules` make fifo, with the ephemeral pools below them, which a fifo pool cannot have."""
-    return {
-        parent: sorted(pools)
-        for parent, pools in book.ephemeral.below.items()
-        if parent in rules.pools and rules.pools[parent].fifo and not book.rules_of(parent).fifo
-    }
 
 
 def _parents(rules: TreeRules) -> dict[PoolName, PoolName]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -19,6 +19,7 @@ from headrace.pools import (
     Tree,
     problems_of_preset,
 )
+from headrace.pools.tree_conflicts import fifo_above_ephemeral
 from headrace.resources import Resources
 from headrace.wire.pool_changes import ChangePools, Move, PoolPlan, Remove, SetOptions, Transfer
 from headrace.wire.refusals import BrokenRules, NotFound, Refusal, WrongState
@@ -57,12 +58,14 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class TreeConfiguration:
-    """The configuration in force and its revision. A decision changes nothing. Only what is written does."""
+    """The configuration that is stored, its revision, and the one in force. A decision changes nothing. Only what is written does."""
 
     def __init__(self, tree: TreeName, bounds: Bounds | None = None) -> None:
         self._tree = tree
         self._bounds = bounds or Bounds()
-        self.pools = PoolTree(Tree(tree=tree))
+        self.pools = self.in_force = PoolTree(Tree(tree=tree))
+        #: Why `pools` is not in force yet; empty while it is.
+        self.held_back = ""
         self.revision = 0
         #: Why what is stored cannot be used; empty while it can. What was known before stays in force.
         self.trouble = ""
@@ -94,12 +97,30 @@ class TreeConfiguration:
             self.pools = pools
         return different
 
+    def put_in_force(self, ephemeral: Mapping[PoolName, Collection[PoolName]]) -> bool:
+        """Brings into force what is stored, or holds it back. True if something is different.
+
+        It waits while ephemeral pools, told here by their parent, live below a pool that would become fifo.
+        """
+        before = self.in_force, self.held_back
+        stored, in_force = self.pools, self.in_force
+        self.held_back = fifo_above_ephemeral(
+            ephemeral,
+            is_fifo=lambda pool: pool in in_force.pools and in_force.mode(pool) is PoolMode.FIFO,
+            becomes_fifo=lambda pool: pool in stored.pools and stored.mode(pool) is PoolMode.FIFO,
+        )
+        if not self.held_back:
+            self.in_force = stored
+        return before != (self.in_force, self.held_back)
+
     def alerts(self) -> list[str]:
         """Says in words what of the configuration is not in force."""
         if self._alerts is None or self._alerts[0] is not self.pools:
             # Asked for at every update; worked out once for each configuration.
             self._alerts = (self.pools, option_warnings(self.pools))
-        return [self.trouble] if self.trouble else self._alerts[1]
+        if self.trouble:
+            return [self.trouble]
+        return [f"the newest configuration is held back: {self.held_back}"] if self.held_back else self._alerts[1]
 
     def decide(
         self, request: ChangePools, in_use: Mapping[PoolName, int], person: Person, total: Resources

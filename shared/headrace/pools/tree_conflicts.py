@@ -1,21 +1,23 @@
-"""Conflicts between trees: a default tree that is missing, nodes in two trees, nodes in none.
+"""Conflicts that keep configurations of trees from being used.
 
-Pure.
+Between trees: a default tree that is missing, nodes in two trees, nodes in none. With what lives in a tree: ephemeral pools below a
+pool that becomes fifo. Pure.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
 from headrace.errors import BadInput
+from headrace.ids import PoolName
 from headrace.near import near, some
 from headrace.pools.node_filter import matches
 from headrace.pools.tree_options import TreeOptions
 
-__all__ = ["TreeTrouble", "TreesJudgement", "judge_trees"]
+__all__ = ["TreeTrouble", "TreesJudgement", "fifo_above_ephemeral", "judge_trees"]
 
 #: So many nodes are named.
 _MOST_NAMED = 5
@@ -59,6 +61,26 @@ def judge_trees(
         found[TreeTrouble.NODES_WITHOUT_TREE] = f"nodes in no tree by the filters: {some(nowhere, _MOST_NAMED)}"
     refused = bool(found.keys() & {TreeTrouble.NO_DEFAULT_TREE, TreeTrouble.NODE_IN_TWO_TREES})
     return TreesJudgement(refused, list(found), list(found.values()))
+
+
+def fifo_above_ephemeral(
+    ephemeral: Mapping[PoolName, Collection[PoolName]],
+    is_fifo: Callable[[PoolName], bool],
+    becomes_fifo: Callable[[PoolName], bool],
+) -> str:
+    """Says why a configuration must wait: a pool would become fifo, and ephemeral pools live below it. Empty if none would.
+
+    `ephemeral` has the names of ephemeral pools by their parent. A fifo pool has no pools below it, so the whole configuration waits
+    until they are gone.
+    """
+    in_the_way = [
+        f"{parent} has {some(sorted(names), _MOST_NAMED)}"
+        for parent, names in ephemeral.items()
+        if becomes_fifo(parent) and not is_fifo(parent)
+    ]
+    if not in_the_way:
+        return ""
+    return f"a fifo pool has no pools below it, but ephemeral ones live there: {'; '.join(in_the_way)}"
 
 
 def _holds(options: TreeOptions, tags: Collection[str]) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import Pool, PoolConfig, PoolTree, Tree
 from headrace.pools.pool_config import PoolMode
 from headrace.resources import Resources
-from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
+from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet, OperationStateChanged, StateCause
+from headrace.wire.operations import OperationState
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.snapshots import UsageFrame
@@ -124,3 +125,25 @@ def test_a_pool_that_was_adopted_is_what_its_configuration_says() -> None:
     item = desk.engine.items["/hub$anna"]
     assert (item.parent, item.ephemeral) == (ROOT_POOL, False)
     assert item.fair_share.total[1] == pytest.approx(1.0)
+
+
+def test_a_configuration_that_makes_a_fifo_pool_of_the_parent_of_ephemeral_ones_waits_until_they_are_gone() -> None:
+    engine = FairShareEngine(TREE, 1, EngineOptions())
+    engine.on_stored_tree(stored(a_tree(), 1), NOW)
+    engine.on_operations([live("operation-1", MINE, ephemeral_pool=True)], NOW)
+    engine.on_events([EphemeralPoolSet(TREE, EphemeralPool(MINE, HUB, of_hub=True))], NOW)
+    becomes_fifo = [Pool(HUB, ROOT_POOL, PoolConfig(mode=PoolMode.FIFO)), Pool(GUEST, ROOT_POOL)]
+    engine.on_stored_tree(stored(Tree(tree=TREE, pools=becomes_fifo), 2), NOW)
+
+    assert engine.configuration.in_force.mode(HUB) is PoolMode.FAIR_SHARE
+    assert GUEST not in engine.configuration.in_force.pools
+    assert "hub has hub$anna" in engine.configuration.alerts()[0]
+
+    ended = OperationStateChanged(
+        OperationId("operation-1"), OperationState.COMPLETED, StateCause.JOBS_DONE, "", at_ms=NOW.wall_ms
+    )
+    engine.on_events([ended], NOW)
+
+    assert engine.configuration.in_force.mode(HUB) is PoolMode.FIFO
+    assert GUEST in engine.configuration.in_force.pools
+    assert engine.configuration.alerts() == []
