@@ -110,12 +110,6 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         u, c, g, m, n = (int(part * whole + 0.5) for part, whole in zip(share, self.as_tuple(), strict=True))
         return Resources(u, c, g, m, n).within_wire()
 
-    def dominant(self, total: Resources) -> str:
-        """The resource with the largest share of `total`: the earlier one on a tie, cpu when all are zero."""
-        share = self.share_of(total)
-        largest = max(share)
-        return RESOURCE_NAMES[share.index(largest)] if largest > 0 else "cpu"
-
     def times_that_fit(self, room: Resources) -> int:
         """The number of times that these fit into `room`, 0 for an amount of nothing."""
         counts = [r // a for a, r in zip(self.as_tuple(), room.as_tuple(), strict=True) if a > 0]

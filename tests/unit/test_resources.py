@@ -124,14 +124,6 @@ def test_a_share_of_what_is_not_there_is_nothing() -> None:
     assert share == (0.0, 0.5, 0.0, 0.0, 0.0)
 
 
-def test_the_dominant_resource_is_the_earlier_on_a_tie_and_cpu_of_nothing() -> None:
-    total = Resources(user_slots=10, cpu=100, memory=100)
-
-    assert Resources(cpu=50, memory=51).dominant(total) == "memory"
-    assert Resources(user_slots=5, cpu=50).dominant(total) == "user_slots"
-    assert ZERO.dominant(total) == "cpu"
-
-
 def test_sums_of_a_large_cluster_travel() -> None:
     """Ten thousand nodes of 512 GiB, and what a million jobs of 2 GiB want together."""
     total = Resources(memory=10_000 * 512 * 2**30)

@@ -195,8 +195,8 @@ def option_warnings(tree: PoolTree) -> list[str]:
         if name != ROOT_POOL and (pool is None or pool.settings.mode is PoolMode.FIFO):
             why = "there is no such pool" if pool is None else "it is a fifo pool"
             found.append(f"{place} {name} is not used: {why}; the next candidate is taken, at last the root")
-    for name, preset in options.pool_config_presets.items():
-        found.extend(f"preset {name} is of no use: {problem}" for problem in problems_of_preset(name, preset))
+    for name in options.pool_config_presets:
+        found.extend(f"preset {name} is of no use: {problem}" for problem in problems_of_preset(name, options))
     if options.preemption_policy is not PreemptionPolicy.YTSAURUS and not options.yarn.enabled:
         found.append(
             f"preemption_policy is {options.preemption_policy}, but yarn/enabled is false: nothing is taken back"

@@ -3,7 +3,6 @@ later one; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -51,28 +50,15 @@ def preset_problems(settings: PoolConfig, options: TreeOptions) -> list[BadInput
 
     A preset may be missing, hold an option that may not stand in one, or a bad value.
     """
-    problems: list[BadInput] = []
-    for name in preset_names(settings):
-        preset = options.pool_config_presets.get(name)
-        if preset is None:
-            problems.append(BadInput("config_presets", name, _a_preset_of(name, options)))
-            continue
-        problems.extend(problems_of_preset(name, preset))
-    return problems
+    return [problem for name in preset_names(settings) for problem in problems_of_preset(name, options)]
 
 
-def problems_of_preset(name: str, preset: Mapping[str, Any]) -> list[BadInput]:
+def problems_of_preset(name: str, options: TreeOptions) -> list[BadInput]:
     """The problems that keep a preset from being used."""
-    try:
-        PRESET_ATTRIBUTES.changed(PoolConfig(), preset, f"pool_config_presets.{name}")
-    except Defects as defects:
-        return defects.problems
-    return []
-
-
-def _a_preset_of(name: str, options: TreeOptions) -> str:
     known = options.pool_config_presets
-    return hint(name, known) if known else "no preset: the tree has none"
+    if name not in known:
+        return [BadInput("config_presets", name, hint(name, known) if known else "no preset: the tree has none")]
+    return PRESET_ATTRIBUTES.usable(PoolConfig(), known[name], f"pool_config_presets.{name}")[1]
 
 
 @lru_cache(maxsize=256)

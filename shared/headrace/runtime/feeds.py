@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import anyio
 import msgspec
 
-from headrace.bus import Bus, BusError, Log, Message
+from headrace.bus import Bus, BusError, Log
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.border import Border
@@ -195,12 +195,9 @@ class SnapshotFeed(Generic[Item, Frame]):
             tasks.start_soon(self._keep_whole)
             self._missing.set()
             async for message in inbox:
-                await self._take(message.data, message)
-
-    async def _take(self, data: bytes, message: Message) -> None:
-        part = self._border.decode(message, self._part_type)
-        if part is not None:
-            await self._apply(part)
+                part = self._border.decode(message, self._part_type)
+                if part is not None:
+                    await self._apply(part)
 
     async def _apply(self, part: Any) -> None:
         applied = self.reader.on_part(part)

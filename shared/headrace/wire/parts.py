@@ -158,15 +158,12 @@ class SnapshotReader(Generic[Item, Frame]):
         self.frame = frame
         self.items: dict[str, Item] = {}
         self.needs_whole = True
-        #: Parts that could not be used: another tree's, of an older version or term, or repeated.
-        self.ignored = 0
         self._gathering: dict[tuple[Version, bool], _Gathering[Item, Frame]] = {}
         self._ahead: dict[Version, tuple[Version, _Gathering[Item, Frame]]] = {}
 
     def on_part(self, part: Part[Item, Frame]) -> Applied | None:
         """Takes one part, published or as a page. Returns what changed when a version (or several) became complete."""
         if part.tree != self._tree or (part.version <= self.version and self.version != NEVER):
-            self.ignored += 1
             return None
         place = (part.version, part.base is None)
         gathering = self._gathering.get(place)

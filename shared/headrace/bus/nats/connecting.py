@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import ssl
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -60,20 +60,15 @@ class _Hooks:
                 self.refusal = self.trouble
                 self.attempt.cancel()
 
-    async def disconnected(self) -> None:
-        with suppress(Exception):
-            if self.link is not None:
-                self.link.note_disconnected()
+    def telling(self, note: Callable[[Link], None]) -> Callable[[], Awaitable[None]]:
+        """A callback without arguments that has the link take note, once there is one."""
 
-    async def reconnected(self) -> None:
-        with suppress(Exception):
-            if self.link is not None:
-                self.link.note_reconnected()
+        async def tell() -> None:
+            with suppress(Exception):
+                if self.link is not None:
+                    note(self.link)
 
-    async def closed(self) -> None:
-        with suppress(Exception):
-            if self.link is not None:
-                self.link.note_closed()
+        return tell
 
 
 def next_server(servers: list[Server], _info: dict[str, Any], *, longest_delay_s: float) -> tuple[Server, float]:
@@ -105,9 +100,9 @@ async def open_client(
             list(urls),
             name=name,
             error_cb=hooks.error,
-            disconnected_cb=hooks.disconnected,
-            reconnected_cb=hooks.reconnected,
-            closed_cb=hooks.closed,
+            disconnected_cb=hooks.telling(Link.note_disconnected),
+            reconnected_cb=hooks.telling(Link.note_reconnected),
+            closed_cb=hooks.telling(Link.note_closed),
             inbox_prefix=inbox_prefix,
             connect_timeout=_ATTEMPT_TIMEOUT_S,
             # For the first connection only, afterwards `next_server` says when.

@@ -59,7 +59,7 @@ class NatsKeyValue:
 
     async def get(self, key: str) -> Entry | None:
         stored = await self._jetstream.last_message(self._stream, self._subject(key))
-        return None if stored is None or _is_deleted(stored.headers) else self._entry(stored)
+        return None if stored is None else self._entry_or_none(stored)
 
     async def entries(self) -> dict[str, Entry]:
         read = await self._read(f"{self._prefix}>", "last_per_subject")
@@ -137,11 +137,10 @@ class NatsKeyValue:
     def _key_of(self, subject: str) -> str:
         return subject.removeprefix(self._prefix)
 
-    def _entry(self, stored: Stored) -> Entry:
-        return Entry(key=self._key_of(stored.subject), value=stored.data, revision=stored.sequence)
-
     def _entry_or_none(self, stored: Stored) -> Entry | None:
-        return None if _is_deleted(stored.headers) else self._entry(stored)
+        if _is_deleted(stored.headers):
+            return None
+        return Entry(key=self._key_of(stored.subject), value=stored.data, revision=stored.sequence)
 
 
 def _is_deleted(headers: Mapping[str, str]) -> bool:

@@ -118,10 +118,11 @@ class BucketMirror:
                 with anyio.move_on_at(next_look_s):
                     await wake.wait()
                 now = anyio.current_time()
-                if not (self._reconnected or self._asked or now >= next_look_s):
+                is_due = now >= next_look_s
+                if not (self._reconnected or self._asked or is_due):
                     continue
-                whole = self._reconnected or (now >= next_look_s and looks % _WHOLE_EVERY == _WHOLE_EVERY - 1)
-                looks += now >= next_look_s
+                looks += is_due
+                whole = self._reconnected or (is_due and looks % _WHOLE_EVERY == 0)
                 self._reconnected = self._asked = False
                 next_look_s = now + read_all_s
                 if not await self._look(whole=whole):
