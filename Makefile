@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
 .PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
-	demo up soak bench docs docs-reference clean
+	demo up sim soak bench docs docs-reference clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ test-acceptance: setup ## Real processes, kills, the command line
 
 soak: setup ## Kill real processes at named places; ROUNDS=200
 	$(BIN)/python -m tests.soak --rounds $(or $(ROUNDS),200)
+
+sim: setup ## Worlds that break in every way, SEEDS=n of them (200), from FIRST=f on (1)
+	$(BIN)/python -m tests.simulation --processes 0 --seeds $(or $(SEEDS),200) --first $(or $(FIRST),1)
 
 bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures
 	$(BIN)/python -m tests.bench

@@ -1,15 +1,18 @@
-"""`python -m tests.simulation [--seeds N | --seed S] [--first F]`: runs seeded worlds; a failing one prints how to see it again."""
+"""`python -m tests.simulation [--seeds N] [--first F] [--seed S]`: runs seeded worlds; a failing one says how to see it again."""
 
 from __future__ import annotations
 
 import argparse
 import io
+import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Iterator
 
 from headrace.obs.logging import configure
-from tests.simulation.programs import run_seed
+from tests.simulation.planted import PLANTED, planted
+from tests.simulation.programs import Course, run_seed
 
 
 def main() -> int:
@@ -17,8 +20,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20, help="how many seeds to run (20)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (1)")
+    parser.add_argument("--processes", type=int, default=1, help="how many run at a time (1); 0: one on each core")
     parser.add_argument("--seed", type=int, help="one seed, with what happened in it")
+    parser.add_argument("--after", type=int, help="a seed to run before, which must make no difference")
     parser.add_argument("--logs", action="store_true", help="also print the logs of the services")
+    parser.add_argument("--plant", choices=sorted(PLANTED), help="put a fault into the product, to see it found")
+    parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that breaks")
     arguments = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
         # Sets of strings would be iterated in another order in every run.
@@ -27,20 +34,49 @@ def main() -> int:
             [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
             {**os.environ, "PYTHONHASHSEED": "0"},
         )
-    configure("simulation", *(("debug", sys.stdout) if arguments.logs else ("error", io.StringIO())))
-    seeds = (
-        [arguments.seed] if arguments.seed is not None else range(arguments.first, arguments.first + arguments.seeds)
-    )
-    began, failed = time.monotonic(), []
-    for seed in seeds:
-        outcome = run_seed(seed)
-        if arguments.seed is not None:
-            print("\n".join(outcome.log))
-        if outcome.failure:
-            failed.append(seed)
-            print(f"seed {seed}: {outcome.failure}\n  again: python -m tests.simulation --seed {seed}", flush=True)
-    print(f"{len(seeds) - len(failed)} passed, {len(failed)} failed in {time.monotonic() - began:.0f} s")
+    _prepare(with_logs=arguments.logs)
+    if arguments.seed is not None:
+        arguments.first, arguments.seeds = arguments.seed, 1
+    began_s, failed, done = time.monotonic(), 0, 0
+    plant = f" --plant {arguments.plant}" if arguments.plant else ""
+    with planted(arguments.plant):
+        if arguments.after is not None:
+            run_seed(arguments.after)
+        seeds = range(arguments.first, arguments.first + arguments.seeds)
+        for course in _courses(seeds, arguments.processes):
+            done += 1
+            if arguments.seed is not None:
+                print("\n".join(course.log))
+            if course.failure:
+                failed += 1
+                print(
+                    f"seed {course.seed}: {course.failure}\n  again: python -m tests.simulation --seed {course.seed}{plant}"
+                )
+                if arguments.until_failure:
+                    break
+            if done % 100 == 0:
+                print(f"{done} of {arguments.seeds} seeds, {time.monotonic() - began_s:.0f} s, {failed} failed")
+            sys.stdout.flush()
+    print(f"{done - failed} passed, {failed} failed in {time.monotonic() - began_s:.0f} s")
     return 1 if failed else 0
+
+
+def _prepare(*, with_logs: bool = False) -> None:
+    if with_logs:
+        configure("simulation", "debug")
+    else:
+        configure("simulation", "error", io.StringIO())
+    # What a killed process left behind is closed when its world is over, and complains that there is no loop any more.
+    sys.unraisablehook = lambda _unraisable: None
+
+
+def _courses(seeds: range, processes: int) -> Iterator[Course]:
+    """The courses of all seeds, as they end."""
+    if processes == 1:
+        yield from map(run_seed, seeds)
+        return
+    with multiprocessing.Pool(processes or None, _prepare, maxtasksperchild=200) as pool:
+        yield from pool.imap_unordered(run_seed, seeds)
 
 
 if __name__ == "__main__":

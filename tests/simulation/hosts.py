@@ -13,7 +13,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from headrace.ids import Incarnation
+from headrace.ids import Incarnation, OperationId
 from headrace.runtime.engine import Moment, Outcome
 from headrace.runtime.service import Runtime
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
@@ -25,6 +25,7 @@ from headrace_agent.service import Agent
 from headrace_agent.settings import AgentSettings
 from tests.simulation.clock import LoopClock
 from tests.simulation.loop import VirtualLoop
+from tests.simulation.recorded import Recorded
 
 __all__ = ["Host", "JobProcess", "SimulatedAgent", "Truth"]
 
@@ -46,12 +47,15 @@ class JobProcess(msgspec.Struct, eq=False):
 class Truth:
     """Every process of every job on every host: what nobody's books can change."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded = recorded
         self.processes: list[JobProcess] = []
         self.violations: list[str] = []
         self._living: dict[tuple[str, int], JobProcess] = {}
         #: Jobs of which a process ended well, by operation and index.
         self.done: dict[tuple[str, int], int] = {}
+        #: Jobs of one core that may run at a time, by pool.
+        self.job_limits: dict[str, int] = {}
 
     def on_start(self, process: JobProcess) -> None:
         """A process starts; of one job there may be one."""
@@ -64,6 +68,26 @@ class Truth:
             )
         self._living[job] = process
         self.processes.append(process)
+        defect = self.recorded.defect_of_start(process.key) or self._defect_of_pools()
+        if defect:
+            self.violations.append(f"{process.host}: {defect}")
+
+    def on_forget(self, host: str, job: JobKey) -> None:
+        """A runner forgets an end that it kept."""
+        defect = self.recorded.defect_of_forgetting(job)
+        if defect:
+            self.violations.append(f"{host}: {defect}")
+
+    def _defect_of_pools(self) -> str:
+        for pool, most in self.job_limits.items():
+            count = sum(1 for operation, _ in self._living if self._pool_of(operation) == pool)
+            if count > most:
+                return f"{count} jobs run in pool {pool}, where {most} may"
+        return ""
+
+    def _pool_of(self, operation: str) -> str:
+        known = self.recorded.operations.get(OperationId(operation))
+        return known.spec.pool if known is not None else ""
 
     def on_end(self, process: JobProcess) -> None:
         """A process is over."""
@@ -84,7 +108,11 @@ class Host:
         self.truth = truth
         self.clock = LoopClock(loop)
         self.living: dict[JobKey, JobProcess] = {}
+        #: In files: ends that are not acknowledged, and jobs that perhaps run.
         self.kept: dict[JobKey, JobEnd] = {}
+        self.perhaps_running: dict[JobKey, Run] = {}
+        self.is_on = True
+        self.agent: SimulatedAgent | None = None
         self.agent_lives = 0
         self.runner: RunnerEngine | None = None
         self.to_agent: Callable[[ToAgent], None] | None = None
@@ -100,23 +128,32 @@ class Host:
         self.runner = RunnerEngine()
         for process in list(self.living.values()):
             self._end(process, None, tell=False)
+        for key, run in self.perhaps_running.items():
             end = JobEnd(
-                operation=process.key.operation,
-                index=process.key.index,
-                attempt=process.key.attempt,
-                allocation=process.run.allocation,  # type: ignore[arg-type]
+                operation=key.operation,
+                index=key.index,
+                attempt=key.attempt,
+                allocation=run.allocation,  # type: ignore[arg-type]
                 result=JobResult.LOST,
                 reason="the runner died",
                 started_at_ms=0,
                 ended_at_ms=self.clock.wall_ms(),
             )
-            self.kept[process.key] = end
+            self.kept[key] = end
+        self.perhaps_running.clear()
         self._take(self.runner.on_recovered(list(self.kept.values()), self._now()))
 
     def kill_runner(self) -> None:
         """The runner dies; its jobs live on until another one finds them."""
         self.runner = None
         self.to_agent = None
+
+    def lose_power(self) -> None:
+        """Everything that runs is gone at once; files stay."""
+        self.is_on = False
+        self.kill_runner()
+        for process in list(self.living.values()):
+            self._end(process, None, tell=False)
 
     def tell(self, message: ToRunner) -> None:
         """The agent says something to the runner."""
@@ -146,13 +183,16 @@ class Host:
         for effect in outcome.effects:
             match effect:
                 case Launch(run):
+                    self.perhaps_running[run.job] = run
                     self._later(_MOMENT_S, self._launch, run, self.runner)
                 case Signal(job, number):
                     self._signal(job, number)
                 case Keep(end):
                     self.kept[end.key] = end
+                    self.perhaps_running.pop(end.key, None)
                 case Drop(job):
                     self.kept.pop(job, None)
+                    self.truth.on_forget(self.name, job)
                 case Tell(message):
                     if self.to_agent is not None:
                         self._later(0.001, self._deliver, message, self.to_agent)
@@ -225,6 +265,7 @@ class SimulatedAgent(Agent):
     def __init__(self, runtime: Runtime[AgentSettings], host: Host) -> None:
         super().__init__(runtime, incarnation_of(host))
         self._host = host
+        host.agent = self
         self.runner = _HostLink(host, runtime.clock, self._on_runner, self._on_trouble)  # type: ignore[assignment]
 
     async def run(self) -> None:

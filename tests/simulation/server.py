@@ -63,6 +63,8 @@ class SimulatedServer:
         self.clients: list[SimulatedBus] = []
         self.is_up = True
         self._interests: list[Interest] = []
+        #: By subject, who wants it; made anew when anybody's interest changes.
+        self._wanted: dict[str, list[Interest]] = {}
         #: Streams and buckets answer nobody before this time.
         self._leaderless_until_s = 0.0
         #: By client: subjects that it may publish and subscribe; everything where there is no entry.
@@ -87,6 +89,7 @@ class SimulatedServer:
         """The server is gone: connections with it, what is stored stays."""
         self.is_up = False
         self._interests.clear()
+        self._wanted.clear()
         for client in list(self.clients):
             client.lose_connection()
 
@@ -111,15 +114,18 @@ class SimulatedServer:
         if allowed is not None and not any(matches(pattern, interest.subject) for pattern in allowed[1]):
             raise PermissionRefused(f"{interest.client.name} may not subscribe to {interest.subject}")
         self._interests.append(interest)
+        self._wanted.clear()
 
     def remove(self, interest: Interest) -> None:
         """Ends a subscription."""
         if interest in self._interests:
             self._interests.remove(interest)
+            self._wanted.clear()
 
     def forget(self, client: SimulatedBus) -> None:
         """The client is gone: its interest goes with it."""
         self._interests = [each for each in self._interests if each.client is not client]
+        self._wanted.clear()
         if client in self.clients:
             self.clients.remove(client)
 
@@ -132,7 +138,10 @@ class SimulatedServer:
             if on_nobody is not None:
                 on_nobody(PermissionRefused(f"{sender.name} may not publish {message.subject}"))
             return
-        wanted = [each for each in self._interests if matches(each.subject, message.subject)]
+        wanted = self._wanted.get(message.subject)
+        if wanted is None:
+            wanted = [each for each in self._interests if matches(each.subject, message.subject)]
+            self._wanted[message.subject] = wanted
         queues: dict[str, list[Interest]] = {}
         for interest in wanted:
             queues.setdefault(interest.queue, []).append(interest)

@@ -11,7 +11,7 @@ import contextlib
 import random
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -19,7 +19,7 @@ import anyio.to_thread
 import msgspec
 
 from headrace.bus import BusError
-from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName, TreeName
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import Pool, PoolConfig, Tree, TreeOptions
 from headrace.resources import Resources
 from headrace.runtime.service import runtime_on
@@ -27,7 +27,7 @@ from headrace.runtime.shell import Shell
 from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import encode
-from headrace.wire.operations import FINAL_STATES, OperationSpec, OperationState
+from headrace.wire.operations import FINAL_STATES, OperationSpec
 from headrace.wire.refusals import Refusal, decode_answer
 from headrace_admission.service import serve as serve_admission
 from headrace_admission.settings import AdmissionSettings
@@ -41,22 +41,19 @@ from headrace_integral.settings import IntegralSettings
 from tests.simulation.bus import connect_to
 from tests.simulation.clock import LoopClock
 from tests.simulation.hosts import Host, SimulatedAgent, Truth
+from tests.simulation.invariants import Invariants
 from tests.simulation.loop import PROCESS, VirtualLoop
+from tests.simulation.recorded import Recorded, Violation
 from tests.simulation.server import SimulatedServer
 
-__all__ = ["Violation", "World", "chance_from", "everything_by_seed"]
+__all__ = ["World", "a_pool", "a_spec", "chance_from", "everything_by_seed"]
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 TREE: Final = TreeName("default")
-LEASE_S: Final = 40.0
 _RESTART_S: Final = 0.5
 _CHECK_S: Final = 0.5
-
-
-class Violation(AssertionError):
-    """Something that must always hold does not, or something that must come true did not."""
 
 
 class World:
@@ -66,7 +63,13 @@ class World:
         self.loop = loop
         self.random = loop.random
         self.server = SimulatedServer(loop)
-        self.truth = Truth()
+        self.recorded = Recorded(self.server.store.stream(subjects.STREAM))
+        self.truth = Truth(self.recorded)
+        self.invariants = Invariants(self)
+        #: Read by allocators when they start.
+        self.node_lease_s = 40.0
+        #: Processes that start later have a wall clock that is so far off at most.
+        self.wrong_clocks_ms = 0
         self.hosts: dict[str, Host] = {}
         #: By process: the engine of it that serves now.
         self.shells: dict[str, Shell[Any]] = {}
@@ -76,7 +79,8 @@ class World:
         #: Processes that are not started again when they end.
         self.given_up: set[str] = set()
         self.restarts = 0
-        #: Operations whose start was answered.
+        #: Operations whose start was answered, and those that were told to end.
+        self.stopped: set[OperationId] = set()
         self.accepted: dict[OperationId, OperationSpec] = {}
         self.ended: dict[OperationId, wire.OperationView] = {}
         self.log: list[str] = []
@@ -109,6 +113,7 @@ class World:
         task.add_done_callback(lambda _task: self._again(name, process), context=self.loop.world_context)
 
     def _again(self, name: str, process: str) -> None:
+        self.shells.pop(process, None)
         if self.process(name) == process and name not in self.given_up:
             self.restarts += 1
             self.loop.call_later(_RESTART_S, self.start, name, self._programs[name], context=self.loop.world_context)
@@ -125,7 +130,6 @@ class World:
         for client in list(self.server.clients):
             if client.process == process:
                 client.lose_connection()
-        self.shells.pop(process, None)
         self._again(name, process)
 
     def freeze(self, name: str) -> None:
@@ -142,14 +146,14 @@ class World:
 
     def start_service(self, kind: str, instance: str = "a") -> None:
         """Starts one of the four services; instances of one kind stand by for one another."""
-        serve, settings = _SERVICES[kind](instance)
 
         async def program(process: str) -> None:
+            serve, settings = _SERVICES[kind](self, {"instance": instance, "lease_ms": 2_000, "administrators": "*"})
             async with (
                 connect_to(self.server, process, subjects.inbox("service", kind)) as bus,
                 anyio.create_task_group() as tasks,
             ):
-                runtime: Any = runtime_on(bus, kind, settings, tasks, anyio.Event(), LoopClock(self.loop))
+                runtime: Any = runtime_on(bus, kind, settings, tasks, anyio.Event(), self._clock())
                 tasks.start_soon(runtime.deposition.watch)
                 await runtime.terms.serve(bus)
                 await serve(runtime)
@@ -169,11 +173,26 @@ class World:
                 connect_to(self.server, process, subjects.inbox("node", name)) as bus,
                 anyio.create_task_group() as tasks,
             ):
-                runtime = runtime_on(bus, "agent", settings, tasks, anyio.Event(), LoopClock(self.loop))
+                runtime = runtime_on(bus, "agent", settings, tasks, anyio.Event(), self._clock())
                 await SimulatedAgent(runtime, host).run()
                 tasks.cancel_scope.cancel()
 
         self.start(f"agent.{name}", program)
+
+    def _clock(self) -> LoopClock:
+        return LoopClock(self.loop, self.random.randint(-self.wrong_clocks_ms, self.wrong_clocks_ms))
+
+    def switch_off(self, name: str) -> None:
+        """A host loses its power."""
+        self.given_up.add(f"agent.{name}")
+        self.kill(f"agent.{name}")
+        self.hosts[name].lose_power()
+
+    def switch_on(self, name: str) -> None:
+        """It is there again, with its files."""
+        self.given_up.discard(f"agent.{name}")
+        self.hosts[name].is_on = True
+        self.start(f"agent.{name}", self._programs[f"agent.{name}"])
 
     async def configure(self, pools: list[Pool], options: TreeOptions) -> None:
         """Writes the pools, as an administrator does before anything starts."""
@@ -181,27 +200,50 @@ class World:
             bucket = await bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
             await bucket.put(TREE, msgspec.json.encode(Tree(TREE, pools, options)))
 
-    async def run_operation(self, name: str, spec: OperationSpec) -> None:
-        """A person starts an operation, asking again until it is answered, and waits for its end."""
+    async def run_operation(
+        self, name: str, spec: OperationSpec, then: Sequence[tuple[float, type[msgspec.Struct], str]] = ()
+    ) -> None:
+        """A person starts an operation, asking again until it is answered, and waits for its end.
+
+        `then` are further wishes: after how many seconds, which request, and its verb.
+        """
         operation = OperationId(name)
         async with connect_to(self.server, f"person-{name}", subjects.inbox("user", "anna")) as bus:
-            asked = wire.StartOperation(operation, spec)
-            while True:
-                answer = await self._ask(bus, "op.start", asked, wire.StartAnswer)
-                if isinstance(answer, wire.StartAnswer):
-                    break
-                await anyio.sleep(0.3)
+            await self._insist(bus, "op.start", wire.StartOperation(operation, spec), wire.StartAnswer)
+            self.recorded.judge_answered(operation)
             self.accepted[operation] = spec
             self.note(f"{name} accepted")
-            while True:
-                view = await self._ask(bus, "op.get", wire.GetOperation(operation), wire.OperationView)
-                if isinstance(view, wire.OperationView) and view.state in FINAL_STATES:
-                    self.ended[operation] = view
-                    self.note(f"{name} {view.state}")
-                    return
-                if type(view).__name__ == "NotFound":
-                    raise Violation(f"{name} was accepted and is not known any more")
-                await anyio.sleep(0.5)
+            async with anyio.create_task_group() as tasks:
+                for seconds, request, verb in then:
+                    tasks.start_soon(self._wish, bus, seconds, request(operation), verb)
+                await self._await_end(bus, operation)
+                tasks.cancel_scope.cancel()
+
+    async def _wish(self, bus: Any, seconds: float, request: Any, verb: str) -> None:
+        await anyio.sleep(seconds)
+        if verb in ("op.abort", "op.complete"):
+            self.stopped.add(request.operation)
+        answer = await self._insist(bus, verb, request, wire.OperationView)
+        self.note(f"{verb}: {answer.operation} is {answer.state}")
+
+    async def _insist(self, bus: Any, verb: str, request: msgspec.Struct, kind: type[Answer]) -> Answer:
+        """Asks until it is answered as wished, or for ever."""
+        while True:
+            answer = await self._ask(bus, verb, request, kind)
+            if isinstance(answer, kind):
+                return answer
+            await anyio.sleep(0.3)
+
+    async def _await_end(self, bus: Any, operation: OperationId) -> None:
+        while True:
+            view = await self._ask(bus, "op.get", wire.GetOperation(operation), wire.OperationView)
+            if isinstance(view, wire.OperationView) and view.state in FINAL_STATES:
+                self.ended[operation] = view
+                self.note(f"{operation} {view.state}")
+                return
+            if type(view).__name__ == "NotFound":
+                raise Violation(f"{operation} was accepted and is not known any more")
+            await anyio.sleep(0.5)
 
     async def _ask(self, bus: Any, verb: str, request: msgspec.Struct, kind: type[Answer]) -> Answer | Refusal | None:
         try:
@@ -210,45 +252,11 @@ class World:
             return None
         return decode_answer(data, kind)
 
-    # --- what must hold -------------------------------------------------------------------------------------------
-
     async def keep_checking(self) -> None:
         """Looks at everything that must always hold, over and over."""
         while True:
             await anyio.sleep(_CHECK_S)
-            self.check()
-
-    def check(self) -> None:
-        """Raises `Violation`."""
-        if self.truth.violations:
-            raise Violation(self.truth.violations[0])
-        for host in self.hosts.values():
-            if len(host.living) > host.cores:
-                raise Violation(f"host {host.name} of {host.cores} cores runs {len(host.living)} jobs of one core")
-        for process, shell in list(self.shells.items()):
-            if self.loop.is_killed(process) or self.loop.is_frozen(process):
-                continue
-            broken = shell._engine.check()
-            if broken:
-                raise Violation(f"{process}: {broken[0]}")
-
-    def check_end(self) -> None:
-        """Everything that was accepted has ended, and as its jobs did. Raises `Violation`."""
-        for name, spec in self.accepted.items():
-            view = self.ended.get(name)
-            if view is None:
-                raise Violation(f"{name} has not ended")
-            runs = [each for each in self.truth.processes if each.key.operation == name]
-            done = {index for (operation, index) in self.truth.done if operation == name}
-            if view.state is OperationState.COMPLETED and len(done) != spec.job_count:
-                raise Violation(f"{name} completed, and {len(done)} of {spec.job_count} jobs really did")
-            if view.state is OperationState.COMPLETED and view.completed_jobs != spec.job_count:
-                raise Violation(f"{name} completed with {view.completed_jobs} of {spec.job_count} jobs")
-            if view.state is OperationState.FAILED and not any(each.exit_code for each in runs):
-                raise Violation(f"{name} failed, and none of its processes did")
-        leftover = [each.key for host in self.hosts.values() for each in host.living.values()]
-        if leftover:
-            raise Violation(f"jobs still run after everything ended: {leftover[:3]}")
+            self.invariants.check()
 
 
 def _leaf(error: BaseException) -> BaseException:
@@ -257,18 +265,18 @@ def _leaf(error: BaseException) -> BaseException:
     return error
 
 
-def _settings(instance: str) -> dict[str, Any]:
-    return {"instance": instance, "lease_ms": 2_000, "administrators": "*"}
-
-
-_SERVICES: Final[dict[str, Callable[[str], tuple[Any, Any]]]] = {
-    "admission": lambda instance: (serve_admission, AdmissionSettings(**_settings(instance), checkpoint_events=40)),
-    "allocator": lambda instance: (
+_SERVICES: Final[dict[str, Callable[[World, dict[str, Any]], tuple[Any, Any]]]] = {
+    "admission": lambda _world, common: (serve_admission, AdmissionSettings(**common, checkpoint_events=40)),
+    "allocator": lambda world, common: (
         serve_allocator,
-        AllocatorSettings(**_settings(instance), node_heartbeat_timeout_ms=6_000, node_lease_ms=int(LEASE_S * 1000)),
+        AllocatorSettings(**common, node_heartbeat_timeout_ms=4_000, node_lease_ms=int(world.node_lease_s * 1000)),
     ),
-    "fair_share": lambda instance: (serve_fair_share, FairShareSettings(**_settings(instance))),
-    "integral": lambda instance: (serve_integral, IntegralSettings(**_settings(instance))),
+    "fair_share": lambda _world, common: (
+        serve_fair_share,
+        # An update costs more than all else in these small worlds.
+        FairShareSettings(**common, fair_share_update_period_ms=1_000, update_spacing_ms=300),
+    ),
+    "integral": lambda _world, common: (serve_integral, IntegralSettings(**common)),
 }
 
 
@@ -323,8 +331,3 @@ def a_pool(name: str, **options: Any) -> Pool:
 def a_spec(pool: str, jobs: int, argv: list[str], **options: Any) -> OperationSpec:
     """Jobs of one core."""
     return OperationSpec(PoolName(pool), argv, jobs, Resources(user_slots=1, cpu=100), **options)
-
-
-def node(name: str) -> NodeName:
-    """The name of a node."""
-    return NodeName(name)

@@ -1,0 +1,273 @@
+"""Everything that befalls a simulated world, one function for each kind. A seed draws some kinds and the times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from headrace.bus import BusError
+from headrace.wire import subjects
+from headrace.wire.nodes import NodeRecord
+from tests.simulation.bus import connect_to
+from tests.simulation.people import flood
+from tests.simulation.server import Faults
+from tests.simulation.world import World
+
+__all__ = ["FAULTS", "Fault", "a_network", "heal"]
+
+Fault = Callable[[World], Coroutine[Any, Any, None]]
+
+#: Buckets whose loss the design survives: what they hold is known elsewhere, or only makes a difference of seconds.
+_LOSABLE: Final = (subjects.LEASES_BUCKET, subjects.TERMS_BUCKET, subjects.CLOCKS_BUCKET)
+
+
+def a_network(world: World) -> Faults:
+    """How unkind the network is of itself."""
+    draw = world.random
+    return Faults(
+        latency_s=draw.choice(((0.0002, 0.002), (0.005, 0.05))),
+        drop=draw.choice((0.0, 0.01, 0.05)),
+        repeat=draw.choice((0.0, 0.02)),
+        late=draw.choice((0.0, 0.01, 0.05)),
+        blind=draw.choice((0.0, 0.2, 1.0)),
+    )
+
+
+def heal(world: World) -> None:
+    """Ends what faults may have left behind."""
+    world.note("healed")
+    world.server.faults = Faults()
+    world.server.cut.clear()
+    world.server.permissions.clear()
+    for name in list(world._programs):
+        if world.loop.is_frozen(world.process(name)):
+            world.thaw(name)
+
+
+def _a_service(world: World) -> str:
+    return world.random.choice([name for name in world._programs if not name.startswith("agent.")])
+
+
+def _a_host(world: World) -> str | None:
+    hosts = [name for name, host in world.hosts.items() if host.is_on]
+    return world.random.choice(hosts) if hosts else None
+
+
+async def kill_a_service(world: World) -> None:
+    """SIGKILL, and the supervisor starts it again."""
+    world.kill(_a_service(world))
+
+
+async def freeze_a_service(world: World) -> None:
+    """SIGSTOP for a while, long enough to be succeeded, or even to be cut off by the server, or not."""
+    await _freeze(world, _a_service(world), world.random.choice((0.5, 2.5, 5.0, 8.0, 12.0)))
+
+
+async def _freeze(world: World, name: str, seconds: float) -> None:
+    process = world.process(name)
+    if not world.loop.is_frozen(process):
+        world.freeze(name)
+        await anyio.sleep(seconds)
+        if world.process(name) == process:
+            world.thaw(name)
+
+
+async def flap(world: World) -> None:
+    """A leader is frozen until it is succeeded, and another service dies while it wakes."""
+    name = world.random.choice([each for each in world._programs if each.startswith(("allocator", "admission"))])
+    await _freeze(world, name, 3.0)
+    others = [each for each in world._programs if each.startswith("admission")]
+    world.kill(world.random.choice(others))
+
+
+async def kill_an_agent(world: World) -> None:
+    """The agent dies; runner and jobs live on."""
+    name = _a_host(world)
+    if name is not None:
+        world.kill(f"agent.{name}")
+        world.hosts[name].to_agent = None
+
+
+async def lose_an_agent(world: World) -> None:
+    """The agent dies and is not started again before its node's lease is over; runner and jobs live on."""
+    name = _a_host(world)
+    if name is None or f"agent.{name}" in world.given_up:
+        return
+    world.given_up.add(f"agent.{name}")
+    world.kill(f"agent.{name}")
+    world.hosts[name].to_agent = None
+    await anyio.sleep(world.node_lease_s + world.random.uniform(0, 5))
+    if world.hosts[name].is_on:
+        world.switch_on(name)
+
+
+async def freeze_an_agent(world: World) -> None:
+    """SIGSTOP of an agent; runner and jobs go on."""
+    name = _a_host(world)
+    if name is not None:
+        await _freeze(world, f"agent.{name}", world.random.choice((0.5, 3.0, 12.0)))
+
+
+async def kill_a_runner(world: World) -> None:
+    """The runner dies; its jobs live on until its successor ends them."""
+    name = _a_host(world)
+    if name is not None:
+        world.note(f"kill runner of {name}")
+        world.hosts[name].kill_runner()
+
+
+async def lose_a_host(world: World) -> None:
+    """Power fails, and comes back soon, or after everything else has healed."""
+    name = _a_host(world)
+    if name is None:
+        return
+    world.note(f"{name} loses its power")
+    world.switch_off(name)
+    await anyio.sleep(world.random.choice((1.0, 8.0, 30.0)))
+    world.note(f"{name} has its power back")
+    world.switch_on(name)
+
+
+async def drain_a_node(world: World) -> None:
+    """An administrator drains a node, and opens it again."""
+    name = _a_host(world)
+    if name is None:
+        return
+    for drained in (True, False):
+        world.note(f"{name} drained: {drained}")
+        await _set_drained(world, name, drained)
+        if drained:
+            await anyio.sleep(world.random.uniform(1, 6))
+
+
+async def _set_drained(world: World, name: str, drained: bool) -> None:
+    is_set = False
+    while not is_set:
+        try:
+            async with connect_to(world.server, "administrator") as bus:
+                bucket = await bus.key_value(subjects.NODES_BUCKET)
+                entry = await bucket.get(name)
+                if entry is not None:
+                    record = msgspec.json.decode(entry.value, type=NodeRecord)
+                    changed = msgspec.structs.replace(record, drained=drained)
+                    await bucket.update(name, msgspec.json.encode(changed), entry.revision)
+                is_set = True
+        except* BusError:
+            await anyio.sleep(0.5)
+
+
+async def lower_the_lease(world: World) -> None:
+    """An administrator lowers the lease of nodes and starts the allocators anew."""
+    world.node_lease_s = max(6.0, world.node_lease_s / 2)
+    world.note(f"node lease {world.node_lease_s:g} s")
+    for name in list(world._programs):
+        if name.startswith("allocator"):
+            world.kill(name)
+
+
+async def crash_the_server(world: World) -> None:
+    """All connections break; what is stored stays."""
+    world.note("server crashes")
+    world.server.crash()
+    await anyio.sleep(world.random.choice((0.1, 2.0)))
+    world.server.start()
+
+
+async def lose_the_leader(world: World) -> None:
+    """Streams and buckets answer nobody for 9 s."""
+    world.note("no leader")
+    world.server.lose_leader(world.random.choice((2.0, 9.0)))
+
+
+async def cut_a_node_off(world: World) -> None:
+    """One direction of one agent's connection carries nothing, for a moment or for longer than its lease."""
+    name = _a_host(world)
+    if name is not None:
+        await _cut(
+            world,
+            world.process(f"agent.{name}"),
+            world.random.choice((1.0, 6.0, world.node_lease_s + 5.0, world.node_lease_s + 5.0)),
+        )
+
+
+async def cut_a_service_off(world: World) -> None:
+    """One direction of a service's connection carries nothing for a while."""
+    await _cut(world, world.process(_a_service(world)), world.random.choice((1.0, 4.0, 8.0)))
+
+
+async def _cut(world: World, process: str, seconds: float) -> None:
+    cut = (process, world.random.choice(("to", "from")))
+    world.note(f"cut {cut} for {seconds:g} s")
+    world.server.cut.add(cut)
+    await anyio.sleep(seconds)
+    world.server.cut.discard(cut)
+
+
+async def forbid_an_agent(world: World) -> None:
+    """The credential of a node loses its rights for a while."""
+    name = _a_host(world)
+    if name is not None:
+        process = world.process(f"agent.{name}")
+        world.note(f"{process} may nothing")
+        world.server.permissions[process] = ((), (">",))
+        await anyio.sleep(world.random.uniform(1, 6))
+        world.server.permissions.pop(process, None)
+
+
+async def lose_a_bucket(world: World) -> None:
+    """A bucket is deleted with all that it holds."""
+    bucket = world.random.choice(_LOSABLE)
+    world.note(f"{bucket} is lost")
+    world.server.store.lose_bucket(bucket)
+
+
+async def roll_a_bucket_back(world: World) -> None:
+    """The server restarts without the newest writes of a bucket."""
+    bucket, writes = world.random.choice(_LOSABLE), world.random.randint(1, 5)
+    world.note(f"{bucket} loses {writes} writes")
+    world.server.crash()
+    world.server.store.roll_back([bucket], writes)
+    await anyio.sleep(0.1)
+    world.server.start()
+
+
+async def fill_the_log(world: World) -> None:
+    """The log has no room for more, for a while."""
+    stream = world.server.store.stream(subjects.STREAM)
+    world.note("the log is full")
+    stream.max_bytes = 0
+    await anyio.sleep(world.random.choice((1.0, 6.0)))
+    stream.max_bytes = None
+
+
+async def set_clocks_wrong(world: World) -> None:
+    """Whoever starts from now on has another wall clock."""
+    world.wrong_clocks_ms = 3_600_000
+    world.kill(_a_service(world))
+
+
+FAULTS: Final[tuple[Fault, ...]] = (
+    kill_a_service,
+    freeze_a_service,
+    flap,
+    kill_an_agent,
+    lose_an_agent,
+    freeze_an_agent,
+    kill_a_runner,
+    lose_a_host,
+    drain_a_node,
+    lower_the_lease,
+    crash_the_server,
+    lose_the_leader,
+    cut_a_node_off,
+    cut_a_service_off,
+    forbid_an_agent,
+    lose_a_bucket,
+    roll_a_bucket_back,
+    fill_the_log,
+    set_clocks_wrong,
+    flood,
+)

@@ -1,0 +1,87 @@
+"""What people want in a simulated world: operations of all kinds, some of them ended, held up or counted on while all breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from headrace.bus import BusError
+from headrace.ids import OperationId
+from headrace.wire import operations as wire
+from headrace.wire import subjects
+from headrace.wire.codec import encode
+from headrace.wire.operations import OnLostNode, OperationSpec
+from tests.simulation.bus import connect_to
+from tests.simulation.world import World, a_spec, chance_from
+
+__all__ = ["come", "flood"]
+
+Wish = tuple[float, type[msgspec.Struct], str]
+
+_POOLS: Final = ("research", "production")
+
+
+async def come(world: World, most: int, done: anyio.Event) -> None:
+    """Some people start operations, one after the other, and wait for their ends."""
+    draw = world.random
+    async with anyio.create_task_group() as tasks:
+        for number in range(draw.randint(1, most)):
+            spec, then = _wanted(world)
+            tasks.start_soon(world.run_operation, f"operation-{number}", spec, then)
+            await anyio.sleep(draw.uniform(0, 3))
+    done.set()
+
+
+def _wanted(world: World) -> tuple[OperationSpec, Sequence[Wish]]:
+    draw = world.random
+    seconds, most = draw.choice((("0.05", 30), ("0.5", 20), ("3", 6), ("20", 3), ("20", 3)))
+    pool, argv, jobs = draw.choice(_POOLS), ["work", seconds], draw.randint(1, most)
+    options: dict[str, Any] = {}
+    kind = draw.random()
+    if kind < 0.15:
+        argv = ["work", seconds, "3", "2000"]
+    elif kind < 0.2:
+        argv, jobs = ["work", "0.02", "3", "2000"], 300
+        options["max_failed_job_count"] = 250
+    elif kind < 0.25:
+        argv, jobs = ["work", "0.02"], 300
+    elif kind < 0.35:
+        argv = ["stubborn", seconds]
+        options["interruption_timeout_ms"] = 2_000
+    if chance_from(world.loop, 0.1):
+        options["on_lost_node"] = OnLostNode.WAIT
+    return a_spec(pool, jobs, argv, **options), _then(world)
+
+
+def _then(world: World) -> list[Wish]:
+    draw = world.random
+    kind, first_s = draw.random(), draw.uniform(0.2, 6)
+    if kind < 0.15:
+        return [(first_s, wire.AbortOperation, "op.abort")]
+    if kind < 0.2:
+        return [(first_s, wire.CompleteOperation, "op.complete")]
+    if kind < 0.3:
+        return [
+            (first_s, wire.SuspendOperation, "op.suspend"),
+            (first_s + draw.uniform(1, 5), wire.ResumeOperation, "op.resume"),
+        ]
+    return []
+
+
+async def flood(world: World) -> None:
+    """One user asks for very much at once."""
+    world.note("flood")
+    spec = a_spec("research", 1, ["work", "0.02", "0", "0", "x" * 20_000])
+    number = world.server.new_number()
+    try:
+        async with connect_to(world.server, f"flooder-{number}", subjects.inbox("user", "bob")) as bus:
+            for count in range(150):
+                await bus.publish(subjects.user("bob", "op.list"), encode(wire.ListOperations()))
+                if count % 50 == 0:
+                    start = wire.StartOperation(OperationId(f"flood-{number}-{count}"), spec)
+                    await bus.publish(subjects.user("bob", "op.start"), encode(start))
+    except* BusError:
+        world.note("the flood ended")

@@ -1,0 +1,175 @@
+"""Faults that are put into the product while it runs, to see that the simulation finds them.
+
+Each one undoes a rule on which the promises rest. One that no seed finds says that the world is too kind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from unittest import mock
+
+import anyio
+import msgspec
+
+from headrace.bus import BusError
+from headrace.bus.group_commit import GroupAppender
+from headrace.runtime.engine import Outcome
+from headrace.runtime.feeds import SnapshotFeed
+from headrace.runtime.role import Deposition
+from headrace.runtime.terms import TermBook
+from headrace.wire.codec import BadMessage
+from headrace.wire.heartbeat import Forget
+from headrace_admission.decisions import blocks, ends_and_retries
+from headrace_agent import engine as agent_engine
+from headrace_agent import void_orders
+from headrace_agent.adoption import Adoption
+from headrace_agent.runner.engine import RunnerEngine
+from headrace_agent.runner.protocol import Lease
+from headrace_allocator import ledger_link
+from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.facts.reconcile import _Reconciliation
+from headrace_allocator.facts.recovery import Recovery
+
+__all__ = ["PLANTED", "planted"]
+
+Patches = list[contextlib.AbstractContextManager[Any]]
+
+
+def _replaced(owner: Any, name: str, by: Any) -> contextlib.AbstractContextManager[Any]:
+    return mock.patch.object(owner, name, by)
+
+
+def no_in_doubt_rule() -> Patches:
+    """A new allocator gives out at once what its predecessor may have given out."""
+
+    begin = Recovery.begin
+    return [_replaced(Recovery, "begin", lambda self, enrolled: begin(self, ()))]
+
+
+def no_term_check() -> Patches:
+    """Nobody refuses the word of a former leader."""
+    on_heartbeat = AllocatorEngine.on_heartbeat
+
+    def obeyed_by_all(self: AllocatorEngine, heartbeat: Any, moment: Any) -> Any:
+        if heartbeat.term > self.facts.term:
+            heartbeat = msgspec.structs.replace(heartbeat, term=self.facts.term)
+        return on_heartbeat(self, heartbeat, moment)
+
+    return [
+        _replaced(AllocatorEngine, "on_heartbeat", obeyed_by_all),
+        _replaced(AllocatorEngine, "_judge_term", lambda self, drawn: []),
+        _replaced(
+            agent_engine,
+            "why_orders_are_void",
+            lambda orders, awaited, held: void_orders.why_orders_are_void(
+                orders, msgspec.structs.replace(awaited, term=0), held
+            ),
+        ),
+        _replaced(blocks, "stale_term", lambda transaction, tree, term: None),
+        _replaced(ends_and_retries, "stale_term", lambda transaction, tree, term: None),
+        _replaced(TermBook, "see", lambda self, role, term: True),
+    ]
+
+
+def forget_before_append() -> Patches:
+    """A node is told to forget ends before the ledger has them."""
+    on_heartbeat = AllocatorEngine.on_heartbeat
+
+    def forgetful(self: AllocatorEngine, heartbeat: Any, moment: Any) -> Any:
+        outcome = on_heartbeat(self, heartbeat, moment)
+        if outcome.answer is None:
+            return outcome
+        forget = Forget([end.key for end in heartbeat.ends], outcome.answer.forget.allocations)
+        return Outcome(msgspec.structs.replace(outcome.answer, forget=forget), outcome.effects)
+
+    return [_replaced(AllocatorEngine, "on_heartbeat", forgetful)]
+
+
+def no_lease_at_the_runner() -> Patches:
+    """A runner lets jobs run however long nobody hears of its node."""
+    on_lease = RunnerEngine.on_lease
+    return [_replaced(RunnerEngine, "on_lease", lambda self, lease, moment: on_lease(self, Lease(2**62), moment))]
+
+
+def skipped_compare_and_set() -> Patches:
+    """Whoever appends to the log takes its end for where it was itself."""
+
+    async def commit(self: GroupAppender, entry: bytes) -> int:
+        while True:
+            try:
+                _, last = await self._log.bounds()
+                return await self._log.append(entry, expected_last=last, timeout_s=self._append_timeout_s)
+            except BusError:
+                await anyio.sleep(0.1)
+
+    return [_replaced(GroupAppender, "_commit", commit)]
+
+
+def swallowed_deposition() -> Patches:
+    """A process that notices that another one leads goes on."""
+    return [_replaced(Deposition, "depose", lambda self, reason: None)]
+
+
+def volatile_attach() -> Patches:
+    """Admission forgets with its life which allocators attached."""
+    return []
+
+
+def adoption_skipped() -> Patches:
+    """An agent lets the jobs of its former life run and does not speak of them."""
+    return [_replaced(Adoption, "_adopt", lambda self, kept: [])]
+
+
+def adoption_skipped_by_the_allocator() -> Patches:
+    """An allocator does not book the jobs that its predecessor added to an allocation."""
+    return [_replaced(_Reconciliation, "_adopt_slots", lambda self, allocation, report: None)]
+
+
+def budget_by_count() -> Patches:
+    """An allocator cuts its reports by the number of ends, however long they are."""
+    return [_replaced(ledger_link, "runs_within", lambda items, most_bytes: iter([items]))]
+
+
+def event_of_a_feed_not_renewed() -> Patches:
+    """A reader of snapshots that was woken once never sleeps again."""
+
+    async def keep_whole(self: SnapshotFeed[Any, Any]) -> None:
+        while True:
+            with anyio.move_on_after(self._silence_s):
+                await self._missing.wait()
+            if not self.reader.needs_whole and self.age_s() < self._silence_s:
+                continue
+            self._missing = anyio.Event()
+            with contextlib.suppress(BusError, BadMessage):
+                await self._ask()
+
+    return [_replaced(SnapshotFeed, "_keep_whole", keep_whole)]
+
+
+PLANTED: Final[dict[str, Callable[[], Patches]]] = {
+    fault.__name__.replace("_", "-"): fault
+    for fault in (
+        no_in_doubt_rule,
+        no_term_check,
+        forget_before_append,
+        no_lease_at_the_runner,
+        skipped_compare_and_set,
+        swallowed_deposition,
+        volatile_attach,
+        adoption_skipped,
+        adoption_skipped_by_the_allocator,
+        budget_by_count,
+        event_of_a_feed_not_renewed,
+    )
+}
+
+
+@contextlib.contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """The product has this fault while the block lasts."""
+    with contextlib.ExitStack() as patches:
+        for patch in PLANTED[name]() if name else []:
+            patches.enter_context(patch)
+        yield

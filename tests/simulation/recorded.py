@@ -1,0 +1,164 @@
+"""The log, read entry by entry from the server's own store, as nobody in the product reads it; what it must never say.
+
+It is the measure of all answers: a process may start only a job that the log let out, a runner may forget only an end that the log
+has, a person may be told only of an operation that it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headrace.ids import OperationId, PoolName
+from headrace.wire.codec import BadMessage, decode
+from headrace.wire.heartbeat import JobKey, JobResult
+from headrace.wire.log import (
+    BlockDrawn,
+    Event,
+    JobsEnded,
+    LogBatch,
+    LoggedEnd,
+    OperationStarted,
+    OperationStateChanged,
+)
+from headrace.wire.operations import FINAL_STATES, OperationSpec, OperationState
+from tests.simulation.store import Stream
+
+__all__ = ["Recorded", "Violation"]
+
+
+class Violation(AssertionError):
+    """Something that must always hold does not, or something that must come true did not."""
+
+
+class _Operation(msgspec.Struct):
+    spec: OperationSpec
+    state: OperationState
+    #: Indexes below may be out.
+    block: int
+    #: The newest attempt of an index past its first.
+    attempts: dict[int, int] = {}
+    ends: dict[tuple[int, int], JobResult] = {}
+
+
+class Recorded:
+    """Everything that is durable, by what it says."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._sequence = 0
+        self._term = 0
+        #: Of the allocator that drew last.
+        self._block_term = 0
+        self.operations: dict[OperationId, _Operation] = {}
+        #: The most that may run at once, by pool; of the whole tree under "".
+        self.running_limits: Mapping[PoolName | str, int] = {}
+
+    def follow(self) -> None:
+        """Reads what is new. Raises `Violation`."""
+        if self._stream.last_sequence == self._sequence:
+            return
+        for entry in self._stream.after(self._sequence):
+            self._sequence = entry.sequence
+            try:
+                batch = decode(entry.data, LogBatch)
+            except BadMessage as error:
+                raise Violation(f"entry {entry.sequence} of the log cannot be read: {error}") from error
+            if batch.term < self._term:
+                raise Violation(f"entry {entry.sequence} of the log is of term {batch.term}, after one of {self._term}")
+            self._term = batch.term
+            for event in batch.events:
+                self._take(event)
+
+    def judge_answered(self, operation: OperationId) -> None:
+        """Somebody was told that an operation is accepted. Raises `Violation` if the log does not have it."""
+        self.follow()
+        if operation not in self.operations:
+            raise Violation(f"{operation} was accepted, and the log does not have it")
+
+    def defect_of_start(self, job: JobKey) -> str:
+        """Words on why a process of this job must not start now, or nothing."""
+        self.follow()
+        operation = self.operations.get(job.operation)
+        if operation is None:
+            return f"{job} starts, and the log does not know its operation"
+        attempt = operation.attempts.get(job.index, 1)
+        if job.index >= operation.block:
+            return f"{job} starts, and the log let out only jobs below {operation.block}"
+        if operation.state is OperationState.RUNNING and job.attempt != attempt:
+            return f"{job} starts, and the log let out attempt {attempt}"
+        if operation.ends.get((job.index, attempt)) is JobResult.COMPLETED:
+            return f"{job} starts, and the log says that it is completed"
+        return ""
+
+    def defect_of_forgetting(self, job: JobKey) -> str:
+        """Words on why a runner must not forget the end of this job, or nothing."""
+        self.follow()
+        operation = self.operations.get(job.operation)
+        if operation is None or operation.state is not OperationState.RUNNING:
+            return ""
+        if (job.index, job.attempt) in operation.ends or job.attempt < operation.attempts.get(job.index, 1):
+            return ""
+        return f"the end of {job} is forgotten, and the log does not have it"
+
+    # --- entries --------------------------------------------------------------------------------------------------
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case OperationStarted():
+                self._start(event)
+            case BlockDrawn():
+                self._note_drawer(event.term)
+                operation = self._known(event.operation)
+                operation.block = max(operation.block, event.below)
+            case OperationStateChanged():
+                operation = self._known(event.operation)
+                if operation.state in FINAL_STATES:
+                    raise Violation(f"{event.operation} was {operation.state} and becomes {event.state}")
+                operation.state = event.state
+            case JobsEnded():
+                for logged in event.ends:
+                    self._end(event.operation, self._known(event.operation), logged)
+            case _:
+                return
+        self._judge_limits()
+
+    def _start(self, event: OperationStarted) -> None:
+        self._note_drawer(event.block_term)
+        known = self.operations.get(event.operation)
+        if known is not None and known.state is not OperationState.PENDING:
+            raise Violation(f"{event.operation} was {known.state} and is started again")
+        self.operations[event.operation] = _Operation(event.spec, event.state, event.block)
+
+    def _note_drawer(self, term: int) -> None:
+        if term < self._block_term:
+            raise Violation(f"jobs are drawn by an allocator of term {term}, after term {self._block_term}")
+        self._block_term = term
+
+    def _end(self, name: OperationId, operation: _Operation, logged: LoggedEnd) -> None:
+        end = logged.end
+        job, attempt = (end.index, end.attempt), operation.attempts.get(end.index, 1)
+        if end.index >= operation.block:
+            raise Violation(f"job {job} of {name} ended, and jobs below {operation.block} were drawn")
+        if job in operation.ends:
+            raise Violation(f"the end of job {job} of {name} is counted twice")
+        if end.attempt != attempt:
+            raise Violation(f"job {job} of {name} ended, and attempt {attempt} was let out")
+        operation.ends[job] = end.result
+        if logged.retry is not None:
+            if end.result is JobResult.COMPLETED or logged.retry.attempt <= attempt:
+                raise Violation(f"job {job} of {name} ended {end.result} and runs again as {logged.retry}")
+            operation.attempts[end.index] = logged.retry.attempt
+
+    def _known(self, name: OperationId) -> _Operation:
+        if name not in self.operations:
+            raise Violation(f"the log speaks of {name}, which never started")
+        return self.operations[name]
+
+    def _judge_limits(self) -> None:
+        running = [each for each in self.operations.values() if each.state is OperationState.RUNNING]
+        for pool, most in self.running_limits.items():
+            count = sum(1 for each in running if pool in ("", each.spec.pool))
+            if count > most:
+                raise Violation(f"{count} operations run in {pool or 'the tree'}, where {most} may")
