@@ -15,7 +15,10 @@ import pytest
 from headrace.bus import Bus, BusError
 from headrace.bus.protocol import MAX_PENDING_BYTES
 from headrace.runtime.border import Border, Caller, CallerKind
-from headrace.runtime.role import Deposition
+from headrace.runtime.lease import LeaseRecord
+from headrace.runtime.role import Deposition, Role
+from headrace.runtime.service import runtime_on
+from headrace.runtime.settings import CommonSettings
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode, encode
 from headrace.wire.refusals import BadRequest, Busy, NotAllowed, Refusal
@@ -211,3 +214,48 @@ async def test_a_flood_that_cuts_the_connection_of_users_leaves_that_of_the_serv
 
             assert decode(answer, WhoAnswer) == WhoAnswer("r", 7)
             assert bus.statistics()["reconnects"] == 0
+
+
+async def test_the_lead_is_handed_over_when_all_users_are_answered() -> None:
+    """A request that is under way is answered by whoever got it, and nobody else leads meanwhile."""
+    service = HeldService()
+    stopping = anyio.Event()
+
+    async def serve(role: Role) -> None:
+        await runtime.border.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask)
+        serving.set()
+        await stopping.wait()
+
+    with nats_server() as server:
+        async with (
+            a_bus(server, "service", "tested") as bus,
+            a_bus(server, "service", "tested") as users,
+            a_bus(server, "user", "anna") as anna,
+            anyio.create_task_group() as tasks,
+        ):
+            runtime = runtime_on(bus, "tested", CommonSettings(), tasks, stopping, users=users)
+            serving = anyio.Event()
+            tasks.start_soon(runtime.lead, "tested", serve)
+            await serving.wait()
+            leases = await anna.key_value(subjects.LEASES_BUCKET)
+            answers: list[bytes] = []
+
+            async def ask_once() -> None:
+                request = encode(WhoRequest("r"))
+                answers.append(await anna.request(subjects.user("anna", "test.ask"), request, timeout_s=10))
+
+            tasks.start_soon(ask_once)
+            await eventually(lambda: service.asked == ["anna"])
+            stopping.set()
+            await anyio.sleep(0.3)
+            held = await leases.get("tested")
+            assert held is not None
+            assert not msgspec.json.decode(held.value, type=LeaseRecord).is_released
+
+            service.let_go_on(1)
+            await eventually(lambda: len(answers) == 1)
+            while True:
+                given_back = await leases.get("tested")
+                if given_back and msgspec.json.decode(given_back.value, type=LeaseRecord).is_released:
+                    break
+            tasks.cancel_scope.cancel()

@@ -50,6 +50,8 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
     name: str
     settings: S
     bus: Bus
+    #: The connection for requests of users; `bus` where there is none of its own.
+    users: Bus
     clock: Clock
     border: Border
     terms: TermBook
@@ -72,6 +74,9 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
         async def serve_visibly(held: Role) -> None:
             self.presence.lead(held)
             await serve(held)
+            # Whoever leads next must be the only one that answers.
+            if self.users is not self.bus:
+                await self.users.drain()
 
         await self.presence.stand_by(role, self.border)
         await lead(
@@ -104,6 +109,7 @@ def runtime_on(
         name=name,
         settings=settings,
         bus=bus,
+        users=users or bus,
         clock=clock,
         border=Border(bus, clock, deposition, users=users),
         terms=TermBook(name),
@@ -194,7 +200,6 @@ async def _run(
             tasks.start_soon(runtime.deposition.watch)
             await runtime.terms.serve(bus)
             await serve(runtime)
-            await users.drain()
             await bus.drain()
             tasks.cancel_scope.cancel()
     except* Exception as failed:
