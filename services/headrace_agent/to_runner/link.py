@@ -5,15 +5,18 @@ While no picture of the runner is there, messages to it are dropped: whatever wa
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import socket
 import subprocess
-from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 import anyio
 import msgspec
+from anyio.abc import UNIXSocketStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from headrace.child_process import wait_for_end
 from headrace.obs.logging import logger
@@ -52,12 +55,11 @@ class RunnerLink:
         self._on_trouble = on_trouble
         self._decoder = msgspec.msgpack.Decoder(ToAgent)
         self._random = random.Random()
-        self._connection: socket.socket | None = None
-        self._outbox: deque[bytes] = deque()
-        self._more = anyio.Event()
+        #: Takes what is told while a picture of the runner is there.
+        self._outbox: MemoryObjectSendStream[bytes] | None = None
+        self._conversation: anyio.CancelScope | None = None
         self._flushed = anyio.Event()
         self._gone = anyio.Event()
-        self._with_picture = False
         self._ending = False
         #: The runner that this process started last, if it did.
         self._child: subprocess.Popen[bytes] | None = None
@@ -69,8 +71,7 @@ class RunnerLink:
         pause_s = _FIRST_PAUSE_S
         while not self._ending:
             try:
-                self._connection = await self._reach()
-                if await self._converse(self._connection):
+                if await self._converse(await self._reach()):
                     pause_s = _FIRST_PAUSE_S
                 self._on_trouble(Trouble.RUNNER_AWAY, "the runner is gone and is being started again")
             except NotStarted as refusal:
@@ -81,15 +82,13 @@ class RunnerLink:
 
     def tell(self, message: ToRunner) -> None:
         """Sends a message, in order. It is dropped while there is no picture of the runner."""
-        if self._with_picture:
-            self._outbox.append(pack(message))
-            self._flushed = anyio.Event()
-            self._more.set()
+        if self._outbox is not None:
+            self._outbox.send_nowait(pack(message))
 
     def reconnect(self) -> None:
         """Ends the conversation. Another begins, with a picture."""
-        if self._connection is not None:
-            self._connection.shutdown(socket.SHUT_RDWR)
+        if self._conversation is not None:
+            self._conversation.cancel()
 
     async def end(self, timeout_s: float, *, with_runner: bool) -> bool:
         """Starts no runner any more, and waits until all that was told has gone out.
@@ -98,15 +97,15 @@ class RunnerLink:
         """
         self._ending = True
         with anyio.move_on_after(timeout_s) as scope:
-            while self._with_picture and self._outbox:
+            if self._outbox is not None:
+                self._outbox.close()
+                self._outbox = None
                 await self._flushed.wait()
             if with_runner:
-                if self._connection is not None:
+                if self._conversation is not None:
                     await self._gone.wait()
                 elif (connection := self._connect()) is not None:
                     # It lives and was away when it was told: it is told with its picture.
-                    connection.setblocking(False)
-                    self._connection = connection
                     await self._converse(connection)
                 elif self._child is not None:
                     self._child.terminate()  # started a moment ago, and not spoken with yet
@@ -118,67 +117,47 @@ class RunnerLink:
 
     async def _converse(self, connection: socket.socket) -> bool:
         """One connection, from Hello to its end; True when a picture came."""
-        self._gone = anyio.Event()
-        self._outbox.clear()
-        self._outbox.append(self._hello)
-        self._more.set()
+        self._gone, self._flushed = anyio.Event(), anyio.Event()
+        outbox, frames = anyio.create_memory_object_stream[bytes](math.inf)
+        stream = await UNIXSocketStream.from_socket(connection)
         had_picture = False
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._write, connection)
-                await self._read(connection)
+            async with stream, outbox, frames, anyio.create_task_group() as tasks:
+                self._conversation = tasks.cancel_scope
+                tasks.start_soon(self._write, stream, frames)
+                await self._read(stream, outbox)
                 tasks.cancel_scope.cancel()
         finally:
-            had_picture, self._with_picture = self._with_picture, False
-            self._connection = None
-            self._outbox.clear()
+            had_picture = self._outbox is not None
+            self._conversation = self._outbox = None
             self._flushed.set()
             self._gone.set()
-            connection.close()
         return had_picture
 
-    async def _read(self, connection: socket.socket) -> None:
+    async def _read(self, stream: UNIXSocketStream, outbox: MemoryObjectSendStream[bytes]) -> None:
         reader = FrameReader(LARGEST_ANSWER_BYTES)
         with anyio.move_on_after(_PICTURE_TIMEOUT_S) as patience:
-            while True:
-                await anyio.wait_readable(connection)
-                try:
-                    data = connection.recv(_READ_BYTES)
-                    reader.feed(data)
+            try:
+                while True:
+                    reader.feed(await stream.receive(_READ_BYTES))
                     while (frame := reader.next()) is not None:
-                        self._take(unpack(frame, self._decoder))
-                except (BlockingIOError, InterruptedError):
-                    continue
-                except (OSError, BadFrame) as error:
-                    logger().warning("runner not understood", error=str(error))
-                    return
-                if not data:
-                    return
-                if self._with_picture:
-                    patience.deadline = float("inf")
+                        message = unpack(frame, self._decoder)
+                        if isinstance(message, Picture):
+                            self._outbox, patience.deadline = outbox, math.inf
+                        self._on_message(message)
+            except anyio.EndOfStream:
+                pass
+            except (anyio.BrokenResourceError, BadFrame) as error:
+                logger().warning("runner not understood", error=str(error))
         if patience.cancelled_caught:
             logger().warning("runner said nothing", waited_s=_PICTURE_TIMEOUT_S)
 
-    def _take(self, message: ToAgent) -> None:
-        if isinstance(message, Picture):
-            self._with_picture = True
-        self._on_message(message)
-
-    async def _write(self, connection: socket.socket) -> None:
-        while True:
-            await self._more.wait()
-            self._more = anyio.Event()
-            while self._outbox:
-                data = memoryview(self._outbox[0])
-                while data:
-                    try:
-                        data = data[connection.send(data) :]
-                    except (BlockingIOError, InterruptedError):
-                        await anyio.wait_writable(connection)
-                    except OSError:
-                        return  # the reader sees the end, too
-                self._outbox.popleft()
-            self._flushed.set()
+    async def _write(self, stream: UNIXSocketStream, frames: MemoryObjectReceiveStream[bytes]) -> None:
+        with suppress(anyio.BrokenResourceError):  # the reader sees the end, too
+            await stream.send(self._hello)
+            async for frame in frames:
+                await stream.send(frame)
+        self._flushed.set()
 
     async def _reach(self) -> socket.socket:
         """A connection to the runner of the state folder, started if need be. Raises `NotStarted`."""
@@ -192,7 +171,6 @@ class RunnerLink:
             connection = self._connect()
         if connection is None:
             raise NotStarted("the runner was started and does not listen", None)
-        connection.setblocking(False)
         return connection
 
     def _connect(self) -> socket.socket | None:

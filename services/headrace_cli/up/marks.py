@@ -2,8 +2,7 @@
 
 `up` puts `HEADRACE_UP=<state folder>` into the environment of everything it starts. A runner, which its agent starts with an
 environment of its own, is known by the folder in its command line. A job has `HEADRACE_JOB=<operation>.<index>.<attempt>` in its
-environment: it is ours when its operation has a folder of logs, or a file of a kept job, in our state folder. A process is signalled
-by a descriptor that was opened before it was looked at, so that a pid that went to somebody else in between is never hit.
+environment: it is ours when its operation has a folder of logs, or a file of a kept job, in our state folder.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ import signal
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 __all__ = ["JOB_MARK", "UP_MARK", "Found", "end_leftovers", "find", "kill"]
 
@@ -34,35 +35,21 @@ class Found(NamedTuple):
 
 def find(state: Path) -> list[Found]:
     """All processes that belong to this state folder, except the caller. Those of other people cannot be looked into."""
-    jobs = _Jobs(state)
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            role = _role(int(name), str(state), jobs)
-            if role:
-                found.append(Found(int(name), role))
-    return found
+    return [Found(process.pid, role) for process, role in _ours(state)]
 
 
-def kill(state: Path, roles: frozenset[str] | None = None, number: int = signal.SIGKILL) -> int:
-    """Sends a signal to all of our processes, or to those of `roles`, and returns to how many."""
+def kill(state: Path, roles: frozenset[str] | None = None, number: int = signal.SIGKILL) -> None:
+    """Sends a signal to all of our processes, or to those of `roles`. A pid that went to somebody else is never hit."""
+    for process, role in _ours(state):
+        if roles is None or role in roles:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+
+
+def _ours(state: Path) -> list[tuple[psutil.Process, str]]:
     jobs = _Jobs(state)
-    count = 0
-    for process in find(state):
-        if roles is not None and process.role not in roles:
-            continue
-        try:
-            descriptor = os.pidfd_open(process.pid)
-        except OSError:
-            continue
-        try:
-            if _role(process.pid, str(state), jobs) == process.role:
-                with contextlib.suppress(OSError):
-                    signal.pidfd_send_signal(descriptor, number)
-                    count += 1
-        finally:
-            os.close(descriptor)
-    return count
+    everybody = [process for process in psutil.process_iter() if process.pid != os.getpid()]
+    return [(process, role) for process in everybody if (role := _role(process, str(state), jobs))]
 
 
 def end_leftovers(state: Path, *, leave_jobs: bool, agents_time_s: float) -> list[Found]:
@@ -115,35 +102,29 @@ class _Jobs:
         return self._known[operation]
 
 
-def _role(pid: int, state: str, jobs: _Jobs) -> str:
+def _role(process: psutil.Process, state: str, jobs: _Jobs) -> str:
     """Empty: not ours, gone, only waiting to be collected, or not ours to look into."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            variables = file.read().split(b"\0")
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            arguments = file.read().split(b"\0")
-    except OSError:
+        environment, arguments = process.environ(), process.cmdline()
+    except (psutil.Error, OSError):
         return ""
-    for variable in variables:
-        name, _, value = variable.partition(b"=")
-        if name == JOB_MARK.encode():
-            return "job" if jobs.owns(value.decode(errors="replace")) else ""
+    if JOB_MARK in environment:
+        return "job" if jobs.owns(environment[JOB_MARK]) else ""
     if _is_runner(arguments, state):
         return "runner"
-    return _role_of(arguments) if f"{UP_MARK}={state}".encode() in variables else ""
+    return _role_of(arguments) if environment.get(UP_MARK) == state else ""
 
 
-def _is_runner(arguments: list[bytes], state: str) -> bool:
+def _is_runner(arguments: list[str], state: str) -> bool:
     """`python -m headrace_agent.runner --state <folder of an agent in the state folder> …`"""
-    if arguments[1:3] != [b"-m", b"headrace_agent.runner"] or b"--state" not in arguments[:-1]:
+    if arguments[1:3] != ["-m", "headrace_agent.runner"] or "--state" not in arguments[:-1]:
         return False
-    folder = arguments[arguments.index(b"--state") + 1].decode(errors="replace")
-    return folder.startswith(f"{state}/agents/")
+    return arguments[arguments.index("--state") + 1].startswith(f"{state}/agents/")
 
 
-def _role_of(arguments: list[bytes]) -> str:
-    if arguments and os.path.basename(arguments[0]) == b"nats-server":
+def _role_of(arguments: list[str]) -> str:
+    if arguments and os.path.basename(arguments[0]) == "nats-server":
         return "nats-server"
-    if arguments[1:2] == [b"-m"] and arguments[2].startswith(b"headrace_"):
-        return arguments[2].decode(errors="replace").removeprefix("headrace_")
-    return "other"
+    if arguments[1:2] == ["-m"] and arguments[2].startswith("headrace_"):
+        return arguments[2].removeprefix("headrace_")
+    return "other" if arguments else ""

@@ -286,3 +286,15 @@ def test_figures_count_jobs_and_ends() -> None:
         "unacknowledged_ends": 1,
         "deadlines": 0,
     }
+
+
+def test_asking_when_to_wake_changes_nothing() -> None:
+    engine = running()
+    engine.on_interrupt(Interrupt(a_job(), 1_000, "taken back"), at(0))
+    engine.on_exited(a_job(), JobExit(exit_code=0), at(10))
+    before = engine.figures()
+
+    engine.next_wake_ns()
+
+    assert engine.figures() == before
+    assert engine.on_time(at(1_000)).effects == []
