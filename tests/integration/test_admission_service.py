@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from headrace.bus import BusError
+from headrace.bus import BusError, Message
 from headrace.bus.nats.streams.mirror import BucketMirror
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
@@ -19,7 +19,16 @@ from headrace.wire import ledger, subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, Published
-from headrace.wire.nodes import Enrol, Enrolled
+from headrace.wire.nodes import (
+    ChangedNode,
+    ChangeNode,
+    Enrol,
+    Enrolled,
+    GivenUpNode,
+    GiveUpNode,
+    NodeChange,
+    NodeRecord,
+)
 from headrace.wire.operations import (
     AbortOperation,
     CompleteOperation,
@@ -41,7 +50,16 @@ from headrace.wire.operations import (
     UpdateOperation,
 )
 from headrace.wire.pools import Pool, Tree
-from headrace.wire.refusals import BadRequest, Exists, NotFound, NotRecorded, StaleTerm
+from headrace.wire.refusals import (
+    BadRequest,
+    Exists,
+    NotAllowed,
+    NotFound,
+    NotReady,
+    NotRecorded,
+    StaleTerm,
+    WrongState,
+)
 from headrace_admission.service import AdmissionService, serve
 from headrace_admission.settings import AdmissionSettings
 from tests.support.clocks import NOW
@@ -309,6 +327,50 @@ async def test_a_node_is_enrolled_once_and_cannot_speak_for_another(server: Nats
     assert isinstance(forged, BadRequest)
 
 
+async def test_a_node_is_changed_by_an_administrator_and_removed_only_once_its_allocator_gave_it_up(
+    server: NatsServer,
+) -> None:
+    settings = AdmissionSettings(administrators="anna")
+    refused = NotAllowed(who="bob", what="change nodes; administrators may")
+    asked: list[GiveUpNode] = []
+
+    async def change(what: NodeChange, node: str = "n1", user: str = "anna") -> Any:
+        return await request(server, "node.change", ChangeNode(NodeName(node), what), ChangedNode, user)
+
+    async def give_up(message: Message) -> bytes:
+        asked.append(decode(message.data, GiveUpNode))
+        alive = WrongState("node", "n1", "online", "silent")
+        return encode(alive if len(asked) == 1 else GivenUpNode(NodeName("n1"), 0))
+
+    async with (
+        running(server, settings, serve),
+        a_bus(server, "node", "n1") as node,
+        a_bus(server, "service", "allocator") as allocator,
+    ):
+        await ask(node, subjects.enrol("n1"), Enrol(NodeName("n1")), Enrolled)
+        records = await allocator.key_value(subjects.NODES_BUCKET)
+
+        async def drained() -> bool:
+            entry = await records.get("n1")
+            assert entry is not None
+            return msgspec.json.decode(entry.value, type=NodeRecord).drained
+
+        assert await change(NodeChange.DRAIN, user="bob") == refused
+        assert isinstance(await change(NodeChange.DRAIN, "n2"), NotFound)
+        for _ in range(2):
+            assert await change(NodeChange.DRAIN) == ChangedNode(NodeName("n1"))
+        await ask(node, subjects.enrol("n1"), Enrol(NodeName("n1"), tags=["new"]), Enrolled)
+        assert await drained()
+        assert await change(NodeChange.UNDRAIN) == ChangedNode(NodeName("n1"))
+        assert not await drained()
+        assert isinstance(await change(NodeChange.REMOVE), NotReady)
+        await allocator.serve(subjects.give_up_node(TREE), give_up)
+        assert isinstance(await change(NodeChange.REMOVE), WrongState)
+        assert await records.get("n1") is not None
+        assert await change(NodeChange.REMOVE) == ChangedNode(NodeName("n1"))
+        assert await records.get("n1") is None
+
+
 async def test_an_answer_is_never_sent_to_another_party(server: NatsServer) -> None:
     """A request that wants its answer at somebody else's inbox is counted as forged and gets none."""
     async with (
@@ -353,6 +415,7 @@ HANDLERS: list[tuple[str, str, Any]] = [
     (subjects.user("anna", "op.complete"), "user", CompleteOperation),
     (subjects.user("anna", "op.scan"), "user", ScanQueues),
     (subjects.user("anna", "pool.counts"), "user", CountPools),
+    (subjects.user("anna", "node.change"), "user", ChangeNode),
     (subjects.enrol("n1"), "node", Enrol),
     (subjects.ledger("attach"), "service", ledger.Attach),
     (subjects.ledger("draw"), "service", ledger.DrawBlock),

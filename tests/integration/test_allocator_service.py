@@ -29,7 +29,7 @@ from headrace.wire.heartbeat import (
     Orders,
 )
 from headrace.wire.log import Published
-from headrace.wire.nodes import Enrol, Enrolled, ListNodes, NodeList, OperationPlaces, WhereRequest
+from headrace.wire.nodes import Enrol, Enrolled, GiveUpNode, ListNodes, NodeList, OperationPlaces, WhereRequest
 from headrace.wire.operations import (
     GetOperation,
     OperationSpec,
@@ -330,6 +330,7 @@ HANDLERS: list[tuple[str, str, Any]] = [
     (subjects.usage_whole(TREE), "service", WholeRequest),
     (subjects.user("anna", "node.list.default"), "user", ListNodes),
     (subjects.user("anna", "op.where.default"), "user", WhereRequest),
+    (subjects.give_up_node(TREE), "service", GiveUpNode),
     (subjects.share(TREE), "service", SharePart),
     (subjects.EVENTS, "service", Published),
 ]

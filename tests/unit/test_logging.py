@@ -67,3 +67,14 @@ def test_a_service_starts_without_what_only_people_look_at() -> None:
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
 
     assert not {"rich", "cyclopts", "matplotlib", "plotille"} & set(done.stdout.split())
+
+
+def test_a_line_for_which_the_disk_has_no_room_ends_nobody(written: StringIO) -> None:
+    told = False
+    with pytest.raises(OSError, match="No space left"), open("/dev/full", "w", encoding="utf-8") as full:
+        configure("allocator", "info", full)
+        logger().info("lost")
+        told = True  # what raises is the end of the file
+
+    assert told
+    assert written.getvalue() == ""

@@ -13,11 +13,11 @@ import signal
 import sys
 
 from headrace.errors import BadInput
+from headrace.obs.logging import configure, logger
 from headrace_agent.host.state_folder import StateInUse, claim
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import LinuxProcesses
-from headrace_agent.runner.json_log import JsonLog
 from headrace_agent.runner.service import Runner
 from headrace_agent.runner.settings import Settings, parse
 
@@ -67,7 +67,8 @@ def _make_runner(settings: Settings) -> Runner:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     processes = LinuxProcesses()
-    log = JsonLog(settings.log_level)
+    configure("runner", settings.log_level)
+    log = logger()
     if not processes.become_reaper():
         log.info("no_subreaper", why="daemons of jobs are found by their process group only")
     return Runner(Host(LinuxFiles(), processes), settings, log, (soft, hard), hard)

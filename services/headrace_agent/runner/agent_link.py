@@ -17,8 +17,8 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import operation_id
+from headrace.obs.logging import Logger
 from headrace_agent.runner.frames import SOCKET_NAME, BadFrame, FrameReader, pack, unpack
-from headrace_agent.runner.json_log import JsonLog
 from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Hello, Run, ToAgent, ToRunner
 
 __all__ = ["AgentLink"]
@@ -44,7 +44,7 @@ class _Connection:
 class AgentLink:
     """Listens in the state folder, to processes of the user `uid`. Raises OSError where it cannot."""
 
-    def __init__(self, state: str, poll: select.epoll, log: JsonLog, uid: int) -> None:
+    def __init__(self, state: str, poll: select.epoll, log: Logger, uid: int) -> None:
         self._poll = poll
         self._log = log
         self._uid = uid

@@ -16,11 +16,13 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import assert_never
 
+from headrace.obs.logging import Logger
 from headrace.runtime.engine import NS_PER_MS, Check, Moment, Outcome
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.agent_link import AgentLink
 from headrace_agent.runner.effects import About, Drop, Exit, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.engine import RunnerEngine
+from headrace_agent.runner.files.job_log import job_fields
 from headrace_agent.runner.files.kept_jobs import KeptJobs
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.host.port import Host
@@ -28,7 +30,6 @@ from headrace_agent.runner.jobs.isolation import choose_isolation
 from headrace_agent.runner.jobs.launch import Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers, lost
 from headrace_agent.runner.jobs.processes import ProcessTable
-from headrace_agent.runner.json_log import JsonLog, job_fields
 from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, Lease, Run, ToRunner
 from headrace_agent.runner.settings import Settings
 
@@ -49,7 +50,7 @@ class Runner:
     """Made with a state folder that nobody else uses. Raises OSError where its folders cannot be made."""
 
     def __init__(
-        self, host: Host, settings: Settings, log: JsonLog, open_files: tuple[int, int], usable_fds: int
+        self, host: Host, settings: Settings, log: Logger, open_files: tuple[int, int], usable_fds: int
     ) -> None:
         self._host = host
         self._settings = settings

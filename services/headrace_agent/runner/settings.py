@@ -9,10 +9,9 @@ import msgspec
 
 from headrace.errors import BadInput
 
-__all__ = ["IsolationChoice", "LogLevel", "Settings", "parse"]
+__all__ = ["IsolationChoice", "Settings", "parse"]
 
 IsolationChoice = Literal["auto", "cgroup2", "rlimit", "none"]
-LogLevel = Literal["debug", "info"]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
 
 
@@ -37,7 +36,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     end_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 10_000
     #: Without an agent and without a job for so long, the runner goes by itself; ends wait in their files. 0: never.
     abandoned_after_ms: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 600_000
-    log_level: LogLevel = "info"
+    log_level: Literal["debug", "info"] = "info"
     #: File descriptor to which a line is written as soon as the socket can be reached; less than 0: none.
     ready_fd: int = -1
 

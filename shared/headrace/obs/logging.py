@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
@@ -67,8 +68,10 @@ class Logger:
             return
         line = {"at": datetime.now(UTC), "level": level, "service": _output.service, "event": event}
         stream = _output.stream or sys.stderr
-        stream.write(_encoder.encode(line | self._fields | fields).decode() + "\n")
-        stream.flush()
+        # A full disk ends no process; the next line that there is room for is written again.
+        with suppress(OSError):
+            stream.write(_encoder.encode(line | self._fields | fields).decode() + "\n")
+            stream.flush()
 
 
 def logger(**fields: object) -> Logger:

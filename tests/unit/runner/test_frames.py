@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.obs.logging import logger
 from headrace_agent.runner.agent_link import AgentLink
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
-from headrace_agent.runner.json_log import JsonLog
 from headrace_agent.runner.protocol import Hello, Interrupt, Lease, Run, ToRunner
 from tests.unit.runner.builders import a_job, a_run
 
@@ -67,31 +67,13 @@ def test_amounts_below_nothing_and_other_types_are_refused(change: dict[str, obj
 
 def test_another_users_process_is_shown_out(tmp_path: Path) -> None:
     poll = select.epoll()
-    with open(os.devnull, "wb") as null:
-        link = AgentLink(str(tmp_path), poll, JsonLog(fd=null.fileno()), uid=os.getuid() + 1)
-        stranger = connect(str(tmp_path))
-        for fd, mask in poll.poll(5):
-            link.on_event(fd, mask)
+    link = AgentLink(str(tmp_path), poll, logger(), uid=os.getuid() + 1)
+    stranger = connect(str(tmp_path))
+    for fd, mask in poll.poll(5):
+        link.on_event(fd, mask)
 
-        assert stranger.recv(10) == b""
-        assert link.garbage == 1
-        stranger.close()
-        link.close()
+    assert stranger.recv(10) == b""
+    assert link.garbage == 1
+    stranger.close()
+    link.close()
     poll.close()
-
-
-def test_a_log_that_nobody_reads_is_not_waited_for() -> None:
-    reader, writer = os.pipe()
-    log = JsonLog(fd=writer)
-    for number in range(2000):
-        log.info("event", number=number, text="x" * 100)
-    said = os.read(reader, 10**6)
-    log.info("afterwards")
-    last = msgspec.json.decode(os.read(reader, 10**6).splitlines()[-1])
-    os.close(writer)
-    os.close(reader)
-
-    lines = said.splitlines()
-    assert all(msgspec.json.decode(line)["event"] == "event" for line in lines)
-    assert last["event"] == "afterwards"
-    assert last["lines_dropped"] == 2000 - len(lines)

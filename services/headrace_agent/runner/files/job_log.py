@@ -15,7 +15,16 @@ from typing import Literal
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.host.files import LinuxFiles, write_file
 
-__all__ = ["SMALLEST_CAP_BYTES", "LogStream", "LogUnwritable", "Stream", "job_name", "log_name", "open_folder"]
+__all__ = [
+    "SMALLEST_CAP_BYTES",
+    "LogStream",
+    "LogUnwritable",
+    "Stream",
+    "job_fields",
+    "job_name",
+    "log_name",
+    "open_folder",
+]
 
 Stream = Literal["stdout", "stderr"]
 #: A smaller cap would mean a rename for every few lines.
@@ -34,6 +43,12 @@ class LogUnwritable(Exception):
 def job_name(job: JobKey) -> str:
     """The job in one token, as in its marker and in names of files."""
     return f"{job.operation}.{job.index}.{job.attempt}"
+
+
+def job_fields(job: JobKey, allocation: str = "") -> dict[str, object]:
+    """The fields by which an operation can be followed through the logs of all services."""
+    fields: dict[str, object] = {"operation": job.operation, "index": job.index, "attempt": job.attempt}
+    return fields | {"allocation": allocation} if allocation else fields
 
 
 def log_name(job: JobKey, stream: Stream) -> str:
