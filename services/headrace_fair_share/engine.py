@@ -91,6 +91,8 @@ class FairShareEngine:
         self._time = TimeThatCounts()
         self._averages = UsageAverages()
         self._schedule = UpdateSchedule(options.update_spacing_us, options.update_period_us)
+        #: True if the last update worked everything out anew and did not fail.
+        self._last_update_holds = False
         self._wait_for_volumes_until_us = 0
         self._afresh_us = 0
         self._faults: set[str] = set()
@@ -152,13 +154,18 @@ class FairShareEngine:
 
     def seconds_until_update(self, moment: Moment) -> float:
         """Seconds until `on_update_due` is to be called, 0 if it is due."""
-        return self._schedule.seconds_until_due(moment, len(self.operations.by_id))
+        return self._schedule.seconds_until_due(moment, len(self.operations.by_id), at_rest=self._is_at_rest())
 
     def on_update_due(self, moment: Moment) -> Outcome[None, Effect]:
-        """Time passes: volumes are advanced before the update is cut."""
+        """Time passes: volumes are advanced before the update is cut. Where nothing can have changed, readers are told just that."""
+        nothing_new = not self._schedule.is_wanted and self._is_at_rest()
         self._schedule.on_begin(moment)
         counts, complete = self.usage.counts(moment), self.usage.frame.complete
         dt_us = self._time.on_update(moment, usage_counts=counts, complete=complete)
+        if nothing_new:
+            version, at_ms = self.usage.version, moment.wall_ms
+            self.frame = msgspec.structs.replace(self.frame, usage_version=version, at_ms=at_ms)
+            return Outcome(None, [OfferSample(), Publish(self.frame, [], [])])
         self._averages.add(dt_us)
         if self.configuration.is_known:
             # Before that nobody knows which pools have savings; naming none would cost them.
@@ -200,6 +207,7 @@ class FairShareEngine:
         The tree is kept for those who mend it, once for each fault in a life of the service.
         """
         self.failed_updates += 1
+        self._last_update_holds = False
         effects: list[Effect] = []
         words = repr(failure.fault)
         if failure.tree is not None and words not in self._faults and len(self._faults) < _MOST_FAULTS:
@@ -265,7 +273,7 @@ class FairShareEngine:
         if next_advance is not None and left_us > 0:
             return Outcome(None, [SendAdvance(next_advance, left_us / 1_000_000)])
         self._schedule.on_compute(moment)
-        afresh = self._is_afresh_due(moment)
+        afresh = self._last_update_holds = self._is_afresh_due(moment)
         return Outcome(None, [Compute(self._cut(moment), afresh)])
 
     def _put_in_force(self) -> bool:
@@ -277,6 +285,11 @@ class FairShareEngine:
 
     def _try_held_back(self) -> bool:
         return bool(self.configuration.held_back) and self._put_in_force()
+
+    def _is_at_rest(self) -> bool:
+        """True if the last update holds until something changes: no clock runs, no volume and no average moves."""
+        moves = self.clocks or self.volumes.chain.has_pools or self._averages.of
+        return self._last_update_holds and not moves
 
     def _is_afresh_due(self, moment: Moment) -> bool:
         """True every few seconds: then an update works everything out anew."""

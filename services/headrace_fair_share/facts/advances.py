@@ -25,7 +25,8 @@ class AdvanceChain:
         self._waiting: deque[Advance] = deque()
         self._newest = Version(term, 0)
         self._previous = NEVER
-        self._had_pools = False
+        #: True if the newest advance names pools, whose volumes move with time.
+        self.has_pools = False
         #: A chain that begins later than its term finds volumes of pools that have lost theirs meanwhile.
         self._were_none = False
         #: Advances that were given up, and the time that they stood for.
@@ -44,7 +45,7 @@ class AdvanceChain:
 
         Nothing is added while there are no pools whose volumes could change.
         """
-        if not pools and not self._had_pools:
+        if not pools and not self.has_pools:
             self._were_none = True
             return
         if self._were_none and self._previous == NEVER:
@@ -111,4 +112,4 @@ class AdvanceChain:
             )
         )
         self._previous = self._newest
-        self._had_pools, self._were_none = bool(pools), False
+        self.has_pools, self._were_none = bool(pools), False

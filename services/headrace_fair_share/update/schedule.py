@@ -16,6 +16,8 @@ __all__ = ["UpdateSchedule"]
 _MANY_OPERATIONS: Final = 1_000
 _SHORT_PERIOD_US: Final = 200_000
 _LONG_PERIOD_US: Final = 1_000_000
+#: How often readers hear that nothing changed.
+_REST_PERIOD_US: Final = 1_000_000
 
 
 class UpdateSchedule:
@@ -26,18 +28,18 @@ class UpdateSchedule:
         self._spacing_us = spacing_us
         self._period_us = period_us
         #: True if something changed since the last update began.
-        self._is_wanted = True
+        self.is_wanted = True
         self._began_us = 0
         self._computed_since_us = 0
         self._not_before_us = 0
 
     def on_change(self) -> None:
         """Something that an update is made from has changed."""
-        self._is_wanted = True
+        self.is_wanted = True
 
     def on_begin(self, moment: Moment) -> None:
         """An update begins: volumes are advanced."""
-        self._is_wanted = False
+        self.is_wanted = False
         self._began_us = self._computed_since_us = moment.steady_us
 
     def on_compute(self, moment: Moment) -> None:
@@ -49,14 +51,10 @@ class UpdateSchedule:
         cost_us = moment.steady_us - self._computed_since_us
         self._not_before_us = moment.steady_us + max(self._spacing_us, 2 * cost_us)
 
-    def seconds_until_due(self, moment: Moment, operations: int) -> float:
-        """Seconds until the next update is to begin, 0 if it is due."""
+    def seconds_until_due(self, moment: Moment, operations: int, *, at_rest: bool) -> float:
+        """Seconds until the next update is to begin, 0 if it is due. `at_rest`: time alone changes no figure."""
         due_us = self._not_before_us
-        if not self._is_wanted:
-            due_us = max(due_us, self._began_us + self._period_of(operations))
+        if not self.is_wanted:
+            period_us = self._period_us or (_SHORT_PERIOD_US if operations < _MANY_OPERATIONS else _LONG_PERIOD_US)
+            due_us = max(due_us, self._began_us + (max(period_us, _REST_PERIOD_US) if at_rest else period_us))
         return max(0, due_us - moment.steady_us) / 1_000_000
-
-    def _period_of(self, operations: int) -> int:
-        if self._period_us:
-            return self._period_us
-        return _SHORT_PERIOD_US if operations < _MANY_OPERATIONS else _LONG_PERIOD_US

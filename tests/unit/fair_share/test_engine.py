@@ -37,7 +37,16 @@ from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal, Stal
 from headrace.wire.snapshots import SchedulingStatus, ShareItem, StarvationStatus, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
-from headrace_fair_share.effects import Compute, Effect, KeepBrokenTree, Publish, SendAdvance, StepDown, WriteTree
+from headrace_fair_share.effects import (
+    Compute,
+    Effect,
+    KeepBrokenTree,
+    OfferSample,
+    Publish,
+    SendAdvance,
+    StepDown,
+    WriteTree,
+)
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
@@ -713,3 +722,64 @@ def test_ephemeral_pools_that_are_over_are_not_remembered_for_ever() -> None:
         engine.on_events([EphemeralPoolSet(TREE, pool)], NOW)
 
     assert len(engine._ephemeral_pools.pools) <= 1_001
+
+
+def due(desk: Desk, after_ms: int = 10_000) -> list[type[Effect]]:
+    """Kinds of effects of an update that is due after a time; it is worked out where it is to be."""
+    desk.now_ms += after_ms
+    effects = desk.engine.on_update_due(desk.now).effects
+    if any(isinstance(effect, Compute) for effect in effects):
+        update = desk.updater.update(effects[0].cut, afresh=effects[0].afresh)  # type: ignore[union-attr]
+        desk.engine.on_updated(update, desk.now)
+    desk.engine.on_published(desk.now)
+    return [type(effect) for effect in effects]
+
+
+def test_when_nothing_changed_and_no_clock_runs_readers_are_told_just_that_once_a_second() -> None:
+    desk = Desk(("a", ROOT_POOL))
+    desk.operations(live("operation-1", "a", 4))
+    desk.usage(uses("operation-1", running=4, pending=0))
+    first = due(desk)
+    shares, soon = desk.item("operation-1"), desk.engine.seconds_until_update(desk.now)
+    desk.usage(uses("operation-1", running=4, pending=0), whole=True)
+    rest = [due(desk), due(desk)]
+
+    assert first == [Compute]
+    assert rest == [[OfferSample, Publish]] * 2
+    assert soon == 1.0
+    assert desk.item("operation-1") is shares
+    assert (desk.engine.updates, desk.engine.frame.usage_version) == (1, Version(1, desk.epoch))
+    assert desk.engine.frame.at_ms == desk.now.wall_ms
+
+
+def test_whatever_changes_is_worked_out_and_once_more_afresh_before_it_rests_again() -> None:
+    desk = Desk(("a", ROOT_POOL))
+    assert due(desk) == [Compute]
+    assert due(desk) == [OfferSample, Publish]
+    desk.operations(live("operation-1", "a", 4))
+    desk.usage(uses("operation-1", running=4, pending=0))
+
+    # The first comes long after the last that was afresh, so it is afresh itself; the next change does not wait for that.
+    assert due(desk) == [Compute]
+    desk.usage(uses("operation-1", running=3, pending=0))
+    assert [due(desk, 1_000), due(desk, 1_000), due(desk, 4_000), due(desk, 1_000)] == [
+        [Compute],
+        [Compute],
+        [Compute],
+        [OfferSample, Publish],
+    ]
+
+
+def test_while_a_clock_runs_updates_go_on() -> None:
+    desk = a_starving_desk()
+
+    assert due(desk) == [Compute]
+    assert due(desk) == [Compute]
+
+
+def test_while_savings_grow_updates_go_on() -> None:
+    integral = IntegralGuarantees(IntegralType.RELAXED, PartialResources(cpu=100))
+    desk = Desk(("a", ROOT_POOL, PoolConfig(integral_guarantees=integral)))
+
+    assert due(desk) == [SendAdvance]
+    assert due(desk) == [SendAdvance]
