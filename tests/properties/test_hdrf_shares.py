@@ -160,7 +160,7 @@ guarantees_beyond_the_cluster = st.lists(
 )
 
 
-@settings(max_examples=few_or_many(50, 200))
+@settings(max_examples=few_or_many(25, 200))
 @given(guarantees_beyond_the_cluster, st.booleans())
 def test_never_does_overcommitment_end_an_update(figures: list[tuple[int, int, int]], improved: bool) -> None:
     """Guarantees that are used to the full, beside relaxed pools with savings, leave nothing but roundings to search in."""
