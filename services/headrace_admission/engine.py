@@ -14,7 +14,7 @@ from typing import Concatenate, Never, ParamSpec, TypeVar
 import msgspec
 
 from headrace.errors import HeadraceError
-from headrace.ids import TreeName
+from headrace.ids import PoolName, TreeName
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire import ledger
 from headrace.wire import operations as wire
@@ -32,6 +32,7 @@ from headrace_admission.decisions import (
 )
 from headrace_admission.decisions.rights import may_scan
 from headrace_admission.decisions.transaction import Transaction
+from headrace_admission.state.book_checks import pools_to_check
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import Operation, OperationRecord
 from headrace_admission.state.rules import GlobalRules, TreeRules
@@ -141,11 +142,12 @@ class AdmissionEngine:
     # --- watching --------------------------------------------------------------------------------------------------
 
     def checks(self) -> Iterator[Check]:
-        """One check for each operation and for each tree."""
+        """One check for each operation and for each pool of each tree."""
         for operation in list(self.state.operations):
             yield partial(self.state.check_operation, operation)
         for tree in list(self.state.books):
-            yield partial(self._check_tree, tree)
+            for pool in pools_to_check(self.state.books[tree]):
+                yield partial(self._check_pool, tree, pool)
 
     def check(self) -> list[str]:
         return run_checks(self.checks())
@@ -176,9 +178,9 @@ class AdmissionEngine:
             raise
         return Outcome(answer, transaction.events)
 
-    def _check_tree(self, tree: TreeName) -> list[str]:
-        broken = self.state.check_tree(tree)
+    def _check_pool(self, tree: TreeName, pool: PoolName) -> list[str]:
+        broken = self.state.check_pool(tree, pool)
         rules = self.state.configuration.trees.get(tree)
         if rules is not None and not rules.promote_only_on_scan:
-            broken += [f"tree {tree}: {words}" for words in promotion.check_settled(self.state.books[tree])]
+            broken += [f"tree {tree}: {words}" for words in promotion.check_settled(self.state.books[tree], pool)]
         return broken

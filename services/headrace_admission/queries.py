@@ -6,6 +6,7 @@ Answers come in pages or cut short, so that none grows too large. Everything her
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nsmallest
 from itertools import islice
 from typing import Final
 
@@ -246,7 +247,6 @@ def _level(state: State, tree: TreeName, pool: PoolName) -> PoolLevel:
     book = state.books[tree]
     counts, queue = book.counts(pool), book.queues.get(pool, {})
     full = not book.free_slots(pool)
-    holders = _holders(state, book, pool) if full else []
     return PoolLevel(
         tree=tree,
         pool=pool,
@@ -260,19 +260,22 @@ def _level(state: State, tree: TreeName, pool: PoolName) -> PoolLevel:
         first_waiting=list(islice(queue, _MOST_HOLDERS)),
         parent=book.parent(pool),
         ephemeral=book.is_ephemeral(pool),
-        holders=holders[:_MOST_HOLDERS],
-        more_holders=max(0, len(holders) - _MOST_HOLDERS),
+        holders=_holders(state, book, pool) if full else [],
+        more_holders=max(0, counts.running - _MOST_HOLDERS) if full else 0,
     )
 
 
 def _holders(state: State, book: TreeBook, pool: PoolName) -> list[PoolHolder]:
-    """The operations that hold slots of a pool, the longest running first."""
-    holders = [
-        PoolHolder(member.operation, member.user, member.pool, state.live[member.operation].started_at_ms)
+    """The first operations that hold slots of a pool, the longest running first."""
+    holders = (
+        (state.live[member.operation].started_at_ms, member.operation)
         for member in book.slots_below(pool)
         if not book.is_lightweight(member.pool, member.vanilla)
+    )
+    return [
+        PoolHolder(name, book.members[name].user, book.members[name].pool, started_at_ms)
+        for started_at_ms, name in nsmallest(_MOST_HOLDERS, holders)
     ]
-    return sorted(holders, key=lambda holder: (holder.started_at_ms, holder.operation))
 
 
 def _matches(operation: Operation, request: wire.ListOperations, wanted: str) -> bool:

@@ -1,7 +1,7 @@
 """All operations of all trees, as the log tells them.
 
 The same events give the same state, whatever the configuration is by now. An entry of the log that comes again changes nothing, so a
-checkpoint may be followed by entries that it covers already. Invariants (`check_operation`, `check_tree`): an operation is in `live`
+checkpoint may be followed by entries that it covers already. Invariants (`check_operation`, `check_pool`): an operation is in `live`
 exactly while its state is not final; it is pending exactly while it waits in all its trees; the books of the trees have the same
 members as there are live operations in them; and those of every ledger and every book.
 """
@@ -33,6 +33,7 @@ from headrace.wire.log import (
 )
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import TreePlacement
+from headrace_admission.state.book_checks import check_pool, holds
 from headrace_admission.state.configuration import Configuration, HeldBack
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.ledger import Ledger, Verdict
@@ -160,19 +161,23 @@ class State:
         broken = [f"{name}: {words}" for words in operation.ledger.check()]
         if (name in self.live) == is_final(operation.state):
             broken.append(f"{name} is {operation.state} and {'' if name in self.live else 'not '}in live")
+        for tree, placement in operation.placements.items():
+            if name in self.live and not holds(self.books[tree], name, placement):
+                broken.append(f"{name} does not stand in tree {tree} as it was placed: {placement}")
         waits = all(placement.blocked_by is not None for placement in operation.placements.values())
         if name in self.live and waits != (operation.state is OperationState.PENDING):
             broken.append(f"{name} is {operation.state} with {list(operation.placements.values())}")
         return broken
 
-    def check_tree(self, tree: TreeName) -> list[str]:
-        """The broken invariants of one tree's book in words."""
+    def check_pool(self, tree: TreeName, pool: PoolName) -> list[str]:
+        """The broken invariants of one pool in a tree's book, in words."""
         book = self.books[tree]
-        broken = [f"tree {tree}: {words}" for words in book.check()]
-        members = {name for name, operation in self.live.items() if tree in operation.placements}
-        if members != book.members.keys():
-            broken.append(f"tree {tree} has other members than there are operations in it")
-        return broken
+        broken = [f"tree {tree}: {words}" for words in check_pool(book, pool)]
+        return broken + [
+            f"tree {tree}: {name} is in {pool}, and is no live operation of the tree"
+            for name in book.in_pool.get(pool, ())
+            if name not in self.live or tree not in self.live[name].placements
+        ]
 
     # --- within ----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """One tree as the log tells it: operations by pool, queues of waiting ones, ephemeral pools.
 
 Everything is counted as it comes, so an answer costs by the depth of a pool and not by the number of operations. Invariants
-(`check`): the sums are those of the members; a waiting operation is in the queue of the pool that blocks it and in no other; queues
+(`book_checks`): the sums are those of the members; a waiting operation is in the queue of the pool that blocks it and in no other; queues
 are in the order of the tickets; an ephemeral pool has operations, or pools below it, or a queue.
 """
 
@@ -48,6 +48,7 @@ class TreeBook:
 
     def __init__(self, rules: TreeRules | None = None) -> None:
         self.rules = rules or TreeRules()
+        self._configured_below = _by_parent(self.rules)
         self.members: dict[OperationId, Member] = {}
         self.in_pool: dict[PoolName, dict[OperationId, None]] = {}
         self.ephemeral = EphemeralPools()
@@ -62,6 +63,7 @@ class TreeBook:
     def configure(self, rules: TreeRules) -> None:
         """Takes other rules. Nobody is moved, promoted or stopped by it."""
         self.rules = rules
+        self._configured_below = _by_parent(rules)
         self._recount()
         for pool in list(self.ephemeral.by_name):
             # The operation for which it was made may never have reached the log.
@@ -177,15 +179,20 @@ class TreeBook:
     def next_ticket(self) -> int:
         return self.last_ticket + 1
 
+    def below(self, pool: PoolName) -> Iterator[PoolName]:
+        """The pools right below a pool. Below the root are those too that operations name and nobody configured."""
+        yield from self._configured_below.get(pool, ())
+        yield from (each for each in self.ephemeral.below.get(pool, ()) if each not in self.rules.pools)
+        if pool == ROOT_POOL:
+            yield from (each for each in self.in_pool if not self.exists(each))
+
     def slots_below(self, pool: PoolName) -> Iterator[Member]:
         """Members that hold a slot in this pool or below it, in no order."""
-        for name, operations in self.in_pool.items():
-            if pool in self.upwards(name):
-                yield from (self.members[each] for each in operations if self.members[each].holds_slot)
-
-    def check(self) -> list[str]:
-        """The broken invariants in words."""
-        return [*self._check_counts(), *self._check_queues(), *self._check_pools()]
+        pools = [pool]
+        while pools:
+            name = pools.pop()
+            yield from (self.members[each] for each in self.in_pool.get(name, ()) if self.members[each].holds_slot)
+            pools += self.below(name)
 
     # --- within ----------------------------------------------------------------------------------------------------
 
@@ -250,50 +257,9 @@ class TreeBook:
             self.ephemeral.drop(pool)
             pool = parent
 
-    def _check_counts(self) -> list[str]:
-        expected: dict[PoolName, list[int]] = {}
-        for member in self.members.values():
-            light = self.is_lightweight(member.pool, member.vanilla)
-            slot = (0, 1) if light else (1, 0)
-            for pool in self.upwards(member.pool):
-                counts = expected.setdefault(pool, [0, 0, 0])
-                counts[0] += 1
-                if member.holds_slot:
-                    counts[1] += slot[0]
-                    counts[2] += slot[1]
-        names = {*expected, *self.rules.pools, *self.ephemeral.by_name, ROOT_POOL}
-        return [
-            f"{pool} counts {self.counts(pool).as_tuple()}, its members are {tuple(expected.get(pool, (0, 0, 0)))}"
-            for pool in sorted(names)
-            if self.counts(pool).as_tuple() != tuple(expected.get(pool, (0, 0, 0)))
-        ]
 
-    def _check_queues(self) -> list[str]:
-        broken = []
-        queued: dict[OperationId, PoolName] = {}
-        for pool, queue in self.queues.items():
-            tickets = [member.ticket for member in queue.values()]
-            if not queue or tickets != sorted(tickets):
-                broken.append(f"queue of {pool} is empty or not in the order of the tickets: {tickets}")
-            for name in queue:
-                if name in queued:
-                    broken.append(f"{name} is in the queues of {queued[name]} and {pool}")
-                queued[name] = pool
-        waiting = {name: member.blocked_by for name, member in self.members.items() if not member.holds_slot}
-        if waiting != queued:
-            broken.append(f"waiting are {waiting}, queued are {queued}")
-        return broken
-
-    def _check_pools(self) -> list[str]:
-        broken = [
-            f"ephemeral pool {pool} has nothing in it" for pool in self.ephemeral.by_name if not self._is_in_use(pool)
-        ]
-        listed = {name: pool for pool, names in self.in_pool.items() for name in names}
-        if listed != {name: member.pool for name, member in self.members.items()}:
-            broken.append("the lists of pools differ from the members")
-        broken += [
-            f"two operations of {pool} have one slot index"
-            for pool, names in self.in_pool.items()
-            if len({self.members[name].slot_index for name in names}) != len(names)
-        ]
-        return broken
+def _by_parent(rules: TreeRules) -> dict[PoolName, list[PoolName]]:
+    below: dict[PoolName, list[PoolName]] = {}
+    for name, pool in rules.pools.items():
+        below.setdefault(pool.parent, []).append(name)
+    return below

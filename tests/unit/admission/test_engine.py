@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
@@ -20,7 +23,7 @@ from headrace.wire.operations import (
     OperationState,
     StartOperation,
 )
-from headrace.wire.placements import EphemeralPool
+from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.refusals import NotFound, StaleTerm, WrongState
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
@@ -28,6 +31,7 @@ from headrace_admission.enrolment import node_record
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.rules import PoolRules, TreeRules
+from headrace_admission.state.tree_book import TreeBook
 from tests.support.clocks import at
 from tests.unit.admission.desk import Desk, oid
 
@@ -178,18 +182,47 @@ def test_figures_count_operations_by_their_states() -> None:
     assert (figures["operations_running"], figures["operations_completed"], figures["waiting"]) == (1, 1, 0)
 
 
-def test_a_broken_operation_and_a_broken_tree_are_told_one_by_one() -> None:
+def test_a_broken_operation_is_told_by_itself() -> None:
     engine = an_engine()
-    operation = started(engine, "operation-1")
+    operation = started(engine, "operation-1", jobs=10)
+    started(engine, "operation-2")
     operation.ledger.done_count = 7
-    engine.state.books[TREE].remove(operation.id)
 
-    found = [check() for check in engine.checks()]
+    found = [words for check in engine.checks() if (words := check())]
 
-    assert len(found) == 2
-    assert "operation-1: done_count 7" in found[0][0]
-    assert found[1] == ["tree default has other members than there are operations in it"]
+    assert [words[0] for words in found] == ["operation-1: done_count 7 differs from the bits set"]
     assert engine.check() == [words for each in found for words in each]
+
+
+@pytest.mark.parametrize(
+    ("breaks", "told"),
+    [
+        (lambda book: book.remove(oid("a")), "operation-a does not stand in tree default as it was placed"),
+        (lambda book: book.in_pool["p"].pop(oid("a")), "p counts (3, 1, 0), in it and below are (2, 0, 0)"),
+        (lambda book: book.members.pop(oid("a")), "operation-a is listed in p, and is no member there"),
+        (
+            lambda book: book.queues.update(p=dict(reversed(book.queues["p"].items()))),
+            "not in the order of the tickets",
+        ),
+        (lambda book: book.queues["p"].pop(oid("b")), "operation-b does not stand in tree default as it was placed"),
+        (
+            lambda book: book.ephemeral.put(EphemeralPool(PoolName("e"), ROOT_POOL)),
+            "ephemeral pool e has nothing in it",
+        ),
+        (
+            lambda book: book.place(oid("x"), "anna", True, TreePlacement(TREE, PoolName("p"), 9)),
+            "operation-x is in p, and is no live operation of the tree",
+        ),
+    ],
+)
+def test_whatever_breaks_in_the_book_of_a_tree_is_told(breaks: Callable[[TreeBook], object], told: str) -> None:
+    """Each check looks at one operation or at one pool: at a whole tree of 10,000 operations it kept the loop for 120 ms."""
+    desk = Desk({"p": {"max_running_operation_count": 1}})
+    desk.started("a", "b", "c", pool="p")
+
+    breaks(desk.state.books[TREE])
+
+    assert any(told in words for words in desk.engine.check()), desk.engine.check()
 
 
 def test_aborting_twice_is_no_error() -> None:

@@ -1,0 +1,68 @@
+"""The invariants of a tree's book, one pool or one operation at a time, so that no check takes long. Words where one is broken."""
+
+from __future__ import annotations
+
+from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.wire.placements import TreePlacement
+from headrace_admission.state.tree_book import TreeBook
+
+__all__ = ["check_pool", "holds", "pools_to_check"]
+
+
+def pools_to_check(book: TreeBook) -> set[PoolName]:
+    """The root, all configured and ephemeral pools, and those that operations name."""
+    return {ROOT_POOL, *book.rules.pools, *book.ephemeral.by_name, *book.in_pool, *book.queues}
+
+
+def holds(book: TreeBook, operation: OperationId, placement: TreePlacement) -> bool:
+    """True if the operation stands where its placement says, in every list."""
+    member = book.members.get(operation)
+    return (
+        member is not None
+        and (member.pool, member.ticket, member.blocked_by) == (placement.pool, placement.ticket, placement.blocked_by)
+        and operation in book.in_pool.get(member.pool, ())
+        and (member.holds_slot or operation in book.queues.get(member.blocked_by or ROOT_POOL, ()))
+    )
+
+
+def check_pool(book: TreeBook, pool: PoolName) -> list[str]:
+    """The broken invariants of one pool in words."""
+    broken = [*_check_counts(book, pool), *_check_queue(book, pool)]
+    for name in book.in_pool.get(pool, ()):
+        if name not in book.members or book.members[name].pool != pool:
+            broken.append(f"{name} is listed in {pool}, and is no member there")
+    is_in_use = pool in book.in_pool or pool in book.ephemeral.below or pool in book.queues
+    if pool in book.ephemeral.by_name and not is_in_use:
+        broken.append(f"ephemeral pool {pool} has nothing in it")
+    return broken
+
+
+def _check_counts(book: TreeBook, pool: PoolName) -> list[str]:
+    members = [book.members[name] for name in book.in_pool.get(pool, ()) if name in book.members]
+    total = len(members)
+    slots = [book.is_lightweight(pool, member.vanilla) for member in members if member.holds_slot]
+    running, lightweight = slots.count(False), slots.count(True)
+    for below in map(book.counts, book.below(pool)):
+        total += below.total
+        running += below.running
+        lightweight += below.lightweight
+    broken = []
+    if book.counts(pool).as_tuple() != (total, running, lightweight):
+        expected = (total, running, lightweight)
+        broken.append(f"{pool} counts {book.counts(pool).as_tuple()}, in it and below are {expected}")
+    if pool == ROOT_POOL and len(book.members) != total:
+        broken.append(f"{len(book.members)} members, {total} in the pools")
+    return broken
+
+
+def _check_queue(book: TreeBook, pool: PoolName) -> list[str]:
+    queue = book.queues.get(pool, {})
+    broken = [
+        f"{name} is in the queue of {pool}, and does not wait there"
+        for name, member in queue.items()
+        if book.members.get(name) is not member or member.blocked_by != pool
+    ]
+    tickets = [member.ticket for member in queue.values()]
+    if tickets != sorted(tickets) or (pool in book.queues and not queue):
+        broken.append(f"queue of {pool} is empty or not in the order of the tickets: {tickets}")
+    return broken
