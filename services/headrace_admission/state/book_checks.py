@@ -27,10 +27,12 @@ def holds(book: TreeBook, operation: OperationId, placement: TreePlacement) -> b
 
 def check_pool(book: TreeBook, pool: PoolName) -> list[str]:
     """The broken invariants of one pool in words."""
-    broken = [*_check_counts(book, pool), *_check_queue(book, pool)]
-    for name in book.in_pool.get(pool, ()):
-        if name not in book.members or book.members[name].pool != pool:
-            broken.append(f"{name} is listed in {pool}, and is no member there")
+    broken = [
+        f"{name} is listed in {pool}, and is no member there"
+        for name in book.in_pool.get(pool, ())
+        if name not in book.members or book.members[name].pool != pool
+    ]
+    broken += [*_check_counts(book, pool), *_check_queue(book, pool)]
     is_in_use = pool in book.in_pool or pool in book.ephemeral.below or pool in book.queues
     if pool in book.ephemeral.by_name and not is_in_use:
         broken.append(f"ephemeral pool {pool} has nothing in it")
