@@ -33,7 +33,6 @@ from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import highest_recorded_term, restore
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.settings import AdmissionSettings
-from headrace_admission.shares_of_users import SharesOfUsers
 from headrace_admission.state.rules import GlobalRules
 from headrace_admission.state.state import State
 
@@ -79,7 +78,6 @@ class AdmissionService:
             "admission", self.engine, runtime.clock, runtime.border, role=role, figures=self.figures
         )
         self._pools = PoolsWatch(runtime)
-        self._shares = SharesOfUsers(settings.most_waiting_of_a_user, settings.most_waiting_bytes_of_a_user)
 
     async def start(self) -> None:
         """Restores the state from the checkpoint and the log, shuts former appenders out, then serves."""
@@ -114,7 +112,6 @@ class AdmissionService:
         """The figures of the log and of the checkpoints."""
         return [
             *self._recorder.figures(),
-            *self._shares.figures(),
             *self._checkpointing.figures(),
         ]
 
@@ -148,9 +145,14 @@ class AdmissionService:
         on_draw = self._deciding(engine.on_draw)
         await border.serve(draw, ledger_wire.DrawBlock, CallerKind.SERVICE, on_draw, concurrency=1_000)
         await border.serve(subjects.enrol("*"), Enrol, CallerKind.NODE, self._on_enrol)
-        most = self._settings.most_waiting
         await border.serve(
-            start, wire.StartOperation, CallerKind.USER, self._on_start, concurrency=most, pending=2 * most
+            start,
+            wire.StartOperation,
+            CallerKind.USER,
+            self._on_start,
+            concurrency=self._settings.most_starts_at_once,
+            running_bytes=self._settings.most_bytes_of_starts_at_once,
+            pending=self._settings.most_waiting,
         )
 
     # --- requests -------------------------------------------------------------------------------------------------
@@ -189,12 +191,7 @@ class AdmissionService:
         not_ready = await self._await_pool(request.min_revision, tree, spec.pool or PoolName(user))
         if not_ready is not None:
             return not_ready
-        if not self._shares.take(caller.name, caller.size_bytes):
-            return self._shares.refusal(caller.name)
-        try:
-            answer = await self._decide(lambda moment: self.engine.on_start(request, user, moment))
-        finally:
-            self._shares.give_back(caller.name, caller.size_bytes)
+        answer = await self._decide(lambda moment: self.engine.on_start(request, user, moment))
         kind = type(answer).__name__
         self._log.debug("start answered", operation=request.operation, user=user, pool=spec.pool, answer=kind)
         return answer

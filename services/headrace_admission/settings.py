@@ -23,9 +23,9 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     #: More requests waiting for the log than this, or the oldest for longer: busy, nothing was done.
     most_waiting: int = 10_000
     longest_waiting_ms: int = 2_000
-    #: Starts of one person that wait for the log, and their bytes. More are refused to that person alone.
-    most_waiting_of_a_user: int = 2_000
-    most_waiting_bytes_of_a_user: int = 8 * 1024 * 1024
+    #: Starts that are decided and wait for the log, and their bytes. The rest waits, and everybody has a turn.
+    most_starts_at_once: int = 2_000
+    most_bytes_of_starts_at_once: int = 4 * 1024 * 1024
     #: How long a request that names a revision of the pool configuration waits for it.
     revision_wait_ms: int = 2_000
     #: How often the log's position is told, so that a reader that missed the last entry notices.

@@ -108,6 +108,24 @@ async def test_at_most_so_many_run_and_wait_and_the_rest_is_counted(server: Nats
         assert (most, serving.statistics()["pending"]) == (3, 0)
 
 
+async def test_no_more_bytes_are_in_the_hands_of_handlers_than_may_be(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        release = anyio.Event()
+
+        async def handler(_message: Message) -> None:
+            await release.wait()
+
+        serving = await bus.serve(word, handler, concurrency=100, running_bytes=500_000)
+        for _ in range(20):
+            await bus.publish(word, bytes(100_000))
+        await eventually(lambda: serving.statistics()["received"] == 20)
+        assert (serving.statistics()["running"], serving.statistics()["pending"]) == (5, 15)
+
+        release.set()
+        await eventually(lambda: serving.statistics()["running"] + serving.statistics()["pending"] == 0)
+        assert serving.statistics()["dropped"] == 0
+
+
 async def test_an_answer_in_an_outage_is_dropped_and_counted(word: str) -> None:
     with nats_server() as server:
         async with connect([server.url], name="test") as bus:

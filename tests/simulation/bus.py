@@ -31,6 +31,7 @@ from headrace.bus import (
     TooLarge,
 )
 from headrace.bus.inbox import Mailbox
+from headrace.bus.protocol import MAX_PENDING_BYTES
 from headrace.bus.serving import Serving
 from tests.simulation.loop import PROCESS
 from tests.simulation.server import Interest, Pipe, SimulatedServer
@@ -229,6 +230,7 @@ class SimulatedBus:
         *,
         queue: str = "",
         concurrency: int = 64,
+        running_bytes: int = MAX_PENDING_BYTES,
         pending: int = 10_000,
         senders: Senders | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
@@ -240,6 +242,7 @@ class SimulatedBus:
             self._answer,
             queue=queue,
             concurrency=concurrency,
+            running_bytes=running_bytes,
             pending=pending,
             senders=senders,
             statistics=statistics,

@@ -11,6 +11,7 @@ from headrace.bus.nats.bus import connect
 from headrace.bus.nats.connecting import Credential
 from headrace.bus.protocol import (
     MAX_MESSAGE_BYTES,
+    MAX_PENDING_BYTES,
     AppendRefused,
     AppendUnknown,
     Bus,
@@ -42,6 +43,7 @@ from headrace.bus.protocol import (
 __all__ = [
     "MAX_GROUP_BYTES",
     "MAX_MESSAGE_BYTES",
+    "MAX_PENDING_BYTES",
     "AppendRefused",
     "AppendUnknown",
     "AppenderFenced",

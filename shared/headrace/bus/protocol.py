@@ -324,11 +324,12 @@ class Bus(Protocol):
         *,
         queue: str = "",
         concurrency: int = 64,
+        running_bytes: int = MAX_PENDING_BYTES,
         pending: int = 10_000,
         senders: Senders | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> Subscription:
-        """Answers requests, up to `concurrency` at a time.
+        """Answers requests, up to `concurrency` and some `running_bytes` at a time.
 
         Requests beyond `pending` waiting ones, or `MAX_PENDING_BYTES`, are dropped and counted. With `senders` each sender's wait in
         a line of their own; the lines take turns, and what is dropped is refused. `statistics` are told beside the subject's

@@ -37,7 +37,7 @@ class Serving:
         queue: str = "",
         concurrency: int,
         pending: int,
-        pending_bytes: int = MAX_PENDING_BYTES,
+        running_bytes: int = MAX_PENDING_BYTES,
         senders: Senders | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> None:
@@ -57,10 +57,10 @@ class Serving:
         self._tasks = tasks
         self._answer = answer
         self._concurrency = concurrency
-        self._most_bytes = pending_bytes
+        self._most_running_bytes = running_bytes
         self._senders = senders
         self._more_statistics = statistics
-        self._waiting = Lines(pending, pending_bytes)
+        self._waiting = Lines(pending, MAX_PENDING_BYTES)
         self._running = 0
         self._running_bytes = 0
         self._idle = anyio.Event()
@@ -112,7 +112,7 @@ class Serving:
 
     def _start_waiting(self) -> None:
         """Starts handlers as long as not too many run, or too many bytes are in their hands. One always may."""
-        while self._waiting and self._running < self._concurrency and self._running_bytes < self._most_bytes:
+        while self._waiting and self._running < self._concurrency and self._running_bytes < self._most_running_bytes:
             self._start(self._waiting.take())
 
     def _start(self, message: Message) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headrace.bus import Bus, Message, Senders, Subscription
+from headrace.bus import MAX_PENDING_BYTES, Bus, Message, Senders, Subscription
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
@@ -44,8 +44,6 @@ class Caller(msgspec.Struct, frozen=True):
     kind: CallerKind
     name: str
     subject: str
-    #: Of the message, as it came.
-    size_bytes: int = 0
 
 
 class Border:
@@ -70,6 +68,7 @@ class Border:
         *,
         name_at: int = 3,
         concurrency: int = 64,
+        running_bytes: int = MAX_PENDING_BYTES,
         pending: int = 10_000,
     ) -> Subscription:
         """Serves requests. `name_at` is the place of the caller's name in the subject (users and nodes)."""
@@ -100,9 +99,15 @@ class Border:
             return encode(Busy(waiting=waiting, oldest_waiting_ms=int(waited_s * 1000))) if is_ours else None
 
         of_users = Senders(lambda message: subjects.nth(message.subject, name_at), refusal)
-        if caller_kind is CallerKind.USER:
-            return await self._users.serve(subject, handle, concurrency=concurrency, pending=pending, senders=of_users)
-        return await self._bus.serve(subject, handle, concurrency=concurrency, pending=pending)
+        is_of_users = caller_kind is CallerKind.USER
+        return await (self._users if is_of_users else self._bus).serve(
+            subject,
+            handle,
+            concurrency=concurrency,
+            running_bytes=running_bytes,
+            pending=pending,
+            senders=of_users if is_of_users else None,
+        )
 
     def decode(self, message: Message, kind: type[T]) -> T | None:
         """Reads a published message. Returns None (counted, logged) if it is none of `kind`."""
@@ -139,7 +144,7 @@ class Border:
             # Answering would let the sender direct our words at somebody else.
             self.report_forged(name or message.reply_to, message.subject, f"wants its answer at {message.reply_to}")
             return None
-        return Caller(kind=kind, name=name, subject=message.subject, size_bytes=len(message.data))
+        return Caller(kind=kind, name=name, subject=message.subject)
 
     def _encode(self, answer: msgspec.Struct, subject: str) -> bytes:
         try:

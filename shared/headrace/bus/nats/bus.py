@@ -18,7 +18,17 @@ from headrace.bus.nats.streams.api import JetStream
 from headrace.bus.nats.streams.key_value import NatsKeyValue
 from headrace.bus.nats.streams.log import NatsLog
 from headrace.bus.nats.streams.records import NatsRecords
-from headrace.bus.protocol import BusClosed, BusError, Handler, KeyValue, Log, Message, Records, Senders
+from headrace.bus.protocol import (
+    MAX_PENDING_BYTES,
+    BusClosed,
+    BusError,
+    Handler,
+    KeyValue,
+    Log,
+    Message,
+    Records,
+    Senders,
+)
 from headrace.bus.serving import Serving
 from headrace.obs.logging import logger
 
@@ -124,6 +134,7 @@ class NatsBus:
         *,
         queue: str = "",
         concurrency: int = 64,
+        running_bytes: int = MAX_PENDING_BYTES,
         pending: int = 10_000,
         senders: Senders | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
@@ -133,6 +144,7 @@ class NatsBus:
             handler,
             queue=queue,
             concurrency=concurrency,
+            running_bytes=running_bytes,
             pending=pending,
             senders=senders,
             statistics=statistics,
