@@ -18,7 +18,7 @@ def test_paused_starts_are_kept_over_a_restart_obeyed_and_shown_until_they_are_r
         up.start()
 
         words = "starts are paused"
-        assert words in up.said()
+        up.wait_said(words)
         assert words in up.run("tree", "list").stderr
         assert words in up.run("pool", "list").stderr
         assert f"tree default: {words}" in up.run("op", "explain", waits).stdout

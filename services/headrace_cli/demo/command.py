@@ -78,7 +78,8 @@ class _Demo:
         begun_s = clock.steady_s()
         try:
             async with connect(state=self._state) as client:
-                with DemoBars(self._screen) as bars:
+                bars = DemoBars(self._screen)
+                with bars.bars:
                     course = Course(client, clock, bars)
                     async with watch_usage(ready.url, str(self._state / "credential"), clock, course.on_usage):
                         await course.run()

@@ -22,30 +22,22 @@ class DemoBars:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._live = screen.err.is_terminal
-        self._bars = Progress(
+        self.bars = Progress(
             TextColumn("{task.description:<10}"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("{task.fields[words]}"),
             console=screen.err,
             transient=True,
+            disable=not self._live,
         )
-        self._tasks = {pool.name: self._bars.add_task(pool.name, total=pool.jobs, words="") for pool in POOLS}
+        self._tasks = {pool.name: self.bars.add_task(pool.name, total=pool.jobs, words="") for pool in POOLS}
         self._tenths = 0
-
-    def __enter__(self) -> DemoBars:
-        if self._live:
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._bars.stop()
 
     def update(self, done: dict[str, int], cores: dict[str, float]) -> None:
         """How many jobs of each pool are done and how many cores it uses."""
         for name, task in self._tasks.items():
-            self._bars.update(task, completed=done[name], words=f"{cores.get(name, 0.0):g} cores in use")
+            self.bars.update(task, completed=done[name], words=f"{cores.get(name, 0.0):g} cores in use")
         total = sum(pool.jobs for pool in POOLS)
         tenths = 10 * sum(done.values()) // total
         if not self._live and tenths > self._tenths:

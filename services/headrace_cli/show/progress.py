@@ -29,7 +29,8 @@ class _Display:
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._bar = Progress(
+        self.live = screen.err.is_terminal
+        self.bar = Progress(
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("{task.description}"),
@@ -37,22 +38,13 @@ class _Display:
             console=screen.err,
             expand=False,
             transient=True,
+            disable=not self.live,
         )
         self._task: TaskID | None = None
         self._running = 0
         self._reason = ""
         self._view: OperationView | None = None
         self._said = ""
-        self.live = screen.err.is_terminal
-
-    def __enter__(self) -> _Display:
-        if self.live:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.live:
-            self._bar.stop()
 
     def on_view(self, view: OperationView) -> None:
         self._view = view
@@ -81,22 +73,23 @@ class _Display:
 
     def _draw(self) -> None:
         view = self._view
-        if view is None or not self.live:
+        if view is None:
             return
         if self._task is None:
-            self._task = self._bar.add_task("", total=view.spec.job_count)
+            self._task = self.bar.add_task("", total=view.spec.job_count)
         running = min(self._running, view.open_jobs)
         words = f"{running} running" + (f", [red]{view.failed_jobs} failed[/red]" if view.failed_jobs else "")
         if self._reason:
             words = f"waiting: {self._reason}"
-        self._bar.update(self._task, completed=view.completed_jobs, description=words)
+        self.bar.update(self._task, completed=view.completed_jobs, description=words)
 
 
 async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bool) -> int:
     """Waits until the operation is over, and returns the exit status."""
     final: OperationView | None = None
     interrupted = 0
-    with _Display(screen) as display:
+    display = _Display(screen)
+    with display.bar:
         async with anyio.create_task_group() as tasks:
 
             async def watch_interrupts() -> None:
