@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,13 @@ from tests.support.headrace_up import Up
 ROLES = ["admission", "agent", "allocator", "fair_share", "integral", "job", "nats-server", "runner"]
 #: Says that it runs, then waits until it is ended; python is given so that a signal reaches it at once.
 WAITS = ("python", "-u", "-c", "import signal; print('up', flush=True); signal.pause()")
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Up]:
+    """One for the tests that leave it as it was."""
+    with Up() as up:
+        yield up
 
 
 def test_after_a_stop_nothing_of_ours_runs_and_the_endpoint_is_gone() -> None:
@@ -170,15 +178,14 @@ def test_settings_that_cannot_be_used_end_it_with_the_reason() -> None:
         up.__exit__(None, None, None)
 
 
-def test_a_state_folder_in_use_is_said_and_changes_nothing() -> None:
-    with Up() as up:
-        before = _contents(up.state)
+def test_a_state_folder_in_use_is_said_and_changes_nothing(shared: Up) -> None:
+    before = _contents(shared.state)
 
-        done = up.run("up", "--port", "0", expect=4)
+    done = shared.run("up", "--port", "0", expect=4)
 
-        assert f"the state folder {up.state} is in use by `headrace up` with process id" in done.stderr
-        assert _contents(up.state) == before
-        assert up.run("node", "list").stdout.count("alpha") == 1
+    assert f"the state folder {shared.state} is in use by `headrace up` with process id" in done.stderr
+    assert _contents(shared.state) == before
+    assert shared.run("node", "list").stdout.count("alpha") == 1
 
 
 def test_a_taken_port_is_said_and_changes_nothing() -> None:
@@ -200,24 +207,22 @@ def _contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.suffix != ".stderr"}
 
 
-async def test_a_client_without_the_credential_is_refused() -> None:
-    with Up() as up:
-        endpoint = msgspec.json.decode((up.state / "endpoint.json").read_bytes(), type=Endpoint)
-        user = (up.state / "credential").read_text().partition(":")[0]
-        for credential in (None, Credential(user=user, password="guessed")):
-            with pytest.raises(CredentialRefused):
-                async with connect([endpoint.url], name="stranger", credential=credential, connect_timeout_s=10.0):
-                    pass
-        wrong = up.state / "wrong"
-        wrong.touch(mode=0o600)
-        wrong.write_text(f"{user}:guessed\n")
-        with pytest.raises(NotAdmitted):
-            async with connect_client(url=endpoint.url, credential_file=wrong):
+async def test_a_client_without_the_credential_is_refused(shared: Up) -> None:
+    endpoint = msgspec.json.decode((shared.state / "endpoint.json").read_bytes(), type=Endpoint)
+    user = (shared.state / "credential").read_text().partition(":")[0]
+    for credential in (None, Credential(user=user, password="guessed")):
+        with pytest.raises(CredentialRefused):
+            async with connect([endpoint.url], name="stranger", credential=credential, connect_timeout_s=10.0):
                 pass
+    wrong = shared.state / "wrong"
+    wrong.touch(mode=0o600)
+    wrong.write_text(f"{user}:guessed\n")
+    with pytest.raises(NotAdmitted):
+        async with connect_client(url=endpoint.url, credential_file=wrong):
+            pass
 
 
-def test_only_the_owner_can_look_into_the_state_folder() -> None:
-    with Up() as up:
-        assert up.state.stat().st_mode & 0o777 == 0o700
-        for name in ("credential", "endpoint.json", "nats.conf", "services.toml", "logs/up.log", "logs/admission.log"):
-            assert (up.state / name).stat().st_mode & 0o077 == 0, name
+def test_only_the_owner_can_look_into_the_state_folder(shared: Up) -> None:
+    assert shared.state.stat().st_mode & 0o777 == 0o700
+    for name in ("credential", "endpoint.json", "nats.conf", "services.toml", "logs/up.log", "logs/admission.log"):
+        assert (shared.state / name).stat().st_mode & 0o077 == 0, name
