@@ -21,7 +21,9 @@ from headrace.runtime.role import Deposition
 from headrace.runtime.terms import TermBook
 from headrace.wire.codec import BadMessage
 from headrace.wire.heartbeat import Forget
+from headrace.wire.log import AllocatorAttached
 from headrace_admission.decisions import blocks, ends_and_retries
+from headrace_admission.state.state import State
 from headrace_agent import engine as agent_engine
 from headrace_agent import void_orders
 from headrace_agent.adoption import Adoption
@@ -114,7 +116,15 @@ def swallowed_deposition() -> Patches:
 
 def volatile_attach() -> Patches:
     """Admission forgets with its life which allocators attached."""
-    return []
+    take_entry, restore = State.take_entry, State.restore
+
+    def forgetful(self: State, events: Any, sequence: int) -> None:
+        take_entry(self, [event for event in events if not isinstance(event, AllocatorAttached)], sequence)
+
+    def without_terms(self: State, records: Any, pools: Any, _terms: Any, *, sequence: int) -> None:
+        restore(self, records, pools, {}, sequence=sequence)
+
+    return [_replaced(State, "take_entry", forgetful), _replaced(State, "restore", without_terms)]
 
 
 def adoption_skipped() -> Patches:

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headrace.ids import OperationId, PoolName
+from headrace.ids import OperationId, PoolName, TreeName
 from headrace.wire.codec import BadMessage, decode
 from headrace.wire.heartbeat import JobKey, JobResult
 from headrace.wire.log import (
+    AllocatorAttached,
     BlockDrawn,
     Event,
     JobsEnded,
@@ -51,6 +52,8 @@ class Recorded:
         self._term = 0
         #: Of the allocator that drew last.
         self._block_term = 0
+        #: Of each tree's newest allocator.
+        self._attached: dict[TreeName, int] = {}
         self.operations: dict[OperationId, _Operation] = {}
         #: The most that may run at once, by pool; of the whole tree under "".
         self.running_limits: Mapping[PoolName | str, int] = {}
@@ -108,6 +111,11 @@ class Recorded:
         match event:
             case OperationStarted():
                 self._start(event)
+            case AllocatorAttached():
+                known = self._attached.get(event.tree, 0)
+                if event.term <= known:
+                    raise Violation(f"the allocator of term {event.term} attaches after that of term {known}")
+                self._attached[event.tree] = event.term
             case BlockDrawn():
                 self._note_drawer(event.term)
                 operation = self._known(event.operation)
