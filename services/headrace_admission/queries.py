@@ -43,6 +43,9 @@ __all__ = [
 
 #: Of the first word of a command in lists: one may have 120,000.
 _WORD_CHARACTERS: Final = 200
+#: Attempts that are told with their operation, and on a page of their own: 11 bytes each at most.
+_ATTEMPTS_WITH_OPERATION: Final = 4_096
+_ATTEMPTS_OF_PAGE: Final = 32_768
 #: Holders of one level that are listed.
 _MOST_HOLDERS: Final = 20
 #: Of an answer, beside what is cut by its size.
@@ -183,11 +186,18 @@ def whole_operations(state: State, request: WholeOperationsRequest, admission_te
     page_of_pools = next(runs_within(pools, PAGE_OF_OPERATIONS_BYTES), [])
     if page_of_pools:
         return WholeOperations(state.sequence, admission_term, [], more=True, ephemeral_pools=page_of_pools)
+    told = state.live.get(OperationId(request.after))
+    if told is not None and request.next_index:
+        attempts = told.ledger.attempt_slots(request.next_index, _ATTEMPTS_OF_PAGE)
+        if attempts:
+            return WholeOperations(state.sequence, admission_term, [], more=True, more_attempts=attempts)
     names = sorted(
         name for name, operation in state.live.items() if name > request.after and operation.spec.tree == request.tree
     )
     page = next(runs_within((live_operation(state.live[name]) for name in names), PAGE_OF_OPERATIONS_BYTES), [])
-    return WholeOperations(state.sequence, admission_term, page, more=len(page) < len(names))
+    unfinished = (at for at, each in enumerate(page, 1) if len(each.attempts) == _ATTEMPTS_WITH_OPERATION)
+    last = next(unfinished, None)
+    return WholeOperations(state.sequence, admission_term, page[:last], more=last is not None or len(page) < len(names))
 
 
 def view(state: State, operation: Operation) -> OperationView:
@@ -209,7 +219,7 @@ def live_operation(operation: Operation) -> LiveOperation:
         block=ledger.block,
         block_term=ledger.block_term,
         done=ledger.done_bits(),
-        attempts=ledger.attempt_slots(),
+        attempts=ledger.attempt_slots(0, _ATTEMPTS_WITH_OPERATION),
         ends_running_jobs=operation.ends_running_jobs,
     )
 

@@ -6,8 +6,8 @@ import anyio
 import msgspec
 import pytest
 
-from headrace.bus import Bus, Log
-from headrace.ids import OperationId, TreeName
+from headrace.bus import Bus, Log, Message
+from headrace.ids import OperationId, PoolName, TreeName
 from headrace.resources import Resources
 from headrace.runtime.border import Border
 from headrace.runtime.clock import SystemClock
@@ -15,15 +15,19 @@ from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
 from headrace.runtime.role import Deposition
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
-from headrace.wire.ledger import LiveOperation
+from headrace.wire.ledger import LiveOperation, WholeOperationsRequest
 from headrace.wire.log import Event, LogBatch, OperationSuspended, Published
+from headrace.wire.operations import OperationSpec, StartAnswer, StartOperation
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeRequest
+from headrace_admission import queries
+from headrace_admission.engine import AdmissionEngine
+from headrace_admission.state.rules import GlobalRules, TreeRules
 from tests.simulation.bus import connect_to
 from tests.simulation.clock import LoopClock
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.server import Faults, SimulatedServer
-from tests.support.clocks import HandClock
+from tests.support.clocks import HandClock, at
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import SmallAdmission, SmallAllocator, a_bus, live
 
@@ -36,10 +40,12 @@ class Hearing:
 
     def __init__(self) -> None:
         self.wholes: list[list[str]] = []
+        self.operations: list[LiveOperation] = []
         self.events: list[int] = []
         self.moved = anyio.Event()
 
     async def on_operations(self, operations: list[LiveOperation], sequence: int) -> None:
+        self.operations = operations
         self.wholes.append([operation.operation for operation in operations])
         self._move()
 
@@ -138,6 +144,40 @@ async def test_when_the_log_has_forgotten_what_was_missed_the_whole_is_asked_for
                 tasks.cancel_scope.cancel()
 
     assert hearing.wholes == [[], ["operation-2"]]
+
+
+async def test_an_operation_of_which_100_000_jobs_run_again_is_learnt_in_pages() -> None:
+    """Its attempts alone are more than one message carries."""
+    engine = AdmissionEngine(GlobalRules())
+    engine.on_configuration(TREE, TreeRules(), at(0, 1))
+    name = OperationId("operation-1")
+    for each in (name, OperationId("operation-2")):
+        spec = OperationSpec(PoolName("p"), ["x" * 100_000], 1_000_000, tree=TREE)
+        assert isinstance(engine.on_start(StartOperation(each, spec), "anna", at(0, 1)).answer, StartAnswer)
+    book = engine.state.live[name].ledger
+    book.draw(1_000_000, 1)
+    book.attempts = {index: 2 + index % 3 for index in range(7, 1_000_000, 9)}
+
+    async def answer(message: Message) -> bytes:
+        request = decode(message.data, WholeOperationsRequest)
+        return encode(queries.whole_operations(engine.state, request, 1))
+
+    hearing = Hearing()
+    with nats_server() as server:
+        async with a_bus(server, "service", "admission") as bus, a_bus(server, "service", "reader") as reading:
+            await bus.log(subjects.STREAM, subjects.LOG)
+            await bus.serve(subjects.OPERATIONS_WHOLE, answer)
+            feed = OperationsFeed(reading, Border(reading, SystemClock(), Deposition()), TREE, hearing)
+            async with anyio.create_task_group() as tasks:
+                ready = anyio.Event()
+                tasks.start_soon(feed.run, ready)
+                with anyio.fail_after(PATIENCE_S):
+                    await ready.wait()
+                tasks.cancel_scope.cancel()
+
+    assert hearing.wholes == [["operation-1", "operation-2"]]
+    assert {slot.index: slot.attempt for slot in hearing.operations[0].attempts} == book.attempts
+    assert hearing.operations[1].attempts == []
 
 
 def test_a_published_entry_reads_the_same_as_what_the_log_holds() -> None:

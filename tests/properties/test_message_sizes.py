@@ -172,6 +172,8 @@ def test_ends_of_a_million_jobs_with_long_words_fit_the_log_its_views_and_its_ch
         check(outcome.answer)
         check(queries.get_operation(engine.state, wire.GetOperation(WIDEST)))
     check(queries.jobs_of(engine.state, wire.GetJobs(WIDEST, limit=1_000)))
+    check(queries.whole_operations(engine.state, ledger.WholeOperationsRequest(TREE), 1))
+    check(queries.whole_operations(engine.state, ledger.WholeOperationsRequest(TREE, WIDEST, next_index=1), 1))
     assert all(len(page) < 16 * 1024 * 1024 for page in Checkpoint(engine.state).pages())
 
 

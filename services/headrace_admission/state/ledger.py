@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -128,9 +129,12 @@ class Ledger:
         """Jobs from index `first` on, each with its newest ended attempt, else with its first."""
         return list(self._rows(first, min(first + limit, self.job_count)))
 
-    def attempt_slots(self) -> list[JobSlot]:
-        """Indexes past their first attempt, with the attempt that counts."""
-        return [JobSlot(index, attempt) for index, attempt in sorted(self.attempts.items())]
+    def attempt_slots(self, first: int, most: int) -> list[JobSlot]:
+        """Indexes past their first attempt, with the attempt that counts: so many from `first` on, in their order."""
+        if not self.attempts:
+            return []
+        later = (index for index in range(first, self.block) if index in self.attempts)
+        return [JobSlot(index, self.attempts[index]) for index in islice(later, most)]
 
     def to_record(self) -> LedgerRecord:
         return LedgerRecord(

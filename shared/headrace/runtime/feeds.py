@@ -144,11 +144,17 @@ class OperationsFeed:
             sequence = answer.sequence if sequence is None else sequence
             pools += answer.ephemeral_pools
             operations.update((operation.operation, operation) for operation in answer.operations)
+            last = next(reversed(operations.values()), None)
+            if last is not None:
+                last.attempts.extend(answer.more_attempts)
             if not answer.more:
                 return list(operations.values()), pools, sequence
-            after = answer.operations[-1].operation if answer.operations else request.after
-            after_pool = answer.ephemeral_pools[-1].name if answer.ephemeral_pools else request.after_pool
-            request = WholeOperationsRequest(tree=self._tree, after=after, after_pool=after_pool)
+            request = WholeOperationsRequest(
+                tree=self._tree,
+                after=last.operation if last is not None else "",
+                after_pool=answer.ephemeral_pools[-1].name if answer.ephemeral_pools else request.after_pool,
+                next_index=last.attempts[-1].index + 1 if last is not None and last.attempts else 0,
+            )
 
 
 class SnapshotFeed(Generic[Item, Frame]):

@@ -49,12 +49,14 @@ class Attached(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 class WholeOperationsRequest(msgspec.Struct, frozen=True):
     """A page of a tree: first its ephemeral pools by name, then its live operations by id.
 
-    Each page begins behind the last of both that the pages before told.
+    Each page begins behind the last of both that the pages before told, and behind the last attempt told of that operation.
     """
 
     tree: TreeName
     after: str = ""
     after_pool: str = ""
+    #: 0 is «none told».
+    next_index: Counter = 0
 
 
 class LiveOperation(msgspec.Struct, frozen=True):
@@ -72,7 +74,7 @@ class LiveOperation(msgspec.Struct, frozen=True):
     block_term: Term
     #: One bit per index below `block`, lowest first in each byte: that job is done for good.
     done: bytes = b""
-    #: Newest attempt of indexes that are past their first.
+    #: Newest attempt of indexes that are past their first, by index. The last operation of a page may have more of them.
     attempts: list[JobSlot] = []
     #: While it is suspended: what runs of it is to be ended.
     ends_running_jobs: bool = False
@@ -91,6 +93,8 @@ class WholeOperations(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
     more: bool = False
     #: Pools of the tree that live by their operations. A page that has any names no operations.
     ephemeral_pools: list[EphemeralPool] = []
+    #: More attempts of the operation that was told last. A page that has any names no operations.
+    more_attempts: list[JobSlot] = []
 
 
 class DrawBlock(msgspec.Struct, frozen=True):
