@@ -247,6 +247,7 @@ async def test_a_fifo_pool_owes_its_operations_one_after_another_and_a_limit_hol
     assert items["operation-2"].fair_share.total[1] == pytest.approx(0.1)
     assert (items["operation-1"].fifo_index, items["operation-2"].fifo_index) == (0, 1)
     assert items["/line"].limits_share[1] == pytest.approx(0.9)
+    assert items["/line"].limits == limits
 
 
 async def the_first_file(folder: Path, pattern: str) -> Path:

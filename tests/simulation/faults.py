@@ -52,7 +52,11 @@ def _a_service(world: World) -> str:
 
 
 def _a_host(world: World) -> str | None:
+    """A host to break; where it hurts, mostly."""
     hosts = [name for name, host in world.hosts.items() if host.is_on]
+    busy = [name for name in hosts if world.hosts[name].living]
+    if busy and world.random.random() < 0.8:
+        hosts = busy
     return world.random.choice(hosts) if hosts else None
 
 

@@ -41,13 +41,14 @@ def _wanted(world: World) -> tuple[OperationSpec, Sequence[Wish]]:
     pool, argv, jobs = draw.choice(_POOLS), ["work", seconds], draw.randint(1, most)
     options: dict[str, Any] = {}
     kind = draw.random()
-    if kind < 0.15:
+    if kind < 0.1:
         argv = ["work", seconds, "3", "2000"]
     elif kind < 0.2:
-        argv, jobs = ["work", "0.02", "3", "2000"], 300
-        options["max_failed_job_count"] = 250
-    elif kind < 0.25:
-        argv, jobs = ["work", "0.02"], 300
+        argv, jobs = ["work", "0.02", "3", "2000"], 270
+        options["max_failed_job_count"] = 260
+    elif kind < 0.23:
+        # More than the first block of indexes holds.
+        argv, jobs = ["work", "0.02"], 270
     elif kind < 0.35:
         argv = ["stubborn", seconds]
         options["interruption_timeout_ms"] = 2_000

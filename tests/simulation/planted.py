@@ -15,6 +15,7 @@ import msgspec
 
 from headrace.bus import BusError
 from headrace.bus.group_commit import GroupAppender
+from headrace.ids import TreeName
 from headrace.runtime.engine import Outcome
 from headrace.runtime.feeds import SnapshotFeed
 from headrace.runtime.role import Deposition
@@ -23,6 +24,7 @@ from headrace.wire.codec import BadMessage
 from headrace.wire.heartbeat import Forget
 from headrace.wire.log import AllocatorAttached
 from headrace_admission.decisions import blocks, ends_and_retries
+from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.state import State
 from headrace_agent import engine as agent_engine
 from headrace_agent import void_orders
@@ -52,7 +54,10 @@ def no_in_doubt_rule() -> Patches:
 
 def no_term_check() -> Patches:
     """Nobody refuses the word of a former leader."""
-    on_heartbeat = AllocatorEngine.on_heartbeat
+    on_heartbeat, stale_term = AllocatorEngine.on_heartbeat, blocks.stale_term
+
+    def refuses_nobody(transaction: Transaction, tree: TreeName, term: int) -> None:
+        stale_term(transaction, tree, term)
 
     def obeyed_by_all(self: AllocatorEngine, heartbeat: Any, moment: Any) -> Any:
         if heartbeat.term > self.facts.term:
@@ -69,8 +74,8 @@ def no_term_check() -> Patches:
                 orders, msgspec.structs.replace(awaited, term=0), held
             ),
         ),
-        _replaced(blocks, "stale_term", lambda transaction, tree, term: None),
-        _replaced(ends_and_retries, "stale_term", lambda transaction, tree, term: None),
+        _replaced(blocks, "stale_term", refuses_nobody),
+        _replaced(ends_and_retries, "stale_term", refuses_nobody),
         _replaced(TermBook, "see", lambda self, role, term: True),
     ]
 

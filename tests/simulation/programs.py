@@ -107,6 +107,6 @@ async def _befall(world: World) -> None:
     kinds = draw.sample(FAULTS, draw.randint(0, 7))
     async with anyio.create_task_group() as tasks:
         while loop.time() < _UNKIND_S:
-            await anyio.sleep(draw.expovariate(1 / 1.5))
+            await anyio.sleep(draw.expovariate(1.0))
             if kinds:
                 tasks.start_soon(draw.choice(kinds), world)

@@ -22,6 +22,7 @@ from headrace.bus import BusError
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import Pool, PoolConfig, Tree, TreeOptions
 from headrace.resources import Resources
+from headrace.runtime import shell
 from headrace.runtime.service import runtime_on
 from headrace.runtime.shell import Shell
 from headrace.wire import operations as wire
@@ -304,7 +305,9 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
         for value in list(vars(module).values()) if getattr(module, "__name__", "").startswith("headrace") else []:
             if isinstance(value, unseeded):
                 value.seed(chance.random())
-    hexadecimal = secrets.token_hex
+    hexadecimal, look_s = secrets.token_hex, shell.PAUSE_LOOK_S
+    # In virtual time no loop ever pauses, and looking for that takes real time.
+    shell.PAUSE_LOOK_S = 60.0  # type: ignore[misc]
     random.Random = Seeded  # type: ignore[assignment, misc]
     anyio.to_thread.run_sync = at_once  # type: ignore[assignment]
     Shell.__init__ = known  # type: ignore[method-assign]
@@ -316,6 +319,7 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
         anyio.to_thread.run_sync = threads
         Shell.__init__ = init  # type: ignore[method-assign]
         secrets.token_hex = hexadecimal
+        shell.PAUSE_LOOK_S = look_s  # type: ignore[misc]
 
 
 def chance_from(loop: VirtualLoop, share: float) -> bool:

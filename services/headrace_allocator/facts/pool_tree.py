@@ -14,7 +14,7 @@ import msgspec
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import ZERO, Resources
-from headrace.wire.snapshots import ElementKind, ShareItem
+from headrace.wire.snapshots import ShareItem
 
 __all__ = ["Limit", "PoolTree", "ShareCut"]
 
@@ -45,7 +45,7 @@ class PoolTree:
         #: Each pool with its shares.
         self.pools: dict[PoolName, ShareItem] = {}
         self.total = ZERO
-        #: True once a snapshot told how large the cluster is: before, no limit is known as an amount.
+        #: True once a snapshot came that knows the cluster: before, limits are not known.
         self.limits_known = False
         self._limits: dict[PoolName, Limit] = {}
         #: Limits at a pool and above it, of those pools that were asked for.
@@ -65,13 +65,13 @@ class PoolTree:
             name = PoolName(item.name)
             before = self.pools.get(name)
             changed |= before is None or before.parent != item.parent
-            changed |= before is None or _limit_of(before, self.total) != _limit_of(item, cut.total)
+            changed |= before is None or before.limits != item.limits
             self.pools[name] = item
         self.total = cut.total
         self.limits_known |= cut.total != ZERO
         if changed:
-            limits = (Limit(name, _limit_of(item, self.total)) for name, item in self.pools.items())
-            self._limits = {limit.pool: limit for limit in limits if limit.most != NOTHING}
+            limited = (item for item in self.pools.values() if item.limits != NOTHING)
+            self._limits = {PoolName(item.name): Limit(PoolName(item.name), item.limits) for item in limited}
             self._above = {}
             for pool, amount in held:
                 self.use(pool, amount)
@@ -112,15 +112,3 @@ class PoolTree:
             for name, limit in self._limits.items()
             if limit.used != sums[name]
         ]
-
-
-def _limit_of(item: ShareItem, total: Resources) -> PartialResources:
-    """The limit of a pool as amounts. A resource that is not named is not limited.
-
-    Example: a share of 0.3 of a cluster of 10 cores is a limit of 3 cores.
-    """
-    if item.kind is ElementKind.ROOT:
-        return NOTHING
-    # A limit as large as the cluster is told as a share of 1, as none at all.
-    figures = zip(item.limits_share, total.as_tuple(), strict=True)
-    return PartialResources(*(int(share * there + 0.5) if share < 1.0 and there else None for share, there in figures))

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ids import PoolName
-from headrace.resources import RESOURCE_NAMES, ZERO, Resources
+from headrace.pools.amounts import PartialResources
+from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.snapshots import DetailedShare, SchedulingStatus, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
 from headrace_fair_share.starvation.clocks import NO_MOMENT, STARVATION
@@ -51,6 +52,8 @@ class ElementResults:
     usage_share: Floats
     demand_share: Floats
     limits_share: Floats
+    #: Of pools, as configured; `LARGEST_SUM` where there is none.
+    limits: Ints
     #: After inference and fitting.
     strong_guarantee_share: Floats
     promised_fair_share: Floats
@@ -161,9 +164,14 @@ def items_of(elements: Elements, results: ElementResults, places: Ints) -> list[
         results.burst_ratio[places].tolist(),
         results.total_flow_ratio[places].tolist(),
         results.total_burst_ratio[places].tolist(),
+        map(_limits, results.limits[:, places].T.tolist()),
         strict=True,
     )
     return [ShareItem(*one) for one in columns]
+
+
+def _limits(amounts: list[int]) -> PartialResources:
+    return PartialResources(*(None if amount >= LARGEST_SUM else amount for amount in amounts))
 
 
 def pool_results_of(elements: Elements, results: ElementResults, places: Ints) -> dict[PoolName, PoolResults]:

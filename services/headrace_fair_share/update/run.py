@@ -150,6 +150,7 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
         usage_share=usage,
         demand_share=demand,
         limits_share=shares.limits[:, order],
+        limits=fixed.limit_amounts[:, order],
         strong_guarantee_share=fixed.strong[:, order],
         promised_fair_share=shares.promised[:, order],
         estimated_guarantee_share=fixed.estimated[:, order],

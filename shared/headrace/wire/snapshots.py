@@ -12,6 +12,7 @@ from typing import Annotated, Generic, TypeVar
 import msgspec
 
 from headrace.ids import OperationId, PoolName, TreeName
+from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
 from headrace.wire.integral import Downtime
 from headrace.wire.version import NEVER, Counter, Version
@@ -150,6 +151,8 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     specified_burst_ratio: float = 0.0
     total_resource_flow_ratio: float = 0.0
     total_burst_ratio: float = 0.0
+    #: Of a pool: the most that it may use, as configured, also where that is more than the cluster has.
+    limits: PartialResources = NOTHING
 
     @property
     def key(self) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from headrace.ids import ROOT_POOL, AllocationId, OperationId, PoolName
-from headrace.pools.amounts import PartialResources
-from headrace.resources import Resources, Share
+from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult, JobSlot, RunningJob
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import OperationStateChanged, ParametersChanged, StateCause
@@ -25,9 +25,9 @@ TOTAL = NODE
 
 
 def a_pool(name: str, parent: str = ROOT_POOL, cpu: float = 1.0) -> ShareItem:
-    """A pool that may have this part of the cluster's cores."""
-    limits: Share = (1.0, cpu, 1.0, 1.0, 1.0)
-    return ShareItem(ElementKind.POOL, name, PoolName(parent), limits_share=limits)
+    """A pool that may have this part of the cluster's cores; with all of them it has no limit."""
+    limits = PartialResources(cpu=round(cpu * NODE.cpu)) if cpu < 1.0 else NOTHING
+    return ShareItem(ElementKind.POOL, name, PoolName(parent), limits=limits)
 
 
 def in_pool(live: LiveOperation, pool: str, **spec: Any) -> LiveOperation:
@@ -227,3 +227,16 @@ def test_an_allocation_of_a_former_allocator_keeps_its_jobs() -> None:
 
     assert [start.slots for start in orders.start] == [[JobSlot(2)]]
     assert set(desk.node("n").allocations[AllocationId("4-1")].slots) == {0, 1}
+
+
+def test_a_limit_as_large_as_the_cluster_holds_when_a_node_joins() -> None:
+    """Before the next snapshot, which tells of a larger cluster, no more starts than the pool may use."""
+    desk = Desk({"n": NODE, "m": NODE})
+    desk.beat("n")
+    desk.start(in_pool(an_operation("op", jobs=30), "p"))
+    limit = ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits=PartialResources(cpu=NODE.cpu))
+    desk.tell([limit, a_share("op", 0.5)], total=NODE)
+
+    started = [start for name in ("n", "m") for start in desk.beat(name)[0].start]
+
+    assert sum(start.resources.cpu for start in started) == NODE.cpu

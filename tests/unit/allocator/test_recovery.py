@@ -140,7 +140,9 @@ def test_a_removed_node_that_still_holds_something_gets_nothing_new() -> None:
 
 def limited(desk: Desk, share: float) -> None:
     """Pool p may have so much of the cluster's eight cores."""
-    desk.tell([ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits_share=(1.0, share, 1.0, 1.0, 1.0))], cores(8, 99))
+    desk.tell(
+        [ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits=PartialResources(cpu=round(800 * share)))], cores(8, 99)
+    )
 
 
 def test_jobs_that_may_run_unseen_count_under_the_limits_of_pools() -> None:
@@ -240,7 +242,7 @@ def test_nothing_starts_before_the_limits_of_pools_are_known() -> None:
 
     early, _ = desk.beat("n1")
     assert "waits for fair_share to tell the limits of pools" in desk.reasons("op")[1]
-    limits = ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits_share=(1.0, 0.5, 1.0, 1.0, 1.0))
+    limits = ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits=PartialResources(cpu=200))
     desk.tell([limits], total=cores(4, slots=9))
     orders, _ = desk.beat("n1")
 
