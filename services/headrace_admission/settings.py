@@ -25,7 +25,7 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     longest_waiting_ms: int = 2_000
     #: Starts that are decided and wait for the log, and their bytes. The rest waits, and everybody has a turn.
     most_starts_at_once: int = 2_000
-    most_bytes_of_starts_at_once: int = 4 * 1024 * 1024
+    most_bytes_of_starts_at_once: int = 1024 * 1024
     #: How long a request that names a revision of the pool configuration waits for it.
     revision_wait_ms: int = 2_000
     #: How often the log's position is told, so that a reader that missed the last entry notices.

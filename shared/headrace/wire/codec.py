@@ -36,9 +36,10 @@ class MessageTooLarge(HeadraceError):
         super().__init__(f"{kind}: {size_bytes} bytes, at most {LARGEST_MESSAGE_BYTES} are carried; nothing was sent")
 
 
-#: How a float begins in msgpack of which all bits of the exponent are set, that is NaN or infinite. Bytes that look so may be
-#: something else, but where there are none nothing needs to be walked through, which would take longer than decoding did.
-_MAYBE_NOT_FINITE = (b"\xcb\x7f", b"\xcb\xff", b"\xca\x7f", b"\xca\xff")
+#: How a float begins in msgpack, and how one goes on of which all bits of the exponent are set, that is NaN or infinite. Bytes that
+#: look so may be something else, but where there are none nothing needs to be walked through, which would take longer than decoding.
+_FLOATS = (b"\xcb", b"\xca")
+_NOT_FINITE = (b"\x7f", b"\xff")
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
@@ -91,9 +92,14 @@ def decode(data: bytes, kind: type[T]) -> T:
         message = decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadMessage(str(error)) from None
-    if _holds_floats[kind] and any(start in data for start in _MAYBE_NOT_FINITE):
+    if _holds_floats[kind] and _maybe_not_finite(data):
         _refuse_not_finite(message)
     return message  # type: ignore[no-any-return]
+
+
+def _maybe_not_finite(data: bytes) -> bool:
+    # One byte is found 400 times as fast as two: 100 kB of text cost 2 ms without the first look.
+    return any(start in data and any(start + rest in data for rest in _NOT_FINITE) for start in _FLOATS)
 
 
 def _mentions_float(kind: Any) -> bool:
