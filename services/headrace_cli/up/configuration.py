@@ -29,6 +29,8 @@ def nats_configuration(state: StateFolder, port: int, user: str, password: str) 
 server_name: headrace
 listen: "127.0.0.1:{port}"
 max_payload: 1MB
+# Whoever has more than this waiting is cut off and loses it. A flood of one user should cost the others a moment, not their requests.
+max_pending: 256MB
 write_deadline: "10s"
 jetstream {{
   store_dir: {json.dumps(str(state.nats))}
