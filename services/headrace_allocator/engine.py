@@ -9,6 +9,7 @@ recovering, usage is published as incomplete, and jobs that a former allocator m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from headrace.ids import NodeName, OperationId, TreeName
 from headrace.pools.node_filter import parse_formula
@@ -36,6 +37,9 @@ from headrace_allocator.usage_cut import UsageCut, cut_usage, usage_frame
 from headrace_allocator.words import words_of_loss
 
 __all__ = ["AllocatorEngine"]
+
+#: Operations in one message to the ledger; their ids are up to 64 letters.
+_MOST_RELEASED: Final = 4_000
 
 
 class AllocatorEngine:
@@ -306,7 +310,8 @@ class AllocatorEngine:
         released = [each for each in operations if each.ending and not each.may_run and not each.release_told]
         for operation in released:
             operation.release_told = True
-        return [Release([operation.id for operation in released])] if released else []
+        names = [operation.id for operation in released]
+        return [Release(names[at : at + _MOST_RELEASED]) for at in range(0, len(names), _MOST_RELEASED)]
 
     def _fall_silent(self, node: Node) -> None:
         self.facts.recovery.miss_no_more(node.record.node)

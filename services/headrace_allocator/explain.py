@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.runtime.engine import Moment
+from headrace.wire.codec import runs_within
 from headrace.wire.nodes import JobPlace, NodeList, NodeView, OperationPlaces
 from headrace_allocator.decision.waiting import waiting_reasons
 from headrace_allocator.facts.facts import Facts
@@ -15,6 +16,8 @@ from headrace_allocator.words import words_of
 __all__ = ["list_nodes", "operation_places"]
 
 _MOST_PLACES: Final = 1_000
+#: Of a page of nodes: one may tell of its trouble in 4,000 letters.
+_PAGE_BYTES: Final = 256 * 1024
 
 
 def operation_places(facts: Facts, operation: Operation, moment: Moment) -> OperationPlaces:
@@ -38,11 +41,13 @@ def operation_places(facts: Facts, operation: Operation, moment: Moment) -> Oper
 def list_nodes(facts: Facts, first: int, limit: int, moment: Moment) -> NodeList:
     """A page of the nodes, by name."""
     names = sorted(facts.nodes)
+    views = (_view(facts.nodes[name], moment) for name in names[first : first + limit])
+    page = next(runs_within(views, _PAGE_BYTES), [])
     progress = facts.recovery.progress()
     return NodeList(
-        nodes=[_view(facts.nodes[name], moment) for name in names[first : first + limit]],
+        nodes=page,
         recovering="" if facts.recovery.complete else f"{progress.heard}/{progress.enrolled}",
-        more=first + limit < len(names),
+        more=first + len(page) < len(names),
     )
 
 

@@ -29,6 +29,10 @@ from headrace_fair_share.update.results import (
 
 __all__ = ["FAULTS", "FailedUpdate", "Update", "Updater", "results_of"]
 
+#: Every part of a snapshot carries its frame: so many complaints of the configuration, pools and letters of each.
+_MOST_TROUBLES: Final = 20
+_MOST_POOLS_TOLD: Final = 100
+_MOST_CHARACTERS: Final = 2_000
 #: What an update may raise where something in the algorithm is wrong.
 FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 
@@ -224,8 +228,13 @@ def _frame(cut: Cut, shares: TreeShares) -> ShareFrame:
         at_ms=cut.now_ms,
         stale_volumes=cut.stale_volumes,
         downtime=cut.downtime,
-        errors=[*cut.troubles, *(error.text for error in errors)],
+        errors=[_short(text) for text in (*cut.troubles[:_MOST_TROUBLES], *(error.text for error in errors))],
         complaints=[
-            ShareComplaint(error.kind, error.text, [PoolName(pool) for pool in error.pools]) for error in errors
+            ShareComplaint(error.kind, _short(error.text), [PoolName(pool) for pool in error.pools[:_MOST_POOLS_TOLD]])
+            for error in errors
         ],
     )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"

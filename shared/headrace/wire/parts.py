@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from headrace.ids import TreeName
-from headrace.wire.codec import encode, runs_of_bytes
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode, runs_of_bytes
 from headrace.wire.snapshots import Part, WholeRequest
 from headrace.wire.version import NEVER, Term, Version
 
@@ -24,6 +24,8 @@ Frame = TypeVar("Frame", bound=msgspec.Struct)
 
 #: Items and removed keys in a part; the frame comes on top, and a larger item has a part of its own.
 _PART_BYTES = 256 * 1024
+#: What a part holds beside its frame, items and removed keys.
+_ENVELOPE_BYTES = 1024
 _encode = msgspec.msgpack.Encoder().encode
 #: Wholes that a publisher keeps for readers that have not got all pages yet.
 _MOST_WHOLES = 4
@@ -104,7 +106,8 @@ class SnapshotPublisher(Generic[Item, Frame]):
 
     def _cut(self, base: Version | None, items: list[Item], removed: list[str]) -> list[bytes]:
         encoded = [*map(_encode, removed), *map(_encode, items)]
-        runs = list(runs_of_bytes(encoded, _PART_BYTES)) or [[]]
+        room = min(_PART_BYTES, LARGEST_MESSAGE_BYTES - len(_encode(self.frame)) - _ENVELOPE_BYTES)
+        runs = list(runs_of_bytes(encoded, room)) or [[]]
         parts: list[bytes] = []
         removed_left = len(removed)
         for number, run in enumerate(runs):

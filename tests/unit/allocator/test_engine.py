@@ -29,6 +29,7 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.explain import list_nodes
 from tests.support.allocating import TERM, TREE, Desk, an_operation, cores
 
 
@@ -365,6 +366,22 @@ def test_an_aborting_operation_is_released_when_no_node_holds_anything_of_it() -
 
     assert Release([OperationId("operation-1")]) in desk.tick(102.0)
     assert not [e for e in desk.tick(103.0) if isinstance(e, Release)]
+
+
+def test_pages_of_nodes_are_cut_by_bytes() -> None:
+    """A thousand nodes in trouble once made a page that nobody could send."""
+    desk = Desk({f"n{number:03}": cores(1) for number in range(300)})
+    for node in desk.nodes:
+        desk.beat(node, obeyed=False, trouble="t" * 4_000)
+    seen: list[str] = []
+    more = True
+    while more:
+        page = list_nodes(desk.facts, len(seen), 1_000, desk.moment)
+        assert len(encode(page)) <= LARGEST_MESSAGE_BYTES
+        seen += [view.node for view in page.nodes]
+        more = page.more
+
+    assert seen == sorted(desk.nodes)
 
 
 def test_short_jobs_are_given_out_by_the_handful_but_never_while_nodes_stand_idle() -> None:

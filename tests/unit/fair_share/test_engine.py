@@ -11,6 +11,7 @@ from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import PartialResources, Person
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.integral import Advanced, PoolVolume, Volume
 from headrace.wire.log import (
     EphemeralPoolSet,
@@ -22,6 +23,7 @@ from headrace.wire.log import (
     StateCause,
 )
 from headrace.wire.operations import OperationState
+from headrace.wire.parts import SnapshotPublisher
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.pools import (
@@ -34,7 +36,15 @@ from headrace.wire.pools import (
     Tree,
 )
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal, StaleTerm, WrongState
-from headrace.wire.snapshots import SchedulingStatus, ShareItem, StarvationStatus, UsageFrame, UsageItem
+from headrace.wire.snapshots import (
+    SchedulingStatus,
+    ShareFrame,
+    ShareItem,
+    SharePart,
+    StarvationStatus,
+    UsageFrame,
+    UsageItem,
+)
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 from headrace_fair_share.effects import (
@@ -680,6 +690,20 @@ def test_guarantees_over_the_cluster_are_warned_of_when_made_and_reported_by_the
     assert "15 of cpu where there are 10 (5 too much)" in update.frame.errors[0]
     assert "scaled to 0.666667" in update.frame.errors[1]
     assert desk.item("/a").strong_guarantee_share[1] == pytest.approx(0.6)
+
+
+def test_complaints_about_thousands_of_pools_fit_every_part_of_a_snapshot() -> None:
+    """Each part carries the frame; with the names of 3,000 pools in it none could be published."""
+    promised = PoolConfig(strong_guarantee_resources=PartialResources(cpu=10))
+    desk = Desk(*((f"pool-{number:04}".ljust(100, "p"), ROOT_POOL, promised) for number in range(3_000)))
+    update = desk.update()
+    publisher = SnapshotPublisher[ShareItem, ShareFrame](SharePart, TREE, 1, ShareFrame(), key=lambda item: item.key)
+
+    parts = publisher.advance(update.frame, desk.engine.items.values())
+
+    assert len(parts) > 1
+    assert all(len(part) <= LARGEST_MESSAGE_BYTES for part in parts)
+    assert len(update.frame.complaints[-1].pools) == 100
 
 
 def test_a_burst_pool_without_a_burst_is_warned_of() -> None:
