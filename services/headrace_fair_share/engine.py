@@ -51,6 +51,8 @@ from headrace_fair_share.update.schedule import UpdateSchedule
 
 __all__ = ["EngineOptions", "FairShareEngine"]
 
+#: An update waits so much longer for the volumes of each thousand pools.
+_ADVANCE_US_PER_THOUSAND = 50_000
 #: Faults of which the trees are kept, in one life of the service.
 _MOST_FAULTS = 10
 
@@ -171,8 +173,10 @@ class FairShareEngine:
             # Before that nobody knows which pools have savings; naming none would cost them.
             pools = self.configuration.in_force
             self.volumes.advance(dt_us, self.usage.total, pools, self._grants(), moment.wall_ms)
-        self._wait_for_volumes_until_us = moment.steady_us + self._options.advance_budget_us
-        return self._advanced(self.volumes.chain.head(), moment)
+        advance = self.volumes.chain.head()
+        longer_us = _ADVANCE_US_PER_THOUSAND * (len(advance.pools) // 1_000 if advance else 0)
+        self._wait_for_volumes_until_us = moment.steady_us + self._options.advance_budget_us + longer_us
+        return self._advanced(advance, moment)
 
     def on_advance_answer(self, answer: AdvanceAnswer, moment: Moment) -> Outcome[None, Effect]:
         """Integral answered the oldest advance that it has not confirmed."""
@@ -182,11 +186,6 @@ class FairShareEngine:
 
     def on_advance_unanswered(self, moment: Moment) -> Outcome[None, Effect]:
         """Integral did not answer in time. The update goes on with the volumes of before."""
-        return self._advanced(None, moment)
-
-    def on_advance_too_large(self, moment: Moment) -> Outcome[None, Effect]:
-        """The advance fits no message: its time is given up."""
-        self.volumes.chain.give_up()
         return self._advanced(None, moment)
 
     def on_updated(self, update: Update, moment: Moment) -> Outcome[None, Effect]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -21,7 +20,7 @@ from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
+from headrace.wire.codec import BadMessage
 from headrace.wire.integral import Advanced
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event, concerned
@@ -44,8 +43,8 @@ from headrace_fair_share.effects import (
     UpdateSooner,
 )
 from headrace_fair_share.engine import FairShareEngine
+from headrace_fair_share.exchange_with_integral import answer_to
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_fair_share.facts.volumes import AdvanceAnswer
 from headrace_fair_share.history.keeping import HistoryKeeper
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.starvation.saved_clocks import ClockStore
@@ -55,7 +54,6 @@ from headrace_fair_share.view import pool_list
 
 __all__ = ["serve"]
 
-_AdvanceAnswer: Any = AdvanceAnswer
 _Next = Outcome[None, Effect]
 
 
@@ -248,17 +246,12 @@ class FairShareService:
 
     async def _send(self, effect: SendAdvance) -> _Next:
         engine, advance = self.engine, effect.advance
-        subject = subjects.integral_advance(self._tree)
         try:
             with anyio.fail_after(effect.timeout_s):
-                data = await self._bus.request(subject, encode(advance), timeout_s=effect.timeout_s)
-            answer = decode(data, _AdvanceAnswer)
+                answer = await answer_to(advance, self._bus, effect.timeout_s)
         except (BusError, BadMessage, TimeoutError) as error:
             self._log.debug("advance not answered", version=str(advance.version), error=str(error))
             return engine.on_advance_unanswered(self._shell.moment())
-        except MessageTooLarge as error:
-            self._log.error("advance too large", version=str(advance.version), error=str(error))
-            return engine.on_advance_too_large(self._shell.moment())
         if not isinstance(answer, Advanced | StaleTerm):
             self._log.warning("advance refused", version=str(advance.version), why=answer.text())
         return engine.on_advance_answer(answer, self._shell.moment())

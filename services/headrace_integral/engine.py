@@ -17,7 +17,19 @@ import numpy as np
 from headrace.ids import TreeName
 from headrace.resources import RESOURCE_NAMES, ZERO
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
-from headrace.wire.integral import Advance, Advanced, AdvanceGap, Downtime, GetVolumes, PoolFlow, PoolVolume, Volume
+from headrace.wire.codec import runs_within
+from headrace.wire.integral import (
+    PAGE_BYTES,
+    Advance,
+    Advanced,
+    AdvanceGap,
+    AdvancePartTaken,
+    Downtime,
+    GetVolumes,
+    PoolFlow,
+    PoolVolume,
+    Volume,
+)
 from headrace.wire.refusals import BadRequest, NotFound, StaleTerm
 from headrace.wire.version import NEVER, Counter, Term, Version
 from headrace_integral.free_volume import family_of, handed_out, total_flows
@@ -45,9 +57,11 @@ class VolumesRecord(msgspec.Struct, frozen=True):
     at_ms: Counter = 0
     downtime: Downtime = Downtime()
 
-    def answer(self) -> Advanced:
-        """The volumes as they are told."""
-        return Advanced(tree=self.tree, version=self.version, pools=self.pools, downtime=self.downtime)
+    def answer(self, first: int = 0) -> Advanced:
+        """The volumes from the `first` on as they are told: as many as fit a message."""
+        page = next(runs_within(self.pools[first:], PAGE_BYTES), [])
+        more = first + len(page) < len(self.pools)
+        return Advanced(self.tree, self.version, page, self.downtime, more)
 
 
 class Save(msgspec.Struct, frozen=True):
@@ -56,7 +70,7 @@ class Save(msgspec.Struct, frozen=True):
     record: VolumesRecord
 
 
-Answer = Advanced | AdvanceGap | BadRequest | NotFound | StaleTerm
+Answer = Advanced | AdvancePartTaken | AdvanceGap | BadRequest | NotFound | StaleTerm
 
 
 class IntegralEngine:
@@ -67,6 +81,8 @@ class IntegralEngine:
         self._writer = writer
         self._term: Term = 0
         self._remembered: dict[Version, Advanced] = {}
+        #: Parts of the newest advance that is not whole yet.
+        self._parts: dict[int, Advance] = {}
         self.record = VolumesRecord(tree=tree)
         self.applied = 0
         self.repeated = 0
@@ -82,6 +98,10 @@ class IntegralEngine:
 
     def on_advance(self, request: Advance, moment: Moment) -> Outcome[Answer | None, Save]:
         """Decides on an advance: an answer, or a record to save. Nothing changes before `on_saved`."""
+        whole = self._gathered(request)
+        if whole is None:
+            return Outcome(AdvancePartTaken(request.version, request.part))
+        request = whole
         refusal = self._refusal(request)
         if refusal is not None:
             self.refused += 1
@@ -111,7 +131,7 @@ class IntegralEngine:
         """Answers the volumes as they are."""
         if request.tree != self._tree:
             return Outcome(NotFound(what="tree", name=request.tree, near=[self._tree]))
-        return Outcome(self.record.answer())
+        return Outcome(self.record.answer(request.first))
 
     def checks(self) -> Iterator[Check]:
         """One structure: the volumes."""
@@ -156,6 +176,16 @@ class IntegralEngine:
             self._remembered[record.version] = record.answer()
         while len(self._remembered) > _REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
+
+    def _gathered(self, part: Advance) -> Advance | None:
+        """The advance that this part makes whole. None while others are missing."""
+        if any(kept.version != part.version for kept in self._parts.values()):
+            self._parts = {}
+        self._parts[part.part] = part
+        if len(self._parts) < part.parts:
+            return None
+        parts, self._parts = [self._parts[number] for number in sorted(self._parts)], {}
+        return msgspec.structs.replace(part, pools=[flow for each in parts for flow in each.pools], part=0, parts=1)
 
     def _refusal(self, request: Advance) -> BadRequest | NotFound | StaleTerm | None:
         if request.tree != self._tree:

@@ -10,6 +10,7 @@ from headrace.ids import TreeName, tree_name
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.engine import Figure, counter
+from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Deposed, Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
@@ -18,7 +19,7 @@ from headrace.wire.integral import Advance, GetVolumes
 from headrace.wire.refusals import BadRequest, NotFound, NotReady
 from headrace_integral.engine import IntegralEngine, Save
 from headrace_integral.settings import IntegralSettings
-from headrace_integral.store import NotSaved, UnreadableVolumes, VolumeStore
+from headrace_integral.store import VolumeStore
 
 __all__ = ["serve"]
 
@@ -28,7 +29,7 @@ async def serve(runtime: Runtime[IntegralSettings]) -> None:
     tree = tree_name(runtime.settings.tree)
 
     async def with_role(role: Role) -> None:
-        store = VolumeStore(await runtime.bus.key_value(subjects.VOLUMES_BUCKET), tree)
+        store = VolumeStore(await runtime.bus.key_value(subjects.VOLUMES_BUCKET), tree, role.term)
         await IntegralService(runtime, tree, role, store).run()
 
     await runtime.lead(role_of("integral", tree), with_role)
@@ -51,7 +52,8 @@ class IntegralService:
 
     async def run(self) -> None:
         """Restores the volumes, then answers until the process is asked to stop."""
-        await self._restore()
+        record = await self._store.claim()
+        self._shell.take(self.engine.on_restored(record, self._shell.moment()))
         border, tree = self._runtime.border, self._tree
         advances = await border.serve(
             subjects.integral_advance(tree),
@@ -72,19 +74,8 @@ class IntegralService:
         """The failures to save."""
         return [counter("volumes_not_saved", "advances", self._not_saved)]
 
-    async def _restore(self) -> None:
-        record = await self._store.load()
-        if record is not None and record.writer > self._role.term:
-            raise Deposed(f"term {record.writer} saved the volumes, ours is {self._role.term}")
-        self._shell.take(self.engine.on_restored(record, self._shell.moment()))
-
     async def _on_advance(self, request: Advance, _caller: Caller) -> msgspec.Struct:
         async with self._turn:
-            if not self._store.certain:
-                try:
-                    await self._restore()
-                except (BusError, UnreadableVolumes) as error:
-                    return NotReady(f"the saved volumes cannot be read: {error}")
             outcome = self.engine.on_advance(request, self._shell.moment())
             if not isinstance(outcome.answer, BadRequest | NotFound):
                 self._runtime.terms.see(role_of("fair_share", self._tree), request.version.term)
@@ -97,7 +88,9 @@ class IntegralService:
     async def _save(self, save: Save, request: Advance) -> msgspec.Struct:
         try:
             await self._store.save(save.record)
-        except NotSaved as error:
+        except KeyFenced as error:
+            raise Deposed(str(error)) from None
+        except BusError as error:
             self._not_saved += 1
             logger().warning("volumes not saved", tree=self._tree, version=str(request.version), error=str(error))
             return NotReady(f"volumes are not saved: {error}")

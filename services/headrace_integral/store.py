@@ -1,56 +1,98 @@
-"""The saved volumes: one key per tree, written by compare-and-set, so that a second process cannot write unnoticed."""
+"""The saved volumes: one key per tree, written by one term at a time. Of many pools they stand in pieces beside it.
+
+Pieces are written first, and never over those that the key names: whatever is interrupted, what was saved before stands.
+"""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
-from headrace.bus import BusError, KeyValue, WrongRevision
+from headrace.bus import KeyValue
 from headrace.errors import HeadraceError
 from headrace.ids import TreeName
-from headrace.wire.codec import BadMessage, decode, encode
+from headrace.runtime.fenced import FencedKey
+from headrace.wire.codec import BadMessage, decode, encode, runs_within
+from headrace.wire.integral import PAGE_BYTES, PoolVolume
+from headrace.wire.version import Term
 from headrace_integral.engine import VolumesRecord
 
-__all__ = ["NotSaved", "UnreadableVolumes", "VolumeStore"]
+__all__ = ["UnreadableVolumes", "VolumeStore"]
+
+T = TypeVar("T")
 
 
 class UnreadableVolumes(HeadraceError):
     """The saved volumes are none. They are not replaced by empty ones: put the key right or delete it."""
 
 
-class NotSaved(HeadraceError):
-    """The volumes could not be saved, or it is not known whether they were."""
+class _Stored(VolumesRecord, frozen=True):
+    """The value of the key: a record, whose pools stand there or in pieces."""
+
+    #: The keys of the pieces are below this one.
+    prefix: str = ""
+    pieces: int = 0
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    pools: list[PoolVolume]
 
 
 class VolumeStore:
-    """The saved record of one tree. While `certain` is false, what is stored must be read before anything is decided."""
+    """The saved record of one tree, as one term may write it."""
 
-    def __init__(self, bucket: KeyValue, tree: TreeName) -> None:
+    def __init__(self, bucket: KeyValue, tree: TreeName, term: Term) -> None:
         self._bucket = bucket
         self._tree = tree
-        self._revision = 0
-        self.certain = False
+        self._term = term
+        self._key = FencedKey(bucket, tree, term, lambda value: self._decoded(value, _Stored).writer)
+        self._saves = 0
+        #: Prefixes of pieces that go when the next record is saved.
+        self._left: set[str] = set()
 
-    async def load(self) -> VolumesRecord | None:
-        """Reads what is stored. Raises `BusError` where it cannot, `UnreadableVolumes` where it is something else."""
-        entry = await self._bucket.get(self._tree)
-        record: VolumesRecord | None = None
-        if entry is not None:
-            try:
-                record = decode(entry.value, VolumesRecord)
-            except BadMessage as error:
-                raise UnreadableVolumes(f"{UnreadableVolumes.__doc__} ({self._tree}: {error})") from None
-        self._revision = entry.revision if entry is not None else 0
-        self.certain = True
-        return record
+    async def claim(self) -> VolumesRecord | None:
+        """Takes the key for our term and reads the record. No former term saves any more.
+
+        Raises `KeyFenced`, `BusError`, and `UnreadableVolumes` where something else is stored.
+        """
+        value = await self._key.claim(self._restated)
+        if value is None:
+            return None
+        stored, entries = self._decoded(value, _Stored), await self._bucket.entries()
+        self._left = {key.rpartition(".")[0] for key in entries if key.startswith(f"{self._tree}.")}
+        pools = list(stored.pools)
+        for key in (f"{stored.prefix}.{number}" for number in range(stored.pieces)):
+            if key not in entries:
+                raise self._unreadable(f"{key} is missing")
+            pools += self._decoded(entries[key].value, _Piece).pools
+        return VolumesRecord(stored.tree, stored.version, pools, self._term, stored.at_ms, stored.downtime)
 
     async def save(self, record: VolumesRecord) -> None:
-        """Returns when the record is durable. Raises `NotSaved`, and then `certain` is false."""
-        self.certain = False
+        """Returns when the record is durable. Raises `KeyFenced`. After another `BusError` it may have been saved."""
+        stored = _Stored(record.tree, record.version, record.pools, self._term, record.at_ms, record.downtime)
+        left, runs = self._left, list(runs_within(record.pools, PAGE_BYTES))
+        if len(runs) > 1:
+            self._saves += 1
+            prefix = f"{self._tree}.{self._term}.{self._saves}"
+            self._left = left | {prefix}
+            for number, pools in enumerate(runs):
+                await self._bucket.put(f"{prefix}.{number}", encode(_Piece(pools)))
+            stored = msgspec.structs.replace(stored, pools=[], prefix=prefix, pieces=len(runs))
+        await self._key.write(encode(stored))
+        self._left = self._left - left
+        for prefix in left:
+            await self._bucket.purge(prefix)
+
+    def _restated(self, value: bytes | None) -> bytes:
+        stored = _Stored(self._tree) if value is None else self._decoded(value, _Stored)
+        return encode(msgspec.structs.replace(stored, writer=self._term))
+
+    def _decoded(self, value: bytes, kind: type[T]) -> T:
         try:
-            value = encode(record)
-            self._revision = await self._bucket.update(self._tree, value, self._revision)
-        except WrongRevision as error:
-            raise NotSaved(f"somebody else wrote: {error}") from error
-        except (BusError, msgspec.MsgspecError, HeadraceError) as error:
-            raise NotSaved(str(error)) from error
-        self.certain = True
+            return decode(value, kind)
+        except BadMessage as error:
+            raise self._unreadable(str(error)) from None
+
+    def _unreadable(self, why: str) -> UnreadableVolumes:
+        return UnreadableVolumes(f"{UnreadableVolumes.__doc__} ({self._tree}: {why})")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.wire import subjects
-from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes
+from headrace.wire.integral import Advance, Advanced, AdvanceGap, AdvancePartTaken, GetVolumes
 from headrace.wire.refusals import Refusal
 from headrace_integral.service import serve
 from headrace_integral.settings import IntegralSettings
@@ -19,7 +19,7 @@ from tests.support.mutate import answers_to, mutated_several
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import TREE, a_bus, ask, running
 
-ANSWER: Any = Advanced | AdvanceGap | Refusal
+ANSWER: Any = Advanced | AdvancePartTaken | AdvanceGap | Refusal
 
 
 @pytest.fixture(scope="module")

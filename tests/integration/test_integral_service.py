@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from headrace.bus import Bus, ServiceInfo
@@ -14,7 +15,7 @@ from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
-from headrace.wire.codec import decode, encode
+from headrace.wire.codec import encode
 from headrace.wire.figures import FiguresAnswer, FiguresRequest
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes, PoolFlow, Volume
 from headrace.wire.pool_changes import PoolPlan
@@ -25,13 +26,14 @@ from headrace.wire.pools import (
     PoolConfig,
     PoolList,
 )
-from headrace.wire.refusals import NotReady
 from headrace.wire.version import NEVER, Version
+from headrace_fair_share.exchange_with_integral import answer_to
 from headrace_fair_share.service import serve as serve_fair_share
 from headrace_fair_share.settings import FairShareSettings
 from headrace_integral.engine import VolumesRecord
 from headrace_integral.service import serve
 from headrace_integral.settings import IntegralSettings
+from headrace_integral.store import VolumeStore
 from tests.support.fair_share import create_pool
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import TREE, SmallWorld, a_bus, ask, running, small_world
@@ -96,49 +98,54 @@ async def test_an_advance_out_of_order_is_refused_with_what_there_is() -> None:
     assert refused == AdvanceGap(TREE, have=Version(1, 1), previous=Version(1, 2))
 
 
-async def test_while_the_bucket_is_out_of_reach_nothing_is_confirmed_and_nothing_is_lost() -> None:
-    with nats_server() as server:
-        async with a_bus(server) as bus, running(server, SETTINGS, serve) as runtime:
-            await advance(bus, 1)
-            second = await advance(bus, 2)
-            bucket = await bus.key_value(subjects.VOLUMES_BUCKET)
-            entry = await bucket.get(TREE)
-            assert entry is not None
-            # Somebody else's write makes the next compare-and-set fail; what stands there then counts.
-            await bucket.put(TREE, entry.value)
-            refused = await advance(bus, 3)
-            third = await advance(bus, 3)
-            assert not runtime.stopping.is_set()
+async def test_twenty_thousand_pools_are_advanced_saved_and_told_in_messages_that_fit() -> None:
+    flows = [PoolFlow(PoolName(f"pool-{number}-{'x' * 60}"), 1e-5, 2e-5, 0.0, "burst") for number in range(20_000)]
 
-    assert isinstance(refused, NotReady)
-    assert second.pools[0].volume.cpu == 100
-    assert third.pools[0].volume.cpu == 200
+    def many(epoch: int) -> Advance:
+        return msgspec.structs.replace(an_advance(epoch), total=Resources(user_slots=10**7, cpu=10**9), pools=flows)
+
+    with nats_server() as server:
+        async with a_bus(server) as bus:
+            async with running(server, SETTINGS, serve):
+                await ask(bus, VOLUMES, GetVolumes(TREE), Advanced)
+                await answer_to(many(1), bus, 30.0)
+                second = await answer_to(many(2), bus, 30.0)
+                again = await answer_to(many(2), bus, 30.0)
+            async with running(server, SETTINGS, serve):
+                await ask(bus, VOLUMES, GetVolumes(TREE), Advanced)
+                third = await answer_to(many(3), bus, 30.0)
+
+    assert isinstance(second, Advanced)
+    assert again == second
+    assert isinstance(third, Advanced)
+    for advanced in (second, third):
+        assert [volume.pool for volume in advanced.pools] == [flow.pool for flow in flows]
+        assert not advanced.more
+    assert third.pools[-1].volume.user_slots == 2 * second.pools[-1].volume.user_slots > 0.0
 
 
 async def test_a_process_that_was_succeeded_confirms_nothing_and_ends() -> None:
-    answers: list[Any] = []
-
     async def live_on(bus: Bus) -> None:
         async with running(server, SETTINGS, serve):
             await advance(bus, 1)
             bucket = await bus.key_value(subjects.VOLUMES_BUCKET)
-            entry = await bucket.get(TREE)
-            assert entry is not None
-            record = decode(entry.value, VolumesRecord)
-            newer = VolumesRecord(TREE, record.version, record.pools, writer=record.writer + 1)
-            await bucket.put(TREE, encode(newer))
-            answers.append(await advance(bus, 2))
-            # It reads before it decides again, finds its successor, and answers nobody any more.
+            # Somebody else's write makes the next compare-and-set fail: of a higher term, nothing goes over it.
+            store = VolumeStore(bucket, TREE, 2)
+            claimed.append(await store.claim())
             await bus.publish(ADVANCE, encode(an_advance(2)))
             await anyio.sleep_forever()
 
+    claimed: list[VolumesRecord | None] = []
     with nats_server() as server:
         async with a_bus(server) as bus:
-            deposed = pytest.RaisesExc(Deposed, match="term 2 saved the volumes, ours is 1")
+            deposed = pytest.RaisesExc(Deposed, match="term 2 writes default, ours is 1")
             with pytest.RaisesGroup(deposed, flatten_subgroups=True):
                 await live_on(bus)
+            kept = await VolumeStore(await bus.key_value(subjects.VOLUMES_BUCKET), TREE, 2).claim()
 
-    assert [type(answer) for answer in answers] == [NotReady]
+    assert claimed == [kept]
+    assert kept is not None
+    assert kept.version == Version(1, 1)
 
 
 async def test_volumes_that_cannot_be_read_are_not_replaced_by_empty_ones() -> None:

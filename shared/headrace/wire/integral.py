@@ -5,16 +5,32 @@ integral applies each version once and confirms only what is saved, so repeating
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 import msgspec
 
 from headrace.ids import PoolName, TreeName
 from headrace.resources import Resources
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.version import Counter, Version
 
-__all__ = ["Advance", "AdvanceGap", "Advanced", "Downtime", "GetVolumes", "PoolFlow", "PoolVolume", "Volume"]
+__all__ = [
+    "PAGE_BYTES",
+    "Advance",
+    "AdvanceGap",
+    "AdvancePartTaken",
+    "Advanced",
+    "Downtime",
+    "GetVolumes",
+    "PoolFlow",
+    "PoolVolume",
+    "Volume",
+    "parts_of",
+]
 
+#: Pools in one message or one value of a bucket take no more than this.
+PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES - 10_000
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
@@ -53,6 +69,9 @@ class Advance(msgspec.Struct, frozen=True):
     saturation_period_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 86_400.0
     #: Unix time of the update; 0 where the sender does not tell. No volume depends on it.
     at_ms: Counter = 0
+    #: Number of this part from 0, and how many there are: an advance of many pools is cut by bytes.
+    part: Counter = 0
+    parts: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
 class Downtime(msgspec.Struct, frozen=True, array_like=True):
@@ -89,12 +108,20 @@ class PoolVolume(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Advanced(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Saved: the volumes as of `version`."""
+    """Saved: the volumes as of `version`, as many as fit. With `more` the others are to be asked for by `GetVolumes`."""
 
     tree: TreeName
     version: Version
     pools: list[PoolVolume]
     downtime: Downtime = Downtime()
+    more: bool = False
+
+
+class AdvancePartTaken(msgspec.Struct, frozen=True, tag_field="refusal", tag="part_taken"):
+    """A part of an advance has come. Nothing happens before all of them have."""
+
+    version: Version
+    part: Counter
 
 
 class AdvanceGap(msgspec.Struct, frozen=True, tag_field="refusal", tag="advance_gap"):
@@ -114,3 +141,13 @@ class GetVolumes(msgspec.Struct, frozen=True):
     """anybody → integral."""
 
     tree: TreeName
+    #: Leaves out so many pools, which were told before.
+    first: Counter = 0
+
+
+def parts_of(advance: Advance) -> list[Advance]:
+    """The advance in parts that fit a message each."""
+    runs: Sequence[list[PoolFlow]] = list(runs_within(advance.pools, PAGE_BYTES)) or [[]]
+    return [
+        msgspec.structs.replace(advance, pools=pools, part=part, parts=len(runs)) for part, pools in enumerate(runs)
+    ]

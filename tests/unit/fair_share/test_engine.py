@@ -468,15 +468,6 @@ def test_what_integral_cannot_use_is_given_up_but_patience_is_not() -> None:
     assert desk.figure("advances_given_up") == 1
 
 
-def test_an_advance_that_fits_no_message_is_given_up() -> None:
-    desk = Desk(("a", ROOT_POOL, BURST))
-    desk.update()
-    (effect,) = desk.engine.on_advance_too_large(desk.now).effects
-
-    assert isinstance(effect, Compute)
-    assert desk.figure("advances_given_up") == 1
-
-
 def test_advances_are_sent_one_after_another_while_the_update_may_wait_for_them() -> None:
     desk = Desk(("a", ROOT_POOL, BURST))
     desk.update()

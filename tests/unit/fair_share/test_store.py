@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
-
 import msgspec
 import pytest
 
-from headrace.bus import BusError, Entry, Mirror, NotConnected, RequestTimeout, WrongRevision
+from headrace.bus import BusError, Entry, NotConnected, RequestTimeout
 from headrace.ids import TreeName
 from headrace.pools import Person, TreeOptions
 from headrace.resources import ZERO
@@ -26,60 +23,10 @@ from headrace_fair_share.starvation.clocks import Age
 from headrace_fair_share.starvation.saved_clocks import ClockStore
 from tests.support.clocks import HandClock
 from tests.support.fair_share import create_pool
+from tests.support.moody_bucket import MoodyBucket
 
 TREE = TreeName("default")
 ANYBODY = Person("anybody", administrator=True)
-
-
-class MoodyBucket:
-    """A bucket in memory; raises `mood` at writes, before or after they took effect; `meddle` runs before each of them."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, Entry] = {}
-        self.sequence = 0
-        self.mood: BusError | None = None
-        self.took_effect = False
-        self.meddle: Callable[[], None] = lambda: None
-
-    async def get(self, key: str) -> Entry | None:
-        return self.kept.get(key)
-
-    async def entries(self) -> dict[str, Entry]:
-        return dict(self.kept)
-
-    async def put(self, key: str, value: bytes) -> int:
-        return self.write(key, value)
-
-    async def purge(self, prefix: str) -> None:
-        self.kept = {key: entry for key, entry in self.kept.items() if not key.startswith(f"{prefix}.")}
-
-    async def update(self, key: str, value: bytes, revision: int) -> int:
-        self.meddle()
-        if self.mood is not None and not self.took_effect:
-            raise self.mood
-        known = self.kept.get(key)
-        if (known.revision if known else 0) != revision:
-            raise WrongRevision
-        written = self.write(key, value)
-        if self.mood is not None:
-            raise self.mood
-        return written
-
-    async def delete(self, key: str) -> None:
-        self.kept.pop(key, None)
-
-    async def history(self, key: str) -> list[Entry]:
-        raise NotImplementedError
-
-    def mirror(
-        self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
-    ) -> AbstractAsyncContextManager[Mirror]:
-        raise NotImplementedError
-
-    def write(self, key: str, value: bytes) -> int:
-        self.sequence += 1
-        self.kept[key] = Entry(key=key, value=value, revision=self.sequence)
-        return self.sequence
 
 
 class Office:

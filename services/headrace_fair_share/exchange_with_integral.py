@@ -1,0 +1,36 @@
+"""The exchange with integral: an advance goes out and volumes come back, both in as many messages as they need."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from headrace.bus import Bus
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, decode, encode
+from headrace.wire.integral import Advance, Advanced, AdvancePartTaken, GetVolumes, parts_of
+from headrace_fair_share.facts.volumes import AdvanceAnswer
+
+__all__ = ["answer_to"]
+
+_ANSWER: Final[Any] = AdvanceAnswer | AdvancePartTaken
+
+
+async def answer_to(advance: Advance, bus: Bus, timeout_s: float) -> AdvanceAnswer:
+    """Sends an advance and returns integral's whole answer. Each request has this timeout. Raises `BusError`, `BadMessage`."""
+    tree = advance.tree
+    answer: AdvanceAnswer | AdvancePartTaken | None = None
+    for part in parts_of(advance):
+        answer = decode(await bus.request(subjects.integral_advance(tree), encode(part), timeout_s=timeout_s), _ANSWER)
+        if not isinstance(answer, AdvancePartTaken):
+            break
+    while isinstance(answer, Advanced) and answer.more:
+        request = encode(GetVolumes(tree, first=len(answer.pools)))
+        page = decode(await bus.request(subjects.integral_volumes(tree), request, timeout_s=timeout_s), Advanced)
+        if page.version != answer.version or not page.pools:
+            raise BadMessage(f"volumes of {page.version} where {answer.version} were asked for")
+        answer = msgspec.structs.replace(answer, pools=answer.pools + page.pools, more=page.more)
+    if answer is None or isinstance(answer, AdvancePartTaken):
+        raise BadMessage("integral has not all parts of the advance")
+    return answer
