@@ -28,7 +28,7 @@ from headrace_allocator.explain import list_nodes, operation_places
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.ledger import OperationNews, learn_events, learn_whole
 from headrace_allocator.facts.lost_jobs import LostJob
-from headrace_allocator.facts.nodes import Node, NodeStatus, Timing
+from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.reconcile import lose_doubtful, lose_node, reconcile
@@ -315,8 +315,7 @@ class AllocatorEngine:
 
     def _fall_silent(self, node: Node) -> None:
         self.facts.recovery.miss_no_more(node.record.node)
-        if node.status is NodeStatus.ONLINE:
-            self.facts.set_offline(node)
+        if self.facts.set_offline(node):
             self.ranking.mark_all()
 
     def _remove_nodes(self) -> bool:

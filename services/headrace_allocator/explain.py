@@ -9,7 +9,7 @@ from headrace.wire.codec import runs_within
 from headrace.wire.nodes import JobPlace, NodeList, NodeView, OperationPlaces
 from headrace_allocator.decision.waiting import waiting_reasons
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.nodes import Node, NodeStatus
+from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.words import words_of
 
@@ -60,7 +60,7 @@ def _view(node: Node, moment: Moment) -> NodeView:
         usage=node.used,
         allocations=len(node.allocations),
         running_jobs=sum(one.job is not None for one in node.allocations.values()),
-        heartbeat_age_ms=None if node.status is NodeStatus.UNHEARD else _age_ms(node, moment),
+        heartbeat_age_ms=None if node.incarnation is None else _age_ms(node, moment),
         isolation=node.isolation,
         trouble=node.trouble,
     )

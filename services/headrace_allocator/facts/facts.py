@@ -18,7 +18,7 @@ from headrace.wire.heartbeat import Heartbeat, JobSlot, RunningJob, TakeBackReas
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.nodes import Node, NodeStatus, Timing
+from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree, ShareCut
 from headrace_allocator.facts.recovery import Recovery
@@ -65,27 +65,27 @@ class Facts:
         if node is None:
             node = self.nodes[record.node] = Node(record, heard_s=moment.steady_s)
         node.record, node.enrolled = record, True
-        return self._filter(node)
+        return self._set_room(node, online=node.online, reported=node.reported)
 
     def remove_node(self, node: Node) -> None:
         """The node is enrolled no more and holds nothing."""
-        self._set_room(node, NodeStatus.OFFLINE, ZERO)
+        self.set_offline(node)
         del self.nodes[node.record.node]
 
     def set_node_filter(self, formula: str) -> bool:
         """The tree uses nodes whose tags match the formula. True if its room changed by it."""
         self._node_filter = formula
-        return any([self._filter(node) for node in self.nodes.values()])
+        return any([self._set_room(node, online=node.online, reported=node.reported) for node in self.nodes.values()])
 
     def hear(self, node: Node, heartbeat: Heartbeat, moment: Moment) -> bool:
         """Notes what a heartbeat says of its node. True if the tree's room changed by it."""
         accepted = node.accepts_jobs
         node.hear(heartbeat, moment)
-        return self._set_room(node, NodeStatus.ONLINE, heartbeat.total) or accepted != node.accepts_jobs
+        return self._set_room(node, online=True, reported=heartbeat.total) or accepted != node.accepts_jobs
 
-    def set_offline(self, node: Node) -> None:
-        """The node fell silent: its room leaves the total."""
-        self._set_room(node, NodeStatus.OFFLINE, ZERO)
+    def set_offline(self, node: Node) -> bool:
+        """The node fell silent: its room leaves the total. True if there was any."""
+        return self._set_room(node, online=False, reported=node.reported)
 
     # --- allocations ----------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class Facts:
         yield lambda: self.pools.check(self._charged())
 
     def _check_totals(self) -> list[str]:
-        online = [node for node in self.nodes.values() if node.status is NodeStatus.ONLINE]
+        online = [node for node in self.nodes.values() if node.online]
         broken = []
         if self.total != Resources.sum(node.total for node in online):
             broken.append("total differs from the online nodes")
@@ -205,39 +205,28 @@ class Facts:
     def _charged(self) -> Iterable[tuple[PoolName, Resources]]:
         return ((operation.spec.pool, operation.charged) for operation in self.operations.values())
 
-    def _filter(self, node: Node) -> bool:
+    def _set_room(self, node: Node, *, online: bool, reported: Resources) -> bool:
+        """Notes a node's room as it is now. True if the tree's total changed by it."""
         outside = node.is_outside(self._node_filter)
-        if outside == node.outside:
-            return False
-        node.outside = outside
-        self._set_room(node, node.status, node.reported)
-        return True
-
-    def _set_room(self, node: Node, status: NodeStatus, reported: Resources) -> bool:
-        """A node's status or room. True if the tree's total changed by it. A node that is outside has no room for the tree."""
-        if status is node.status and reported == node.reported and node.total == (ZERO if node.outside else reported):
+        if (online, outside, reported) == (node.online, node.outside, node.reported):
             return False
         before = self.total
-        if node.status is NodeStatus.ONLINE:
-            self._count(node, online=False)
-        node.reported = reported
-        node.status, node.total = status, ZERO if node.outside else reported
-        if status is NodeStatus.ONLINE:
-            self._count(node, online=True)
+        self._count(node, -1)
+        node.online, node.outside, node.reported = online, outside, reported
+        self._count(node, 1)
         return self.total != before
 
-    def _count(self, node: Node, *, online: bool) -> None:
-        if online:
-            self.total, self.used = self.total + node.total, self.used + node.used
-        else:
-            self.total, self.used = self.total - node.total, self.used - node.used
-        self.online_nodes += 1 if online else -1
+    def _count(self, node: Node, times: int) -> None:
+        if node.online:
+            self.total = self.total + node.total * times
+            self.used = self.used + node.used * times
+            self.online_nodes += times
 
     def _charge(self, allocation: Allocation, operation: Operation | None, amount: Resources) -> None:
         """The allocation holds so much more: on its node, for its operation and under the limits above."""
         node = self.nodes[allocation.node]
         node.used = node.used + amount
-        if node.status is NodeStatus.ONLINE:
+        if node.online:
             self.used = self.used + amount
         if operation is not None:
             operation.held = operation.held + amount

@@ -14,7 +14,7 @@ from headrace.wire.heartbeat import Heartbeat, JobKey, NodeState, Orders
 from headrace.wire.nodes import NodeRecord
 from headrace_allocator.facts.allocations import Allocation
 
-__all__ = ["Node", "NodeCondition", "NodeStatus", "Timing", "pace_ms_of"]
+__all__ = ["Node", "NodeCondition", "Timing", "pace_ms_of"]
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -30,14 +30,6 @@ class Timing(msgspec.Struct, frozen=True):
     shortest_pace_ms: int = 1_000
     #: Heartbeats a second of all nodes together, above which the pace slows down.
     heartbeats_per_s: int = 2_000
-
-
-class NodeStatus(enum.StrEnum):
-    """Hearing of a node, by its heartbeats."""
-
-    UNHEARD = "unheard"
-    ONLINE = "online"
-    OFFLINE = "offline"
 
 
 class NodeCondition(enum.StrEnum):
@@ -64,15 +56,14 @@ class Node:
     def __init__(self, record: NodeRecord, heard_s: float) -> None:
         self.record = record
         self.enrolled = True
-        self.status = NodeStatus.UNHEARD
+        self.online = False
         #: The newest life of its agent that was heard; older ones are not listened to any more.
         self.incarnation: Incarnation | None = None
         self.seq = 0
         #: When it was heard last, or when the allocator began to listen for it.
         self.heard_s = heard_s
-        #: All that it offers, as it says; and what of it the tree may use.
+        #: All that it offers, as it said last.
         self.reported = ZERO
-        self.total = ZERO
         #: True if the tree's node filter leaves it out: it gets nothing new.
         self.outside = False
         #: Resources of all its allocations.
@@ -89,6 +80,11 @@ class Node:
         self.trouble = ""
 
     @property
+    def total(self) -> Resources:
+        """All that the tree may use of it."""
+        return self.reported if self.online and not self.outside else ZERO
+
+    @property
     def free(self) -> Resources:
         """Its room that no allocation has."""
         return self.total - self.used
@@ -96,8 +92,8 @@ class Node:
     @property
     def condition(self) -> NodeCondition:
         """Its state in one word."""
-        if self.status is not NodeStatus.ONLINE:
-            return NodeCondition(self.status.value)
+        if not self.online:
+            return NodeCondition.UNHEARD if self.incarnation is None else NodeCondition.OFFLINE
         if not self.enrolled:
             return NodeCondition.REMOVED
         if self.record.drained:
@@ -114,7 +110,7 @@ class Node:
     @property
     def is_drained_and_empty(self) -> bool:
         """True if nothing can run on it: an administrator drains it, and it was heard to hold nothing."""
-        return self.record.drained and self.status is NodeStatus.ONLINE and not self.allocations and not self.reporting
+        return self.record.drained and self.online and not self.allocations and not self.reporting
 
     def is_outside(self, node_filter: str) -> bool:
         """True if its tags do not match the tree's node filter."""
