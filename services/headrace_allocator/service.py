@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 import anyio
@@ -41,6 +41,8 @@ from headrace_allocator.settings import AllocatorSettings
 __all__ = ["AllocatorService", "begin", "serve"]
 
 A = TypeVar("A")
+#: Takes the entries of a bucket, and the keys of those that changed.
+Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]
 
 _TICK_S: Final = 1.0
 #: Operations whose place in the order is found anew between two turns of the loop; some 2 ms.
@@ -109,9 +111,9 @@ class AllocatorService:
         feed = OperationsFeed(runtime.bus, runtime.border, self._tree, self, terms=runtime.terms)
         tasks.start_soon(feed.run, operations_known)
         nodes_known = anyio.Event()
-        tasks.start_soon(self._follow_nodes, nodes_known)
+        tasks.start_soon(self._follow, subjects.NODES_BUCKET, 1, self._on_nodes, nodes_known)
         options_known = anyio.Event()
-        tasks.start_soon(self._follow_options, options_known)
+        tasks.start_soon(self._follow, subjects.POOLS_BUCKET, subjects.POOLS_HISTORY, self._on_options, options_known)
         tasks.start_soon(self._ledger.keep_reporting)
         await operations_known.wait()
         await nodes_known.wait()
@@ -195,17 +197,10 @@ class AllocatorService:
         self._take(self.engine.on_shares(cut, self._shell.moment()))
         self._places_changed.set()
 
-    async def _follow_nodes(self, known: anyio.Event) -> None:
-        bucket = await self._runtime.bus.key_value(subjects.NODES_BUCKET)
-        async with bucket.mirror(self._on_nodes) as mirror:
-            self._on_nodes(mirror.entries, frozenset())
-            known.set()
-            await anyio.sleep_forever()
-
-    async def _follow_options(self, known: anyio.Event) -> None:
-        bucket = await self._runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
-        async with bucket.mirror(self._on_options) as mirror:
-            self._on_options(mirror.entries, frozenset())
+    async def _follow(self, name: str, history: int, reader: Reader, known: anyio.Event) -> None:
+        bucket = await self._runtime.bus.key_value(name, history=history)
+        async with bucket.mirror(reader) as mirror:
+            reader(mirror.entries, frozenset())
             known.set()
             await anyio.sleep_forever()
 
