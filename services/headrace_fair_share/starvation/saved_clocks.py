@@ -8,14 +8,14 @@ from headrace.bus import KeyValue
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.fenced import FencedKey
-from headrace.wire.codec import BadMessage, decode, encode
+from headrace.wire.codec import BadMessage, decode, encode, runs_within
 from headrace.wire.version import Term
 from headrace_fair_share.starvation.clocks import Age, Ages
 
 __all__ = ["ClockStore"]
 
 #: Ages in one value.
-_AGES_PER_PIECE = 2_500
+_PIECE_BYTES = 256 * 1024
 
 
 class ClockStore:
@@ -42,7 +42,7 @@ class ClockStore:
 
     async def save(self, ages: list[Age]) -> None:
         """Writes all ages. Pieces that are no longer needed become empty. Raises `KeyFenced`, `BusError`."""
-        pieces = [ages[at : at + _AGES_PER_PIECE] for at in range(0, len(ages), _AGES_PER_PIECE)]
+        pieces = list(runs_within(ages, _PIECE_BYTES))
         for number in range(max(len(pieces), len(self._pieces))):
             piece = pieces[number] if number < len(pieces) else []
             await self._piece(number).write(encode(Ages(ages=piece, term=self._term)))

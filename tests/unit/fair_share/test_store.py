@@ -165,10 +165,11 @@ async def test_a_tree_that_somebody_removes_meanwhile_is_not_made_again_by_a_cha
     assert office.bucket.kept == {}
 
 
-async def test_clocks_are_saved_in_pieces_and_what_is_over_is_taken_away() -> None:
+async def test_clocks_are_saved_in_pieces_that_fit_a_message_and_what_is_over_is_taken_away() -> None:
     bucket = MoodyBucket()
     store = ClockStore(bucket, TREE, 1)
-    ages = [Age(f"operation-{number}", number, StarvationStatus.NON_STARVING) for number in range(6_000)]
+    pool = "/" + "\U0001f600" * 95
+    ages = [Age(f"{pool}{number}", number, StarvationStatus.NON_STARVING) for number in range(1_500)]
     await store.save(ages)
     pieces = sorted(bucket.kept)
     loaded = [age for piece in await ClockStore(bucket, TREE, 1).load() for age in piece.ages]
