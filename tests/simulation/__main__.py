@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import multiprocessing
 import os
+import pkgutil
 import sys
 import time
 from collections.abc import Iterator
 
+import headrace
+import headrace_admission
+import headrace_agent
+import headrace_allocator
+import headrace_fair_share
+import headrace_integral
 from headrace.obs.logging import configure
 from tests.simulation.planted import PLANTED, planted
 from tests.simulation.programs import Course, run_seed
@@ -62,6 +70,18 @@ def main() -> int:
 
 
 def _prepare(*, with_logs: bool = False) -> None:
+    # A module that is imported in the middle of a world would change its course, and only in the first world.
+    for package in (
+        headrace,
+        headrace_admission,
+        headrace_agent,
+        headrace_allocator,
+        headrace_fair_share,
+        headrace_integral,
+    ):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
     if with_logs:
         configure("simulation", "debug")
     else:

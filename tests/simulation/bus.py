@@ -334,7 +334,7 @@ class SimulatedBus:
 
         def at_leader() -> T:
             nonlocal silent
-            silent = not self.server.has_leader or self._is_dropped()
+            silent = not self.server.has_leader or self.process in self.server.deaf or self._is_dropped()
             if silent:
                 return None  # type: ignore[return-value]
             done = do()

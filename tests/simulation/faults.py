@@ -41,6 +41,7 @@ def heal(world: World) -> None:
     world.note("healed")
     world.server.faults = Faults()
     world.server.cut.clear()
+    world.server.deaf.clear()
     world.server.permissions.clear()
     for name in list(world._programs):
         if world.loop.is_frozen(world.process(name)):
@@ -92,7 +93,6 @@ async def kill_an_agent(world: World) -> None:
     name = _a_host(world)
     if name is not None:
         world.kill(f"agent.{name}")
-        world.hosts[name].to_agent = None
 
 
 async def lose_an_agent(world: World) -> None:
@@ -102,7 +102,6 @@ async def lose_an_agent(world: World) -> None:
         return
     world.given_up.add(f"agent.{name}")
     world.kill(f"agent.{name}")
-    world.hosts[name].to_agent = None
     await anyio.sleep(world.node_lease_s + world.random.uniform(0, 5))
     if world.hosts[name].is_on:
         world.switch_on(name)
@@ -172,6 +171,14 @@ async def lower_the_lease(world: World) -> None:
             world.kill(name)
 
 
+async def roll_everything(world: World) -> None:
+    """Every process is killed in turn and comes back, as in an upgrade by somebody impatient."""
+    for name in sorted(world._programs):
+        if name not in world.given_up:
+            world.kill(name)
+            await anyio.sleep(world.random.uniform(0.1, 0.8))
+
+
 async def crash_the_server(world: World) -> None:
     """All connections break; what is stored stays."""
     world.note("server crashes")
@@ -208,6 +215,16 @@ async def _cut(world: World, process: str, seconds: float) -> None:
     world.server.cut.add(cut)
     await anyio.sleep(seconds)
     world.server.cut.discard(cut)
+
+
+async def deafen_a_leader(world: World) -> None:
+    """Streams and buckets do not answer a service, until it is succeeded without hearing of it; all other messages come and go."""
+    name = world.random.choice([each for each in world._programs if each.startswith(("allocator", "admission"))])
+    process = world.process(name)
+    world.note(f"{process} is deaf")
+    world.server.deaf.add(process)
+    await anyio.sleep(world.random.uniform(4, 10))
+    world.server.deaf.discard(process)
 
 
 async def forbid_an_agent(world: World) -> None:
@@ -264,10 +281,12 @@ FAULTS: Final[tuple[Fault, ...]] = (
     lose_a_host,
     drain_a_node,
     lower_the_lease,
+    roll_everything,
     crash_the_server,
     lose_the_leader,
     cut_a_node_off,
     cut_a_service_off,
+    deafen_a_leader,
     forbid_an_agent,
     lose_a_bucket,
     roll_a_bucket_back,

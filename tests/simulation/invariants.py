@@ -85,6 +85,7 @@ class Invariants:
         return (
             server.has_leader
             and server.faults.drop == 0.0
+            and process not in server.deaf
             and not any(name == process for name, _ in server.cut)
             and any(client.process == process for client in server.clients)
         )

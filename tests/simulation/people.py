@@ -44,7 +44,7 @@ def _wanted(world: World) -> tuple[OperationSpec, Sequence[Wish]]:
     if kind < 0.1:
         argv = ["work", seconds, "3", "2000"]
     elif kind < 0.2:
-        argv, jobs = ["work", "0.02", "3", "2000"], 270
+        argv, jobs = ["work", "0.02", "3", "4000"], 270
         options["max_failed_job_count"] = 260
     elif kind < 0.23:
         # More than the first block of indexes holds.

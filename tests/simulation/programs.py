@@ -91,7 +91,7 @@ async def _furnish(world: World) -> None:
     world.recorded.running_limits = {"": running, **({"research": 2} if limited else {})}
     world.truth.job_limits = {"research": cores} if limited else {}
     world.node_lease_s = draw.choice((8.0, 8.0, 14.0, 30.0))
-    doubled = chance_from(world.loop, 0.5)
+    doubled = chance_from(world.loop, 0.7)
     for kind in _SERVICES:
         for instance in ("a", "b") if doubled else ("a",):
             world.start_service(kind, instance)
@@ -104,7 +104,7 @@ async def _befall(world: World) -> None:
     draw, loop = world.random, world.loop
     if chance_from(loop, 0.5):
         world.server.faults = a_network(world)
-    kinds = draw.sample(FAULTS, draw.randint(0, 7))
+    kinds = draw.sample(FAULTS, draw.randint(2, 9))
     async with anyio.create_task_group() as tasks:
         while loop.time() < _UNKIND_S:
             await anyio.sleep(draw.expovariate(1.0))

@@ -71,6 +71,8 @@ class SimulatedServer:
         self.permissions: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         #: Clients cut off in one direction: `to` the server or `from` it.
         self.cut: set[tuple[str, str]] = set()
+        #: Processes that streams and buckets do not answer, though messages come and go.
+        self.deaf: set[str] = set()
         self.delivered = 0
         self._numbers = 0
 

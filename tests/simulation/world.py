@@ -128,6 +128,8 @@ class World:
         process = self.process(name)
         self.note(f"kill {process}")
         self.loop.kill(process)
+        if name.startswith("agent."):
+            self.hosts[name.removeprefix("agent.")].to_agent = None
         for client in list(self.server.clients):
             if client.process == process:
                 client.lose_connection()
@@ -304,7 +306,7 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
     for module in list(sys.modules.values()):
         for value in list(vars(module).values()) if getattr(module, "__name__", "").startswith("headrace") else []:
             if isinstance(value, unseeded):
-                value.seed(chance.random())
+                value.seed(f"{seed} {module.__name__}")
     hexadecimal, look_s = secrets.token_hex, shell.PAUSE_LOOK_S
     # In virtual time no loop ever pauses, and looking for that takes real time.
     shell.PAUSE_LOOK_S = 60.0  # type: ignore[misc]
