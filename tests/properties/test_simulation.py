@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.simulation.planted import PLANTED
-from tests.support.effort import few_or_many
+from tests.support.effort import LONG, few_or_many
 
 SEEDS_OF_A_BATCH = 20
 ROUNDS = 20
@@ -28,7 +28,8 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_nothing_is_lost_and_nothing_runs_twice_whatever_breaks(batch: int) -> None:
     first = batch * SEEDS_OF_A_BATCH + 1
 
-    ran = simulate("--seeds", str(SEEDS_OF_A_BATCH), "--first", str(first))
+    length = [] if LONG else ["--brief"]
+    ran = simulate("--seeds", str(SEEDS_OF_A_BATCH), "--first", str(first), *length)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import io
 import multiprocessing
@@ -10,7 +11,7 @@ import os
 import pkgutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import headrace
 import headrace_admission
@@ -20,7 +21,7 @@ import headrace_fair_share
 import headrace_integral
 from headrace.obs.logging import configure
 from tests.simulation.planted import PLANTED, planted
-from tests.simulation.programs import Course, run_seed
+from tests.simulation.programs import BRIEF, LONG, Course, run_seed
 
 
 def main() -> int:
@@ -31,6 +32,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1, help="how many run at a time (1); 0: one on each core")
     parser.add_argument("--seed", type=int, help="one seed, with what happened in it")
     parser.add_argument("--after", type=int, help="a seed to run before, which must make no difference")
+    parser.add_argument("--brief", action="store_true", help="shorter courses, as in make test")
     parser.add_argument("--logs", action="store_true", help="also print the logs of the services")
     parser.add_argument("--plant", choices=sorted(PLANTED), help="put a fault into the product, to see it found")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that breaks")
@@ -46,19 +48,20 @@ def main() -> int:
     if arguments.seed is not None:
         arguments.first, arguments.seeds = arguments.seed, 1
     began_s, failed, done = time.monotonic(), 0, 0
-    plant = f" --plant {arguments.plant}" if arguments.plant else ""
+    run = functools.partial(run_seed, length=BRIEF if arguments.brief else LONG)
+    again = (" --brief" if arguments.brief else "") + (f" --plant {arguments.plant}" if arguments.plant else "")
     with planted(arguments.plant):
         if arguments.after is not None:
-            run_seed(arguments.after)
+            run(arguments.after)
         seeds = range(arguments.first, arguments.first + arguments.seeds)
-        for course in _courses(seeds, arguments.processes):
+        for course in _courses(seeds, arguments.processes, run):
             done += 1
             if arguments.seed is not None:
                 print("\n".join(course.log))
             if course.failure:
                 failed += 1
                 print(
-                    f"seed {course.seed}: {course.failure}\n  again: python -m tests.simulation --seed {course.seed}{plant}"
+                    f"seed {course.seed}: {course.failure}\n  again: python -m tests.simulation --seed {course.seed}{again}"
                 )
                 if arguments.until_failure:
                     break
@@ -90,13 +93,13 @@ def _prepare(*, with_logs: bool = False) -> None:
     sys.unraisablehook = lambda _unraisable: None
 
 
-def _courses(seeds: range, processes: int) -> Iterator[Course]:
+def _courses(seeds: range, processes: int, run: Callable[[int], Course]) -> Iterator[Course]:
     """The courses of all seeds, as they end."""
     if processes == 1:
-        yield from map(run_seed, seeds)
+        yield from map(run, seeds)
         return
     with multiprocessing.Pool(processes or None, _prepare, maxtasksperchild=200) as pool:
-        yield from pool.imap_unordered(run_seed, seeds)
+        yield from pool.imap_unordered(run, seeds)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,26 @@ from tests.simulation.people import come
 from tests.simulation.recorded import Violation
 from tests.simulation.world import World, a_pool, chance_from, everything_by_seed
 
-__all__ = ["Course", "run_seed"]
+__all__ = ["BRIEF", "LONG", "Course", "Length", "run_seed"]
 
 _SERVICES: Final = ("admission", "allocator", "fair_share", "integral")
-#: Faults begin within so long; when the last is over, everything must come true within the rest.
-_UNKIND_S: Final = 12.0
+#: After the last fault everything must come true within this.
 _HEALED_S: Final = 240.0
 #: After the last end nodes and books are clean within this.
 _SETTLED_S: Final = 15.0
+
+
+class Length(msgspec.Struct, frozen=True):
+    """How much happens in a course."""
+
+    people: int
+    #: Faults begin within so long.
+    unkind_s: float
+    faults_per_s: float
+
+
+LONG: Final = Length(people=4, unkind_s=12.0, faults_per_s=1.0)
+BRIEF: Final = Length(people=2, unkind_s=6.0, faults_per_s=2.0)
 
 
 class Course(msgspec.Struct):
@@ -35,13 +47,13 @@ class Course(msgspec.Struct):
     log: list[str]
 
 
-def run_seed(seed: int) -> Course:
+def run_seed(seed: int, *, length: Length = LONG) -> Course:
     """Runs the world of one seed to its end."""
     worlds: list[World] = []
 
     async def course(loop: VirtualLoop) -> None:
         worlds.append(World(loop))
-        await _course(worlds[0])
+        await _course(worlds[0], length)
 
     failure = ""
     with everything_by_seed(lambda: worlds[0] if worlds else None, seed):
@@ -58,13 +70,13 @@ def run_seed(seed: int) -> Course:
     return Course(seed, failure, worlds[0].log if worlds else [])
 
 
-async def _course(world: World) -> None:
+async def _course(world: World, length: Length) -> None:
     await _furnish(world)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(world.keep_checking)
         people = anyio.Event()
-        tasks.start_soon(come, world, 4, people)
-        await _befall(world)
+        tasks.start_soon(come, world, length.people, people)
+        await _befall(world, length)
         heal(world)
         with anyio.move_on_after(_HEALED_S):
             await people.wait()
@@ -99,14 +111,14 @@ async def _furnish(world: World) -> None:
         world.start_host(f"n{number}", draw.randint(1, 4))
 
 
-async def _befall(world: World) -> None:
+async def _befall(world: World, length: Length) -> None:
     """Some kinds of faults, at times of the seed's choice; one may begin before another is over."""
     draw, loop = world.random, world.loop
     if chance_from(loop, 0.5):
         world.server.faults = a_network(world)
     kinds = draw.sample(FAULTS, draw.randint(2, 9))
     async with anyio.create_task_group() as tasks:
-        while loop.time() < _UNKIND_S:
-            await anyio.sleep(draw.expovariate(1.0))
+        while loop.time() < length.unkind_s:
+            await anyio.sleep(draw.expovariate(length.faults_per_s))
             if kinds:
                 tasks.start_soon(draw.choice(kinds), world)
