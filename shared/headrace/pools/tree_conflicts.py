@@ -80,7 +80,7 @@ def fifo_above_ephemeral(
     ]
     if not in_the_way:
         return ""
-    return f"a fifo pool has no pools below it, but ephemeral ones live there: {'; '.join(in_the_way)}"
+    return f"a fifo pool has no pools below it, but ephemeral ones live there: {some(in_the_way, _MOST_NAMED)}"
 
 
 def _holds(options: TreeOptions, tags: Collection[str]) -> bool:
