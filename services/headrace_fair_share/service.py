@@ -28,6 +28,7 @@ from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.pools import GetPools
 from headrace.wire.refusals import StaleTerm
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
+from headrace.wire.version import Term
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.requests import ConfigurationRequests
 from headrace_fair_share.configuration.store import PoolStore
@@ -47,7 +48,7 @@ from headrace_fair_share.exchange_with_integral import answer_to
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.history.keeping import HistoryKeeper
 from headrace_fair_share.settings import FairShareSettings
-from headrace_fair_share.starvation.saved_clocks import ClockStore
+from headrace_fair_share.starvation.saved_clocks import ClockStore, term_of_clocks
 from headrace_fair_share.update.broken_trees import keep_broken_tree
 from headrace_fair_share.update.run import Update, Updater
 from headrace_fair_share.view import pool_list
@@ -66,7 +67,10 @@ async def serve(runtime: Runtime[FairShareSettings]) -> None:
         clocks = ClockStore(await runtime.bus.key_value(subjects.CLOCKS_BUCKET), tree, role.term)
         await FairShareService(runtime, tree, role, pools, clocks).run()
 
-    await runtime.lead(role_of("fair_share", tree), with_role)
+    async def recorded() -> Term:
+        return await term_of_clocks(await runtime.bus.key_value(subjects.CLOCKS_BUCKET), tree)
+
+    await runtime.lead(role_of("fair_share", tree), with_role, recorded=recorded)
 
 
 class FairShareService:

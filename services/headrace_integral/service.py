@@ -17,9 +17,10 @@ from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.integral import Advance, GetVolumes
 from headrace.wire.refusals import BadRequest, NotFound, NotReady
+from headrace.wire.version import Term
 from headrace_integral.engine import IntegralEngine, Save
 from headrace_integral.settings import IntegralSettings
-from headrace_integral.store import VolumeStore
+from headrace_integral.store import VolumeStore, term_of_volumes
 
 __all__ = ["serve"]
 
@@ -32,7 +33,10 @@ async def serve(runtime: Runtime[IntegralSettings]) -> None:
         store = VolumeStore(await runtime.bus.key_value(subjects.VOLUMES_BUCKET), tree, role.term)
         await IntegralService(runtime, tree, role, store).run()
 
-    await runtime.lead(role_of("integral", tree), with_role)
+    async def recorded() -> Term:
+        return await term_of_volumes(await runtime.bus.key_value(subjects.VOLUMES_BUCKET), tree)
+
+    await runtime.lead(role_of("integral", tree), with_role, recorded=recorded)
 
 
 class IntegralService:

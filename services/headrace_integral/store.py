@@ -18,7 +18,7 @@ from headrace.wire.integral import PAGE_BYTES, PoolVolume
 from headrace.wire.version import Term
 from headrace_integral.engine import VolumesRecord
 
-__all__ = ["UnreadableVolumes", "VolumeStore"]
+__all__ = ["UnreadableVolumes", "VolumeStore", "term_of_volumes"]
 
 T = TypeVar("T")
 
@@ -96,3 +96,12 @@ class VolumeStore:
 
     def _unreadable(self, why: str) -> UnreadableVolumes:
         return UnreadableVolumes(f"{UnreadableVolumes.__doc__} ({self._tree}: {why})")
+
+
+async def term_of_volumes(bucket: KeyValue, tree: TreeName) -> Term:
+    """The term that wrote the saved volumes last, 0 for none or what cannot be read. Raises `BusError`."""
+    entry = await bucket.get(tree)
+    try:
+        return 0 if entry is None else decode(entry.value, _Stored).writer
+    except BadMessage:
+        return 0

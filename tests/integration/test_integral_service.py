@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
 
-from headrace.bus import Bus, ServiceInfo
+from headrace.bus import Bus, Entry, ServiceInfo
 from headrace.ids import PoolName
 from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
-from headrace.wire.codec import encode
+from headrace.wire.codec import decode, encode
 from headrace.wire.figures import FiguresAnswer, FiguresRequest
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes, PoolFlow, Volume
 from headrace.wire.pool_changes import PoolPlan
@@ -26,14 +27,17 @@ from headrace.wire.pools import (
     PoolConfig,
     PoolList,
 )
+from headrace.wire.snapshots import StarvationStatus
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.exchange_with_integral import answer_to
 from headrace_fair_share.service import serve as serve_fair_share
 from headrace_fair_share.settings import FairShareSettings
+from headrace_fair_share.starvation.clocks import Age, Ages
+from headrace_fair_share.starvation.saved_clocks import ClockStore
 from headrace_integral.engine import VolumesRecord
 from headrace_integral.service import serve
 from headrace_integral.settings import IntegralSettings
-from headrace_integral.store import VolumeStore
+from headrace_integral.store import VolumeStore, term_of_volumes
 from tests.support.fair_share import create_pool
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import TREE, SmallWorld, a_bus, ask, running, small_world
@@ -122,6 +126,32 @@ async def test_twenty_thousand_pools_are_advanced_saved_and_told_in_messages_tha
         assert [volume.pool for volume in advanced.pools] == [flow.pool for flow in flows]
         assert not advanced.more
     assert third.pools[-1].volume.user_slots == 2 * second.pools[-1].volume.user_slots > 0.0
+
+
+async def test_with_the_bucket_of_terms_lost_the_next_term_is_above_what_is_saved() -> None:
+    """Terms are counted anew, and volumes and clocks of before are there: whoever is fenced by them would never serve."""
+    with nats_server() as server:
+        async with a_bus(server) as bus:
+            store = VolumeStore(await bus.key_value(subjects.VOLUMES_BUCKET), TREE, 7)
+            await store.claim()
+            await store.save(VolumesRecord(TREE, writer=7))
+            clocks = ClockStore(await bus.key_value(subjects.CLOCKS_BUCKET), TREE, 9)
+            await clocks.save([Age("/a", 1_000, StarvationStatus.NON_STARVING)])
+            async with running(server, SETTINGS, serve), running(server, FairShareSettings(), serve_fair_share):
+                answer = await ask(bus, VOLUMES, GetVolumes(TREE), Advanced)
+                bucket, claimed = await bus.key_value(subjects.CLOCKS_BUCKET), anyio.Event()
+
+                def on_change(entries: Mapping[str, Entry], _: frozenset[str]) -> None:
+                    if decode(entries[f"{TREE}.0"].value, Ages).term == 10:
+                        claimed.set()
+
+                async with bucket.mirror(on_change):
+                    with anyio.fail_after(60):
+                        await claimed.wait()
+            saved = await term_of_volumes(await bus.key_value(subjects.VOLUMES_BUCKET), TREE)
+
+    assert answer.version == NEVER
+    assert saved == 8
 
 
 async def test_a_process_that_was_succeeded_confirms_nothing_and_ends() -> None:

@@ -12,7 +12,7 @@ from headrace.wire.codec import BadMessage, decode, encode, runs_within
 from headrace.wire.version import Term
 from headrace_fair_share.starvation.clocks import Age, Ages
 
-__all__ = ["ClockStore"]
+__all__ = ["ClockStore", "term_of_clocks"]
 
 #: Ages in one value.
 _PIECE_BYTES = 256 * 1024
@@ -55,6 +55,12 @@ class ClockStore:
     def _restated(self, value: bytes | None) -> bytes:
         ages = None if value is None else _ages_of(value)
         return encode(msgspec.structs.replace(ages or Ages(), term=self._term))
+
+
+async def term_of_clocks(bucket: KeyValue, tree: TreeName) -> Term:
+    """The highest term that saved clocks, 0 for none. Raises `BusError`."""
+    entries = await bucket.entries()
+    return max((_term_of(entry.value) for key, entry in entries.items() if key.startswith(f"{tree}.")), default=0)
 
 
 def _ages_of(value: bytes) -> Ages | None:
