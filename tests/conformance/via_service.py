@@ -71,6 +71,7 @@ def shared_out(tree: TreeInput, random: Random) -> UpdateResult:
     # Cases have trees, too, that no configuration would be allowed to be.
     configuration = engine.configuration
     configuration.pools, configuration.is_known, configuration.revision = PoolTree(configured), True, 1
+    configuration.put_in_force({})
     engine.volumes.of = {volume.pool: volume for volume in _volumes(tree)}
     engine.pool_results = {
         PoolName(name): PoolResults(grant_ratio=state.last_share_ratio) for name, state in tree.integral.items()
