@@ -52,6 +52,12 @@ def _a_service(world: World) -> str:
     return world.random.choice([name for name in world._programs if not name.startswith("agent.")])
 
 
+def _a_leader(world: World) -> str:
+    """An allocator or admission, the one that leads where there is one."""
+    names = [name for name in world._programs if name.startswith(("allocator", "admission"))]
+    return world.random.choice([name for name in names if world.process(name) in world.shells] or names)
+
+
 def _a_host(world: World) -> str | None:
     """A host to break; where it hurts, mostly."""
     hosts = [name for name, host in world.hosts.items() if host.is_on]
@@ -68,7 +74,8 @@ async def kill_a_service(world: World) -> None:
 
 async def freeze_a_service(world: World) -> None:
     """SIGSTOP for a while, long enough to be succeeded, or even to be cut off by the server, or not."""
-    await _freeze(world, _a_service(world), world.random.choice((0.5, 2.5, 5.0, 8.0, 12.0)))
+    name = _a_leader(world) if world.random.random() < 0.5 else _a_service(world)
+    await _freeze(world, name, world.random.choice((0.5, 2.5, 5.0, 8.0, 12.0)))
 
 
 async def _freeze(world: World, name: str, seconds: float) -> None:
@@ -82,7 +89,7 @@ async def _freeze(world: World, name: str, seconds: float) -> None:
 
 async def flap(world: World) -> None:
     """A leader is frozen until it is succeeded, and another service dies while it wakes."""
-    name = world.random.choice([each for each in world._programs if each.startswith(("allocator", "admission"))])
+    name = _a_leader(world)
     await _freeze(world, name, 3.0)
     others = [each for each in world._programs if each.startswith("admission")]
     world.kill(world.random.choice(others))
@@ -219,7 +226,7 @@ async def _cut(world: World, process: str, seconds: float) -> None:
 
 async def deafen_a_leader(world: World) -> None:
     """Streams and buckets do not answer a service, until it is succeeded without hearing of it; all other messages come and go."""
-    name = world.random.choice([each for each in world._programs if each.startswith(("allocator", "admission"))])
+    name = _a_leader(world)
     process = world.process(name)
     world.note(f"{process} is deaf")
     world.server.deaf.add(process)

@@ -21,6 +21,7 @@ __all__ = ["come", "flood"]
 
 Wish = tuple[float, type[msgspec.Struct], str]
 
+_MANY_ENDS: Final = 200
 _POOLS: Final = ("research", "production")
 
 
@@ -31,8 +32,22 @@ async def come(world: World, most: int, done: anyio.Event) -> None:
         for number in range(draw.randint(1, most)):
             spec, then = _wanted(world)
             tasks.start_soon(world.run_operation, f"operation-{number}", spec, then)
+            if spec.max_failed_job_count > _MANY_ENDS:
+                tasks.start_soon(_stall_admission, world)
             await anyio.sleep(draw.uniform(0, 3))
     done.set()
+
+
+async def _stall_admission(world: World) -> None:
+    """Ends pile up at the allocator: admission takes none for a while."""
+    await anyio.sleep(world.random.uniform(0.5, 1.2))
+    stalled = [world.process(name) for name in world._programs if name.startswith("admission")]
+    world.note("admission is stalled")
+    for process in stalled:
+        world.loop.freeze(process)
+    await anyio.sleep(3.0)
+    for process in stalled:
+        world.loop.thaw(process)
 
 
 def _wanted(world: World) -> tuple[OperationSpec, Sequence[Wish]]:
