@@ -33,14 +33,15 @@ async def come(world: World, most: int, done: anyio.Event) -> None:
             spec, then = _wanted(world)
             tasks.start_soon(world.run_operation, f"operation-{number}", spec, then)
             if spec.max_failed_job_count > _MANY_ENDS:
-                tasks.start_soon(_stall_admission, world)
+                tasks.start_soon(_stall_admission, world, f"operation-{number}")
             await anyio.sleep(draw.uniform(0, 3))
     done.set()
 
 
-async def _stall_admission(world: World) -> None:
-    """Ends pile up at the allocator: admission takes none for a while."""
-    await anyio.sleep(world.random.uniform(0.5, 1.2))
+async def _stall_admission(world: World, operation: str) -> None:
+    """Ends pile up at the allocator: admission takes none for a while after the first job started."""
+    while not any(process.key.operation == operation for process in world.truth.processes):  # noqa: ASYNC110
+        await anyio.sleep(0.05)
     stalled = [world.process(name) for name in world._programs if name.startswith("admission")]
     world.note("admission is stalled")
     for process in stalled:

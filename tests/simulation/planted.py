@@ -143,8 +143,9 @@ def adoption_skipped_by_the_allocator() -> Patches:
 
 
 def budget_by_count() -> Patches:
-    """An allocator cuts its reports by the number of ends, however long they are."""
-    return [_replaced(ledger_link, "runs_within", lambda items, most_bytes: iter([items]))]
+    """Reports and events take any number of ends, however long they are."""
+    modules = (ledger_link, ends_and_retries)
+    return [_replaced(module, "runs_within", lambda items, most_bytes: iter([items])) for module in modules]
 
 
 def event_of_a_feed_not_renewed() -> Patches:
