@@ -204,11 +204,8 @@ async def cut_a_node_off(world: World) -> None:
     """One direction of one agent's connection carries nothing, for a moment or for longer than its lease."""
     name = _a_host(world)
     if name is not None:
-        await _cut(
-            world,
-            world.process(f"agent.{name}"),
-            world.random.choice((1.0, 6.0, world.node_lease_s + 5.0, world.node_lease_s + 5.0)),
-        )
+        seconds = world.random.choice((1.0, world.node_lease_s + 6.0, world.node_lease_s + 12.0))
+        await _cut(world, world.process(f"agent.{name}"), seconds)
 
 
 async def cut_a_service_off(world: World) -> None:
