@@ -58,7 +58,7 @@ def _wanted(world: World) -> tuple[OperationSpec, Sequence[Wish]]:
     options: dict[str, Any] = {}
     kind = draw.random()
     if kind < 0.1:
-        argv = ["work", seconds, "3", "2000"]
+        argv = ["work", "0.5", "3", "2000"]
     elif kind < 0.2:
         argv, jobs = ["work", "0.02", "3", "4000"], 270
         options["max_failed_job_count"] = 260
