@@ -13,7 +13,7 @@ from headrace.runtime.fenced import FencedKey
 from headrace.wire import subjects
 from headrace.wire.version import Counter, Term
 
-__all__ = ["LongestLease"]
+__all__ = ["LongestLease", "term_of_longest_lease"]
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -44,6 +44,12 @@ class LongestLease:
 
     def _record(self, lease_ms: int) -> bytes:
         return msgspec.json.encode(_Record(self._term, lease_ms))
+
+
+async def term_of_longest_lease(bus: Bus, tree: TreeName) -> Term:
+    """The highest term of an allocator that may have told a node anything, 0 for none. Raises `BusError`."""
+    entry = await (await bus.key_value(subjects.NODE_LEASES_BUCKET)).get(tree)
+    return 0 if entry is None else _read(entry.value).term
 
 
 def _read(value: bytes) -> _Record:

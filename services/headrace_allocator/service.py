@@ -30,12 +30,13 @@ from headrace.wire.nodes import GiveUpNode, ListNodes, NodeRecord, WhereRequest
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
+from headrace.wire.version import Term
 from headrace_allocator.effects import Draw, Effect, HeldTwice, LowerLease, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.ledger_link import LedgerLink
-from headrace_allocator.longest_lease import LongestLease
+from headrace_allocator.longest_lease import LongestLease, term_of_longest_lease
 from headrace_allocator.settings import AllocatorSettings
 
 __all__ = ["AllocatorService", "begin", "serve"]
@@ -59,13 +60,16 @@ async def serve(runtime: Runtime[AllocatorSettings]) -> None:
         await begin(runtime, tree, role)
         await runtime.stopping.wait()
 
-    await runtime.lead(role_of("allocator", tree), with_role)
+    async def recorded() -> Term:
+        return await term_of_longest_lease(runtime.bus, tree)
+
+    await runtime.lead(role_of("allocator", tree), with_role, recorded=recorded)
 
 
 async def begin(runtime: Runtime[AllocatorSettings], tree: TreeName, role: Role) -> AllocatorService:
     """Starts an allocator of one term."""
     longest_lease = LongestLease(runtime.bus, tree, role.term)
-    # Durable before the first node is told of ours.
+    # Durable before the first node is told of ours: the record keeps the term too, should the bucket of terms be lost.
     longest_ms = await longest_lease.raise_to(runtime.settings.node_lease_ms)
     service = AllocatorService(runtime, tree, role, longest_lease, _timing(runtime.settings, longest_ms))
     await service.start()

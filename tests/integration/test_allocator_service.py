@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import msgspec
+import nats
 import pytest
 from hypothesis import given, settings
 
@@ -253,6 +254,25 @@ async def test_the_longest_lease_that_nodes_were_told_outlives_the_allocator() -
                     assert (await node.beat()).lease_ms == lease_ms
 
     assert waited == [90.0, 90.0, 90.0]
+
+
+async def test_a_lost_bucket_of_terms_brings_no_former_term_back() -> None:
+    """Two allocators of one term would call two allocations by one name, and take each other's jobs for their own."""
+    terms: list[int] = []
+    with nats_server() as server:
+        async with (
+            running(server, AdmissionSettings(administrators="*"), serve_admission, "admission"),
+            a_bus(server, "node", "n1") as bus,
+            await nats.connect(server.url) as client,
+        ):
+            for number in range(3):
+                async with running(server, AllocatorSettings(), serve_allocator, "allocator"):
+                    node = Node(bus, life=f"life-{number}")
+                    await node.enrol()
+                    terms.append((await node.beat()).term)
+                await client.jetstream().delete_key_value(subjects.TERMS_BUCKET)
+
+    assert terms == [1, 2, 3]
 
 
 async def test_a_late_reader_of_usage_gets_the_whole_and_every_part_builds_on_the_one_before() -> None:
