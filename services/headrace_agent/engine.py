@@ -39,6 +39,7 @@ __all__ = ["MOST_UNRECORDED_ENDS", "AgentEngine"]
 #: With so many ends unacknowledged no further job starts.
 MOST_UNRECORDED_ENDS: Final = 5_000
 #: The runner ends its jobs so long before the node's jobs are given to others; half of a lease shorter than twice this.
+#: Half of that margin is for jobs that ignore SIGTERM, the rest for the kill itself.
 _LEASE_MARGIN_MS: Final = 10_000
 #: The runner reads no larger figure.
 _LATEST_NS: Final = 2**62
@@ -209,7 +210,7 @@ class AgentEngine:
         """Lets the jobs run until shortly before the allocator may give them to others."""
         margin_ms = min(_LEASE_MARGIN_MS, lease_ms // 2)
         until_ns = sent_ns + (lease_ms - margin_ms) * NS_PER_MS
-        self._lease = Lease(min(until_ns, _LATEST_NS))
+        self._lease = Lease(min(until_ns, _LATEST_NS), margin_ms // 2)
         return [Tell(self._lease)]
 
     def _enrol(self, moment: Moment) -> list[AgentEffect]:

@@ -19,10 +19,10 @@ from headrace_agent.runner.job_ends import Stop, job_end, result_of
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, KeptJob, Lease, Picture, Run, Started
 
-__all__ = ["KILL_PATIENCE_MS", "OWN_TIMEOUT_MS", "RunnerEngine"]
+__all__ = ["KILL_PATIENCE_MS", "RunnerEngine"]
 
-#: Between SIGTERM and SIGKILL where nobody named a time: the lease passed, a log could not be written.
-OWN_TIMEOUT_MS = 5_000
+#: Between SIGTERM and SIGKILL where nobody named a time: a log could not be written.
+_OWN_TIMEOUT_MS = 5_000
 #: A process that is still there so long after SIGKILL gets another; when everything is to end, the runner goes without it.
 KILL_PATIENCE_MS = 10_000
 
@@ -47,8 +47,8 @@ class RunnerEngine:
         self._ended: dict[JobKey, JobEnd] = {}
         #: Deadlines by time; an entry counts only while its job still has that deadline.
         self._deadlines: list[tuple[int, JobKey]] = []
-        #: CLOCK_BOOTTIME up to which jobs may run, or None as long as no agent told it.
-        self._lease_ns: int | None = None
+        #: The latest lease, or None as long as no agent told one.
+        self._lease: Lease | None = None
         self._lease_enforced = False
         self._end_all: Stop | None = None
         self._leave_ns: int | None = None
@@ -117,7 +117,7 @@ class RunnerEngine:
     def on_failure(self, key: JobKey, reason: str, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Ends a job that cannot go on. It has failed with this reason."""
         job = self._live.get(key)
-        stop = Stop(JobResult.FAILED, reason, OWN_TIMEOUT_MS)
+        stop = Stop(JobResult.FAILED, reason, _OWN_TIMEOUT_MS)
         return Outcome(None, self._stop(key, job, stop, moment) if job is not None else [])
 
     def on_interrupt(self, order: Interrupt, moment: Moment) -> Outcome[None, RunnerEffect]:
@@ -137,8 +137,8 @@ class RunnerEngine:
 
     def on_lease(self, lease: Lease, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Lets jobs run until then. A lease that ends earlier than one before it changes nothing."""
-        if self._lease_ns is None or lease.until_boottime_ns > self._lease_ns:
-            self._lease_ns = lease.until_boottime_ns
+        if self._lease is None or lease.until_boottime_ns > self._lease.until_boottime_ns:
+            self._lease = lease
             self._lease_enforced = False
         return self.on_time(moment)
 
@@ -149,10 +149,11 @@ class RunnerEngine:
     def on_time(self, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Does what is due. It is called not later than `next_wake_ns`, and earlier does no harm."""
         effects: list[RunnerEffect] = []
-        if self._lease_ns is not None and not self._lease_enforced and moment.steady_ns >= self._lease_ns:
+        lease = self._lease
+        if lease is not None and not self._lease_enforced and moment.steady_ns >= lease.until_boottime_ns:
             self._lease_enforced = True
             reason = "the lease passed: no heartbeat of this node was answered in time"
-            effects += self._stop_all(Stop(JobResult.ABORTED, reason, OWN_TIMEOUT_MS), moment)
+            effects += self._stop_all(Stop(JobResult.ABORTED, reason, lease.timeout_ms), moment)
         while self._deadlines and self._deadlines[0][0] <= moment.steady_ns:
             due_ns, key = heapq.heappop(self._deadlines)
             late = self._live.get(key)
@@ -165,8 +166,8 @@ class RunnerEngine:
     def next_wake_ns(self) -> int | None:
         """The time of CLOCK_BOOTTIME at which `on_time` may have something to do, or None."""
         due = [due_ns for due_ns, _ in self._deadlines[:1]]
-        if self._lease_ns is not None and not self._lease_enforced and self._live:
-            due.append(self._lease_ns)
+        if self._lease is not None and not self._lease_enforced and self._live:
+            due.append(self._lease.until_boottime_ns)
         if self._leave_ns is not None:
             due.append(self._leave_ns)
         return min(due, default=None)
@@ -196,7 +197,7 @@ class RunnerEngine:
 
     def _check_jobs(self) -> list[str]:
         broken = [f"{key} is live and ended" for key in self._live.keys() & self._ended.keys()]
-        if self._live and self._lease_ns is None:
+        if self._live and self._lease is None:
             broken.append("jobs are live without a lease")
         awaited = set(self._deadlines)
         for key, job in self._live.items():
@@ -218,9 +219,9 @@ class RunnerEngine:
     def _refusal(self, moment: Moment) -> str | None:
         if self._end_all is not None:
             return f"not started: the runner ends ({self._end_all.reason})"
-        if self._lease_ns is None:
+        if self._lease is None:
             return "not started: the runner was not told how long it may run jobs"
-        if moment.steady_ns >= self._lease_ns:
+        if moment.steady_ns >= self._lease.until_boottime_ns:
             return "not started: the lease has passed"
         return None
 

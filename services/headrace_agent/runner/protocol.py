@@ -82,6 +82,8 @@ class Lease(msgspec.Struct, frozen=True, tag="lease"):
     """All jobs end when CLOCK_BOOTTIME (ns) passes this, unless a later lease came before. Without any, none starts."""
 
     until_boottime_ns: _Natural
+    #: Between SIGTERM and SIGKILL; over before others may run the jobs.
+    timeout_ms: Millis = 5_000
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag="acknowledge"):

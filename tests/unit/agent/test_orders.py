@@ -336,6 +336,17 @@ def test_a_short_lease_is_kept_half_and_an_endless_one_is_one_that_the_runner_ca
     assert [lease.until_boottime_ns for lease in desk.told(Lease)] == [sent_ns + 2_000 * 1_000_000, 2**62]
 
 
+@pytest.mark.parametrize("lease_ms", [600_000, 10_000, 8_000, 2_000])
+def test_a_job_that_ignores_its_interruption_is_killed_before_others_may_run_it(lease_ms: int) -> None:
+    desk = Desk()
+    sent_ns = desk.now_ns
+    desk.answer(lease_ms=lease_ms)
+
+    [lease] = desk.told(Lease)
+    killed_ns = lease.until_boottime_ns + lease.timeout_ms * 1_000_000
+    assert killed_ns < sent_ns + lease_ms * 1_000_000
+
+
 def test_a_node_that_the_allocator_does_not_know_enrols_again_and_gets_no_lease() -> None:
     desk = Desk()
     desk.advance(400)

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.wire.heartbeat import JobResult
 from headrace_agent.runner.effects import About, Drop, Exit, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
-from headrace_agent.runner.engine import KILL_PATIENCE_MS, OWN_TIMEOUT_MS, RunnerEngine
+from headrace_agent.runner.engine import KILL_PATIENCE_MS, RunnerEngine
 from headrace_agent.runner.job_states import JobState
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, Lease, Picture, Started
 from tests.unit.runner.builders import a_job, a_run, at
@@ -185,10 +185,21 @@ def test_when_the_lease_has_passed_all_jobs_end() -> None:
     assert engine.next_wake_ns() == at(100).steady_ns
     assert engine.on_time(at(99)).effects == []
     assert engine.on_time(at(100)).effects == [Signal(a_job(0), signal.SIGTERM), Signal(a_job(1), signal.SIGTERM)]
-    assert engine.next_wake_ns() == at(100 + OWN_TIMEOUT_MS).steady_ns
+    assert engine.next_wake_ns() == at(5_100).steady_ns
     assert engine.on_time(at(101)).effects == []
     result, reason = the_end(engine.on_exited(a_job(0), JobExit(signal=15), at(102)).effects)
     assert (result, reason[:16]) == (JobResult.ABORTED, "the lease passed")
+
+
+def test_a_job_that_outlives_its_lease_is_killed_when_the_time_that_came_with_the_lease_has_passed() -> None:
+    engine = RunnerEngine()
+    engine.on_lease(Lease(at(100).steady_ns, timeout_ms=20), at(0))
+    engine.on_lease(Lease(at(50).steady_ns, timeout_ms=9), at(0))
+    running(engine=engine)
+
+    assert engine.on_time(at(100)).effects == [Signal(a_job(), signal.SIGTERM)]
+    assert engine.on_time(at(119)).effects == []
+    assert engine.on_time(at(120)).effects == [Signal(a_job(), signal.SIGKILL)]
 
 
 def test_a_later_lease_lets_jobs_go_on_and_an_earlier_one_changes_nothing() -> None:
