@@ -9,9 +9,13 @@ import os
 import subprocess
 import sys
 
+import anyio
 import pytest
 
+from tests.simulation.hosts import Host
+from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.planted import PLANTED
+from tests.simulation.world import World
 from tests.support.effort import LONG, few_or_many
 
 SEEDS_OF_A_BATCH = 20
@@ -40,6 +44,37 @@ def test_a_seed_takes_the_same_course_whatever_ran_before_it(seed: int) -> None:
     after = simulate("--seed", str(seed), "--after", str(seed + 1)).stdout
 
     assert alone.splitlines()[:-1] == after.splitlines()[:-1]
+
+
+def test_of_one_process_there_is_never_a_second_one_beside_it() -> None:
+    running: list[str] = []
+
+    async def program(process: str) -> None:
+        running.append(process)
+        await anyio.sleep_forever()
+
+    async def course(loop: VirtualLoop) -> list[str]:
+        world = World(loop)
+        world.hosts["n0"] = Host("n0", 1, loop, world.truth)
+        for name in ("admission.a", "agent.n0"):
+            world.start(name, program)
+        await anyio.sleep(1)
+        # A second kill, and a loss of power, before the supervisor starts anything again.
+        for name in ("admission.a", "admission.a", "agent.n0"):
+            world.kill(name)
+        world.switch_off("n0")
+        await anyio.sleep(1)
+        without_power = list(running)
+        # Two faults that end.
+        world.switch_on("n0")
+        world.switch_on("n0")
+        await anyio.sleep(1)
+        return without_power
+
+    without_power = run_virtually(1, course)
+
+    assert without_power == ["admission.a#1", "agent.n0#1", "admission.a#2"]
+    assert running == [*without_power, "agent.n0#2"]
 
 
 @pytest.mark.long

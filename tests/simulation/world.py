@@ -117,7 +117,12 @@ class World:
         self.shells.pop(process, None)
         if self.process(name) == process and name not in self.given_up:
             self.restarts += 1
-            self.loop.call_later(_RESTART_S, self.start, name, self._programs[name], context=self.loop.world_context)
+            self.loop.call_later(_RESTART_S, self._start_again, name, process, context=self.loop.world_context)
+
+    def _start_again(self, name: str, process: str) -> None:
+        # Killed twice, given up or started by somebody else in the meantime: there is never a second one beside it.
+        if self.process(name) == process and name not in self.given_up:
+            self.start(name, self._programs[name])
 
     def process(self, name: str) -> str:
         """The present life of a process."""
@@ -192,10 +197,12 @@ class World:
         self.hosts[name].lose_power()
 
     def switch_on(self, name: str) -> None:
-        """It is there again, with its files."""
-        self.given_up.discard(f"agent.{name}")
+        """It is there again, with its files, and its agent is started unless it lives."""
+        agent = f"agent.{name}"
         self.hosts[name].is_on = True
-        self.start(f"agent.{name}", self._programs[f"agent.{name}"])
+        if agent in self.given_up:
+            self.given_up.remove(agent)
+            self.start(agent, self._programs[agent])
 
     async def configure(self, pools: list[Pool], options: TreeOptions) -> None:
         """Writes the pools, as an administrator does before anything starts."""
@@ -208,7 +215,7 @@ class World:
     ) -> None:
         """A person starts an operation, asking again until it is answered, and waits for its end.
 
-        `then` are further wishes: after how many seconds, which request, and its verb.
+        `then` are further wishes, one after the other: how many seconds after the start, which request, and its verb.
         """
         operation = OperationId(name)
         async with connect_to(self.server, f"person-{name}", subjects.inbox("user", "anna")) as bus:
@@ -217,17 +224,19 @@ class World:
             self.accepted[operation] = spec
             self.note(f"{name} accepted")
             async with anyio.create_task_group() as tasks:
-                for seconds, request, verb in then:
-                    tasks.start_soon(self._wish, bus, seconds, request(operation), verb)
+                tasks.start_soon(self._wish, bus, operation, then)
                 await self._await_end(bus, operation)
                 tasks.cancel_scope.cancel()
 
-    async def _wish(self, bus: Any, seconds: float, request: Any, verb: str) -> None:
-        await anyio.sleep(seconds)
-        if verb in ("op.abort", "op.complete"):
-            self.stopped.add(request.operation)
-        answer = await self._insist(bus, verb, request, wire.OperationView)
-        self.note(f"{verb}: {answer.operation} is {answer.state}")
+    async def _wish(self, bus: Any, operation: OperationId, then: Sequence[tuple[float, Any, str]]) -> None:
+        """Each wish waits for the answer to the one before: a suspension asked for again after the resumption would stay."""
+        started_s = self.loop.time()
+        for seconds, request, verb in then:
+            await anyio.sleep(max(0.0, started_s + seconds - self.loop.time()))
+            if verb in ("op.abort", "op.complete"):
+                self.stopped.add(operation)
+            answer = await self._insist(bus, verb, request(operation), wire.OperationView)
+            self.note(f"{verb}: {answer.operation} is {answer.state}")
 
     async def _insist(self, bus: Any, verb: str, request: msgspec.Struct, kind: type[Answer]) -> Answer:
         """Asks until it is answered as wished, or for ever."""
