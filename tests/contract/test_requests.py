@@ -126,9 +126,17 @@ async def test_nothing_is_sent_later_that_was_refused_in_an_outage(word: str) ->
                     await call()
             server.start()
             await eventually(lambda: sends.connected and hears.connected)
-            await sends.publish(word, b"fresh")
 
-            assert (await anext(inbox)).data == b"fresh"
+            async def keep_sending() -> None:
+                # A client is connected a moment before its subscriptions are made again.
+                while True:
+                    await sends.publish(word, b"fresh")
+                    await anyio.sleep(0.05)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(keep_sending)
+                assert (await anext(inbox)).data == b"fresh"
+                tasks.cancel_scope.cancel()
 
 
 async def test_nothing_is_sent_later_that_waited_when_the_connection_broke(
