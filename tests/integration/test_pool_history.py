@@ -24,13 +24,16 @@ from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.pools import IntegralGuarantees, IntegralType, PoolConfig
 from headrace.wire.refusals import BadRequest, NotFound, Refused
 from headrace.wire.snapshots import UsageItem
+from headrace_fair_share.engine import EngineOptions, FairShareEngine
+from headrace_fair_share.history.keeping import HistoryKeeper
+from headrace_fair_share.history.samples import HistoryOptions
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
 from headrace_integral.service import serve as serve_integral
 from headrace_integral.settings import IntegralSettings
 from tests.support.fair_share import create_pool
 from tests.support.nats_server import nats_server
-from tests.support.tree_services import PATIENCE_S, TREE, SmallWorld, live, running, small_world
+from tests.support.tree_services import PATIENCE_S, TREE, SmallWorld, a_bus, live, running, small_world
 
 SETTINGS = FairShareSettings(administrators="*", history_period_ms=100)
 #: Of ten cores: one flows in, five may be drawn.
@@ -140,6 +143,18 @@ async def test_a_picture_of_more_samples_than_one_answer_reads_is_read_in_pages(
     assert not any(point.after_gap for point in found.points)
     assert page.next is not None
     assert sum(point.samples for point in page.points) < 2_100
+
+
+async def test_the_root_is_known_before_anything_was_computed() -> None:
+    with nats_server() as server:
+        async with a_bus(server, "service", "fair_share") as bus:
+            options = HistoryOptions()
+            keeper = HistoryKeeper(bus, TREE, FairShareEngine(TREE, 1, EngineOptions()), options)
+            stream, subject = subjects.history_stream(TREE), subjects.history(TREE)
+            records = await bus.records(stream, subject, max_age_s=60, max_bytes=options.max_bytes)
+            answer = await keeper._read(records, GetHistory(ROOT_POOL, 0, 1_000))
+
+    assert (answer.known, answer.points) == (True, [])
 
 
 async def add(stream: Records, data: bytes) -> None:

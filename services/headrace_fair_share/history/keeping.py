@@ -13,7 +13,7 @@ import anyio.to_thread
 import msgspec
 
 from headrace.bus import Bus, BusError, Records
-from headrace.ids import TreeName
+from headrace.ids import ROOT_POOL, TreeName
 from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.resources import RESOURCE_NAMES
@@ -149,7 +149,7 @@ class HistoryKeeper:
         # What came into an empty stream since then is in the next answer.
         next_ = None if oldest_ms is None else await self._gather(records, request, gathered)
         engine = self._engine
-        there = {*engine.configuration.pools.pools, *engine.operations.in_use(), *engine.pool_results}
+        there = {ROOT_POOL, *engine.configuration.pools.pools, *engine.operations.in_use(), *engine.pool_results}
         known = gathered.named or request.pool in there
         return PoolHistory(
             pool=request.pool,
