@@ -12,6 +12,7 @@ import sys
 import anyio
 import pytest
 
+from tests.simulation.faults import Fault, freeze_an_agent, kill_a_runner, lose_an_agent
 from tests.simulation.hosts import Host
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.planted import PLANTED
@@ -76,6 +77,37 @@ def test_of_one_process_there_is_never_a_second_one_beside_it() -> None:
 
     assert without_power == ["admission.a#1", "agent.n0#1", "admission.a#2"]
     assert running == [*without_power, "agent.n0#2"]
+
+
+@pytest.mark.parametrize("fate", ["lost", "frozen", "there"])
+def test_a_runner_dies_only_where_an_agent_can_start_another(fate: str) -> None:
+    async def course(loop: VirtualLoop) -> bool:
+        world = World(loop)
+        host = world.hosts["n0"] = Host("n0", 1, loop, world.truth)
+        host.start_runner()
+        world.start("agent.n0", lambda _: anyio.sleep_forever())
+        await anyio.sleep(1)
+        if fate == "frozen":
+            world.freeze("agent.n0")
+        elif fate == "lost":
+            world.given_up.add("agent.n0")
+            world.kill("agent.n0")
+        await kill_a_runner(world)
+        return host.runner is None
+
+    assert run_virtually(1, course) == (fate == "there")
+
+
+@pytest.mark.parametrize("fault", [lose_an_agent, freeze_an_agent])
+def test_an_agent_does_not_go_away_while_a_runner_must_be_started(fault: Fault) -> None:
+    async def course(loop: VirtualLoop) -> list[str]:
+        world = World(loop)
+        world.hosts["n0"] = Host("n0", 1, loop, world.truth)
+        world.start("agent.n0", lambda _: anyio.sleep_forever())
+        await fault(world)
+        return world.log
+
+    assert run_virtually(1, course) == []
 
 
 @pytest.mark.long

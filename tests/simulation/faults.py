@@ -105,7 +105,7 @@ async def kill_an_agent(world: World) -> None:
 async def lose_an_agent(world: World) -> None:
     """The agent dies and is not started again before its node's lease is over; runner and jobs live on."""
     name = _a_host(world)
-    if name is None or f"agent.{name}" in world.given_up:
+    if name is None or f"agent.{name}" in world.given_up or world.hosts[name].runner is None:
         return
     world.given_up.add(f"agent.{name}")
     world.kill(f"agent.{name}")
@@ -117,14 +117,22 @@ async def lose_an_agent(world: World) -> None:
 async def freeze_an_agent(world: World) -> None:
     """SIGSTOP of an agent; runner and jobs go on."""
     name = _a_host(world)
-    if name is not None:
+    if name is not None and world.hosts[name].runner is not None:
         await _freeze(world, f"agent.{name}", world.random.choice((0.5, 3.0, 12.0)))
 
 
+def _can_start_a_runner(world: World, name: str) -> bool:
+    """True if the agent of a host runs or is started again at once."""
+    # The runner ends jobs at the end of the lease, and only the agent starts a runner: with both away for so long,
+    # nobody on the host can end them, and a lease promises nothing.
+    agent = f"agent.{name}"
+    return agent not in world.given_up and not world.loop.is_frozen(world.process(agent))
+
+
 async def kill_a_runner(world: World) -> None:
-    """The runner dies; its jobs live on until its successor ends them."""
+    """The runner dies; its jobs live on until its successor ends them, so there is an agent that starts one."""
     name = _a_host(world)
-    if name is not None:
+    if name is not None and _can_start_a_runner(world, name):
         world.note(f"kill runner of {name}")
         world.hosts[name].kill_runner()
 
