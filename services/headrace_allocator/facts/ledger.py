@@ -101,7 +101,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
             operation.slots.draw(event.below)
         case JobsEnded():
             for one in event.ends:
-                operation.slots.end(one.end.index, one.end.attempt)
+                _end(operation, one.end.index, one.end.attempt)
                 if one.retry is not None:
                     operation.slots.retry(one.retry)
         case ParametersChanged():
@@ -132,11 +132,20 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
     facts.set_spec(operation, live.spec)
     operation.slots.draw(live.block)
     for slot in live.attempts:
+        _end(operation, slot.index, slot.attempt - 1)
         operation.slots.retry(slot)
     for index in range(live.block):
         if live.done[index >> 3] >> (index & 7) & 1:
-            operation.slots.end(index, operation.slots.attempt(index))
+            _end(operation, index, operation.slots.attempt(index))
     _note_change(facts, operation, news)
+
+
+def _end(operation: Operation, index: int, attempt: int) -> None:
+    """A run is over by the ledger. An allocation here may hold it still, if another allocator reported the end."""
+    if operation.slots.is_out(index) and attempt >= operation.slots.attempt(index):
+        for allocation in operation.allocations.values():
+            allocation.slots.pop(index, None)
+    operation.slots.end(index, attempt)
 
 
 def _forget(facts: Facts, operation: Operation, news: OperationNews) -> None:

@@ -1,0 +1,49 @@
+"""Ends that another allocator reported, of jobs that this one booked."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.ids import AllocationId, NodeName, OperationId
+from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult, JobSlot, RunningJob
+from headrace.wire.log import JobsEnded, LoggedEnd
+from tests.support.allocating import TERM, Desk, an_operation, cores
+
+_RETRY = JobSlot(0, 2)
+
+
+def recorded(retry: JobSlot | None) -> JobsEnded:
+    """The ledger has the end of the first job."""
+    end = JobEnd(OperationId("op"), 0, 1, AllocationId("4-1"), JobResult.LOST)
+    return JobsEnded(OperationId("op"), [LoggedEnd(end, NodeName("n1"), retry)], at_ms=1)
+
+
+def learn(desk: Desk, retry: JobSlot | None, *, from_whole: bool) -> None:
+    """The allocator hears of the end, by its event or, when that was missed, by the whole."""
+    if from_whole:
+        done, attempts = (b"\0", [retry]) if retry else (b"\1", [])
+        desk.start(an_operation("op", jobs=1, done=done, attempts=attempts))
+    else:
+        desk.learn(recorded(retry))
+
+
+@pytest.mark.parametrize("from_whole", [False, True])
+@pytest.mark.parametrize("retry", [None, _RETRY])
+def test_a_job_that_ended_by_the_ledger_is_taken_back_where_it_goes_on(
+    retry: JobSlot | None, *, from_whole: bool
+) -> None:
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("op", jobs=1))
+    (start,) = desk.beat("n1")[0].start
+    shown = AllocationReport(
+        start.allocation, start.operation, AllocationState.RUNNING, cores(1), RunningJob(0, 1, 1, 1)
+    )
+    desk.beat("n1", term=TERM, allocations=[shown])
+
+    learn(desk, retry, from_whole=from_whole)
+    broken = desk.engine.check()
+    orders, _ = desk.beat("n1", term=TERM, allocations=[shown])
+
+    assert broken == []
+    assert [one.allocation for one in orders.take_back] == [start.allocation]
+    assert desk.engine.check() == []
