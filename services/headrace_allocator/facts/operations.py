@@ -62,7 +62,8 @@ class Operation:
     @property
     def charged(self) -> Resources:
         """All that counts under limits."""
-        return self.held + self.in_doubt
+        # Asked for by every heartbeat, and there is doubt only after a restart.
+        return self.held + self.in_doubt if self.charged_doubt else self.held
 
     @property
     def schedulable(self) -> bool:
