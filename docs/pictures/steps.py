@@ -62,7 +62,7 @@ def sum_at(functions: tuple[Function, ...], x: float) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Built:
-    """The functions of one element; one per resource where the value is a share."""
+    """The functions of one element, one per resource for shares."""
 
     #: What it takes at a fit factor.
     by_fit: tuple[Function, ...]

@@ -222,7 +222,7 @@ class Agent:
     async def _request(
         self, subject: str, request: msgspec.Struct, kind: type[T], timeout_ms: int, *, unanswered: str
     ) -> T | None:
-        """Returns the answer to a request; None, of which the log says why, if there is none of its kind."""
+        """Returns the answer to a request, or None. The log then says why."""
         about = {"request": type(request).__name__}
         try:
             data = await self._bus.request(subject, encode(request), timeout_s=timeout_ms / 1000)

@@ -69,7 +69,7 @@ async def restore(
 
 
 def _events_of(entry: LogEntry, term: int) -> list[Event]:
-    """The events of an entry; none of one that no admission wrote, which is passed over and alarmed."""
+    """Returns the events of an entry. A foreign entry has none and is logged at error."""
     if term_of(entry.data) is None:
         logger().error("foreign entry in the log", sequence=entry.sequence, size_bytes=len(entry.data))
         return []

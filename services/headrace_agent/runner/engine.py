@@ -226,7 +226,7 @@ class RunnerEngine:
         return None
 
     def _stop(self, key: JobKey, job: _Job, stop: Stop, moment: Moment) -> list[RunnerEffect]:
-        """The first reason stays; of several deadlines the earliest holds."""
+        """Stops a job. The first reason stays, and the earliest deadline holds."""
         job.stop = job.stop or stop
         due_ns = moment.steady_ns + stop.timeout_ms * NS_PER_MS
         effects: list[RunnerEffect] = []

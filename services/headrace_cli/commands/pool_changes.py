@@ -331,7 +331,7 @@ def attributes(name: str = "", /, *, json: Flag = False) -> int:
 def _changes(
     assigned: tuple[str, ...], options: PoolOptions | None, unset: list[str] | None = None
 ) -> dict[str, object]:
-    """What is asked for, with all that can be seen to be wrong refused before anybody is asked."""
+    """Reads the attributes that a command gives. Raises `BadInput` for those that are seen to be wrong."""
     changes = assignments(assigned, POOL_ATTRIBUTES, unset or [])
     for key, value in (options or PoolOptions()).changes().items():
         if key in changes:

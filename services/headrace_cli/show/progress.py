@@ -25,7 +25,7 @@ _WITHOUT_BAR_S = 10.0
 
 
 class _Display:
-    """What is known, on stderr: a bar on a terminal, a line now and then elsewhere."""
+    """Shows progress on stderr: a bar on a terminal, elsewhere a line now and then."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen

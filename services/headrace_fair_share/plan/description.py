@@ -286,7 +286,7 @@ class _Operations:
         return ZERO, ZERO, 0
 
     def _jobs(self, read: PlannedOperation, place: str) -> tuple[Resources, Resources, int]:
-        """A job takes one slot unless it says otherwise; in a file that counts no slots it takes none."""
+        """A job takes one slot unless it says otherwise. In a file without slots it takes none."""
         assert read.resources is not None
         each = read.resources.whole
         if self._slotted and read.resources.user_slots is None:

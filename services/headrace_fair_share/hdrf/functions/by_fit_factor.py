@@ -163,7 +163,7 @@ def _slopes_and_jumps(curves: Curves, narrow: Floats) -> tuple[Floats, Ints, Flo
 
 
 def _in_order(x: Floats, pool: Ints, pools: int, *, stable: bool) -> Ints:
-    """Points by pool, then from left to right; `stable`: those of one place in the order of the children."""
+    """Sorts points by pool, then from left to right. With `stable`, equal points keep the order of the children."""
     order = np.argsort(x, kind="stable" if stable else None)
     digits = pool.astype(np.int16) if pools <= _SMALL else pool
     places: Ints = order[np.argsort(digits[order], kind="stable")]
