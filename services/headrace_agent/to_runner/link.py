@@ -125,11 +125,14 @@ class RunnerLink:
             async with stream, outbox, frames, anyio.create_task_group() as tasks:
                 self._conversation = tasks.cancel_scope
                 tasks.start_soon(self._write, stream, frames)
-                await self._read(stream, outbox)
+                try:
+                    await self._read(stream, outbox)
+                finally:
+                    # Before the first stream is closed: closing waits, and what is told meanwhile is dropped.
+                    had_picture, self._outbox = self._outbox is not None, None
                 tasks.cancel_scope.cancel()
         finally:
-            had_picture = self._outbox is not None
-            self._conversation = self._outbox = None
+            self._conversation = None
             self._flushed.set()
             self._gone.set()
         return had_picture
