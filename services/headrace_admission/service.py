@@ -81,14 +81,16 @@ class AdmissionService:
 
     async def start(self) -> None:
         """Restores the state from the checkpoint and the log, shuts former appenders out, then serves."""
-        bus, tasks, term = self._runtime.bus, self._runtime.tasks, self._role.term
+        bus, tasks, clock, term = self._runtime.bus, self._runtime.tasks, self._runtime.clock, self._role.term
         log = await bus.log(subjects.STREAM, subjects.LOG)
         store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
         self._nodes = await bus.key_value(subjects.NODES_BUCKET)
         writer = f"admission-{term}"
-        last = await restore(self.engine, log, store, self._runtime.clock, term=term, writer=writer)
+        last = await restore(self.engine, log, store, clock, term=term, writer=writer)
         tree = TreeName(self._settings.tree)
-        self._recorder = Recorder(bus, log, tree, term=term, last=last, writer=writer, on_durable=self._on_durable)
+        self._recorder = Recorder(
+            bus, log, tree, term=term, last=last, writer=writer, clock=clock, on_durable=self._on_durable
+        )
         self._checkpointing = Checkpointing(self._settings, self.engine.state, self._recorder, log, store, self._role)
         tasks.start_soon(self._append)
         tasks.start_soon(self._recorder.publish)

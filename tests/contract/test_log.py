@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import anyio
 import anyio.lowlevel
 import msgspec
@@ -245,6 +247,7 @@ def an_appender(log: Log, *, term: int, last: int, append_timeout_s: float = 10)
         term=term,
         term_of=lambda data: decode(data)[0],
         last=last,
+        clock=time.monotonic,
         append_timeout_s=append_timeout_s,
     )
 
@@ -261,7 +264,9 @@ async def test_an_entry_that_no_appender_wrote_is_passed_over(server: NatsServer
         def term_of(data: bytes) -> int | None:
             return None if data == b"foreign" else 1
 
-        appender = GroupAppender(log, encode=lambda events: b"+".join(events), term_of=term_of, last=0)
+        appender = GroupAppender(
+            log, encode=lambda events: b"+".join(events), term_of=term_of, last=0, clock=time.monotonic
+        )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(appender.run)
             assert await appender.append(b"a") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import importlib
 import io
 import multiprocessing
@@ -89,6 +90,8 @@ def _prepare(*, with_logs: bool = False) -> None:
         configure("simulation", "debug")
     else:
         configure("simulation", "error", io.StringIO())
+    # Modules are looked at by no collection between two seeds.
+    gc.freeze()
     # What a killed process left behind is closed when its world is over, and complains that there is no loop any more.
     sys.unraisablehook = lambda _unraisable: None
 

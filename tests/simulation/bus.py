@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping
@@ -102,10 +103,6 @@ class SimulatedBus:
         """Runs something as the process, after all that was to be run before."""
         self._arrivals.append(run)
         self.server.loop.call_soon(lambda: self._arrivals.popleft()(), context=self._context)
-
-    def in_world(self, run: Callable[..., object], *args: Any) -> None:
-        """Schedules something that happens whatever becomes of the process."""
-        contextvars.Context().run(run, *args)
 
     async def open(self) -> None:
         """Connects. Raises `NotConnected` when the server is not there within 10 s."""
@@ -299,12 +296,16 @@ class SimulatedBus:
         Neither is ever dropped: they belong to the connection, which delivers what it delivers in order.
         """
         self._check_open()
-        outcomes: list[T | BusError] = []
-        arrived = anyio.Event()
+        loop = self.server.loop
+        arrived: asyncio.Future[T] = loop.create_future()
 
         def take(outcome: T | BusError) -> None:
-            outcomes.append(outcome)
-            arrived.set()
+            if arrived.done():
+                return
+            if isinstance(outcome, BusError):
+                arrived.set_exception(outcome)
+            else:
+                arrived.set_result(outcome)
 
         def arrive() -> None:
             try:
@@ -316,17 +317,14 @@ class SimulatedBus:
         self._numbers += 1
         number = self._numbers
         self._calls[number] = lambda answer: take(answer) if isinstance(answer, BusError) else None
+        silence = RequestTimeout(f"the server did not answer within {timeout_s:g} s")
+        timer = loop.call_later(timeout_s, take, silence)
         try:
             self._send(arrive)
-            with anyio.move_on_after(timeout_s):
-                await arrived.wait()
+            return await arrived
         finally:
+            timer.cancel()
             del self._calls[number]
-        if not outcomes:
-            raise RequestTimeout(f"the server did not answer within {timeout_s:g} s")
-        if isinstance(outcomes[0], BusError):
-            raise outcomes[0]
-        return outcomes[0]
 
     async def ask_stream(self, do: Callable[[], T], timeout_s: float = API_TIMEOUT_S) -> T:
         """The same for streams and buckets, which a server without a leader leaves unanswered."""

@@ -38,6 +38,8 @@ class Invariants:
         """Raises `Violation`."""
         world = self._world
         world.recorded.follow()
+        if world.loop.unheard:
+            raise Violation(f"nobody heard of {world.loop.unheard[0]!r}") from world.loop.unheard[0]
         if world.truth.violations:
             raise Violation(world.truth.violations[0])
         for host in world.hosts.values():

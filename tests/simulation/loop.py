@@ -39,10 +39,9 @@ class TurnsForEver(RuntimeError):
 
 
 class _NoDescriptors(selectors.BaseSelector):
-    """A selector that owns no descriptors: waiting means that time passes."""
+    """A selector that owns no descriptors and is never asked."""
 
     def __init__(self) -> None:
-        self.loop: VirtualLoop | None = None
         self._known: dict[Any, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -55,11 +54,7 @@ class _NoDescriptors(selectors.BaseSelector):
     def get_map(self) -> dict[Any, selectors.SelectorKey]:
         return self._known
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert self.loop is not None
-        if timeout is None:
-            raise NothingWillHappen
-        self.loop.pass_time(timeout)
+    def select(self, _timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         return []
 
 
@@ -93,10 +88,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._frozen: dict[str, list[asyncio.Handle]] = {}
         #: All tasks ever made; the coroutines of killed processes must not be collected, which would run their `finally` blocks.
         self._tasks: list[_OrderedTask] = []
-        selector = _NoDescriptors()
-        super().__init__(selector)
-        selector.loop = self
-        self._clock_resolution = _RESOLUTION_S
+        #: When, which of several at that time, and what.
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._numbers = itertools.count()
+        #: Errors of callbacks that nobody awaits.
+        self.unheard: list[Exception] = []
+        super().__init__(_NoDescriptors())
         self.set_task_factory(self._new_task)
         self.set_exception_handler(lambda _loop, _context: None)
 
@@ -104,10 +101,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now_s
 
     def pass_time(self, seconds: float) -> None:
-        """Time passes; only the selector says so."""
-        if seconds > 0.0:
-            self._now_s += seconds
-            self._rounds_at_once = 0
+        """Time passes while something runs, as if it computed for so long."""
+        self._now_s += seconds
 
     # --- processes ------------------------------------------------------------------------------------------------
 
@@ -134,8 +129,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if handle.cancelled():
                 continue
             if isinstance(handle, asyncio.TimerHandle):
-                handle._scheduled = True  # type: ignore[attr-defined]
-                heapq.heappush(self._timers, handle)
+                heapq.heappush(self._timers, (handle.when(), next(self._numbers), handle))
             else:
                 self._ready_handles.append(handle)
 
@@ -157,27 +151,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _ready_handles(self) -> deque[asyncio.Handle]:
         return self._ready  # type: ignore[attr-defined, no-any-return]
 
-    @property
-    def _timers(self) -> list[asyncio.TimerHandle]:
-        return self._scheduled  # type: ignore[attr-defined, no-any-return]
-
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = super().call_soon(callback, *args, context=context)
-        if (self._killed or self._frozen) and self._holds_back(handle):
-            assert self._ready_handles[-1] is handle
-            self._ready_handles.pop()
+        handle = asyncio.Handle(callback, args, self, context)
+        if not (self._killed or self._frozen) or not self._holds_back(handle):
+            self._ready_handles.append(handle)
         return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = super().call_at(when, callback, *args, context=context)
-        if (self._killed or self._frozen) and self._holds_back(handle):
-            handle._scheduled = False  # type: ignore[attr-defined]
-            self._timers.remove(handle)
-            heapq.heapify(self._timers)
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        if not (self._killed or self._frozen) or not self._holds_back(handle):
+            heapq.heappush(self._timers, (when, next(self._numbers), handle))
         return handle
 
     def _holds_back(self, handle: asyncio.Handle) -> bool:
@@ -197,24 +184,41 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         others = [handle for handle in self._ready_handles if _process_of(handle) != process]
         self._ready_handles.clear()
         self._ready_handles.extend(others)
-        timers = sorted(handle for handle in self._timers if _process_of(handle) == process)
-        for timer in timers:
-            timer._scheduled = False  # type: ignore[attr-defined]
-            self._timers.remove(timer)
+        timers = sorted(entry for entry in self._timers if _process_of(entry[2]) == process)
+        self._timers = [entry for entry in self._timers if _process_of(entry[2]) != process]
         heapq.heapify(self._timers)
-        return [*own, *timers]
+        return [*own, *(handle for _, _, handle in timers)]
 
     def _run_once(self) -> None:
-        self._rounds_at_once += 1
-        if self._rounds_at_once > _MOST_ROUNDS_AT_ONCE:
-            raise TurnsForEver(", ".join(sorted({repr(handle)[:300] for handle in self._ready_handles})[:5]))
-        ready = self._ready_handles
+        ready, timers = self._ready_handles, self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if ready:
+            self._rounds_at_once += 1
+            if self._rounds_at_once > _MOST_ROUNDS_AT_ONCE:
+                raise TurnsForEver(", ".join(sorted({repr(handle)[:300] for handle in ready})[:5]))
+        elif timers:
+            self._now_s = max(self._now_s, timers[0][0])
+            self._rounds_at_once = 0
+        else:
+            raise NothingWillHappen
+        while timers and timers[0][0] <= self._now_s + _RESOLUTION_S:
+            ready.append(heapq.heappop(timers)[2])
         if len(ready) > 1:
             shuffled = list(ready)
             self.random.shuffle(shuffled)
             ready.clear()
             ready.extend(shuffled)
-        super()._run_once()  # type: ignore[misc]
+        for _ in range(len(ready)):
+            # A callback may take others out.
+            if not ready:
+                break
+            handle: Any = ready.popleft()
+            if not handle._cancelled:
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except Exception as error:
+                    self.unheard.append(error)
 
     def _new_task(self, _loop: asyncio.AbstractEventLoop, coroutine: Any, **given: Any) -> asyncio.Task[Any]:
         task = _OrderedTask(coroutine, loop=self, **given)

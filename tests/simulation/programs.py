@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 from typing import Final
 
@@ -56,6 +57,9 @@ def run_seed(seed: int, *, length: Length = LONG) -> Course:
         await _course(worlds[0], length)
 
     failure = ""
+    # What is collected in the middle of a course would change it, as it closes generators.
+    gc.collect()
+    gc.disable()
     with everything_by_seed(lambda: worlds[0] if worlds else None, seed):
         try:
             run_virtually(seed, course)
@@ -67,6 +71,8 @@ def run_seed(seed: int, *, length: Length = LONG) -> Course:
             failure = f"{type(error).__name__}: {error}"
             if not isinstance(error, AssertionError):
                 failure += "\n" + "".join(traceback.format_exception(error)[-6:])
+        finally:
+            gc.enable()
     return Course(seed, failure, worlds[0].log if worlds else [])
 
 

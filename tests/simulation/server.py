@@ -187,7 +187,7 @@ class Pipe:
         loop = self._server.loop
         self._free_at_s = max(self._free_at_s, loop.time() + self._server.latency_s())
         self._queue.append(arrive)
-        self._client.in_world(loop.call_at, self._free_at_s, self._next, self._life)
+        loop.call_at(self._free_at_s, self._next, self._life, context=loop.world_context)
 
     def break_off(self) -> None:
         """What is on the way never arrives."""

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 import msgspec
+from anyio._backends._asyncio import CancelScope
 
 from headrace.bus import BusError
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
@@ -292,11 +293,24 @@ _SERVICES: Final[dict[str, Callable[[World, dict[str, Any]], tuple[Any, Any]]]] 
 }
 
 
+class _InOrder(dict[Any, None]):
+    """A set in the order of its coming: anyio cancels child scopes in the order of a set, which addresses in memory decide."""
+
+    def add(self, each: Any) -> None:
+        self[each] = None
+
+    def discard(self, each: Any) -> None:
+        self.pop(each, None)
+
+    remove = dict.__delitem__
+
+
 @contextlib.contextmanager
 def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Iterator[None]:
     """While it lasts, chance comes from the seed, threads run at once, and shells are known to the world."""
     chance = random.Random(seed)
     unseeded, threads, init = random.Random, anyio.to_thread.run_sync, Shell.__init__
+    init_scope = CancelScope.__init__
 
     class Seeded(unseeded):  # type: ignore[misc, valid-type]
         def __init__(self, given: Any = None) -> None:
@@ -312,6 +326,10 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
         if world is not None:
             world.shells[PROCESS.get()] = self
 
+    def ordered(self: CancelScope, *args: Any, **given: Any) -> None:
+        init_scope(self, *args, **given)
+        self._child_scopes = _InOrder()  # type: ignore[assignment]
+
     for module in list(sys.modules.values()):
         for value in list(vars(module).values()) if getattr(module, "__name__", "").startswith("headrace") else []:
             if isinstance(value, unseeded):
@@ -322,6 +340,7 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
     random.Random = Seeded  # type: ignore[assignment, misc]
     anyio.to_thread.run_sync = at_once  # type: ignore[assignment]
     Shell.__init__ = known  # type: ignore[method-assign]
+    CancelScope.__init__ = ordered  # type: ignore[method-assign]
     secrets.token_hex = lambda nbytes=8: f"{chance.getrandbits(8 * (nbytes or 8)):0{2 * (nbytes or 8)}x}"
     try:
         yield
@@ -329,6 +348,7 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
         random.Random = unseeded  # type: ignore[misc]
         anyio.to_thread.run_sync = threads
         Shell.__init__ = init  # type: ignore[method-assign]
+        CancelScope.__init__ = init_scope  # type: ignore[method-assign]
         secrets.token_hex = hexadecimal
         shell.PAUSE_LOOK_S = look_s  # type: ignore[misc]
 

@@ -15,6 +15,7 @@ import msgspec
 from headrace.bus import Bus, BusError, GroupAppender, Log
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
+from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, counter, gauge
 from headrace.wire import subjects
 from headrace.wire.codec import MessageTooLarge, encode
@@ -62,6 +63,7 @@ class Recorder:
         term: int,
         last: int,
         writer: str,
+        clock: Clock,
         on_durable: Callable[[list[Event], int], None],
     ) -> None:
         self._bus = bus
@@ -81,7 +83,14 @@ class Recorder:
         self._publish_wanted = anyio.Event()
         #: The last entry that is durable.
         self._sequence = last
-        self.appender = GroupAppender(log, encode=self._encode, term_of=term_of, last=last, on_durable=self._durable)
+        self.appender = GroupAppender(
+            log,
+            encode=self._encode,
+            term_of=term_of,
+            last=last,
+            clock=clock.steady_s,
+            on_durable=self._durable,
+        )
 
     @property
     def recorded(self) -> tuple[int, int]:

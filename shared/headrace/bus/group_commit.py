@@ -7,7 +7,6 @@ that is known to be ours is either not there (send the same again), or exactly w
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -72,10 +71,10 @@ class GroupAppender:
         encode: Callable[[list[bytes]], bytes],
         term_of: Callable[[bytes], int | None],
         last: int,
+        clock: Callable[[], float],
         term: int = 0,
         on_durable: Callable[[list[bytes], int], None] | None = None,
         append_timeout_s: float = 2.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
         self._encode = encode

@@ -1,0 +1,61 @@
+"""Single services with their real shells in a simulated world, where the damage is chosen and not drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from headrace.ids import OperationId
+from headrace.pools import TreeOptions
+from headrace.wire import operations as wire
+from headrace.wire import subjects
+from headrace.wire.refusals import Busy, NotRecorded, Refusal
+from tests.simulation.bus import SimulatedBus, connect_to
+from tests.simulation.loop import VirtualLoop, run_virtually
+from tests.simulation.world import World, a_pool, a_spec, everything_by_seed
+
+
+def in_world(course: Callable[[World], Awaitable[None]]) -> None:
+    """Runs a course in a world of four services and two hosts."""
+    worlds: list[World] = []
+
+    async def run(loop: VirtualLoop) -> None:
+        world = World(loop)
+        worlds.append(world)
+        await world.configure([a_pool("research")], TreeOptions())
+        for kind in ("admission", "allocator", "fair_share", "integral"):
+            world.start_service(kind)
+        for name in ("n0", "n1"):
+            world.start_host(name, 2)
+        await anyio.sleep(5)
+        await course(world)
+
+    with everything_by_seed(lambda: worlds[0] if worlds else None, 1):
+        run_virtually(1, run)
+
+
+async def start(world: World, bus: SimulatedBus, name: str) -> wire.StartAnswer | Refusal | None:
+    request = wire.StartOperation(OperationId(name), a_spec("research", 1, ["work", "0.1"]))
+    return await world._ask(bus, "op.start", request, wire.StartAnswer)
+
+
+def test_a_start_is_refused_as_busy_while_an_older_one_waits_for_the_log_too_long() -> None:
+    answers: dict[str, object] = {}
+
+    async def course(world: World) -> None:
+        async with connect_to(world.server, "person", subjects.inbox("user", "anna")) as bus:
+            world.server.lose_leader(9.0)
+
+            async def ask(name: str) -> None:
+                answers[name] = await start(world, bus, name)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, "operation-1")
+                await anyio.sleep(2.5)
+                tasks.start_soon(ask, "operation-2")
+
+    in_world(course)
+
+    assert isinstance(answers["operation-1"], NotRecorded)
+    assert isinstance(answers["operation-2"], Busy)
