@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from headrace.ids import AllocationId
-from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.heartbeat import AllocationState, Extend, Forget, Heartbeat, Orders, Start, TakeBack, TakeBackReason
 from headrace_allocator.decision.extending import Extension, GiveBack, extend
 from headrace_allocator.decision.placing import Placement, place
@@ -133,14 +133,15 @@ class HeartbeatAnswers:
         """Books new allocations. A command travels only if the node shows no other allocation of the operation."""
         shown = {one.operation for one in node.allocations.values()}
         starts: list[Start] = []
-        for operation, jobs in ((one.operation, one.jobs) for one in placed):
-            spec = None if operation.id in shown else operation.spec.job_spec(operation.id, operation.user)
-            if not budget.fits(jobs * _SLOT_BYTES + (len(encode(spec)) if spec is not None else 0)):
+        for one in placed:
+            operation, is_shown = one.operation, one.operation.id in shown
+            if not budget.fits(one.jobs * _SLOT_BYTES + (0 if is_shown else operation.job_spec_bytes)):
                 continue
             self.allocations_made += 1
             name = AllocationId(f"{self._facts.term:x}-{self.allocations_made:x}")
-            allocation = self._facts.start(name, operation, node, jobs)
+            allocation = self._facts.start(name, operation, node, one.jobs)
             shown.add(operation.id)
+            spec = None if is_shown else operation.job_spec
             starts.append(Start(name, operation.id, allocation.resources, list(allocation.slots.values()), spec))
         return starts
 

@@ -102,8 +102,14 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def share_of(self, total: Resources) -> Share:
         """Each amount over the total's, 0 for a resource of which there is none."""
-        u, c, g, m, n = (a / t if t > 0 else 0.0 for a, t in zip(self.as_tuple(), total.as_tuple(), strict=True))
-        return (u, c, g, m, n)
+        # Written out, as the sums above: each heartbeat asks it for every operation that it touches.
+        return (
+            self.user_slots / total.user_slots if total.user_slots > 0 else 0.0,
+            self.cpu / total.cpu if total.cpu > 0 else 0.0,
+            self.gpu / total.gpu if total.gpu > 0 else 0.0,
+            self.memory / total.memory if total.memory > 0 else 0.0,
+            self.network / total.network if total.network > 0 else 0.0,
+        )
 
     def part(self, share: Share) -> Resources:
         """So much of each as the share says, to the nearest whole, within what the wire carries."""

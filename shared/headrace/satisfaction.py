@@ -23,15 +23,23 @@ def local_satisfaction(usage: Share, fair: Share, demand: Share) -> float:
     """
     if max(fair) <= EPS:
         return INFINITE_SATISFACTION
-    if any(u > f for u, f in zip(usage, fair, strict=True)):
-        return max(_ratio(u, f) for u, f in zip(usage, fair, strict=True))
-    unblocked = [(u, f) for u, f, d in zip(usage, fair, demand, strict=True) if f < d]
-    if not unblocked:
-        return min(u / f if f > 0 else 1.0 for u, f in zip(usage, fair, strict=True))
-    return max((u / f for u, f in unblocked if f > 0), default=0.0)
-
-
-def _ratio(usage: float, fair: float) -> float:
-    if fair > 0:
-        return min(usage / fair, INFINITE_SATISFACTION)
-    return INFINITE_SATISFACTION if usage > 0 else 0.0
+    most = most_unblocked = 0.0
+    least = INFINITE_SATISFACTION
+    some_unblocked = False
+    for used, owed, wanted in zip(usage, fair, demand, strict=True):
+        unblocked = owed < wanted
+        some_unblocked |= unblocked
+        if owed <= 0:
+            if used > 0:
+                return INFINITE_SATISFACTION
+            continue
+        ratio = used / owed
+        if ratio < least:
+            least = ratio
+        if ratio > most:
+            most = ratio
+        if unblocked and ratio > most_unblocked:
+            most_unblocked = ratio
+    if most > 1:
+        return min(most, INFINITE_SATISFACTION)
+    return most_unblocked if some_unblocked else least

@@ -44,20 +44,24 @@ class LeastSatisfied:
     def put(self, operation: Operation, satisfaction: float) -> None:
         """Enters an operation, or gives it a new place."""
         candidate = (satisfaction, operation.arrival, operation.id)
-        place = (operation.spec.resources, candidate)
-        if self._places.get(operation.id) == place:
-            return
-        self.remove(operation.id)
-        self._places[operation.id] = place
-        self._lists[operation.spec.resources].add(candidate)
+        size = operation.spec.resources
+        place = self._places.get(operation.id)
+        if place is not None:
+            if place == (size, candidate):
+                return
+            self.remove(operation.id)
+        self._places[operation.id] = (size, candidate)
+        self._lists[size].add(candidate)
 
     def remove(self, operation: OperationId) -> None:
         """Takes an operation out. It need not be in."""
-        if operation not in self._places:
+        place = self._places.pop(operation, None)
+        if place is None:
             return
-        size, candidate = self._places.pop(operation)
-        self._lists[size].remove(candidate)
-        if not self._lists[size]:
+        size, candidate = place
+        candidates = self._lists[size]
+        candidates.remove(candidate)
+        if not candidates:
             del self._lists[size]
 
     def fitting(self, room: Resources) -> list[Resources]:

@@ -143,7 +143,8 @@ class Facts:
 
     def set_spec(self, operation: Operation, spec: OperationSpec) -> None:
         """The operation has this spec from now on. In another pool it stands with all that it holds."""
-        before, operation.spec = operation.spec.pool, spec
+        before = operation.spec.pool
+        operation.set_spec(spec)
         if spec.pool != before:
             self.pools.use(before, ZERO - operation.charged)
             self.pools.use(spec.pool, operation.charged)
@@ -151,8 +152,8 @@ class Facts:
     def note_jobs(self, operation: Operation) -> None:
         """Its jobs changed: its usage is told anew, and limits are charged with those in doubt."""
         self.touched.add(operation.id)
-        before, operation.charged_doubt = operation.charged, operation.slots.in_doubt_count
-        if operation.charged != before:
+        if operation.charged_doubt != operation.slots.in_doubt_count:
+            before, operation.charged_doubt = operation.charged, operation.slots.in_doubt_count
             self.pools.use(operation.spec.pool, operation.charged - before)
 
     def forget(self, operation: Operation) -> None:

@@ -6,9 +6,10 @@ from typing import Final
 
 from headrace.ids import AllocationId
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
+from headrace.wire.codec import encode
 from headrace.wire.heartbeat import TakeBackReason
 from headrace.wire.ledger import LiveOperation
-from headrace.wire.operations import OnLostNode, OperationState
+from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.slots import JobSlots
 
@@ -23,8 +24,8 @@ class Operation:
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
         self.id = live.operation
-        self.spec = live.spec
         self.user = live.user
+        self.set_spec(live.spec)
         self.state = live.state
         self.suspended = live.suspended
         self.ends_running_jobs = live.ends_running_jobs
@@ -48,6 +49,12 @@ class Operation:
         self.fits_somewhere = True
         #: True once the ledger is being told that no node holds anything of it.
         self.release_told = False
+
+    def set_spec(self, spec: OperationSpec) -> None:
+        """Notes what was asked for, and the part of it that travels to nodes with its length on the wire."""
+        self.spec = spec
+        self.job_spec = spec.job_spec(self.id, self.user)
+        self.job_spec_bytes = len(encode(self.job_spec))
 
     @property
     def usage(self) -> Resources:

@@ -105,9 +105,9 @@ class _Reconciliation:
 
     def _take_ends(self) -> None:
         node = self._node
-        node.recorded &= {end.key for end in self._heartbeat.ends}
-        for end in self._heartbeat.ends:
-            key = end.key
+        ends = {end.key: end for end in self._heartbeat.ends}
+        node.recorded &= ends.keys()
+        for key, end in ends.items():
             if key in node.recorded:
                 self._findings.forget_ends.append(key)
             elif key not in node.reporting:

@@ -85,11 +85,13 @@ class JobSlots:
     def take(self, count: int) -> list[JobSlot]:
         """Gives out up to `count` jobs, low indexes first."""
         taken: list[JobSlot] = []
-        while len(taken) < count and self.ready_count:
+        for _ in range(min(count, self.ready_count)):
             index = self._places.index(_READY, self._first)
             self._first = index + 1
-            self._put(index, _OUT)
+            self._places[index] = _OUT
             taken.append(JobSlot(index, self.attempt(index)))
+        self._counts[_READY] -= len(taken)
+        self._counts[_OUT] += len(taken)
         return taken
 
     def give_back(self, slots: Iterable[JobSlot]) -> None:
