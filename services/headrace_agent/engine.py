@@ -210,7 +210,10 @@ class AgentEngine:
         """Lets the jobs run until shortly before the allocator may give them to others."""
         margin_ms = min(_LEASE_MARGIN_MS, lease_ms // 2)
         until_ns = sent_ns + (lease_ms - margin_ms) * NS_PER_MS
-        self._lease = Lease(min(until_ns, _LATEST_NS), margin_ms // 2)
+        known = self._lease
+        is_unbroken = known is not None and sent_ns <= known.until_boottime_ns
+        since_ns = known.since_boottime_ns if known is not None and is_unbroken else sent_ns
+        self._lease = Lease(min(until_ns, _LATEST_NS), margin_ms // 2, since_ns)
         return [Tell(self._lease)]
 
     def _enrol(self, moment: Moment) -> list[AgentEffect]:

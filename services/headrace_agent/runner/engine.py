@@ -137,10 +137,15 @@ class RunnerEngine:
 
     def on_lease(self, lease: Lease, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Lets jobs run until then. A lease that ends earlier than one before it changes nothing."""
-        if self._lease is None or lease.until_boottime_ns > self._lease.until_boottime_ns:
+        effects: list[RunnerEffect] = []
+        known = self._lease
+        if known is None or lease.until_boottime_ns > known.until_boottime_ns:
+            if known is not None and not self._lease_enforced and lease.since_boottime_ns > known.until_boottime_ns:
+                # It was frozen with its agent. The jobs may run elsewhere, though a new lease came before it looked at the time.
+                effects = self._enforce(known, moment)
             self._lease = lease
             self._lease_enforced = False
-        return self.on_time(moment)
+        return Outcome(None, [*effects, *self.on_time(moment).effects])
 
     def on_acknowledge(self, jobs: list[JobKey], moment: Moment) -> Outcome[None, RunnerEffect]:
         """Drops ends that are recorded elsewhere."""
@@ -152,8 +157,7 @@ class RunnerEngine:
         lease = self._lease
         if lease is not None and not self._lease_enforced and moment.steady_ns >= lease.until_boottime_ns:
             self._lease_enforced = True
-            reason = "the lease passed: no heartbeat of this node was answered in time"
-            effects += self._stop_all(Stop(JobResult.ABORTED, reason, lease.timeout_ms), moment)
+            effects += self._enforce(lease, moment)
         while self._deadlines and self._deadlines[0][0] <= moment.steady_ns:
             due_ns, key = heapq.heappop(self._deadlines)
             late = self._live.get(key)
@@ -224,6 +228,12 @@ class RunnerEngine:
         if moment.steady_ns >= self._lease.until_boottime_ns:
             return "not started: the lease has passed"
         return None
+
+    def _enforce(self, lease: Lease, moment: Moment) -> list[RunnerEffect]:
+        """Ends all jobs. The time until the kill counts from the end of the lease, however late that is seen."""
+        left_ms = lease.timeout_ms - (moment.steady_ns - lease.until_boottime_ns) // NS_PER_MS
+        reason = "the lease passed: no heartbeat of this node was answered in time"
+        return self._stop_all(Stop(JobResult.ABORTED, reason, max(0, left_ms)), moment)
 
     def _stop(self, key: JobKey, job: _Job, stop: Stop, moment: Moment) -> list[RunnerEffect]:
         """Stops a job. The first reason stays, and the earliest deadline holds."""

@@ -82,8 +82,10 @@ class Lease(msgspec.Struct, frozen=True, tag="lease"):
     """All jobs end when CLOCK_BOOTTIME (ns) passes this, unless a later lease came before. Without any, none starts."""
 
     until_boottime_ns: _Natural
-    #: Between SIGTERM and SIGKILL; over before others may run the jobs.
+    #: From the end of the lease to SIGKILL; over before others may run the jobs.
     timeout_ms: Millis = 5_000
+    #: Since when this lease and those before it have followed one another without a gap; 0: always.
+    since_boottime_ns: _Natural = 0
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag="acknowledge"):

@@ -323,7 +323,22 @@ def test_the_lease_counts_from_the_sending_of_the_heartbeat() -> None:
 
     desk.answer(lease_ms=600_000)
 
-    assert [Lease(sent_ns + 590_000 * 1_000_000)] == desk.told(Lease)
+    assert [Lease(sent_ns + 590_000 * 1_000_000, since_boottime_ns=sent_ns)] == desk.told(Lease)
+
+
+def test_a_lease_says_since_when_leases_have_followed_one_another() -> None:
+    desk = Desk()
+    first_ns = desk.now_ns
+    desk.answer(lease_ms=4_000)
+    desk.next_beat()
+    desk.answer(lease_ms=4_000)
+    desk.advance(60_000)
+    desk.lose()
+    desk.next_beat()
+    last_ns = desk.now_ns
+    desk.answer(lease_ms=4_000)
+
+    assert [lease.since_boottime_ns for lease in desk.told(Lease)] == [first_ns, first_ns, last_ns]
 
 
 def test_a_short_lease_is_kept_half_and_an_endless_one_is_one_that_the_runner_can_read() -> None:

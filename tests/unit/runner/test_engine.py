@@ -202,6 +202,38 @@ def test_a_job_that_outlives_its_lease_is_killed_when_the_time_that_came_with_th
     assert engine.on_time(at(120)).effects == [Signal(a_job(), signal.SIGKILL)]
 
 
+def test_a_runner_that_wakes_long_after_its_lease_kills_at_once() -> None:
+    engine = RunnerEngine()
+    engine.on_lease(Lease(at(100).steady_ns, timeout_ms=20), at(0))
+    running(engine=engine)
+
+    assert engine.on_time(at(110)).effects == [Signal(a_job(), signal.SIGTERM)]
+    assert engine.next_wake_ns() == at(120).steady_ns
+
+    engine = RunnerEngine()
+    engine.on_lease(Lease(at(100).steady_ns, timeout_ms=20), at(0))
+    running(engine=engine)
+
+    assert engine.on_time(at(121)).effects == [Signal(a_job(), signal.SIGTERM), Signal(a_job(), signal.SIGKILL)]
+
+
+def test_a_lease_that_began_after_the_one_before_had_passed_does_not_save_the_jobs() -> None:
+    """A host slept with its jobs, and its agent wakes before its runner looks at the time: the jobs run elsewhere by now."""
+    engine = running(engine=leased(100))
+
+    ended = engine.on_lease(Lease(at(9_000).steady_ns, since_boottime_ns=at(7_000).steady_ns), at(7_001)).effects
+
+    assert ended == [Signal(a_job(), signal.SIGTERM), Signal(a_job(), signal.SIGKILL)]
+    assert engine.on_run(a_run(1), at(7_002)).effects == [Launch(a_run(1))]
+    assert engine.check() == []
+
+
+def test_leases_that_followed_one_another_while_the_runner_was_frozen_let_the_jobs_go_on() -> None:
+    engine = running(engine=leased(100))
+
+    assert engine.on_lease(Lease(at(9_000).steady_ns, since_boottime_ns=at(0).steady_ns), at(7_001)).effects == []
+
+
 def test_a_later_lease_lets_jobs_go_on_and_an_earlier_one_changes_nothing() -> None:
     engine = running(engine=leased(100))
     engine.on_lease(Lease(at(500).steady_ns), at(0))
