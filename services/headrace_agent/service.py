@@ -14,6 +14,7 @@ from typing import TypeVar, assert_never
 import anyio
 import anyio.to_thread
 import msgspec
+from anyio.abc import TaskGroup
 
 from headrace.bus import BusError
 from headrace.ids import Incarnation, TreeName, tree_name
@@ -82,6 +83,7 @@ class Agent:
         self._settings = settings
         self._bus = runtime.bus
         self.node = settings.node_name()
+        self._tags = settings.tag_list()
         self._log = logger(node=self.node)
         self._random = random.Random()
         identity = Identity(
@@ -108,19 +110,23 @@ class Agent:
         """Until the agent has stopped."""
         self._log.info("agent started", tree=self._settings.tree, total=self.engine.held.total.as_tuple())
         async with anyio.create_task_group() as tasks:
-            await self.listen()
-            for job in (self._watch_signals, self._watch_stop, self._send_heartbeats, self._send_enrolments):
-                tasks.start_soon(job)
-            tasks.start_soon(self._keep_time)
-            tasks.start_soon(self._look_at_folders)
-            tasks.start_soon(self.runner.run)
-            tasks.start_soon(self._shell.watch, self._bus)
+            # Before anybody can say anything, and without waiting for a bus: whoever stops us finds the runner and its jobs.
             self._do(self.engine.on_start(self._shell.moment()))
+            for job in (self._watch_signals, self._watch_stop, self._keep_time, self._look_at_folders, self.runner.run):
+                tasks.start_soon(job)
+            tasks.start_soon(self._speak, tasks)
             await self._leave.wait()
             gone = await self.runner.end(_RUNNER_END_S, with_runner=self._with_runner)
             tasks.cancel_scope.cancel()
         figures = {figure.name: figure.value for figure in self.engine.figures()}
         self._log.info("agent stopped", with_runner=self._with_runner, runner_gone=gone, **figures)
+
+    async def _speak(self, tasks: TaskGroup) -> None:
+        """Sends nothing before it hears what may come back."""
+        await self.listen()
+        tasks.start_soon(self._send_heartbeats)
+        tasks.start_soon(self._send_enrolments)
+        tasks.start_soon(self._shell.watch, self._bus)
 
     def _do(self, outcome: Outcome[None, AgentEffect]) -> None:
         self._shell.take(outcome)
@@ -254,7 +260,7 @@ class Agent:
                 pause_s = min(_LONGEST_ENROL_PAUSE_S, pause_s * 2)
 
     async def enrol_once(self) -> bool:
-        request = EnrolRequest(node=self.node, tree=_tree(self._settings), tags=self._settings.tag_list())
+        request = EnrolRequest(node=self.node, tree=_tree(self._settings), tags=self._tags)
         timeout_ms = self._settings.enrol_timeout_ms
         answer = await self._request(subjects.enrol(self.node), request, Enrolled, timeout_ms, unanswered="info")
         if answer is None:

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from headrace.errors import BadInput
 from headrace.ids import NodeName, node_name, node_name_from_host
 from headrace.resources import Resources, parse_amount
 from headrace.runtime.settings import CommonSettings
-from headrace.wire.nodes import StopMode
+from headrace.wire.nodes import LONGEST_TAG, MOST_TAGS, StopMode
 from headrace_agent.host import facts
 
 __all__ = ["AgentSettings"]
@@ -66,8 +67,15 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         return node_name(self.node) if self.node else node_name_from_host(facts.host_name())
 
     def tag_list(self) -> list[str]:
+        """The tags, each once. Raises `BadInput` for more or longer ones than a node may have."""
         tags = self.tags.split(",") if isinstance(self.tags, str) else self.tags
-        return sorted({tag.strip() for tag in tags} - {""})
+        found = sorted({tag.strip() for tag in tags} - {""})
+        for tag in found:
+            if len(tag) > LONGEST_TAG:
+                raise BadInput("tags", tag[:20] + "…", f"tags of at most {LONGEST_TAG} characters")
+        if len(found) > MOST_TAGS:
+            raise BadInput("tags", f"{len(found)} tags", f"at most {MOST_TAGS}")
+        return found
 
     def total(self) -> Resources:
         """The resources that the node offers. Raises `BadInput`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -12,6 +12,8 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.version import Counter
 
 __all__ = [
+    "LONGEST_TAG",
+    "MOST_TAGS",
     "ChangeNode",
     "ChangedNode",
     "Enrol",
@@ -28,13 +30,22 @@ __all__ = [
     "WhereRequest",
 ]
 
+#: Of a node.
+MOST_TAGS: Final = 100
+#: In characters.
+LONGEST_TAG: Final = 64
+
+Tags = Annotated[
+    list[Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TAG)]], msgspec.Meta(max_length=MOST_TAGS)
+]
+
 
 class NodeRecord(msgspec.Struct, frozen=True):
     """An enrolled node, as JSON in the bucket of nodes, keyed by its name."""
 
     node: NodeName
     tree: TreeName = TreeName("default")
-    tags: list[str] = []
+    tags: Tags = []
     #: Takes no new jobs.
     drained: bool = False
     enrolled_at_ms: Counter = 0
@@ -45,7 +56,7 @@ class Enrol(msgspec.Struct, frozen=True):
 
     node: NodeName
     tree: TreeName = TreeName("default")
-    tags: Annotated[list[str], msgspec.Meta(max_length=100)] = []
+    tags: Tags = []
 
 
 class Enrolled(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

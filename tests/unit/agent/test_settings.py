@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import BadInput
+from headrace.ids import NodeName
 from headrace.resources import Resources
 from headrace.runtime.settings import load
+from headrace.wire.codec import encode
+from headrace.wire.nodes import Enrol, NodeRecord
 from headrace_agent.host import facts
 from headrace_agent.host.environment import host_environment, path_with_interpreter
 from headrace_agent.settings import AgentSettings
+from tests.support.mutate import reads
 
 
 def test_figures_are_read_as_people_write_them() -> None:
@@ -60,6 +64,17 @@ def test_without_settings_the_host_is_offered_as_it_is() -> None:
 def test_an_illegal_name_is_refused() -> None:
     with pytest.raises(BadInput, match="node name"):
         AgentSettings(node="not a name").node_name()
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [("x" * 65, "tags: 'xxx.*at most 64 characters"), (",".join(map(str, range(101))), "101 tags.*at most 100")],
+)
+def test_tags_that_no_node_may_have_are_refused_at_the_start(tags: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        AgentSettings(tags=tags).tag_list()
+    assert not reads(encode(NodeRecord(NodeName("n"), tags=tags.split(","))), NodeRecord)
+    assert not reads(encode(Enrol(NodeName("n"), tags=tags.split(","))), Enrol)
 
 
 def test_a_container_offers_what_its_cgroup_leaves_it(tmp_path: Path) -> None:
