@@ -28,6 +28,9 @@ def test_a_node_is_drained_and_undrained_and_one_that_is_gone_is_removed() -> No
         assert up.run("op", "logs", operation).stdout == "".join(f"{job}: beta\n" for job in range(4))
         refused = up.run("node", "remove", "beta", expect=4)
         assert "node beta is online; expected silent for 60 s, or drained with no job on it" in refused.stderr
+        assert (
+            "no tree 'defualt'; did you mean default?" in up.run("node", "list", "--tree", "defualt", expect=4).stderr
+        )
         assert "there is no node 'gamma'" in up.run("node", "drain", "gamma", expect=4).stderr
         up.stop()
         up.nodes = ("beta:cpu=1",)

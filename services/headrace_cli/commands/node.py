@@ -16,7 +16,7 @@ app = App(name="node", help="List nodes, drain them, and take them out.")
 
 
 @app.command(name="list")
-def list_(*, common: Common | None = None) -> int:
+def list_(*, tree: str = "", common: Common | None = None) -> int:
     """List nodes with what they offer and what of it is in use.
 
     Examples:
@@ -24,10 +24,17 @@ def list_(*, common: Common | None = None) -> int:
         headrace node list
 
         headrace node list --json
+
+        headrace node list --tree gpu
+
+    Parameters
+    ----------
+    tree
+        The tree whose nodes these are; `default` unless given.
     """
 
     async def work(client: Client, screen: Screen) -> None:
-        answer = await client.nodes()
+        answer = await client.nodes(tree)
         screen.show(answer, node_table(answer.nodes))
         if answer.recovering and not screen.json:
             screen.say(f"recovering: {answer.recovering} nodes have reported since the allocator started")

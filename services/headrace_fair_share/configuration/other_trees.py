@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,7 @@ from headrace.obs.logging import logger
 from headrace.pools import Person, PoolTree, Tree
 from headrace.resources import ZERO
 from headrace.runtime.clock import Clock
+from headrace.wire.codec import MessageTooLarge, encode, runs_within
 from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
 from headrace.wire.refusals import Exists, NotFound, NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.trees import CreateTree, RemoveTree, TreeList, TreeView
@@ -24,6 +26,9 @@ from headrace_fair_share.configuration.store import PoolStore, read_stored
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration, option_warnings
 
 __all__ = ["OtherTrees"]
+
+_PAGE_BYTES: Final = 256 * 1024
+_LONGEST_TROUBLE: Final = 4_096
 
 
 class _OtherTree(PoolStore):
@@ -47,15 +52,17 @@ class OtherTrees:
         self._bounds = bounds
         self._clock = clock
 
-    async def list(self, name: str = "") -> TreeList | Refusal:
-        """All trees, or one of them."""
+    async def list(self, name: str = "", after: str = "") -> TreeList | Refusal:
+        """A page of all trees, or one of them."""
         try:
             entries = await self._bucket.entries()
         except BusError as error:
             return NotReady(f"trees cannot be read: {error}")
         if name and name not in entries:
             return NotFound("tree", name, near(name, entries))
-        return TreeList([self._view(entry) for key, entry in sorted(entries.items()) if not name or key == name])
+        wanted = [name] if name else sorted(key for key in entries if key > after)
+        page = next(runs_within(map(self._view, map(entries.__getitem__, wanted)), _PAGE_BYTES), [])
+        return TreeList(page, more=len(page) < len(wanted))
 
     async def create(self, request: CreateTree, person: Person) -> PoolPlan | Refusal:
         """Makes a tree without pools."""
@@ -132,4 +139,11 @@ class OtherTrees:
         configured = TreeConfiguration(name, self._bounds)
         configured.on_stored(stored)
         tree = PoolTree(stored.tree)
-        return TreeView(name, tree.options, entry.revision, len(tree.pools), configured.trouble, option_warnings(tree))
+        warnings, pools = option_warnings(tree), len(tree.pools)
+        view = TreeView(name, tree.options, entry.revision, pools, configured.trouble[:_LONGEST_TROUBLE], warnings)
+        try:
+            encode(view)
+        except MessageTooLarge as error:
+            trouble = f"its options are too large to be told, {error.size_bytes} bytes"
+            return TreeView(name, Tree(name).options, entry.revision, pools, trouble)
+        return view

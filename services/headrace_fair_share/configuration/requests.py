@@ -106,7 +106,7 @@ class ConfigurationRequests:
         if request.asked != self._tree:
             return self.unknown_tree(request.asked)
         if isinstance(request, ListTrees):
-            return await self._others.list(request.name)
+            return await self._others.list(request.name, request.after)
         person = self._person(caller.name)
         if isinstance(request, CreateTree):
             answer = await self._others.create(request, person)

@@ -271,11 +271,15 @@ class Client:
         verb = subjects.of_tree("op.where", self._place.tree)
         return await self._asker.ask(verb, request, OperationPlaces, timeout_s=self._timeout_s)
 
-    async def nodes(self) -> NodeList:
-        """All nodes of the tree, by name."""
+    async def nodes(self, tree: str = "") -> NodeList:
+        """All nodes of a tree, by name. Raises `Refused` for another tree than the own one that there is not."""
+        if tree and tree != self._place.tree:
+            # Nobody listens for a tree that is not there, as nobody does while its allocator starts.
+            await self.trees.list(tree)
         answer = NodeList(nodes=[])
         while True:
-            verb, request = subjects.of_tree("node.list", self._place.tree), ListNodes(first=len(answer.nodes))
+            verb = subjects.of_tree("node.list", tree or self._place.tree)
+            request = ListNodes(first=len(answer.nodes))
             page = await self._asker.ask(verb, request, NodeList, timeout_s=self._timeout_s)
             answer = NodeList(nodes=answer.nodes + page.nodes, recovering=page.recovering)
             if not page.more or not page.nodes:

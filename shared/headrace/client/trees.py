@@ -9,7 +9,7 @@ import msgspec
 from headrace.client.asking import Asker
 from headrace.ids import TreeName, tree_name
 from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
-from headrace.wire.trees import CreateTree, ListTrees, RemoveTree, TreeList
+from headrace.wire.trees import CreateTree, ListTrees, RemoveTree, TreeList, TreeView
 
 __all__ = ["Trees"]
 
@@ -24,7 +24,13 @@ class Trees:
 
     async def list(self, name: str = "") -> TreeList:
         """All trees, or one. Raises `Refused`, `Unanswered`."""
-        return await self._asker.ask("tree.list", ListTrees(name, self.own), TreeList, timeout_s=self._timeout_s)
+        found: list[TreeView] = []
+        while True:
+            request = ListTrees(name, self.own, found[-1].tree if found else "")
+            page = await self._asker.ask("tree.list", request, TreeList, timeout_s=self._timeout_s)
+            found += page.trees
+            if name or not page.more:
+                return TreeList(found)
 
     async def create(self, name: str, options: Mapping[str, object], *, dry_run: bool = False) -> PoolPlan:
         """Makes a tree without pools. Raises `Refused`, `Unanswered`, `BadInput`."""

@@ -16,16 +16,19 @@ __all__ = ["CreateTree", "ListTrees", "MovePoolToTree", "RemoveTree", "TreeList"
 
 
 class ListTrees(msgspec.Struct, frozen=True):
-    """All trees, or one."""
+    """All trees by name, or one."""
 
     name: str = ""
     asked: TreeName = TreeName("default")
+    #: The page behind this tree.
+    after: str = ""
 
 
 class TreeView(msgspec.Struct, frozen=True):
     """A tree as it is stored."""
 
     tree: TreeName
+    #: Their defaults where they are too large to be told, which `trouble` says.
     options: TreeOptions
     revision: Counter
     pools: Counter
@@ -35,9 +38,10 @@ class TreeView(msgspec.Struct, frozen=True):
 
 
 class TreeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Trees by name."""
+    """A page of the trees."""
 
     trees: list[TreeView]
+    more: bool = False
 
 
 class CreateTree(msgspec.Struct, frozen=True):
