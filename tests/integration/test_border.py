@@ -21,7 +21,7 @@ from headrace.runtime.service import runtime_on
 from headrace.runtime.settings import CommonSettings
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode, encode
-from headrace.wire.refusals import BadRequest, Busy, NotAllowed, Refusal
+from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy, Refusal
 from headrace.wire.version import WhoAnswer, WhoRequest
 from tests.contract.waiting import eventually
 from tests.support.clocks import HandClock
@@ -126,9 +126,10 @@ async def test_an_answer_that_is_too_large_is_replaced_by_words(server: NatsServ
         async with a_bus(server, "user", "anna") as bus:
             data = encode(WhoRequest(str(LARGEST_MESSAGE_BYTES)))
             answer = await bus.request(subjects.user("anna", "test.ask"), data, timeout_s=5)
-        refusal = decode(answer, NotAllowed)
+        refusal = decode(answer, AnswerTooLarge)
 
-    assert "ask for less" in refusal.what
+    assert refusal.size_bytes > LARGEST_MESSAGE_BYTES
+    assert "ask for less" in refusal.text()
     assert service.border.answered_too_large == 1
 
 

@@ -29,4 +29,5 @@ class Allocation:
     @property
     def unstarted(self) -> int:
         """The number of its jobs that have not begun."""
-        return len(self.slots) - (self.job is not None)
+        # The node may run a job in it that is booked elsewhere, or of an operation that is over.
+        return len(self.slots) - (self.job is not None and self.job.index in self.slots)

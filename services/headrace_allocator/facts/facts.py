@@ -65,7 +65,7 @@ class Facts:
         if node is None:
             node = self.nodes[record.node] = Node(record, heard_s=moment.steady_s)
         node.record, node.enrolled = record, True
-        return self._set_room(node, online=node.online, reported=node.reported)
+        return self._set_room(node)
 
     def remove_node(self, node: Node) -> None:
         """The node is enrolled no more and holds nothing."""
@@ -75,17 +75,19 @@ class Facts:
     def set_node_filter(self, formula: str) -> bool:
         """The tree uses nodes whose tags match the formula. True if its room changed by it."""
         self._node_filter = formula
-        return any([self._set_room(node, online=node.online, reported=node.reported) for node in self.nodes.values()])
+        return any([self._set_room(node) for node in self.nodes.values()])
 
     def hear(self, node: Node, heartbeat: Heartbeat, moment: Moment) -> bool:
         """Notes what a heartbeat says of its node. True if the tree's room changed by it."""
         accepted = node.accepts_jobs
         node.hear(heartbeat, moment)
-        return self._set_room(node, online=True, reported=heartbeat.total) or accepted != node.accepts_jobs
+        empty = not (heartbeat.allocations or heartbeat.ends or node.allocations or node.reporting)
+        changed = self._set_room(node, online=True, reported=heartbeat.total, empty=empty)
+        return changed or accepted != node.accepts_jobs
 
     def set_offline(self, node: Node) -> bool:
         """The node fell silent: its room leaves the total. True if there was any."""
-        return self._set_room(node, online=False, reported=node.reported)
+        return self._set_room(node, online=False)
 
     # --- allocations ----------------------------------------------------------------------------------------------
 
@@ -108,7 +110,7 @@ class Facts:
         self.nodes[allocation.node].allocations[allocation.id] = allocation
         operation = self.operations.get(allocation.operation)
         if operation is not None:
-            operation.allocations[allocation.id] = allocation
+            operation.allocations[allocation.node, allocation.id] = allocation
         self._charge(allocation, operation, allocation.resources)
 
     def confirm(self, allocation: Allocation) -> None:
@@ -127,7 +129,7 @@ class Facts:
         del self.nodes[allocation.node].allocations[allocation.id]
         operation = self.operations.get(allocation.operation)
         if operation is not None:
-            del operation.allocations[allocation.id]
+            del operation.allocations[allocation.node, allocation.id]
         self._charge(allocation, operation, ZERO - allocation.resources)
 
     def set_job(self, allocation: Allocation, job: RunningJob | None) -> None:
@@ -206,14 +208,19 @@ class Facts:
     def _charged(self) -> Iterable[tuple[PoolName, Resources]]:
         return ((operation.spec.pool, operation.charged) for operation in self.operations.values())
 
-    def _set_room(self, node: Node, *, online: bool, reported: Resources) -> bool:
-        """Notes a node's room as it is now. True if the tree's total changed by it."""
-        outside = node.is_outside(self._node_filter)
-        if (online, outside, reported) == (node.online, node.outside, node.reported):
+    def _set_room(
+        self, node: Node, *, online: bool | None = None, reported: Resources | None = None, empty: bool | None = None
+    ) -> bool:
+        """Notes a node's room as it is now, None for what is as before. True if the tree's total changed by it."""
+        online = node.online if online is None else online
+        empty = node.drained_empty if empty is None else empty
+        reported = node.reported if reported is None else reported
+        now = (online, node.is_outside(self._node_filter), node.record.drained and empty, reported)
+        if now == (node.online, node.outside, node.drained_empty, node.reported):
             return False
         before = self.total
         self._count(node, -1)
-        node.online, node.outside, node.reported = online, outside, reported
+        node.online, node.outside, node.drained_empty, node.reported = now
         self._count(node, 1)
         return self.total != before
 

@@ -66,6 +66,8 @@ class Node:
         self.reported = ZERO
         #: True if the tree's node filter leaves it out: it gets nothing new.
         self.outside = False
+        #: True once it was heard to hold nothing while an administrator drains it.
+        self.drained_empty = False
         #: Resources of all its allocations.
         self.used = ZERO
         self.allocations: dict[AllocationId, Allocation] = {}
@@ -82,7 +84,7 @@ class Node:
     @property
     def total(self) -> Resources:
         """All that the tree may use of it."""
-        return self.reported if self.online and not self.outside else ZERO
+        return self.reported if self.online and not (self.outside or self.drained_empty) else ZERO
 
     @property
     def free(self) -> Resources:

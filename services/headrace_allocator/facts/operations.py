@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.ids import AllocationId
+from headrace.ids import AllocationId, NodeName
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import TakeBackReason
@@ -38,7 +38,8 @@ class Operation:
         #: Jobs in doubt that are charged to limits, since they may run.
         self.charged_doubt = 0
         self.running_jobs = 0
-        self.allocations: dict[AllocationId, Allocation] = {}
+        #: Nodes name them, so that two of them may name one alike.
+        self.allocations: dict[tuple[NodeName, AllocationId], Allocation] = {}
         self.fair_share: Share = ZERO_SHARE
         self.demand_share: Share = ZERO_SHARE
         #: Mean length of its jobs, a moving average; None before the first ended.

@@ -20,7 +20,7 @@ from headrace.runtime.engine import Figure, counter
 from headrace.runtime.role import Deposed, Deposition
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
-from headrace.wire.refusals import BadRequest, Busy, NotAllowed
+from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy
 
 __all__ = ["Border", "Caller", "CallerKind"]
 
@@ -152,7 +152,7 @@ class Border:
         except MessageTooLarge as error:
             self.answered_too_large += 1
             logger().error("answer too large", subject=subject, size_bytes=error.size_bytes)
-            return encode(NotAllowed(who="nobody", what=f"read an answer of {error.size_bytes} bytes; ask for less"))
+            return encode(AnswerTooLarge(error.size_bytes))
 
 
 def _shorten(text: str) -> str:

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from headrace.errors import HeadraceError, said_of
-from headrace.wire.codec import decode
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
 from headrace.wire.version import Term
 
 __all__ = [
+    "AnswerTooLarge",
     "BadRequest",
     "BrokenRules",
     "Busy",
@@ -132,6 +133,15 @@ class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
         return f"{self.who} may not {self.what}"
 
 
+class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
+    """What was asked was done, and its answer is larger than a message may be."""
+
+    size_bytes: int
+
+    def text(self) -> str:
+        return f"the answer takes {self.size_bytes} bytes, a message at most {LARGEST_MESSAGE_BYTES}; ask for less"
+
+
 class BrokenRules(_Refusal, frozen=True, tag="broken_rules"):
     """A change of configuration breaks several rules, and nothing was changed."""
 
@@ -200,6 +210,7 @@ Refusal = (
     | NotRecorded
     | NotReady
     | NotAllowed
+    | AnswerTooLarge
     | BrokenRules
     | OverLimit
     | StaleTerm

@@ -5,15 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from headrace.ids import AllocationId, NodeName, OperationId
+from headrace.resources import ZERO
 from headrace.wire.heartbeat import (
     AllocationReport,
     AllocationState,
+    JobEnd,
     JobResult,
     JobSlot,
     RunningJob,
     TakeBack,
     TakeBackReason,
 )
+from headrace.wire.ledger import ReportedEnd
 from headrace.wire.log import OperationStateChanged, StateCause
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, NodeRecord
 from headrace.wire.operations import OperationState
@@ -58,6 +61,24 @@ def test_a_drained_node_gives_back_what_it_has_not_started_and_runs_on_what_it_h
 
     assert orders.take_back == [TakeBack(AllocationId("5-1"), TakeBackReason.NODE_DRAINED, None)]
     assert orders.start == []
+
+
+def test_the_room_of_a_drained_node_leaves_the_total_once_it_reported_empty() -> None:
+    desk = a_desk_with_a_job_on_a_node()
+    drain(desk)
+    desk.beat("n", allocations=[shown(AllocationState.RUNNING)])
+    before = desk.facts.total
+    ended = JobEnd(OperationId("op"), 0, 1, AllocationId("5-1"), JobResult.COMPLETED)
+    desk.beat("n", ends=[ended])
+    desk.engine.on_recorded([ReportedEnd(NodeName("n"), ended)], desk.moment)
+    while_told = desk.facts.total
+    desk.beat("n", ends=[ended])
+    desk.beat("n")
+    empty = desk.facts.total
+    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"))}, desk.moment)
+
+    assert (before, while_told, empty, desk.facts.total) == (cores(1, slots=9), before, ZERO, before)
+    assert desk.engine.check() == []
 
 
 def test_the_job_of_a_closing_allocation_is_interrupted_when_its_operation_ends() -> None:

@@ -47,3 +47,28 @@ def test_a_job_that_ended_by_the_ledger_is_taken_back_where_it_goes_on(
     assert broken == []
     assert [one.allocation for one in orders.take_back] == [start.allocation]
     assert desk.engine.check() == []
+
+
+def test_two_nodes_may_name_an_allocation_alike() -> None:
+    """A bucket of terms that was lost lets two allocators make the same names."""
+    desk = Desk({"n1": cores(1), "n2": cores(1)})
+    desk.start(an_operation("op", jobs=9, block=9, block_term=TERM - 1))
+    for index, node in enumerate(("n1", "n2")):
+        job = RunningJob(index, 1, 1, 1)
+        report = AllocationReport(AllocationId("1-1"), OperationId("op"), AllocationState.RUNNING, cores(1), job)
+        desk.beat(node, allocations=[report])
+
+    assert len(desk.operation("op").allocations) == 2
+    desk.beat("n1")
+    desk.beat("n2")
+    assert not [name for _, name in desk.operation("op").allocations if name == "1-1"]
+
+
+def test_a_job_that_is_not_booked_in_its_allocation_counts_as_none_of_its_jobs() -> None:
+    desk = Desk({"n1": cores(1)})
+    unknown = AllocationReport(
+        AllocationId("1-1"), OperationId("over"), AllocationState.RUNNING, cores(1), RunningJob(0, 1, 1, 1)
+    )
+    desk.beat("n1", allocations=[unknown])
+
+    assert [one.unstarted for one in desk.node("n1").allocations.values()] == [0]
