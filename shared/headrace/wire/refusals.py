@@ -134,7 +134,7 @@ class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
 
 
 class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
-    """What was asked was done, and its answer is larger than a message may be."""
+    """The request was carried out, and its answer is larger than a message may be."""
 
     size_bytes: int
 
