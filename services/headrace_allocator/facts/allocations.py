@@ -17,12 +17,16 @@ class Allocation:
         self.operation = operation
         self.node = node
         self.resources = resources
+        #: The amount that counts as used: nothing once it is decided that others get the room.
+        self.usage = resources
         #: Jobs given to it that have not ended, the running one included, by index.
         self.slots: dict[int, JobSlot] = {}
         #: False until a heartbeat shows it; it counts as precommit so long.
         self.confirmed = False
         self.state = AllocationState.WAITING
         self.job: RunningJob | None = None
+        #: When the job began that runs now or ran last, by the node's clock; None before the first.
+        self.progress_started_ms: int | None = None
         #: The reason for which it is to be taken back; ordered again with each answer until the node shows it closing.
         self.take_back: TakeBackReason | None = None
 

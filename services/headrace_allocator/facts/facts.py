@@ -45,6 +45,8 @@ class Facts:
         self.operations: dict[OperationId, Operation] = {}
         #: Numbers operations in the order in which they are heard of.
         self.arrivals = count(1)
+        #: Numbers allocations in the order in which their progress began.
+        self._beginnings = count(1)
         self.pools = PoolTree()
         self.recovery = Recovery()
         #: Over online nodes.
@@ -105,13 +107,23 @@ class Facts:
         self.touched.add(allocation.operation)
         return slots
 
-    def add(self, allocation: Allocation) -> None:
-        """A new allocation, ordered or reported."""
+    def add(self, allocation: Allocation, *, since_ms: int | None = None) -> None:
+        """A new allocation. One that is older than this allocator has its progress `since_ms`, and comes before all others."""
         self.nodes[allocation.node].allocations[allocation.id] = allocation
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             operation.allocations[allocation.node, allocation.id] = allocation
-        self._charge(allocation, operation, allocation.resources)
+            number = next(self._beginnings)
+            operation.groups.add(allocation, (1, 0, number) if since_ms is None else (0, since_ms, number))
+        self._charge(allocation, operation, allocation.usage)
+
+    def set_usage(self, allocation: Allocation, usage: Resources) -> None:
+        """Counts another amount as used by it: on its node, for its operation and under the limits above."""
+        before, allocation.usage = allocation.usage, usage
+        operation = self.operations.get(allocation.operation)
+        if operation is not None:
+            operation.groups.note_usage(allocation, before)
+        self._charge(allocation, operation, usage - before)
 
     def confirm(self, allocation: Allocation) -> None:
         """A heartbeat showed it: its precommit becomes usage."""
@@ -120,7 +132,7 @@ class Facts:
         allocation.confirmed = True
         operation = self.operations.get(allocation.operation)
         if operation is not None:
-            operation.precommit = operation.precommit - allocation.resources
+            operation.precommit = operation.precommit - allocation.usage
             self.touched.add(operation.id)
 
     def remove(self, allocation: Allocation) -> None:
@@ -130,15 +142,20 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             del operation.allocations[allocation.node, allocation.id]
-        self._charge(allocation, operation, ZERO - allocation.resources)
+            operation.groups.remove(allocation)
+        self._charge(allocation, operation, ZERO - allocation.usage)
 
     def set_job(self, allocation: Allocation, job: RunningJob | None) -> None:
-        """Notes the job that an allocation runs now."""
-        if (allocation.job is None) != (job is None):
-            operation = self.operations.get(allocation.operation)
-            if operation is not None:
-                operation.running_jobs += 1 if job is not None else -1
-                self.touched.add(operation.id)
+        """Notes the job that an allocation runs now. With a new one after another its progress begins anew."""
+        operation = self.operations.get(allocation.operation)
+        if operation is not None and (allocation.job is None) != (job is None):
+            operation.running_jobs += 1 if job is not None else -1
+            self.touched.add(operation.id)
+        if job is not None and job.started_at_ms != allocation.progress_started_ms:
+            if operation is not None and allocation.progress_started_ms is not None:
+                operation.groups.remove(allocation)
+                operation.groups.add(allocation, (1, 0, next(self._beginnings)))
+            allocation.progress_started_ms = job.started_at_ms
         allocation.job = job
 
     # --- operations and pools -------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class Node:
         self.outside = False
         #: True once it was heard to hold nothing while an administrator drains it.
         self.drained_empty = False
-        #: Resources of all its allocations.
+        #: The usage of all its allocations.
         self.used = ZERO
         self.allocations: dict[AllocationId, Allocation] = {}
         #: The answer to its newest heartbeat, which is taken back as far as it is not obeyed.
@@ -142,7 +142,7 @@ class Node:
 
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""
-        if self.used == Resources.sum(one.resources for one in self.allocations.values()):
+        if self.used == Resources.sum(one.usage for one in self.allocations.values()):
             return []
         return [f"node {self.record.node}: used differs from its allocations"]
 

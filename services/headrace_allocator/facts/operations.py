@@ -11,6 +11,7 @@ from headrace.wire.heartbeat import TakeBackReason
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.groups import AllocationGroups
 from headrace_allocator.facts.slots import JobSlots
 
 __all__ = ["Operation"]
@@ -40,6 +41,7 @@ class Operation:
         self.running_jobs = 0
         #: Nodes name them, so that two of them may name one alike.
         self.allocations: dict[tuple[NodeName, AllocationId], Allocation] = {}
+        self.groups = AllocationGroups()
         self.fair_share: Share = ZERO_SHARE
         self.demand_share: Share = ZERO_SHARE
         #: Mean length of its jobs, a moving average; None before the first ended.
@@ -116,9 +118,9 @@ class Operation:
         """Broken invariants in words, none if all hold."""
         allocations = self.allocations.values()
         broken: list[str] = []
-        if self.held != Resources.sum(one.resources for one in allocations):
+        if self.held != Resources.sum(one.usage for one in allocations):
             broken.append("held differs from its allocations")
-        if self.precommit != Resources.sum(one.resources for one in allocations if not one.confirmed):
+        if self.precommit != Resources.sum(one.usage for one in allocations if not one.confirmed):
             broken.append("precommit differs from its allocations")
         if self.running_jobs != sum(one.job is not None for one in allocations):
             broken.append("running_jobs differs from its allocations")
@@ -127,4 +129,6 @@ class Operation:
             broken.append("slots out differ from those in allocations")
         if self.charged_doubt != self.slots.in_doubt_count:
             broken.append("charged_doubt differs from the jobs in doubt")
-        return [f"{self.id}: {words}" for words in broken + self.slots.check()]
+        if set(self.groups) != set(allocations):
+            broken.append("the allocations in groups differ from its allocations")
+        return [f"{self.id}: {words}" for words in broken + self.slots.check() + self.groups.check()]

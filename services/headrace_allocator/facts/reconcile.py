@@ -195,7 +195,7 @@ class _Reconciliation:
         """Books an allocation that is not known: of a former allocator, or of an operation that is over."""
         allocation = Allocation(report.id, report.operation, self._node.record.node, report.resources)
         allocation.confirmed = True
-        self._facts.add(allocation)
+        self._facts.add(allocation, since_ms=None if report.job is None else report.job.started_at_ms)
         self._findings.operations.add(report.operation)
         operation = self._facts.operations.get(report.operation)
         if operation is None or operation.ending:

@@ -1,0 +1,120 @@
+"""Groups of allocations: borders that move are where a cut from scratch puts them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from headrace.ids import AllocationId, NodeName, OperationId
+from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.resources import ZERO, Resources, Share
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.groups import AllocationGroups, Group, Protection
+
+TOTAL = Resources(user_slots=40, cpu=4_000, gpu=0, memory=40_000)
+STEPS = 60
+
+
+class History:
+    """Random changes of one operation's allocations."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.groups = AllocationGroups()
+        self.allocations: list[Allocation] = []
+        self.made = 0
+
+    def step(self) -> None:
+        change = self.random.choice(
+            [self.add, self.add, self.add, self.remove, self.restart, self.preempt, self.publish]
+        )
+        if self.allocations or change in (self.add, self.publish):
+            change()
+
+    def add(self) -> None:
+        self.made += 1
+        name = AllocationId(f"a{self.made}")
+        size = Resources(1, self.random.choice([50, 100, 100, 250]), 0, self.random.choice([0, 500, 1_000]))
+        allocation = Allocation(name, OperationId("op-1"), NodeName("n"), size)
+        self.allocations.append(allocation)
+        self.groups.add(allocation, self.place())
+
+    def place(self) -> tuple[int, int, int]:
+        return (self.random.choice([0, 1]), self.random.randrange(5), self.random.randrange(10**9))
+
+    def any(self) -> Allocation:
+        return self.random.choice(self.allocations)
+
+    def remove(self) -> None:
+        allocation = self.any()
+        self.allocations.remove(allocation)
+        self.groups.remove(allocation)
+
+    def restart(self) -> None:
+        allocation = self.any()
+        self.groups.remove(allocation)
+        self.groups.add(allocation, (2, 0, self.made * 1_000 + self.random.randrange(1_000)))
+
+    def preempt(self) -> None:
+        allocation = self.any()
+        before = allocation.usage
+        allocation.usage = self.random.choice([ZERO, allocation.resources])
+        self.groups.note_usage(allocation, before)
+
+    def share(self) -> Share:
+        cpu = self.random.choice([0.0, 0.1, 0.25, 0.5, self.random.random()])
+        return (cpu, cpu, 0.0, self.random.choice([cpu, 0.0, self.random.random()]), 0.0)
+
+    def publish(self) -> None:
+        fair = self.share()
+        u, c, g, m, n = (share * self.random.choice([1, 1, 2]) for share in fair)
+        threshold = PartialResources(user_slots=self.random.choice([None, 1, 3]), cpu=self.random.choice([None, 200]))
+        self.groups.publish(
+            Protection(
+                fair_share=fair,
+                demand_share=(u, c, g, m, n),
+                total=TOTAL,
+                aggressive_threshold=self.random.choice([0.2, 0.5, 1.0]),
+                threshold=self.random.choice([1.0, 1.5]),
+                usage_threshold=self.random.choice([NOTHING, threshold]),
+                crossing_is_preemptible=self.random.random() < 0.2,
+                owed_everything=self.random.random() < 0.2,
+            )
+        )
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_moved_borders_are_where_a_cut_from_scratch_puts_them(seed: int) -> None:
+    history = History(seed)
+    for _ in range(STEPS):
+        history.step()
+        if history.random.random() < 0.5:  # borders wait until somebody asks
+            continue
+        assert history.groups.check() == []
+        counts = history.groups.counts()
+        assert sum(counts.values()) == len(history.groups) == len(history.allocations)
+        assert min(counts.values()) >= 0
+
+
+def test_the_allocation_that_crosses_the_bound_is_protected() -> None:
+    groups = AllocationGroups()
+    quarter = (0.25, 0.25, 0.0, 0.0, 0.0)
+    groups.publish(Protection(quarter, (1.0, 1.0, 0.0, 0.0, 0.0), Resources(40, 4_000), aggressive_threshold=0.5))
+    for number in range(20):
+        groups.add(
+            Allocation(AllocationId(f"a{number}"), OperationId("op-1"), NodeName("n"), Resources(1, 100)),
+            (1, 0, number),
+        )
+    # Ten of forty are its fair share and five are half of it: prefixes of 0 to 4, and of 0 to 9, are below.
+    assert groups.counts() == {Group.NON_PREEMPTIBLE: 5, Group.AGGRESSIVELY_PREEMPTIBLE: 5, Group.PREEMPTIBLE: 10}
+
+
+def test_without_any_fair_share_all_are_preemptible() -> None:
+    groups = AllocationGroups()
+    groups.publish(Protection(total=TOTAL))
+    allocation = Allocation(AllocationId("a"), OperationId("op-1"), NodeName("n"), Resources(1, 100))
+    groups.add(allocation, (1, 0, 0))
+    assert groups.group(allocation) is Group.PREEMPTIBLE
+    assert groups.groups_without({allocation}) == {allocation: Group.PREEMPTIBLE}
+    assert allocation.usage != ZERO
