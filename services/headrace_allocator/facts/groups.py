@@ -50,7 +50,7 @@ class Protection(msgspec.Struct, frozen=True):
     #: So much of its fair share is kept from those that starve aggressively, and so much from those that starve.
     aggressive_threshold: float = 0.5
     threshold: float = 1.0
-    #: The oldest allocations below it are kept, whatever the fair share is. What is left out is without bound; nothing at all keeps nothing.
+    #: The oldest allocations below it are kept, whatever the fair share is. What is left out has no bound, and `NOTHING` keeps none.
     usage_threshold: PartialResources = NOTHING
     #: True if the allocation that crosses a bound is beyond it.
     crossing_is_preemptible: bool = False
