@@ -41,7 +41,7 @@ class Group(enum.IntEnum):
 
 
 class Protection(msgspec.Struct, frozen=True):
-    """What an operation keeps, as the last snapshot of shares says."""
+    """The part of an operation that others may not take, as the last snapshot of shares says."""
 
     fair_share: Share = ZERO_SHARE
     demand_share: Share = ZERO_SHARE
