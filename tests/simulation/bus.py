@@ -102,7 +102,11 @@ class SimulatedBus:
     def in_process(self, run: Callable[[], None]) -> None:
         """Runs something as the process, after all that was to be run before."""
         self._arrivals.append(run)
-        self.server.loop.call_soon(lambda: self._arrivals.popleft()(), context=self._context)
+        self.server.loop.call_soon(self._take_arrival, context=self._context)
+
+    def _take_arrival(self) -> None:
+        if self._arrivals:
+            self._arrivals.popleft()()
 
     async def open(self) -> None:
         """Connects. Raises `NotConnected` when the server is not there within 10 s."""
@@ -373,6 +377,8 @@ class SimulatedBus:
         self._closed = self._draining = True
         self._connected = False
         self.server.forget(self)
+        self.from_server.break_off()
+        self._arrivals.clear()
         for serving in self._servings:
             await serving.close()
         for inbox in self._inboxes:
