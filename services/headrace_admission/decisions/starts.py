@@ -9,6 +9,7 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.ids import PoolName, operation_id
 from headrace.near import near
+from headrace.pools.node_filter import parse_formula
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
 from headrace.wire.operations import OperationState, PerTree, StartAnswer, StartOperation
@@ -42,7 +43,7 @@ def start(transaction: Transaction, request: StartOperation, user: str) -> Start
 
 
 def unusable_request(request: StartOperation) -> BadRequest | None:
-    """The refusal of a request that could start nowhere: its id, its resources, or the size of its spec."""
+    """The refusal of a request that could start nowhere, by its id, resources, options or size."""
     spec = request.spec
     try:
         operation_id(request.operation)
@@ -53,6 +54,13 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
     if not any(spec.resources.as_tuple()[1:]):
         names = ", ".join(RESOURCE_NAMES[1:])
         return BadRequest("spec.resources", "none", f"some of {names} for each job")
+    if spec.max_unpreemptible_allocation_count:
+        value, expected = str(spec.max_unpreemptible_allocation_count), "0, or nothing"
+        return BadRequest("spec.max_unpreemptible_allocation_count", value, expected)
+    try:
+        parse_formula(spec.scheduling_tag_filter)
+    except BadInput as error:
+        return BadRequest("spec.scheduling_tag_filter", str(error.value), error.expected)
     size = size_bytes(spec)
     if size > LARGEST_SPEC_BYTES:
         return BadRequest("spec", f"{size} bytes", f"at most {LARGEST_SPEC_BYTES} (command and environment together)")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
@@ -16,8 +16,9 @@ from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_name
 from headrace.pools.amounts import PartialResources
+from headrace.pools.node_filter import parse_formula
 from headrace.resources import Resources, parse_amount
-from headrace.wire.operations import OnLostNode, OperationSpec
+from headrace.wire.operation_spec import InterruptSignal, OnLostNode, OperationSpec, PreemptionMode
 from headrace_cli.session import Common, Flag, talk
 from headrace_cli.show.progress import follow
 from headrace_cli.show.screen import Screen
@@ -45,10 +46,10 @@ class JobOptions:
     """Folder the jobs start in, on the nodes; where you are now unless given."""
     max_failed_job_count: int = 10
     """With so many failed runs the operation fails; until then each failed job is tried again."""
-    interruption_timeout: str = "10s"
-    """What a job gets between SIGTERM and SIGKILL when its place is taken back."""
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
     """Whether a job runs again when its node is lost, or waits for the node."""
+    node_filter: str | None = None
+    """Nodes that may run its jobs, by their tags, such as 'ssd & !old'. All nodes unless given."""
 
     def resources(self) -> Resources:
         """Amounts of each job. Raises `BadInput`."""
@@ -85,11 +86,39 @@ class ShareOptions:
         )
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PreemptionOptions:
+    """How an operation gives places back to others."""
+
+    interruptible: Flag = False
+    """Its jobs understand the signal of an interruption: status 0 after it means done, 75 saved and to be run again."""
+    interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
+    """The signal that tells a job that its place is taken back."""
+    interruption_timeout: str | None = None
+    """What a job gets between that signal and SIGKILL. 10s unless given, and the tree's time when others get its place."""
+    preemption_mode: PreemptionMode = PreemptionMode.NORMAL
+    """With graceful its jobs are asked to end as soon as it has more than its fair share, with more time, and never otherwise."""
+
+    def wishes(self) -> dict[str, Any]:
+        """Fields of the spec. Raises `BadInput`."""
+        wishes: dict[str, Any] = {
+            "interruptible": self.interruptible,
+            "interrupt_signal": self.interrupt_signal,
+            "preemption_mode": self.preemption_mode,
+        }
+        if self.interruption_timeout is not None:
+            timeout_ms = parse_duration_ms(self.interruption_timeout, place="--interruption-timeout")
+            wishes |= {"interruption_timeout_ms": timeout_ms, "allocation_preemption_timeout_ms": timeout_ms}
+        return wishes
+
+
 def run(
     *command: Annotated[str, Parameter(negative=())],
     pool: str | None = None,
     job_options: JobOptions | None = None,
     share_options: ShareOptions | None = None,
+    preemption_options: PreemptionOptions | None = None,
     title: str | None = None,
     existing_pool: Flag = False,
     id: str | None = None,
@@ -131,7 +160,8 @@ def run(
     named = _spec(
         command, pool_name(pool or login_user()), job_options or JobOptions(), share_options or ShareOptions()
     )
-    spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool)
+    wishes = (preemption_options or PreemptionOptions()).wishes()
+    spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool, **wishes)
 
     async def work(client: Client, screen: Screen) -> int | None:
         operation = await client.start(spec, operation=id or "")
@@ -157,8 +187,8 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         is_gang=share.gang,
         resource_limits=share.limits(),
         max_failed_job_count=_at_least("--max-failed-job-count", jobs.max_failed_job_count, 0),
-        interruption_timeout_ms=parse_duration_ms(jobs.interruption_timeout, place="--interruption-timeout"),
         on_lost_node=jobs.on_lost_node,
+        scheduling_tag_filter=_formula(jobs.node_filter or ""),
     )
 
 
@@ -181,6 +211,14 @@ def _at_least(option: str, value: int, least: int) -> int:
     if value < least:
         raise BadInput(option, value, f"a whole number, {least} or more")
     return value
+
+
+def _formula(text: str) -> str:
+    try:
+        parse_formula(text)
+    except BadInput as error:
+        raise BadInput("--node-filter", error.value, error.expected) from None
+    return text
 
 
 def _folder(cwd: Path | None) -> Path:

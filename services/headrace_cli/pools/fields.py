@@ -63,6 +63,10 @@ def _largest_of_each(fair_share: dict[str, dict[str, float]]) -> dict[str, float
     return {part: max(shares.values()) for part, shares in fair_share.items()}
 
 
+def _or_nothing(text: str) -> str | None:
+    return text or None
+
+
 FIELDS: Final = (
     # --- what it is ---
     Field("name", _TEXT, "The pool; `<Root>` is the whole tree."),
@@ -197,6 +201,20 @@ FIELDS: Final = (
         "Since when it starves; null while it does not.",
         stable=False,
         path="share/starving_since_ms",
+    ),
+    Field(
+        "starvation_reason",
+        _TEXT,
+        "What it is short of while it starves: `fair_share`, or `min_share`, its strong guarantee; else null.",
+        path="share/starvation_reason",
+        derive=_or_nothing,
+    ),
+    Field(
+        "effective_options",
+        "as in [the reference of pools](pools.md), lengths of time in milliseconds",
+        "Options of starvation and preemption in force: its own, else those above it.",
+        stable=False,
+        path="share/options",
     ),
     Field("schedulable", _YES, "Whether it takes part in scheduling.", stable=False, path="share/schedulable"),
     # --- integral guarantees ---

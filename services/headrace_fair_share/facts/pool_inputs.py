@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from headrace.ids import ROOT_POOL
 from headrace.pools import Pool, PoolTree, TreeOptions
+from headrace.pools.effective_options import EffectiveOptions, of_pool, of_tree
 from headrace.pools.pool_config import PoolConfig
 from headrace.resources import RESOURCE_NAMES
 from headrace_fair_share.hdrf import model
 from headrace_fair_share.hdrf.model import PoolInput
 
-__all__ = ["pool_input", "tree_options"]
+__all__ = ["effective_options_of", "pool_input", "tree_options"]
 
 
 def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
@@ -16,7 +20,7 @@ def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
 
     What a configured pool sets is taken with its presets; one that is not configured brings its settings along.
     """
-    settings: PoolConfig = tree.settings(pool.name) if pool.name in tree.pools else pool.settings
+    settings = _settings(pool, tree)
     integral = settings.integral_guarantees
     return PoolInput(
         name=pool.name,
@@ -39,6 +43,18 @@ def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
         priority_strong_guarantee_donor=settings.enable_priority_strong_guarantee_adjustment_donorship,
         historic_usage_weights=settings.infer_children_weights_from_historic_usage,
     )
+
+
+def effective_options_of(tree: PoolTree, pools: Sequence[Pool]) -> list[EffectiveOptions]:
+    """Lists the options in force for the root and each of the pools. Parents stand before their children."""
+    found = {ROOT_POOL: of_tree(tree.options)}
+    for pool in pools:
+        found[pool.name] = of_pool(found[pool.parent], _settings(pool, tree))
+    return list(found.values())
+
+
+def _settings(pool: Pool, tree: PoolTree) -> PoolConfig:
+    return tree.settings(pool.name) if pool.name in tree.pools else pool.settings
 
 
 def tree_options(options: TreeOptions) -> model.TreeOptions:

@@ -17,12 +17,12 @@ from headrace.resources import RESOURCE_NAMES
 from headrace.wire.plan import Plan, PlanElement, Scaled
 from headrace.wire.snapshots import ShareComplaint, ShareItem
 from headrace_fair_share.configuration.rules import Bounds, broken_rules
+from headrace_fair_share.facts.pool_inputs import effective_options_of
 from headrace_fair_share.hdrf.integral import ratio_by_volume
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.plan.binding import Bindings
 from headrace_fair_share.plan.description import Description
-from headrace_fair_share.starvation.tolerance_and_timeouts import tolerance_and_timeouts_of
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements, elements_of
 from headrace_fair_share.update.input import UpdateInput
@@ -38,7 +38,8 @@ _NEARLY: Final = 1e-6
 def computed(description: Description, file: str) -> Plan:
     """Computes the plan. Raises `BrokenInvariant`."""
     tree = description.input
-    elements = elements_of(tree, len(tree.pools))
+    pools = [description.tree.pools[name] for name in description.tree.preorder]
+    elements = elements_of(tree, len(pools), effective_options_of(description.tree, pools))
     shares = TreeUpdater().update(tree)
     return Plan(
         file=file,
@@ -69,8 +70,7 @@ class _Planned:
         self._bursts = shares.fixed.burst[shares.layout.of_pool].tolist()
         self._saved = saved[shares.layout.of_pool].tolist()
         every_one = np.ones(len(tree.operations), np.bool_)
-        limits_of_time = tolerance_and_timeouts_of(description.tree, tree.pools)
-        given = UpdateInput(elements, tree, every_one, every_one, limits_of_time)
+        given = UpdateInput(elements, tree, every_one, every_one)
         results, _ = results_of(Cut(pools=description.tree), given, shares)
         self._items = items_of(elements, results, np.arange(len(elements.names)))
         self._bindings = Bindings(tree, elements, self._items)

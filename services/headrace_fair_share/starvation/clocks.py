@@ -12,14 +12,27 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from headrace.wire.snapshots import StarvationStatus
+from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace.wire.version import Counter, Term
 from headrace_fair_share.hdrf.arrays import Ints
 
-__all__ = ["NO_MOMENT", "STARVATION", "Age", "Ages", "Clock", "Timeouts", "ages_of", "clocks_of", "moments_of", "step"]
+__all__ = [
+    "NO_MOMENT",
+    "STARVATION",
+    "STARVATION_REASON",
+    "Age",
+    "Ages",
+    "Clock",
+    "Timeouts",
+    "ages_of",
+    "clocks_of",
+    "moments_of",
+    "step",
+]
 
 #: Codes of statuses are places here.
 STARVATION: Final = tuple(StarvationStatus)
+STARVATION_REASON: Final = tuple(StarvationReason)
 #: Stands where there is no moment.
 NO_MOMENT: Final = -1
 

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools.effective_options import EffectiveOptions
 from headrace.wire.snapshots import ElementKind
 from headrace_fair_share.hdrf.arrays import Bools, Ints
 from headrace_fair_share.hdrf.model import TreeInput
@@ -36,6 +37,10 @@ class Elements:
     pools: int
     #: How many of them are the root or configured.
     configured: int
+    #: Order of children outside of fifo pools: the place of a pool, the Unix time in milliseconds of an operation's start.
+    order: Ints
+    #: In force for the root and the pools.
+    options: list[EffectiveOptions]
 
     @cached_property
     def keys(self) -> list[str]:
@@ -57,6 +62,14 @@ class Elements:
         """Place of the pool whose tolerance and timeouts hold for each element: its own, or that of an operation."""
         return np.where(self.is_operation, self.parent, np.arange(len(self.names)))
 
+    def differs(self, place: int, before: Elements, old: int) -> bool:
+        """True if parent, kind or options of an element are not as they were, which no figure tells."""
+        return (
+            self.parents[place] != before.parents[old]
+            or self.is_ephemeral(place) != before.is_ephemeral(old)
+            or (place < self.pools and self.options[place] != before.options[old])
+        )
+
     def kind(self, place: int) -> ElementKind:
         """The kind of the element at a place."""
         if place >= self.pools:
@@ -68,8 +81,8 @@ class Elements:
         return self.configured <= place < self.pools
 
 
-def elements_of(tree: TreeInput, configured: int) -> Elements:
-    """Lists the elements of an update, of whose pools the first are configured."""
+def elements_of(tree: TreeInput, configured: int, options: list[EffectiveOptions]) -> Elements:
+    """Lists the elements of an update, of whose pools the first are configured. `options` are of root and pools."""
     pools = [ROOT_POOL, *(PoolName(pool.name) for pool in tree.pools)]
     above = [each.parent + 1 for each in tree.pools] + [each.pool + 1 for each in tree.operations]
     return Elements(
@@ -78,4 +91,6 @@ def elements_of(tree: TreeInput, configured: int) -> Elements:
         parent=np.array([-1, *above], np.int64),
         pools=len(pools),
         configured=1 + configured,
+        order=np.array([*range(len(pools)), *(each.start_time_ms for each in tree.operations)], np.int64),
+        options=options,
     )

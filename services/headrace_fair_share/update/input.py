@@ -13,16 +13,16 @@ from msgspec.structs import replace
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools import PoolTree
+from headrace.pools.effective_options import EffectiveOptions
 from headrace.wire import integral as wire
 from headrace.wire.pools import Pool
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.demand import demand_of
 from headrace_fair_share.facts.ephemeral_pools import ephemeral_pools_of
 from headrace_fair_share.facts.operations import KnownOperation
-from headrace_fair_share.facts.pool_inputs import pool_input, tree_options
+from headrace_fair_share.facts.pool_inputs import effective_options_of, pool_input, tree_options
 from headrace_fair_share.hdrf.arrays import Bools
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, Volume
-from headrace_fair_share.starvation.tolerance_and_timeouts import ToleranceAndTimeouts, tolerance_and_timeouts_of
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements, elements_of, pool_key
 
@@ -38,8 +38,6 @@ class UpdateInput:
     #: By place of operations among themselves: True if jobs of it wait for a place, and if it has a running slot.
     pending: Bools
     running: Bools
-    #: By place of the root and the pools.
-    tolerance_and_timeouts: list[ToleranceAndTimeouts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ class InputMaker:
         self._ephemeral: list[Pool] = []
         self._averages: dict[str, float] = {}
         self._pools: list[PoolInput] = []
-        self._tolerance_and_timeouts: list[ToleranceAndTimeouts] = []
+        self._options: list[EffectiveOptions] = []
         self._place: dict[PoolName, int] = {}
         self._entries: dict[OperationId, _Entry] = {}
         self._elements: Elements | None = None
@@ -101,13 +99,12 @@ class InputMaker:
             },
         )
         if moved or self._elements is None:
-            self._elements = elements_of(tree, len(cut.pools.preorder))
+            self._elements = elements_of(tree, len(cut.pools.preorder), self._options)
         return UpdateInput(
             elements=self._elements,
             tree=tree,
             pending=np.fromiter((entry.is_pending for entry in entries.values()), np.bool_, count),
             running=np.fromiter((not entry.known.waits for entry in entries.values()), np.bool_, count),
-            tolerance_and_timeouts=self._tolerance_and_timeouts,
         )
 
     def _take_pools(self, cut: Cut) -> None:
@@ -120,7 +117,7 @@ class InputMaker:
             self._configured, self._ephemeral = configured, ephemeral
             self._place = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
             self._pools = [pool_input(pool, self._place[pool.parent], configured) for pool in pools]
-            self._tolerance_and_timeouts = tolerance_and_timeouts_of(configured, self._pools)
+            self._options = effective_options_of(configured, pools)
             self._averages, self._entries, self._elements = {}, {}, None
         averages = {key: average for key, average in cut.usage_averages.items() if key.startswith("/")}
         if averages != self._averages:

@@ -15,7 +15,8 @@ from headrace.pools.amounts import PartialResources
 from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.snapshots import DetailedShare, SchedulingStatus, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
-from headrace_fair_share.starvation.clocks import NO_MOMENT, STARVATION
+from headrace_fair_share.starvation.clocks import NO_MOMENT, STARVATION, STARVATION_REASON
+from headrace_fair_share.starvation.priority import PREEMPTION_PRIORITY
 from headrace_fair_share.update.elements import Elements, pool_key
 
 __all__ = ["ElementResults", "PoolResults", "check_shares", "differing", "items_of", "pool_results_of"]
@@ -72,12 +73,17 @@ class ElementResults:
     starving_since_ms: Ints
     #: Places in `STARVATION`.
     starvation: Ints
+    #: Places in `STARVATION_REASON`, and of operations in `PREEMPTION_PRIORITY`.
+    starvation_reason: Ints
+    preemption_priority: Ints
     schedulable: Bools
     owed_everything: Bools
     ratio_volume: Floats
     #: -1 outside of fifo pools, and where the order stayed what it was.
     fifo_index: Ints
     effective_fifo_index: Ints
+    #: Order of equally satisfied children.
+    rank: Ints
     #: Integral guarantees as numbers, own and with all below.
     flow_ratio: Floats
     burst_ratio: Floats
@@ -165,6 +171,10 @@ def items_of(elements: Elements, results: ElementResults, places: Ints) -> list[
         results.total_flow_ratio[places].tolist(),
         results.total_burst_ratio[places].tolist(),
         map(_limits, results.limits[:, places].T.tolist()),
+        (PREEMPTION_PRIORITY[code] for code in results.preemption_priority[places].tolist()),
+        (STARVATION_REASON[code] for code in results.starvation_reason[places].tolist()),
+        (elements.options[place] if place < elements.pools else None for place in at),
+        results.rank[places].tolist(),
         strict=True,
     )
     return [ShareItem(*one) for one in columns]

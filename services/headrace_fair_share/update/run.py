@@ -13,7 +13,8 @@ from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
-from headrace_fair_share.starvation.clocks import Clock, moments_of, step
+from headrace_fair_share.starvation.clocks import Clock, Timeouts, moments_of, step
+from headrace_fair_share.starvation.priority import preemption_priorities
 from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios, satisfaction_ratios
 from headrace_fair_share.starvation.status import below_fair_share, owed_everything
 from headrace_fair_share.update.cut import Cut
@@ -120,28 +121,25 @@ class Updater:
         moved = [
             place
             for place, old in enumerate(place_before.tolist())
-            if old >= 0
-            and (
-                elements.parents[place] != before.parents[old]
-                or elements.is_ephemeral(place) != before.is_ephemeral(old)
-            )
+            if old >= 0 and elements.differs(place, before, old)
         ]
         return np.union1d(places, np.array(moved, np.int64)), [key for key in there if key not in elements.places]
 
 
 def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementResults, dict[str, Clock]]:
     """Results of all elements in their order, and the clocks of those that are below their fair share."""
-    elements, fixed, details = given.elements, shares.fixed, shares.details
+    elements, fixed, details, options = given.elements, shares.fixed, shares.details, cut.pools.options
     order = np.concatenate(([0], shares.layout.of_pool, shares.layout.of_operation))
     fair, usage, demand = (each[:, order] for each in (shares.fair_share, shares.usage_share, shares.demand_share))
     local = local_satisfaction_ratios(usage, fair, demand)
     schedulable = np.ones(len(order), np.bool_)
     schedulable[elements.pools :] = given.pending
-    tolerance = np.array([each.tolerance for each in given.tolerance_and_timeouts])[elements.governing_pool]
+    tolerance = np.array([each.fair_share_starvation_tolerance for each in elements.options])[elements.governing_pool]
     below = schedulable & below_fair_share(usage, fair, demand, tolerance, elements.is_operation)
     below[0] = False
     clocks = _clocks(cut, given, below)
     below_since, starving_since, starvation = moments_of(clocks, elements.places, cut.clock_offset_ms)
+    fifo_index, effective_index = fixed.fifo_index[order], shares.effective_fifo_index[order]
     grants = np.zeros(shares.layout.size)
     grants[fixed.integral.all] = shares.last_share_ratio
     results = ElementResults(
@@ -169,9 +167,14 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
         starvation=starvation,
         schedulable=schedulable,
         owed_everything=elements.is_operation & owed_everything(fair, demand),
+        preemption_priority=preemption_priorities(
+            starvation, schedulable, elements.parent, elements.pools, options.scheduling_preemption_priority_scope
+        ),
+        starvation_reason=np.minimum(starvation, 1),
         ratio_volume=_ratio_volumes(cut, elements),
-        fifo_index=fixed.fifo_index[order],
-        effective_fifo_index=shares.effective_fifo_index[order],
+        fifo_index=fifo_index,
+        effective_fifo_index=effective_index,
+        rank=np.where(fifo_index < 0, elements.order, np.where(effective_index < 0, fifo_index, effective_index)),
         flow_ratio=fixed.ratios.flow[order],
         burst_ratio=fixed.ratios.burst[order],
         total_flow_ratio=fixed.ratios.total_flow[order],
@@ -194,9 +197,17 @@ def _clocks(cut: Cut, given: UpdateInput, below: Bools) -> dict[str, Clock]:
         pools = elements.keys[: elements.pools]
         clocks = {key: cut.clocks[key] for key in pools if key in cut.clocks}
         below = below & elements.is_operation
+    timeouts_of = [
+        Timeouts(
+            starving_ms=each.fair_share_starvation_timeout_ms,
+            aggressive_ms=cut.pools.options.fair_share_aggressive_starvation_timeout,
+            aggressive_enabled=each.enable_aggressive_starvation,
+        )
+        for each in elements.options
+    ]
     for place in np.flatnonzero(below).tolist():
         key = elements.keys[place]
-        timeouts = given.tolerance_and_timeouts[elements.governing_pool[place]].timeouts
+        timeouts = timeouts_of[elements.governing_pool[place]]
         clocks[key] = step(cut.clocks.get(key), cut.clock_ms, timeouts)
     return clocks
 
@@ -226,6 +237,7 @@ def _frame(cut: Cut, shares: TreeShares) -> ShareFrame:
         pools_revision=cut.pools_revision,
         total=cut.total,
         at_ms=cut.now_ms,
+        options=cut.pools.options.for_allocation(),
         stale_volumes=cut.stale_volumes,
         downtime=cut.downtime,
         errors=[_short(text) for text in (*cut.troubles[:_MOST_TROUBLES], *(error.text for error in errors))],

@@ -25,6 +25,7 @@ __all__ = [
     "IntegralType",
     "PoolConfig",
     "PoolMode",
+    "Preemption",
 ]
 
 SMALLEST_WEIGHT: Final = 2.0**-26
@@ -52,6 +53,15 @@ class FifoSortParameter(enum.StrEnum):
     WEIGHT = "weight"
     START_TIME = "start_time"
     PENDING_JOB_COUNT = "pending_job_count"
+
+
+class Preemption(enum.StrEnum):
+    """Whether allocations are taken back for others."""
+
+    OFF = "off"
+    #: Decisions are made, recorded and shown, and nothing is taken.
+    OBSERVE = "observe"
+    ON = "on"
 
 
 class FifoPoolSchedulingOrder(enum.StrEnum):
@@ -135,6 +145,7 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     max_schedulable_element_count_in_fifo_pool: int | None = None
 
     # --- starvation and preemption ---
+    preemption: Preemption | None = None
     fair_share_starvation_timeout: int | None = None
     fair_share_starvation_tolerance: float | None = None
     min_share_preemption_timeout: int | None = None
@@ -148,7 +159,7 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     # --- placing ---
     fifo_pool_scheduling_order: FifoPoolSchedulingOrder | None = None
     use_pool_satisfaction_for_scheduling: bool | None = None
-    resource_limits_overcommit_tolerance: float | None = None
+    resource_limits_overcommit_tolerance: PartialResources = NOTHING
     scheduling_tag_filter: str | None = None
     allow_regular_allocations_on_ssd_nodes: bool | None = None
     enable_priority_scheduling_segment_module_assignment: bool | None = None

@@ -12,9 +12,10 @@ import msgspec
 
 from headrace.ids import ROOT_POOL
 from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.pools.pool_config import Access, FifoPoolSchedulingOrder
+from headrace.pools.pool_config import Access, FifoPoolSchedulingOrder, Preemption
 
 __all__ = [
+    "AllocationOptions",
     "BatchScheduling",
     "MinShareSpread",
     "PreemptionPolicy",
@@ -94,7 +95,65 @@ class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     drf_needy_quirk: bool = False
 
 
-class TreeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Options of one tree that say how operations get hosts. A snapshot of shares carries them to the allocator."""
+
+    # --- starvation ---
+    fair_share_starvation_timeout: int = 30_000
+    fair_share_aggressive_starvation_timeout: int = 120_000
+    fair_share_starvation_tolerance: float = 0.8
+    min_share_preemption_timeout: int | None = None
+    enable_aggressive_starvation: bool = False
+    enable_pool_starvation: bool = True
+    allocation_count_preemption_timeout_coefficient: float = 1.0
+    enable_absolute_fair_share_starvation_tolerance: bool = False
+    scheduling_preemption_priority_scope: PriorityScope = PriorityScope.OPERATION_AND_ANCESTORS
+
+    # --- what may be taken back ---
+    preemption: Preemption = Preemption.ON
+    preemption_policy: PreemptionPolicy = PreemptionPolicy.YTSAURUS
+    yarn: YarnOptions = YarnOptions()
+    preemption_satisfaction_threshold: float = 1.0
+    aggressive_preemption_satisfaction_threshold: float = 0.5
+    non_preemptible_resource_usage_threshold: PartialResources = NOTHING
+    max_unpreemptible_running_allocation_count: int | None = None
+    consider_allocation_on_fair_share_bound_preemptible: bool = False
+    allow_aggressive_preemption_for_gang_operations: bool = True
+    preemptive_scheduling_backoff: int = 5_000
+    allocation_preemption_timeout: int = 10_000
+    allocation_graceful_preemption_timeout: int = 60_000
+    allow_preemption_from_starving_operations: bool = False
+    victim_rules: VictimRules = VictimRules.CURRENT
+    drop_needless_victims: bool = False
+    enable_guarantee_priority_scheduling: bool = False
+    enable_conditional_preemption: bool = True
+    preemption_check_starvation: bool = True
+    preemption_check_satisfaction: bool = True
+
+    # --- the order of allocation ---
+    batch_operation_scheduling: BatchScheduling | None = None
+    min_child_heap_size: int = 16
+    use_pool_satisfaction_for_scheduling: bool = False
+    fifo_pool_scheduling_order: FifoPoolSchedulingOrder = FifoPoolSchedulingOrder.SATISFACTION
+    consider_disk_quota_in_preemptive_scheduling_discount: bool = False
+    waiting_for_resources_on_node_timeout: int | None = None
+
+    # --- limits and usage ---
+    enable_infinite_resource_limits_overcommit: bool = False
+    use_precommit_for_preemption: bool = False
+    enable_preliminary_resource_limits_check: bool = True
+    allowed_resource_usage_staleness: int = 100
+    enable_resource_usage_snapshot: bool = True
+    use_resource_usage_with_precommit: bool = True
+    min_spare_allocation_resources_on_node: PartialResources = PartialResources(
+        user_slots=1, cpu=100, memory=256 * 1024**2
+    )
+    tentative_tree_saturation_deactivation_period: int = 10_000
+    cached_allocation_preemption_statuses_update_period: int = 15_000
+    check_operation_for_liveness_in_preschedule: bool = True
+
+
+class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """Options of one tree."""
 
     # --- switches of an operator ---
@@ -135,63 +194,10 @@ class TreeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     fair_share_update_period: int | None = None
     max_schedulable_element_count_in_fifo_pool: int | None = None
 
-    # --- starvation ---
-    fair_share_starvation_timeout: int = 30_000
-    fair_share_aggressive_starvation_timeout: int = 120_000
-    fair_share_starvation_tolerance: float = 0.8
-    min_share_preemption_timeout: int | None = None
-    enable_aggressive_starvation: bool = False
-    enable_pool_starvation: bool = True
-    allocation_count_preemption_timeout_coefficient: float = 1.0
-    enable_absolute_fair_share_starvation_tolerance: bool = False
-    scheduling_preemption_priority_scope: PriorityScope = PriorityScope.OPERATION_AND_ANCESTORS
-
-    # --- what may be taken back ---
-    preemption_policy: PreemptionPolicy = PreemptionPolicy.YTSAURUS
-    yarn: YarnOptions = YarnOptions()
-    preemption_satisfaction_threshold: float = 1.0
-    aggressive_preemption_satisfaction_threshold: float = 0.5
-    non_preemptible_resource_usage_threshold: PartialResources = NOTHING
-    max_unpreemptible_running_allocation_count: int | None = None
-    consider_allocation_on_fair_share_bound_preemptible: bool = False
-    allow_aggressive_preemption_for_gang_operations: bool = True
-    preemptive_scheduling_backoff: int = 5_000
-    allocation_preemption_timeout: int = 10_000
-    allocation_graceful_preemption_timeout: int = 60_000
-    allow_preemption_from_starving_operations: bool = False
-    victim_rules: VictimRules = VictimRules.CURRENT
-    drop_needless_victims: bool = False
-    enable_guarantee_priority_scheduling: bool = False
-    enable_conditional_preemption: bool = True
-    preemption_check_starvation: bool = True
-    preemption_check_satisfaction: bool = True
-
-    # --- the order of allocation ---
-    batch_operation_scheduling: BatchScheduling | None = None
-    min_child_heap_size: int = 16
-    use_pool_satisfaction_for_scheduling: bool = False
-    fifo_pool_scheduling_order: FifoPoolSchedulingOrder = FifoPoolSchedulingOrder.SATISFACTION
-    consider_disk_quota_in_preemptive_scheduling_discount: bool = False
-    waiting_for_resources_on_node_timeout: int | None = None
+    # --- kept as data ---
     ssd_priority_preemption: dict[str, Any] = {}
     scheduling_segments: dict[str, Any] = {}
     packing: dict[str, Any] = {}
-
-    # --- limits and usage ---
-    enable_infinite_resource_limits_overcommit: bool = False
-    use_precommit_for_preemption: bool = False
-    enable_preliminary_resource_limits_check: bool = True
-    allowed_resource_usage_staleness: int = 100
-    enable_resource_usage_snapshot: bool = True
-    use_resource_usage_with_precommit: bool = True
-    min_spare_allocation_resources_on_node: PartialResources = PartialResources(
-        user_slots=1, cpu=100, memory=256 * 1024**2
-    )
-    tentative_tree_saturation_deactivation_period: int = 10_000
-    cached_allocation_preemption_statuses_update_period: int = 15_000
-    check_operation_for_liveness_in_preschedule: bool = True
-
-    # --- kept as data ---
     node_reconnection_timeout: int = 300_000
     accumulated_resource_usage_update_period: int = 1_000
     metering_tags: dict[str, Any] = {}
@@ -200,6 +206,10 @@ class TreeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     spelled: dict[str, str] = {}
     #: What was set that is no option known here.
     unrecognized: dict[str, Any] = {}
+
+    def for_allocation(self) -> AllocationOptions:
+        """Those that say how operations get hosts."""
+        return msgspec.convert(self, AllocationOptions, from_attributes=True)
 
     def pauses(self) -> list[str]:
         """Says in words what an operator has paused."""

@@ -8,9 +8,8 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
-from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.resources import Resources
-from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot, JobSpec
+from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.operation_spec import LARGEST_JOB_COUNT, OnLostNode, OperationSpec, PerTree, Weight
 from headrace.wire.placements import PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.version import Counter
 
@@ -43,8 +42,6 @@ __all__ = [
     "UpdateOperation",
 ]
 
-LARGEST_JOB_COUNT = 1_000_000
-
 ShortText = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
@@ -66,79 +63,6 @@ class OperationState(enum.StrEnum):
 
 
 FINAL_STATES = frozenset({OperationState.COMPLETED, OperationState.FAILED, OperationState.ABORTED})
-
-
-class OnLostNode(enum.StrEnum):
-    """Fates of a job whose node was silent for the whole lease."""
-
-    REQUEUE = "requeue"
-    WAIT = "wait"
-
-
-Weight = Annotated[float, msgspec.Meta(ge=1e-8, le=1e8)]
-
-
-class PerTree(msgspec.Struct, frozen=True):
-    """Weight and pool of an operation for one tree. Null and empty: as for the operation as a whole."""
-
-    pool: PoolName = PoolName("")
-    weight: Weight | None = None
-
-
-class OperationSpec(msgspec.Struct, frozen=True):
-    """The wishes of a person for an operation."""
-
-    #: Where it runs; empty: the pool that is named as the user.
-    pool: PoolName
-    argv: Annotated[
-        list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(min_length=1, max_length=10_000)
-    ]
-    job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 1
-    #: Of each job.
-    resources: Resources = Resources(user_slots=1, cpu=100)
-    environment: dict[str, str] = {}
-    working_directory: Annotated[str, msgspec.Meta(max_length=4096)] = ""
-    title: Annotated[str, msgspec.Meta(max_length=256)] = ""
-    weight: Weight = 1.0
-    #: The operation fails when this many runs of its jobs have failed; until then each failed job runs again.
-    max_failed_job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 10
-    on_lost_node: OnLostNode = OnLostNode.REQUEUE
-    interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 10_000
-    log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
-    #: `vanilla`, or a label of upstream's, which decides about lightweight pools and tentative trees.
-    type: Annotated[str, msgspec.Meta(max_length=64)] = "vanilla"
-    #: The tree in which its jobs run: of several, the first that had a running slot.
-    tree: TreeName = TreeName("default")
-    #: All its jobs are of use only together: where its pool and tree say so, it is owed all that it wants or nothing.
-    is_gang: bool = False
-    #: The most that it is owed and gets; of a resource that is left out, any amount.
-    resource_limits: PartialResources = NOTHING
-    #: Trees that may run it, where there are several or others than `tree`.
-    pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
-    #: Trees beside these that are left out without a word when they have no room.
-    tentative_pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
-    #: Tentative trees that do not exist are left out as well, instead of refusing the operation.
-    ignore_missing_tentative_trees: bool = False
-    scheduling_options_per_pool_tree: dict[TreeName, PerTree] = {}
-    #: A tree whose pools have no room is left out, instead of refusing the operation, as long as one is left.
-    erase_trees_with_pool_limit_violations: bool = False
-    #: Refused where its pool does not exist, instead of making an ephemeral one.
-    require_specified_pools_existence: bool = False
-
-    def job_spec(self, operation: OperationId, user: str) -> JobSpec:
-        """The part that a node needs to run a job of this."""
-        return JobSpec(
-            operation=operation,
-            argv=self.argv,
-            environment=self.environment,
-            working_directory=self.working_directory,
-            job_count=self.job_count,
-            user=user,
-            pool=self.pool,
-            interruption_timeout_ms=self.interruption_timeout_ms,
-            log_cap_bytes=self.log_cap_bytes,
-            on_lost_node=self.on_lost_node.value,
-        )
 
 
 class StartOperation(msgspec.Struct, frozen=True):

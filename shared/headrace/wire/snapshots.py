@@ -13,6 +13,8 @@ import msgspec
 
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.pools.effective_options import EffectiveOptions
+from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
 from headrace.wire.integral import Downtime
 from headrace.wire.version import NEVER, Counter, Version
@@ -21,12 +23,14 @@ __all__ = [
     "DetailedShare",
     "ElementKind",
     "Part",
+    "PreemptionPriority",
     "Recovering",
     "SchedulingStatus",
     "ShareComplaint",
     "ShareFrame",
     "ShareItem",
     "SharePart",
+    "StarvationReason",
     "StarvationStatus",
     "UsageFrame",
     "UsageItem",
@@ -102,6 +106,23 @@ class StarvationStatus(enum.StrEnum):
     AGGRESSIVELY_STARVING = "aggressively_starving"
 
 
+class StarvationReason(enum.StrEnum):
+    """The share that a starving element is short of."""
+
+    NONE = ""
+    FAIR_SHARE = "fair_share"
+    #: Its strong guarantee.
+    MIN_SHARE = "min_share"
+
+
+class PreemptionPriority(enum.StrEnum):
+    """The preemptive stage in which an operation may get allocations of others."""
+
+    NONE = "none"
+    NORMAL = "normal"
+    AGGRESSIVE = "aggressive"
+
+
 class DetailedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The parts of a fair share, as shares of the tree's total. `total` is their sum."""
 
@@ -153,6 +174,14 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     total_burst_ratio: float = 0.0
     #: Of a pool: the most that it may use, as configured, also where that is more than the cluster has.
     limits: PartialResources = NOTHING
+    #: Of an operation.
+    preemption_priority: PreemptionPriority = PreemptionPriority.NONE
+    starvation_reason: StarvationReason = StarvationReason.NONE
+    #: In force for the root or a pool. Those of an operation follow from its pool's and its spec (`of_operation`).
+    options: EffectiveOptions | None = None
+    #: Among children of a pool that are equally satisfied the lowest comes first: pools by their place, operations of a fifo pool by
+    #: its order, others by the Unix time of their start in milliseconds.
+    rank: Counter = 0
 
     @property
     def key(self) -> str:
@@ -188,6 +217,8 @@ class ShareFrame(msgspec.Struct, frozen=True):
     complaints: list[ShareComplaint] = []
     #: Time that the volumes of integral guarantees were neither credited nor charged for.
     downtime: Downtime = Downtime()
+    #: Of the configuration that it was made from.
+    options: AllocationOptions = AllocationOptions()
 
 
 class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):

@@ -23,7 +23,16 @@ from headrace_cli.show.plain_values import plain
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "fields.md"
 TOTAL = Resources(user_slots=100, cpu=10_000, memory=2**40)
 #: What a share item has for operations only, and what a pool's view has in a better place.
-ELSEWHERE = {"kind", "limits", "owed_everything", "fifo_index", "effective_fifo_index", "accumulated_ratio_volume"}
+ELSEWHERE = {
+    "kind",
+    "limits",
+    "owed_everything",
+    "fifo_index",
+    "effective_fifo_index",
+    "accumulated_ratio_volume",
+    "preemption_priority",
+    "rank",
+}
 
 
 def by_resource(cpu: float) -> dict[str, float]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import Pool, PoolConfig, PoolTree, Tree, TreeOptions
+from headrace.pools import Pool, PoolConfig, Tree, TreeOptions
 from headrace.resources import Resources
 from headrace.wire.snapshots import SchedulingStatus, StarvationStatus, UsageFrame, UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
-from headrace_fair_share.facts.pool_inputs import pool_input
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_fair_share.starvation.clocks import Timeouts
-from headrace_fair_share.starvation.tolerance_and_timeouts import ToleranceAndTimeouts, tolerance_and_timeouts_of
 from headrace_fair_share.update.run import Updater
 from tests.support.clocks import NOW, at
 from tests.support.fair_share import stored, updated
@@ -29,26 +26,6 @@ def a_tree(options: TreeOptions, **pools: tuple[str, dict[str, Any]]) -> Tree:
         Pool(PoolName(name), PoolName(parent), PoolConfig(**settings)) for name, (parent, settings) in pools.items()
     ]
     return Tree(tree=TREE, pools=listed, options=options)
-
-
-def test_a_pool_has_what_it_sets_and_else_what_stands_above_it() -> None:
-    options = TreeOptions(fair_share_starvation_tolerance=0.5, fair_share_starvation_timeout=20_000)
-    tree = PoolTree(
-        a_tree(
-            options,
-            a=(ROOT_POOL, {"fair_share_starvation_timeout": 5_000}),
-            b=("a", {"fair_share_starvation_tolerance": 0.9, "enable_aggressive_starvation": True}),
-            c=("b", {}),
-            d=(ROOT_POOL, {}),
-        )
-    )
-    places = {"a": -1, "b": 0, "c": 1, "d": -1}
-    inputs = [pool_input(tree.pools[PoolName(name)], parent, tree) for name, parent in places.items()]
-
-    root, a, b, c, d = tolerance_and_timeouts_of(tree, inputs)
-    assert root == d == ToleranceAndTimeouts(0.5, Timeouts(20_000, 120_000, aggressive_enabled=False))
-    assert a == ToleranceAndTimeouts(0.5, Timeouts(5_000, 120_000, aggressive_enabled=False))
-    assert b == c == ToleranceAndTimeouts(0.9, Timeouts(5_000, 120_000, aggressive_enabled=True))
 
 
 class Course:

@@ -7,16 +7,24 @@ from typing import Final
 from headrace.pools.attributes.kinds import Choice, Duration, Flag, Formula, Number
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import Attribute, Support, Who
-from headrace.pools.pool_config import FifoPoolSchedulingOrder
+from headrace.pools.pool_config import FifoPoolSchedulingOrder, Preemption
 
 __all__ = ["PLACING", "PREEMPTION"]
 
 _ADMIN: Final = Who.ADMINISTRATOR
 _KEPT: Final = Support.KEPT
-_TREE: Final = "that of the tree"
 _PARENT: Final = "that of the parent"
 
 PREEMPTION: Final = [
+    Attribute(
+        "preemption",
+        Choice(Preemption),
+        "allocations below it are taken back for others; observe: it is recorded only what would be taken",
+        _PARENT,
+        who=_ADMIN,
+        support=_KEPT,
+        preset=True,
+    ),
     Attribute(
         "fair_share_starvation_timeout",
         Duration(),
@@ -65,7 +73,7 @@ PREEMPTION: Final = [
     Attribute(
         "allow_normal_preemption",
         Flag(),
-        "its operations, starving, may take allocations of others",
+        "its allocations may be taken for operations that starve",
         "true",
         who=_ADMIN,
         support=_KEPT,
@@ -105,7 +113,7 @@ PLACING: Final = [
         "fifo_pool_scheduling_order",
         Choice(FifoPoolSchedulingOrder),
         "the order in which a fifo pool's operations are offered resources",
-        _TREE,
+        _PARENT,
         who=_ADMIN,
         support=_KEPT,
     ),
@@ -113,15 +121,15 @@ PLACING: Final = [
         "use_pool_satisfaction_for_scheduling",
         Flag(),
         "children are offered resources by their satisfaction as pools",
-        _TREE,
+        _PARENT,
         who=_ADMIN,
         support=_KEPT,
     ),
     Attribute(
         "resource_limits_overcommit_tolerance",
-        Number(0, 1),
-        "the part by which preemptive stages may pass its limits",
-        "0",
+        ResourceAmounts(),
+        "amounts by which preemptive stages may pass its limits",
+        "none",
         who=_ADMIN,
         support=_KEPT,
     ),

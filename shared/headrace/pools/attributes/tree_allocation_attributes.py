@@ -7,7 +7,7 @@ from typing import Final
 from headrace.pools.attributes.kinds import Choice, Duration, Flag, Number, Whole
 from headrace.pools.attributes.map_kinds import Data, ResourceAmounts
 from headrace.pools.attributes.schema import Attribute, Record, Schema, Support
-from headrace.pools.pool_config import FifoPoolSchedulingOrder
+from headrace.pools.pool_config import FifoPoolSchedulingOrder, Preemption
 from headrace.pools.tree_options import (
     BatchScheduling,
     MinShareSpread,
@@ -103,6 +103,12 @@ STARVATION: Final = [
     ),
 ]
 PREEMPTION: Final = [
+    Attribute(
+        "preemption",
+        Choice(Preemption),
+        "allocations are taken back for others; with observe it is recorded what would be, and nothing is taken",
+        support=_KEPT,
+    ),
     Attribute(
         "preemption_policy", Choice(PreemptionPolicy), "by whose rules allocations are taken back", support=_KEPT
     ),

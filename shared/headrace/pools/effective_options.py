@@ -1,0 +1,146 @@
+"""The options of starvation and preemption in force for one element of a tree. Pure.
+
+The root has what the tree says, every other element that of its parent with its own changes. A pool may change an option either way
+for all below it, an operation only so that it asks for less (section 4 of the allocation rules).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.pools.pool_config import FifoPoolSchedulingOrder, PoolConfig, Preemption
+from headrace.pools.tree_options import AllocationOptions
+
+__all__ = ["EffectiveOptions", "OperationWishes", "of_operation", "of_pool", "of_tree"]
+
+Number = TypeVar("Number", int, float)
+
+
+class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The options of the root, a pool or an operation. Lengths of time are milliseconds."""
+
+    #: The part of its fair share that counts as having it.
+    fair_share_starvation_tolerance: float = 0.8
+    fair_share_starvation_timeout_ms: int = 30_000
+    enable_aggressive_starvation: bool = False
+    #: None: a pool below its strong guarantee does not starve for that.
+    min_share_preemption_timeout_ms: int | None = None
+    allow_aggressive_preemption: bool = True
+    #: False where it is false for the pool or any above it.
+    allow_normal_preemption: bool = True
+    non_preemptible_resource_usage_threshold: PartialResources = NOTHING
+    #: None: no limit.
+    waiting_for_resources_on_node_timeout_ms: int | None = None
+    allocation_preemption_timeout_ms: int = 10_000
+    allocation_graceful_preemption_timeout_ms: int = 60_000
+    use_pool_satisfaction_for_scheduling: bool = False
+    fifo_pool_scheduling_order: FifoPoolSchedulingOrder = FifoPoolSchedulingOrder.SATISFACTION
+    preemption: Preemption = Preemption.ON
+    #: Of the element itself: preemptive stages may pass its limits by so much.
+    resource_limits_overcommit_tolerance: PartialResources = NOTHING
+
+
+class OperationWishes(Protocol):
+    """The part of an operation's spec that says something about its options. None and no amounts say nothing."""
+
+    @property
+    def is_gang(self) -> bool: ...
+    @property
+    def fair_share_starvation_tolerance(self) -> float | None: ...
+    @property
+    def fair_share_starvation_timeout_ms(self) -> int | None: ...
+    @property
+    def non_preemptible_resource_usage_threshold(self) -> PartialResources: ...
+    @property
+    def max_unpreemptible_allocation_count(self) -> int | None: ...
+    @property
+    def waiting_for_resources_on_node_timeout_ms(self) -> int | None: ...
+    @property
+    def allocation_preemption_timeout_ms(self) -> int | None: ...
+    @property
+    def allocation_graceful_preemption_timeout_ms(self) -> int | None: ...
+    @property
+    def resource_limits_overcommit_tolerance(self) -> PartialResources: ...
+
+
+def of_tree(options: AllocationOptions) -> EffectiveOptions:
+    """The options of the root."""
+    return EffectiveOptions(
+        fair_share_starvation_tolerance=options.fair_share_starvation_tolerance,
+        fair_share_starvation_timeout_ms=options.fair_share_starvation_timeout,
+        enable_aggressive_starvation=options.enable_aggressive_starvation,
+        min_share_preemption_timeout_ms=options.min_share_preemption_timeout,
+        non_preemptible_resource_usage_threshold=_with_slots(
+            options.non_preemptible_resource_usage_threshold, options.max_unpreemptible_running_allocation_count
+        ),
+        waiting_for_resources_on_node_timeout_ms=options.waiting_for_resources_on_node_timeout,
+        allocation_preemption_timeout_ms=options.allocation_preemption_timeout,
+        allocation_graceful_preemption_timeout_ms=options.allocation_graceful_preemption_timeout,
+        use_pool_satisfaction_for_scheduling=options.use_pool_satisfaction_for_scheduling,
+        fifo_pool_scheduling_order=options.fifo_pool_scheduling_order,
+        preemption=options.preemption,
+    )
+
+
+def of_pool(above: EffectiveOptions, config: PoolConfig) -> EffectiveOptions:
+    """The options of a pool: those that it sets, else its parent's."""
+    own = {
+        "fair_share_starvation_tolerance": config.fair_share_starvation_tolerance,
+        "fair_share_starvation_timeout_ms": config.fair_share_starvation_timeout,
+        "enable_aggressive_starvation": config.enable_aggressive_starvation,
+        "min_share_preemption_timeout_ms": config.min_share_preemption_timeout,
+        "allow_aggressive_preemption": config.allow_aggressive_preemption,
+        "non_preemptible_resource_usage_threshold": config.non_preemptible_resource_usage_threshold,
+        "waiting_for_resources_on_node_timeout_ms": config.waiting_for_resources_on_node_timeout,
+        "use_pool_satisfaction_for_scheduling": config.use_pool_satisfaction_for_scheduling,
+        "fifo_pool_scheduling_order": config.fifo_pool_scheduling_order,
+        "preemption": config.preemption,
+    }
+    return replace(
+        above,
+        allow_normal_preemption=above.allow_normal_preemption and config.allow_normal_preemption is not False,
+        resource_limits_overcommit_tolerance=config.resource_limits_overcommit_tolerance,
+        **{name: value for name, value in own.items() if value is not None},
+    )
+
+
+def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: AllocationOptions) -> EffectiveOptions:
+    """The options of an operation in a pool: its own where they ask for less. Times after a start are its own anyhow."""
+    tolerance, timeout_ms = wishes.fair_share_starvation_tolerance, wishes.fair_share_starvation_timeout_ms
+    threshold = _with_slots(wishes.non_preemptible_resource_usage_threshold, wishes.max_unpreemptible_allocation_count)
+    shielded = wishes.is_gang and not options.allow_aggressive_preemption_for_gang_operations
+    times = {
+        "waiting_for_resources_on_node_timeout_ms": wishes.waiting_for_resources_on_node_timeout_ms,
+        "allocation_preemption_timeout_ms": wishes.allocation_preemption_timeout_ms,
+        "allocation_graceful_preemption_timeout_ms": wishes.allocation_graceful_preemption_timeout_ms,
+    }
+    return replace(
+        above,
+        fair_share_starvation_tolerance=_least(above.fair_share_starvation_tolerance, tolerance),
+        fair_share_starvation_timeout_ms=max(above.fair_share_starvation_timeout_ms, timeout_ms or 0),
+        allow_aggressive_preemption=above.allow_aggressive_preemption and not shielded,
+        non_preemptible_resource_usage_threshold=_lowered(above.non_preemptible_resource_usage_threshold, threshold),
+        resource_limits_overcommit_tolerance=wishes.resource_limits_overcommit_tolerance,
+        **{name: value for name, value in times.items() if value is not None},
+    )
+
+
+def _with_slots(threshold: PartialResources, user_slots: int | None) -> PartialResources:
+    """A threshold, with slots from the option's older form where it names none itself."""
+    return replace(threshold, user_slots=user_slots) if threshold.user_slots is None else threshold
+
+
+def _lowered(above: PartialResources, own: PartialResources) -> PartialResources:
+    """Each amount that only one of the two names, and the lower of two."""
+    if own == NOTHING:
+        return above
+    pairs = zip(above.as_tuple(), own.as_tuple(), strict=True)
+    return PartialResources(*(theirs if mine is None else _least(mine, theirs) for theirs, mine in pairs))
+
+
+def _least(one: Number, other: Number | None) -> Number:
+    return one if other is None else min(one, other)
