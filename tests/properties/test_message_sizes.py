@@ -18,6 +18,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import EphemeralPoolSet, LogBatch
 from headrace.wire.placements import EphemeralPool
+from headrace.wire.preemption import LARGEST_RECORD_BYTES, PreemptionReason, PreemptionRecord
 from headrace.wire.refusals import OverLimit
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
@@ -175,6 +176,14 @@ def test_ends_of_a_million_jobs_with_long_words_fit_the_log_its_views_and_its_ch
     check(queries.whole_operations(engine.state, ledger.WholeOperationsRequest(TREE), 1))
     check(queries.whole_operations(engine.state, ledger.WholeOperationsRequest(TREE, WIDEST, next_index=1), 1))
     assert all(len(page) < 16 * 1024 * 1024 for page in Checkpoint(engine.state).pages())
+
+
+def test_the_record_of_a_preemption_is_no_longer_than_it_says() -> None:
+    share = (1 / 3,) * 5
+    for reason in PreemptionReason:
+        record = PreemptionRecord(reason, WIDEST, False, 2**53, 2**62, 2, 1 / 3, share, share, share)
+
+        assert len(encode(record)) <= LARGEST_RECORD_BYTES
 
 
 def test_ten_thousand_ephemeral_pools_of_one_person_fit_a_refusal() -> None:

@@ -18,7 +18,8 @@ from headrace.ids import PoolName, pool_name
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import Resources, parse_amount
-from headrace.wire.operation_spec import InterruptSignal, OnLostNode, OperationSpec, PreemptionMode
+from headrace.wire.operation_spec import OnLostNode, OperationSpec, PreemptionMode
+from headrace.wire.preemption import InterruptSignal
 from headrace_cli.session import Common, Flag, talk
 from headrace_cli.show.progress import follow
 from headrace_cli.show.screen import Screen

@@ -14,6 +14,7 @@ import msgspec
 
 from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, TreeName
 from headrace.resources import Resources
+from headrace.wire.preemption import InterruptSignal, PreemptionRecord
 from headrace.wire.version import Counter, Term
 
 __all__ = [
@@ -98,6 +99,8 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True):
     #: Jobs that ended in it so far, and the time they took together: the allocator measures its rate by these.
     jobs_ended: Counter = 0
     jobs_ended_ms: Millis = 0
+    #: Of a preempted one, from the order to take it back until it is forgotten.
+    preemption: PreemptionRecord | None = None
 
 
 class JobResult(enum.StrEnum):
@@ -201,6 +204,10 @@ class JobSpec(msgspec.Struct, frozen=True):
     interruption_timeout_ms: Millis = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     on_lost_node: str = "requeue"
+    #: Its jobs understand the signal: after it, exit status 0 is done, and 75 saved and to be run again.
+    interruptible: bool = False
+    #: The signal that tells a job that its place is taken back.
+    interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -245,6 +252,8 @@ class TakeBack(msgspec.Struct, frozen=True):
     timeout_ms: Millis | None = None
     #: Words for the job's end, such as what it was preempted for.
     detail: ShortText = ""
+    #: Of a preempted one.
+    preemption: PreemptionRecord | None = None
 
 
 class Forget(msgspec.Struct, frozen=True):

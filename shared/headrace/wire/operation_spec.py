@@ -12,10 +12,10 @@ from headrace.ids import OperationId, PoolName, TreeName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobSpec
+from headrace.wire.preemption import InterruptSignal
 
 __all__ = [
     "LARGEST_JOB_COUNT",
-    "InterruptSignal",
     "OnLostNode",
     "OperationSpec",
     "PerTree",
@@ -31,17 +31,6 @@ class OnLostNode(enum.StrEnum):
 
     REQUEUE = "requeue"
     WAIT = "wait"
-
-
-class InterruptSignal(enum.StrEnum):
-    """Signals by which a job may be told that its place is taken back."""
-
-    SIGTERM = "SIGTERM"
-    SIGINT = "SIGINT"
-    SIGHUP = "SIGHUP"
-    SIGQUIT = "SIGQUIT"
-    SIGUSR1 = "SIGUSR1"
-    SIGUSR2 = "SIGUSR2"
 
 
 class PreemptionMode(enum.StrEnum):
@@ -142,4 +131,6 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             interruption_timeout_ms=self.interruption_timeout_ms,
             log_cap_bytes=self.log_cap_bytes,
             on_lost_node=self.on_lost_node.value,
+            interruptible=self.interruptible,
+            interrupt_signal=self.interrupt_signal,
         )

@@ -14,6 +14,7 @@ from headrace.resources import Resources
 from headrace.wire import ledger
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import GetOperation, OnLostNode, OperationSpec, PerTree
+from headrace.wire.preemption import InterruptSignal
 from headrace_admission.queries import get_operation
 from headrace_allocator.facts.operations import Operation as AllocatorOperation
 from tests.support.clocks import at
@@ -44,8 +45,6 @@ def options_of(schema: type[msgspec.Struct]) -> list[str]:
 #: The allocator and the agent do not read these yet.
 NOT_IN_FORCE = {
     "preemption_mode",
-    "interruptible",
-    "interrupt_signal",
     "allocation_preemption_timeout_ms",
     "allocation_graceful_preemption_timeout_ms",
     "fair_share_starvation_tolerance",
@@ -87,6 +86,8 @@ case("argv", ["false"])(job)
 case("environment", {"A": "b"})(job)
 case("working_directory", "/srv")(job)
 case("interruption_timeout_ms", 1)(job)
+case("interruptible", True)(job)
+case("interrupt_signal", InterruptSignal.SIGUSR1)(job)
 case("log_cap_bytes", 10)(job)
 case("job_count", 2)(job)
 

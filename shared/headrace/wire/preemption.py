@@ -1,0 +1,68 @@
+"""Preemption on the wire: how a job is told, and the record of why its place was taken.
+
+The allocator decides and writes the record into its order. The agent hands it back in every report of the allocation until that is
+forgotten. So the record outlives a restart of either.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Final
+
+import msgspec
+
+from headrace.ids import OperationId
+from headrace.resources import ZERO_SHARE, Share
+from headrace.wire.version import Counter
+
+__all__ = ["LARGEST_RECORD_BYTES", "InterruptSignal", "PreemptionReason", "PreemptionRecord"]
+
+#: Of one record, whatever it says.
+LARGEST_RECORD_BYTES: Final = 300
+
+
+class InterruptSignal(enum.StrEnum):
+    """Signals by which a job may be told that its place is taken back."""
+
+    SIGTERM = "SIGTERM"
+    SIGINT = "SIGINT"
+    SIGHUP = "SIGHUP"
+    SIGQUIT = "SIGQUIT"
+    SIGUSR1 = "SIGUSR1"
+    SIGUSR2 = "SIGUSR2"
+
+
+class PreemptionReason(enum.StrEnum):
+    """Reasons for which the allocator preempts an allocation."""
+
+    #: For a starving operation, in the normal preemptive stage.
+    PREEMPTION = "preemption"
+    #: For an aggressively starving operation.
+    AGGRESSIVE_PREEMPTION = "aggressive_preemption"
+    #: Its operation gives back by itself what is above its fair share.
+    GRACEFUL_PREEMPTION = "graceful_preemption"
+    #: Its operation or a pool above it uses more than its limit.
+    RESOURCE_LIMITS_VIOLATED = "resource_limits_violated"
+    #: Its node uses more than it has.
+    RESOURCE_OVERCOMMIT = "resource_overcommit"
+
+
+class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Proof of one preemption: for whom, with what right, and what it left to the operation that lost the place."""
+
+    reason: PreemptionReason
+    #: The operation that gets the place; empty where there is none.
+    beneficiary: Annotated[OperationId, msgspec.Meta(max_length=64)] = OperationId("")
+    #: True if the beneficiary's own priority was that of the stage, not only the priority of a pool above it.
+    properly: bool = True
+    decided_at_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    #: From the signal to the kill.
+    timeout_ms: Counter = 0
+    #: Group of the allocation: 0 non-preemptible, 1 aggressively preemptible, 2 preemptible.
+    group: Annotated[int, msgspec.Meta(ge=0, le=2)] = 2
+    #: The satisfaction above which an allocation is of that group.
+    threshold: float = 0.0
+    #: Of the operation that loses the place: what it is owed, and what it uses before and after.
+    fair_share: Share = ZERO_SHARE
+    share_before: Share = ZERO_SHARE
+    share_after: Share = ZERO_SHARE
