@@ -13,7 +13,7 @@ from pathlib import PurePath
 import pytest
 
 from headrace.obs import logging
-from headrace.obs.logging import configure, logger
+from headrace.obs.logging import configure, logger, lost_lines
 
 
 @pytest.fixture
@@ -72,15 +72,26 @@ def test_a_service_starts_without_what_only_people_look_at() -> None:
 
 
 class FullDisk(StringIO):
-    """A file on a disk without room."""
+    """A file on a disk that may have no room."""
 
-    def flush(self) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    is_full = True
+
+    def write(self, text: str) -> int:
+        if self.is_full:
+            super().write(text[:9])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(text)
 
 
-def test_a_line_for_which_the_disk_has_no_room_ends_nobody(written: StringIO) -> None:
-    configure("allocator", "info", FullDisk())
-
+def test_lines_for_which_the_disk_has_no_room_end_nobody_and_are_told_of_later(written: StringIO) -> None:
+    disk = FullDisk()
+    configure("allocator", "info", disk)
     logger().info("lost")
+    logger().info("lost too")
+    disk.is_full = False
+    logger().info("there is room")
+    logger().info("and more")
 
-    assert written.getvalue() == ""
+    lines = [json.loads(line) for line in disk.getvalue().splitlines() if line.endswith("}")]
+    assert [line["event"] for line in lines] == ["log lines lost", "there is room", "and more"]
+    assert lines[0]["lines"] == lost_lines() == 2

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import assert_never
 
-from headrace.obs.logging import Logger
+from headrace.obs.logging import Logger, lost_lines
 from headrace.runtime.engine import NS_PER_MS, Check, Moment, Outcome
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.agent_link import AgentLink
@@ -121,9 +121,8 @@ class Runner:
         if now.steady_ns >= self._figures_ns:
             self._figures_ns = now.steady_ns + _FIGURES_MS * NS_PER_MS
             figures = {figure.name: figure.value for figure in self._engine.figures()}
-            self._log.info(
-                "figures", **figures, garbage=self._link.garbage, logs_bytes=self._jobs.retention.total_bytes
-            )
+            figures |= {"garbage": self._link.garbage, "log_lines_lost": lost_lines()}
+            self._log.info("figures", **figures, logs_bytes=self._jobs.retention.total_bytes)
 
     def _recover(self, boot: str) -> None:
         state = self._settings.state

@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
 import msgspec
 
-__all__ = ["LEVELS", "Logger", "configure", "logger"]
+__all__ = ["LEVELS", "Logger", "configure", "logger", "lost_lines"]
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -28,6 +27,9 @@ class _Output(msgspec.Struct):
     threshold: int = LEVELS["warning"]
     #: The stderr of the moment, unless a file was given.
     stream: TextIO | None = None
+    #: Lines that could not be written in this life, and those of them that no line has told of yet.
+    lost: int = 0
+    untold: int = 0
 
 
 def _words(value: object) -> str:
@@ -66,12 +68,29 @@ class Logger:
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
         if LEVELS[level] < _output.threshold:
             return
-        line = {"at": datetime.now(UTC), "level": level, "service": _output.service, "event": event}
+        line = _line(level, event, self._fields | fields)
+        if _output.untold:
+            # On a line of its own, whatever the last one got rid of.
+            line = "\n" + _line("warning", "log lines lost", {"lines": _output.untold}) + line
         stream = _output.stream or sys.stderr
         # A full disk ends no process; the next line that there is room for is written again.
-        with suppress(OSError):
-            stream.write(_encoder.encode(line | self._fields | fields).decode() + "\n")
+        try:
+            stream.write(line)
             stream.flush()
+            _output.untold = 0
+        except OSError:
+            _output.lost += 1
+            _output.untold += 1
+
+
+def _line(level: str, event: str, fields: dict[str, object]) -> str:
+    line = {"at": datetime.now(UTC), "level": level, "service": _output.service, "event": event}
+    return _encoder.encode(line | fields).decode() + "\n"
+
+
+def lost_lines() -> int:
+    """The number of lines that could not be written."""
+    return _output.lost
 
 
 def logger(**fields: object) -> Logger:

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 import anyio
 
 from headrace.bus import Bus, Message
-from headrace.obs.logging import logger
+from headrace.obs.logging import logger, lost_lines
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Check, Engine, Figure, FigureKind, Histogram, Moment, Outcome, counter, gauge
@@ -81,6 +81,7 @@ class Shell(Generic[E]):
             *self._figures(),
             *self._border.figures(),
             counter("broken_invariants", "invariants", self.broken_invariants),
+            counter("log_lines_lost", "lines", lost_lines()),
             *self.pauses.figures(),
         ]
 
