@@ -29,6 +29,18 @@ def gap(have: Version) -> AdvanceGap:
     return AdvanceGap(TREE, have=have, previous=NEVER)
 
 
+def test_advances_of_very_many_pools_are_given_up_before_they_fill_the_memory() -> None:
+    chain, pools = a_chain(most=10_000), POOLS * 300_000
+    for _ in range(5):
+        chain.add(100, Resources(cpu=100), pools, 60.0)
+    kept, given_up = len(chain), chain.given_up
+    confirm(chain)
+    chain.add(100, Resources(cpu=100), pools, 60.0)
+
+    assert (kept, given_up, len(chain)) == (3, 2, 3)
+    assert chain.check() == []
+
+
 def test_without_integral_pools_nothing_is_asked() -> None:
     chain = a_chain()
     chain.add(100, Resources(cpu=100), [], 60.0)
