@@ -162,7 +162,7 @@ class FairShareEngine:
         """Time passes: volumes are advanced before the update is cut. Where nothing can have changed, readers are told just that."""
         nothing_new = not self._schedule.is_wanted and self._is_at_rest()
         self._schedule.on_begin(moment)
-        counts, complete = self.usage.counts(moment), self.usage.frame.complete
+        counts, complete = self._usage_counts(moment), self.usage.frame.complete
         dt_us = self._time.on_update(moment, usage_counts=counts, complete=complete)
         if nothing_new:
             version, at_ms = self.usage.version, moment.wall_ms
@@ -285,6 +285,10 @@ class FairShareEngine:
     def _try_held_back(self) -> bool:
         return bool(self.configuration.held_back) and self._put_in_force()
 
+    def _usage_counts(self, moment: Moment) -> bool:
+        """True if usage says who is treated unfairly. While an operator lets no job start, nobody is."""
+        return self.usage.counts(moment) and not self.configuration.pools.options.pause_starts
+
     def _is_at_rest(self) -> bool:
         """True if the last update holds until something changes: no clock runs, no volume and no average moves."""
         moves = self.clocks or self.volumes.chain.has_pools or self._averages.of
@@ -317,7 +321,7 @@ class FairShareEngine:
             now_ms=moment.wall_ms,
             clock_ms=self._time.now_ms,
             clock_offset_ms=self._time.offset_ms,
-            usage_counts=self.usage.counts(moment),
+            usage_counts=self._usage_counts(moment),
             clocks=self.clocks,
             usage_averages=self._averages.of,
             ephemeral_pools=self._ephemeral_pools.pools,

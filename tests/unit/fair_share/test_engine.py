@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import PartialResources, Person
+from headrace.pools import PartialResources, Person, TreeOptions
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
@@ -94,10 +94,11 @@ class Desk:
     def now(self) -> Moment:
         return Moment(self.now_ms * 1_000_000, 1_700_000_000_000 + self.now_ms)
 
-    def configure(self, *pools: tuple[str, str] | tuple[str, str, PoolConfig]) -> None:
+    def configure(self, *pools: tuple[str, str] | tuple[str, str, PoolConfig], pause_starts: bool = False) -> None:
         listed = [Pool(PoolName(each[0]), PoolName(each[1]), *each[2:]) for each in pools]
         self.revision += 1
-        self.engine.on_stored_tree(stored(Tree(tree=TREE, pools=listed), self.revision), self.now)
+        tree = Tree(tree=TREE, pools=listed, options=TreeOptions(pause_starts=pause_starts))
+        self.engine.on_stored_tree(stored(tree, self.revision), self.now)
 
     def operations(self, *operations: Any) -> bool:
         return bool(self.engine.on_operations(operations, self.now).effects)
@@ -361,6 +362,23 @@ def test_incomplete_usage_judges_nobody() -> None:
         desk.update(1_000)
 
     assert desk.item("operation-1").scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
+
+
+def test_while_an_operator_pauses_starts_nobody_begins_to_starve_and_the_clocks_go_on_afterwards() -> None:
+    desk = a_starving_desk()
+    desk.configure(pause_starts=True)
+    for _ in range(100):
+        desk.usage(uses("operation-1", 1, 99))
+        desk.update(1_000)
+    paused = desk.item("operation-1").starvation_status
+    desk.configure()
+    for _ in range(32):
+        desk.usage(uses("operation-1", 1, 99))
+        desk.update(1_000)
+
+    assert paused is StarvationStatus.NON_STARVING
+    assert desk.item("operation-1").starvation_status is StarvationStatus.STARVING
+    assert desk.engine.ages()[0].below_ms <= 33_000
 
 
 def test_clocks_go_on_after_a_restart_from_where_they_stood() -> None:
