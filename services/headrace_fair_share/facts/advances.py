@@ -95,7 +95,7 @@ class AdvanceChain:
         broken: list[str] = []
         before: Advance | None = None
         if self._flows != sum(len(advance.pools) for advance in self._waiting):
-            broken.append(f"{self._flows} flows are booked, and other ones wait")
+            broken.append(f"advances: {self._flows} flows are booked, and other ones wait")
         for advance in self._waiting:
             if before is not None and advance.previous != before.version:
                 broken.append(f"advance {advance.version} follows {advance.previous}, not {before.version}")
