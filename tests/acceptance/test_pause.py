@@ -11,6 +11,7 @@ def test_paused_starts_are_kept_over_a_restart_obeyed_and_shown_until_they_are_r
         up.wait_line(runs, "up")
 
         assert "starts paused; what runs goes on" in up.run("pause", "starts").stdout
+        up.wait_said("starts are paused")
         waits = up.start_operation("--", "true")
         (up.state / "go").touch()
         up.run("op", "wait", runs)
@@ -26,6 +27,7 @@ def test_paused_starts_are_kept_over_a_restart_obeyed_and_shown_until_they_are_r
         assert "0 of 1 done, 0 running, 1 pending" in up.run("op", "get", waits).stdout
 
         assert "starts resumed" in up.run("resume", "starts").stdout
+        up.wait_said("starts resumed")
         up.run("op", "wait", waits)
         assert words not in up.run("tree", "list").stderr
 

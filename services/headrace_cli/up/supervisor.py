@@ -36,7 +36,7 @@ from headrace_cli.up.guard import LEAVE_JOBS
 from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import describe_status, guard, spawn
-from headrace_cli.up.readiness import wait_ready
+from headrace_cli.up.readiness import tell_pauses, wait_ready
 from headrace_cli.up.state_folder import InUse, StateFolder, free_port, port_is_free, take_lock
 
 __all__ = ["Ready", "UpResult", "WhenReady", "run_up"]
@@ -248,6 +248,8 @@ class _Supervisor:
         logger().info("ready", took_s=round(took_s, 3))
         if await self._when_ready(Ready(self._url, nodes, took_s, warnings)) and not self._engine.stopping:
             await self._events.send(_StopAsked(by_signal=False))
+            return
+        await tell_pauses(self._url, credential, warnings, self._tell)
 
     def _on_progress(self, waiting_for: str) -> None:
         self._waiting_for = waiting_for
