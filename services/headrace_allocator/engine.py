@@ -103,9 +103,7 @@ class AllocatorEngine:
     def on_shares(self, cut: ShareCut, moment: Moment) -> Outcome[None, Effect]:
         """New shares of pools and operations. Places in the order are found by `on_refresh_due`."""
         effects: list[Effect] = []
-        if self.facts.take_shares(cut):
-            self.ranking.mark_parked()
-        self.ranking.mark_freed()
+        self.facts.pools.take(cut)
         for name in cut.changed:
             operation, item = self.facts.operations.get(OperationId(name)), cut.items.get(name)
             if operation is None or item is None:

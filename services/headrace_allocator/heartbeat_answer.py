@@ -71,7 +71,6 @@ class HeartbeatAnswers:
         extends: list[Extend] = []
         starts: list[Start] = []
         if node.accepts_jobs and not self._facts.superseded and not self._facts.starts_paused:
-            self._ranking.wake_some()
             overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms))
             decided = extend(overlay)
             may_start = self._facts.pools.limits_known and not _waits_for_room(node)
@@ -81,10 +80,10 @@ class HeartbeatAnswers:
             extensions = [one for one in decided if isinstance(one, Extension)]
             extends = [self._extend(one) for one in extensions if budget.fits(one.jobs * _SLOT_BYTES)]
             starts = self._starts(node, placed, budget)
-            self._ranking.apply(overlay.moved)
+            self._ranking.apply(overlay)
             if budget.exceeded:
                 # What is left for the next answer did not happen.
-                self._ranking.refresh_all(overlay.moved)
+                self._ranking.refresh_all(overlay.touched)
         return Orders(
             node=node.record.node,
             incarnation=heartbeat.incarnation,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
-from headrace.ids import OperationId
-from headrace.resources import EPS
+from headrace.resources import EPS, ZERO
 from headrace.wire.heartbeat import AllocationState
 from headrace_allocator.decision.job_length import jobs_ahead, spare_jobs
-from headrace_allocator.decision.least_satisfied import Candidate
-from headrace_allocator.decision.reasons import NoJobReady
+from headrace_allocator.decision.least_satisfied import follows_own_satisfaction
 from headrace_allocator.decision.view import Overlay
+from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
@@ -48,8 +49,6 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
         elif jobs > 0:
             decided.append(Extension(allocation, jobs))
             overlay.give_out(operation, jobs)
-            if overlay.ready(operation) <= 0:
-                overlay.moved[operation.id] = NoJobReady()
     return decided
 
 
@@ -61,15 +60,32 @@ def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -
 
 
 def _wanted_elsewhere(overlay: Overlay, operation: Operation, allocation: Allocation) -> bool:
-    """True if its operation has more than it is owed and another, that has less, could use the place."""
-    if overlay.satisfaction(operation) <= 1 + EPS:
+    """True if its operation, or a pool above, has more than it is owed, and the place would go to another that has less."""
+    if all(satisfied <= 1 + EPS for satisfied in _satisfactions(overlay, operation)):
         return False
-    order = overlay.view.order
-    return any(
-        _is_short(next((each for each in order.walk(size) if each[2] not in overlay.moved), None), operation.id)
-        for size in order.fitting(overlay.view.free + allocation.resources)
-    )
+    overlay.use(operation, ZERO - allocation.resources)
+    other = next_in_line(overlay, overlay.room)
+    overlay.use(operation, allocation.resources)
+    if other is None or other is operation:
+        return False
+    return _apart(overlay, operation, other) > 1 + EPS and _apart(overlay, other, operation) < 1 - EPS
 
 
-def _is_short(best: Candidate | None, but: OperationId) -> bool:
-    return best is not None and best[0] < 1 - EPS and best[2] != but
+def _satisfactions(overlay: Overlay, operation: Operation) -> Iterator[float]:
+    """Its satisfaction, and of the pools above those that are judged by their own."""
+    yield overlay.satisfaction(operation)
+    for pool in overlay.view.pools.pool(operation.spec.pool).path():
+        if follows_own_satisfaction(pool):
+            yield overlay.entry_of_pool(pool)[0]
+
+
+def _apart(overlay: Overlay, operation: Operation, other: Operation) -> float:
+    """The satisfaction of the highest pool that is above the operation alone, or else of the operation."""
+    pools = overlay.view.pools
+    shared = set(pools.pool(other.spec.pool).path())
+    alone = [
+        pool
+        for pool in pools.pool(operation.spec.pool).path()
+        if pool not in shared and follows_own_satisfaction(pool)
+    ]
+    return overlay.entry_of_pool(alone[-1])[0] if alone else overlay.satisfaction(operation)

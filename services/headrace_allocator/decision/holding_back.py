@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from headrace.ids import PoolName
 from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.resources import RESOURCE_NAMES, Resources
+from headrace.resources import RESOURCE_NAMES, ZERO, Resources
 from headrace_allocator.decision.reasons import (
     Exceeded,
     NoJobReady,
@@ -27,22 +27,14 @@ __all__ = ["held_back", "not_schedulable", "own_limit_reached", "pool_limit_reac
 _NO_ADDITION: Mapping[PoolName, Resources] = {}
 
 
-def held_back(
-    operation: Operation,
-    ready: int,
-    held: Resources,
-    pools: PoolTree,
-    added: Mapping[PoolName, Resources] = _NO_ADDITION,
-) -> Reason | None:
-    """The reason for which no job of the operation may start anywhere, or None if one may.
+def held_back(operation: Operation, ready: int, held: Resources) -> Reason | None:
+    """The reason of its own for which no job of the operation may start anywhere, or None if one may.
 
-    It has `ready` jobs to give out and holds `held`; limited pools have `added` in use beside what is booked.
+    It has `ready` jobs to give out and holds `held`.
     """
     if not operation.schedulable:
         return not_schedulable(operation)
-    if ready <= 0:
-        return NoJobReady()
-    return own_limit_reached(operation, held) or pool_limit_reached(operation, pools, added)
+    return NoJobReady() if ready <= 0 else own_limit_reached(operation, held)
 
 
 def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRunning | None:
@@ -63,11 +55,10 @@ def pool_limit_reached(
     operation: Operation, pools: PoolTree, added: Mapping[PoolName, Resources] = _NO_ADDITION
 ) -> PoolLimitReached | None:
     """The lowest pool above the operation whose limit leaves no room for one more job of it."""
-    for limit in pools.above(operation.spec.pool):
-        used = limit.used + added[limit.pool] if limit.pool in added else limit.used
-        exceeded = _exceeded(operation, limit.most, used)
+    for pool in pools.above(operation.spec.pool):
+        exceeded = _exceeded(operation, pool.most, pool.used + added.get(pool.name, ZERO))
         if exceeded:
-            return PoolLimitReached(limit.pool, exceeded)
+            return PoolLimitReached(pool.name, exceeded)
     return None
 
 

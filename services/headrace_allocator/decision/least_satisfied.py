@@ -1,29 +1,33 @@
-"""The order in which operations get room: the least satisfied first, found without looking at all of them.
+"""The order in which operations get room: from the root to the least satisfied child, again and again, without looking at all of them.
 
-The spec walks from the root to the active child with the least satisfaction, where a pool's is that of its best active leaf; so the
-walk ends at the least satisfied leaf of all, and one order over the leaves is enough. Operations whose jobs have one size stand in
-one sorted list, so that one job that does not fit answers for all of them. Invariant (`checks`): each operation stands in one list,
-at its place.
+A pool's satisfaction is its own, or that of the operation that would be chosen below it, as its options say. Each pool keeps its
+operations in one sorted list for each bucket of job sizes, and its pools in one list. Every pool knows which classes of jobs wait below
+it, so that a walk enters no pool where nothing fits, and a pool whose limit admits none of them is in no list at all.
+A pool is placed anew when the order is next read after its use or shares changed. Invariant (`checks`): each operation is in one
+list, at its place, and each pool counts the classes of the operations below it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
 from sortedcontainers import SortedList
 
-from headrace.ids import OperationId
-from headrace.resources import Resources
+from headrace.ids import OperationId, PoolName
+from headrace.pools.pool_config import FifoPoolSchedulingOrder
+from headrace.resources import RESOURCE_NAMES, Resources, Share
 from headrace.runtime.engine import Check
-from headrace.satisfaction import local_satisfaction
+from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
+from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
-__all__ = ["Candidate", "LeastSatisfied", "satisfaction"]
+__all__ = ["Entry", "LeastSatisfied", "PoolOrder", "entry_of", "entry_of_pool", "follows_own_satisfaction", "satisfaction"]
 
-#: (satisfaction, order of arrival, operation): what the lists are sorted by.
-Candidate = tuple[float, int, OperationId]
+#: Satisfaction, minus what it is owed, rank, order of arrival, name: what the children of a pool are sorted by.
+Entry = tuple[float, float, int, int, str]
 
 
 def satisfaction(operation: Operation, held: Resources, total: Resources) -> float:
@@ -34,57 +38,182 @@ def satisfaction(operation: Operation, held: Resources, total: Resources) -> flo
     return local_satisfaction(held.share_of(total), operation.fair_share, operation.demand_share)
 
 
+def entry_of(operation: Operation, pool: Pool, held: Resources, total: Resources) -> Entry:
+    """The place of an operation among the children of its pool: in a fifo pool with that order, its rank alone."""
+    if operation.in_fifo_pool and _fifo_order(pool):
+        return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
+    share = held.share_of(total)
+    satisfied = local_satisfaction(share, operation.fair_share, operation.demand_share)
+    owed = _owed(operation.dominant_resource, operation.fair_share, share)
+    return (satisfied, -owed, operation.rank, operation.arrival, operation.id)
+
+
+def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
+    """The place of a pool among the children of its parent, by its own satisfaction."""
+    item = pool.item
+    if item is None:
+        return (INFINITE_SATISFACTION, 0.0, 0, 0, pool.name)
+    share, fair = used.share_of(total), item.fair_share.total
+    satisfied = local_satisfaction(share, fair, item.demand_share)
+    return (satisfied, -_owed(item.dominant_resource, fair, share), item.rank, 0, pool.name)
+
+
+def follows_own_satisfaction(pool: Pool) -> bool:
+    """True if the pool's own satisfaction counts on the way down, not that of what would be chosen below it."""
+    options = pool.item.options if pool.item is not None else None
+    return options is not None and options.use_pool_satisfaction_for_scheduling
+
+
+def _fifo_order(pool: Pool) -> bool:
+    options = pool.item.options if pool.item is not None else None
+    return options is not None and options.fifo_pool_scheduling_order is FifoPoolSchedulingOrder.FIFO
+
+
+def _owed(dominant_resource: str, fair: Share, share: Share) -> float:
+    """The part of the cluster that is missing to a fair share."""
+    index = _INDEX[dominant_resource]
+    return fair[index] - share[index]
+
+
+_INDEX = {name: index for index, name in enumerate(RESOURCE_NAMES)}
+
+
+class PoolOrder:
+    """The operations and pools of one pool that may get a job, in their order."""
+
+    __slots__ = ("above", "buckets", "children", "classes", "counts", "entry", "name", "open")
+
+    def __init__(self, name: PoolName, above: PoolOrder | None) -> None:
+        self.name = name
+        self.above = above
+        self.buckets: dict[Bucket, SortedList[Entry]] = {}
+        self.children: SortedList[Entry] = SortedList()
+        #: Operations by the class of their jobs, here and in all pools below; and which classes these are.
+        self.counts: Counter[int] = Counter()
+        self.classes = 0
+        #: The classes of which one more job stays within its limit.
+        self.open = ALL_CLASSES
+        #: Its place among the children of the pool above, None while nothing below it may start.
+        self.entry: Entry | None = None
+
+    def path(self) -> Iterator[PoolOrder]:
+        """Itself and all above it, up to the root."""
+        pool: PoolOrder | None = self
+        while pool is not None:
+            yield pool
+            pool = pool.above
+
+    def count(self, number: int, more: int) -> None:
+        """There are so many more operations of a class below it."""
+        self.counts[number] += more
+        if self.counts[number]:
+            self.classes |= 1 << number
+        else:
+            del self.counts[number]
+            self.classes &= ~(1 << number)
+
+    def first(self) -> float:
+        """The least satisfaction of all that is in its lists; smaller where that is not known."""
+        lists = [*self.buckets.values(), self.children]
+        return min((entries[0][0] for entries in lists if entries), default=INFINITE_SATISFACTION)
+
+
+class _Place:
+    """Where an operation is."""
+
+    __slots__ = ("bucket", "entry", "job_class", "number", "pool")
+
+    def __init__(self, entry: Entry, pool: PoolOrder, job_class: JobClass, number: int, bucket: Bucket) -> None:
+        self.entry = entry
+        self.pool = pool
+        self.job_class = job_class
+        self.number = number
+        self.bucket = bucket
+
+
 class LeastSatisfied:
-    """All operations that may get a job, by the size of their jobs."""
+    """All operations that may get a job."""
 
-    def __init__(self) -> None:
-        self._lists: defaultdict[Resources, SortedList[Candidate]] = defaultdict(SortedList)
-        self._places: dict[OperationId, tuple[Resources, Candidate]] = {}
+    def __init__(self, pools: PoolTree) -> None:
+        self.classes = JobClasses()
+        self.root = PoolOrder(pools.root.name, None)
+        self.total = pools.total
+        self._facts = pools
+        self._pools: dict[PoolName, PoolOrder] = {self.root.name: self.root}
+        self._places: dict[OperationId, _Place] = {}
+        #: Pools that must be placed anew.
+        self._stale: set[PoolOrder] = set()
 
-    def put(self, operation: Operation, satisfaction: float) -> None:
+    def put(self, operation: Operation, entry: Entry) -> None:
         """Enters an operation, or gives it a new place."""
-        candidate = (satisfaction, operation.arrival, operation.id)
-        size = operation.spec.resources
         place = self._places.get(operation.id)
-        if place is not None:
-            if place == (size, candidate):
+        job_class = self._class_of(operation)
+        if place is not None and place.pool.name == operation.spec.pool and place.job_class == job_class:
+            if place.entry == entry:
                 return
+            entries = place.pool.buckets[place.bucket]
+            entries.remove(place.entry)
+        else:
             self.remove(operation.id)
-        self._places[operation.id] = (size, candidate)
-        self._lists[size].add(candidate)
+            number = self.classes.enter(job_class)
+            pool = self._pool(operation.spec.pool)
+            place = self._places[operation.id] = _Place(entry, pool, job_class, number, self.classes.bucket(job_class))
+            for each in pool.path():
+                each.count(number, 1)
+            self._stale.update(pool.path())
+            entries = pool.buckets.setdefault(place.bucket, SortedList())
+        place.entry = entry
+        entries.add(entry)
+        self._stale.add(place.pool)
 
     def remove(self, operation: OperationId) -> None:
         """Takes an operation out. It need not be in."""
         place = self._places.pop(operation, None)
         if place is None:
             return
-        size, candidate = place
-        candidates = self._lists[size]
-        candidates.remove(candidate)
-        if not candidates:
-            del self._lists[size]
+        self.classes.leave(place.number)
+        entries = place.pool.buckets[place.bucket]
+        entries.remove(place.entry)
+        if not entries:
+            del place.pool.buckets[place.bucket]
+        for pool in list(place.pool.path()):
+            pool.count(place.number, -1)
+            self._stale.add(pool)
+            if not pool.counts and pool is not self.root:
+                self._drop(pool)
 
-    def fitting(self, room: Resources) -> list[Resources]:
-        """The sizes of jobs in the order that fit into `room`."""
-        return [size for size in self._lists if room.dominates(size)]
+    def settle(self, total: Resources) -> None:
+        """Gives all pools their place whose use, shares or parent changed, in a cluster of `total`."""
+        if total != self.total:
+            self.total = total
+            self._stale.update(self._pools.values())
+        changed = [self._pools[name] for name in self._facts.changed if name in self._pools]
+        self._facts.changed.clear()
+        self._move([pool for pool in changed if not self._is_in_place(pool)])
+        self._stale.update(pool for pool in changed if pool.name in self._pools)
+        while self._stale:
+            self._place(self._stale.pop())
 
-    def walk(self, size: Resources) -> Iterator[Candidate]:
-        """The operations with jobs of this size, the least satisfied first, the earlier on a tie."""
-        return iter(self._lists[size])
-
-    def place(self, operation: OperationId) -> Candidate | None:
+    def entry(self, operation: OperationId) -> Entry | None:
         """The place of an operation, or None if it is not in the order."""
-        return self._places[operation][1] if operation in self._places else None
+        return self._places[operation].entry if operation in self._places else None
 
-    @property
-    def sizes(self) -> int:
-        """The number of different sizes of jobs."""
-        return len(self._lists)
+    def number(self, operation: OperationId) -> int:
+        """The number of the class of an operation in the order."""
+        return self._places[operation].number
+
+    def pool(self, name: str) -> PoolOrder:
+        """The order in a pool that is in the order itself."""
+        return self._pools[PoolName(name)]
+
+    def has_pool(self, name: PoolName) -> bool:
+        """True if an operation below this pool is in the order."""
+        return name in self._pools
 
     def checks(self) -> Iterator[Check]:
-        """The list of each size."""
-        for size in list(self._lists):
-            yield partial(self._check, size)
+        """The lists of each pool."""
+        for name in list(self._pools):
+            yield partial(self._check, name)
 
     def __iter__(self) -> Iterator[OperationId]:
         return iter(self._places)
@@ -95,6 +224,91 @@ class LeastSatisfied:
     def __len__(self) -> int:
         return len(self._places)
 
-    def _check(self, size: Resources) -> list[str]:
-        listed = {candidate[2]: (size, candidate) for candidate in self._lists.get(size, ())}
-        return [] if listed.items() <= self._places.items() else [f"jobs of {size}: their list differs from the places"]
+    def _class_of(self, operation: Operation) -> JobClass:
+        return JobClass(operation.spec.resources, (), operation.preemption_priority)
+
+    def _pool(self, name: PoolName) -> PoolOrder:
+        """The order in a pool, entered with all above it if it is not in yet."""
+        pool = self._pools.get(name)
+        if pool is None:
+            above = self._facts.pool(name).above
+            pool = self._pools[name] = PoolOrder(name, self._pool(above.name) if above is not None else None)
+        return pool
+
+    def _drop(self, pool: PoolOrder) -> None:
+        """Forgets a pool below which nothing is."""
+        self._stale.discard(pool)
+        del self._pools[pool.name]
+        if pool.entry is not None and pool.above is not None:
+            pool.above.children.remove(pool.entry)
+
+    def _is_in_place(self, pool: PoolOrder) -> bool:
+        above = self._facts.pool(pool.name).above
+        return above is None or pool.above is None or pool.above.name == above.name
+
+    def _move(self, pools: list[PoolOrder]) -> None:
+        """Moves pools with all that is below them to where the facts have them."""
+        left: list[PoolOrder] = []
+        # All are taken out first, since one may now stand below another that stood below it.
+        for pool in pools:
+            left += self._take_out(pool)
+        for pool in pools:
+            above = self._facts.pool(pool.name).above
+            pool.above = self._pool((above or self._facts.root).name)
+            self._count_above(pool, 1)
+        for pool in left:
+            if not pool.counts and pool is not self.root and self._pools.get(pool.name) is pool:
+                self._drop(pool)
+
+    def _take_out(self, pool: PoolOrder) -> list[PoolOrder]:
+        """Takes a pool out of the one above. Answers all that were above it, the lowest first."""
+        assert pool.above is not None
+        if pool.entry is not None:
+            pool.above.children.remove(pool.entry)
+            pool.entry = None
+        self._count_above(pool, -1)
+        above = list(pool.above.path())
+        pool.above = None
+        return above
+
+    def _count_above(self, pool: PoolOrder, sign: int) -> None:
+        for above in list(pool.path())[1:]:
+            for number, times in pool.counts.items():
+                above.count(number, sign * times)
+            self._stale.add(above)
+
+    def _place(self, pool: PoolOrder) -> None:
+        """Gives a pool its place among the children of the one above."""
+        if pool.above is None:
+            return
+        facts = self._facts.pool(pool.name)
+        pool.open = self.classes.below(facts.most, facts.used) if facts.limited else ALL_CLASSES
+        entry = None
+        if pool.classes & pool.open and (pool.buckets or pool.children):
+            entry = entry_of_pool(facts, facts.used, self.total)
+            if not follows_own_satisfaction(facts):
+                entry = (pool.first(), *entry[1:])
+        if entry == pool.entry:
+            return
+        if pool.entry is not None:
+            pool.above.children.remove(pool.entry)
+        if entry is not None:
+            pool.above.children.add(entry)
+        pool.entry = entry
+        self._stale.add(pool.above)
+
+    def _check(self, name: PoolName) -> list[str]:
+        pool = self._pools.get(name)
+        if pool is None:
+            return []
+        broken = []
+        listed = {entry[-1] for entries in pool.buckets.values() for entry in entries}
+        if listed != {each for each, place in self._places.items() if place.pool is pool}:
+            broken.append("its lists differ from the places of its operations")
+        below = Counter(place.number for place in self._places.values() if pool in place.pool.path())
+        if below != pool.counts or pool.classes != sum(1 << number for number in below):
+            broken.append("the classes below it differ from those of the operations below it")
+        children = {each.entry for each in self._pools.values() if each.above is pool and each.entry is not None}
+        if children != set(pool.children):
+            broken.append("its pools differ from those that are below it")
+        return [f"order of pool {name}: {words}" for words in broken]

@@ -1,19 +1,25 @@
 """Placing: the free room of a node goes to the least satisfied operation whose jobs fit, again and again.
 
-Cost: the sizes of jobs, plus the starts times the logarithm of the operations. Nothing is booked; all is written to the overlay.
+Cost: the starts times the walks down the order. Nothing is booked; all is written to the overlay.
 """
 
 from __future__ import annotations
 
-import heapq
+from collections.abc import Callable
 
 import msgspec
 
+from headrace.resources import ZERO, Resources
+from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.job_length import jobs_ahead, spare_jobs
 from headrace_allocator.decision.view import Overlay
+from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["Placement", "place"]
+__all__ = ["Choice", "Placement", "place"]
+
+#: Chooses who gets the next place in a room: the overlay, the room, and whose priority alone takes part.
+Choice = Callable[[Overlay, Resources, PreemptionPriority | None], Operation | None]
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -23,32 +29,25 @@ class Placement(msgspec.Struct, frozen=True):
     jobs: int
 
 
-def place(overlay: Overlay) -> list[Placement]:
-    """Decides what starts in the free room, in the order of the decisions. Each placement is one allocation."""
-    order = overlay.view.order
+def place(
+    overlay: Overlay,
+    priority: PreemptionPriority | None = None,
+    *,
+    discount: Resources = ZERO,
+    one: bool = False,
+    choose: Choice = next_in_line,
+) -> list[Placement]:
+    """Decides what starts in the free room, in the order of the decisions. Each placement is one allocation.
+
+    A preemptive stage lets only operations of its priority take part, counts `discount` as room, and stops after one start.
+    """
     placed: list[Placement] = []
-    walks = [(size, order.walk(size)) for size in order.fitting(overlay.room)]
-    #: The next of each walk, and whoever got a new place here.
-    front = [(next(walk), number) for number, (_, walk) in enumerate(walks)]
-    heapq.heapify(front)
-    while front:
-        (_, arrival, name), number = heapq.heappop(front)
-        size, walk = walks[number]
-        if not overlay.room.dominates(size):
-            continue
-        following = next(walk, None)
-        if following is not None:
-            heapq.heappush(front, (following, number))
-        operation = overlay.view.operations[name]
-        why_not = overlay.held_back(operation)
-        if why_not is None:
-            placed.append(_start(overlay, operation))
-            why_not = overlay.held_back(operation)
-        if why_not is not None:
-            overlay.moved[name] = why_not
-            continue
-        place_after = overlay.moved[name] = (overlay.satisfaction(operation), arrival, name)
-        heapq.heappush(front, (place_after, number))
+    while not (one and placed):
+        room = overlay.room + discount
+        operation = choose(overlay, room, priority) if room.dominates(overlay.view.min_spare) else None
+        if operation is None:
+            break
+        placed.append(_start(overlay, operation))
     return placed
 
 

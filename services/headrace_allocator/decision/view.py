@@ -6,20 +6,28 @@ without a trace; only whoever applies the decision changes the facts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from headrace.ids import OperationId, PoolName
 from headrace.resources import ZERO, Resources
-from headrace_allocator.decision.holding_back import held_back
-from headrace_allocator.decision.least_satisfied import Candidate, LeastSatisfied, satisfaction
+from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
+from headrace_allocator.decision.job_classes import ALL_CLASSES
+from headrace_allocator.decision.least_satisfied import (
+    Entry,
+    LeastSatisfied,
+    PoolOrder,
+    entry_of,
+    entry_of_pool,
+    satisfaction,
+)
 from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
 __all__ = ["Overlay", "View"]
 
@@ -28,10 +36,13 @@ class View(msgspec.Struct, frozen=True):
     """One node and the tree at the moment of a heartbeat. Whoever holds it reads, and changes nothing."""
 
     free: Resources
+    tags: tuple[str, ...]
     allocations: tuple[Allocation, ...]
     #: Of the whole tree, and what of it nobody has.
     total: Resources
     free_in_tree: Resources
+    #: Nothing more starts on a node with less room than this.
+    min_spare: Resources
     operations: Mapping[OperationId, Operation]
     pools: PoolTree
     order: LeastSatisfied
@@ -41,11 +52,14 @@ class View(msgspec.Struct, frozen=True):
     @staticmethod
     def of(facts: Facts, node: Node, order: LeastSatisfied, pace_ms: int) -> View:
         """The view of one node of the tree."""
+        order.settle(facts.total)
         return View(
             free=node.free,
+            tags=tuple(node.record.tags),
             allocations=tuple(node.allocations.values()),
             total=facts.total,
             free_in_tree=facts.total - facts.used,
+            min_spare=facts.min_spare,
             operations=facts.operations,
             pools=facts.pools,
             order=order,
@@ -60,11 +74,15 @@ class Overlay:
         self.view = view
         #: Free room of the node.
         self.room = view.free
-        #: The new place of each operation that moved in the order, or the reason for which it left.
-        self.moved: dict[OperationId, Candidate | Reason] = {}
+        #: Operations and pools of which something changed.
+        self.touched: dict[OperationId, Operation] = {}
+        self.pools: dict[PoolName, Resources] = {}
+        self._touched_in: dict[PoolName, list[Operation]] = {}
+        self._pools_below: dict[PoolName, list[Pool]] = {}
+        self._entries: dict[OperationId, Entry | None] = {}
+        self._pool_entries: dict[PoolName, Entry] = {}
         self._jobs: dict[OperationId, int] = {}
         self._held: dict[OperationId, Resources] = {}
-        self._pools: dict[PoolName, Resources] = {}
 
     def ready(self, operation: Operation) -> int:
         """The number of its jobs that can be given out at once."""
@@ -84,18 +102,68 @@ class Overlay:
 
     def held_back(self, operation: Operation) -> Reason | None:
         """The reason for which no more of its jobs may start, or None if one may."""
-        return held_back(operation, self.ready(operation), self.held(operation), self.view.pools, self._pools)
+        own = held_back(operation, self.ready(operation), self.held(operation))
+        return own or pool_limit_reached(operation, self.view.pools, self.pools)
+
+    def entry(self, operation: Operation) -> Entry | None:
+        """The place of an operation among the children of its pool, None if it may not start anything.
+
+        One that might not before cannot by what others give up here: its own jobs or limits hold it back.
+        """
+        name = operation.id
+        if name not in self.touched:
+            return self.view.order.entry(name)
+        if name not in self._entries:
+            held, entry = self.held(operation), None
+            if name in self.view.order and held_back(operation, self.ready(operation), held) is None:
+                entry = entry_of(operation, self.view.pools.pool(operation.spec.pool), held, self.view.total)
+            self._entries[name] = entry
+        return self._entries[name]
+
+    def entry_of_pool(self, pool: Pool) -> Entry:
+        """The place of a pool by its own satisfaction."""
+        entry = self._pool_entries.get(pool.name)
+        if entry is None:
+            entry = entry_of_pool(pool, pool.used + self.pools.get(pool.name, ZERO), self.view.total)
+            self._pool_entries[pool.name] = entry
+        return entry
+
+    def open(self, pool: Pool, order: PoolOrder) -> int:
+        """The classes of jobs of which one more stays within the pool's limit."""
+        added = self.pools.get(pool.name)
+        if added is None:
+            return order.open
+        return self.view.order.classes.below(pool.most, pool.used + added) if pool.limited else ALL_CLASSES
+
+    def touched_in(self, pool: PoolName) -> Collection[Operation]:
+        """The operations in a pool of which something changed."""
+        return self._touched_in.get(pool, ())
+
+    def pools_below(self, pool: Pool) -> Collection[Pool]:
+        """The pools of a pool in which something changed."""
+        return self._pools_below.get(pool.name, ())
 
     def give_out(self, operation: Operation, jobs: int) -> None:
         """Gives out so many of its jobs. Which ones is settled when the decision is applied."""
         self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
+        self._touch(operation)
 
     def use(self, operation: Operation, amount: Resources) -> None:
-        """The operation holds so much more on this node: its room, its usage and that of all limited pools above.
+        """The operation holds so much more on this node: its room, its usage and that of all pools above.
 
         A negative amount frees: whoever looks for victims takes them away here and sees what fits then.
         """
         self.room = self.room - amount
         self._held[operation.id] = self.held(operation) + amount
-        for limit in self.view.pools.above(operation.spec.pool):
-            self._pools[limit.pool] = self._pools.get(limit.pool, ZERO) + amount
+        self._touch(operation)
+        for pool in self.view.pools.pool(operation.spec.pool).path():
+            if pool.name not in self.pools and pool.above is not None and self.view.order.has_pool(pool.name):
+                self._pools_below.setdefault(pool.above.name, []).append(pool)
+            self.pools[pool.name] = self.pools.get(pool.name, ZERO) + amount
+            self._pool_entries.pop(pool.name, None)
+
+    def _touch(self, operation: Operation) -> None:
+        if operation.id not in self.touched:
+            self.touched[operation.id] = operation
+            self._touched_in.setdefault(operation.spec.pool, []).append(operation)
+        self._entries.pop(operation.id, None)

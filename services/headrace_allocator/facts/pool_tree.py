@@ -1,8 +1,8 @@
-"""The tree of pools with their shares, as one snapshot of fair_share says, and what limited pools have in use.
+"""The tree of pools with their shares, as one snapshot of fair_share says, and what the operations below each pool have in use.
 
 A snapshot is taken as one cut: all that it changed since the one before, or none of it. A limit is the most that all jobs below a pool
-may take together. Sums are kept for limited pools alone, so that a start asks only those above it.
-Invariant (`check`): what a limited pool has in use is the sum over the operations below it, with what their jobs in doubt may hold.
+may take together. A pool that no snapshot told of stands below the root.
+Invariant (`check`): what a pool has in use is the sum over the operations below it, with what their jobs in doubt may hold.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import ZERO, Resources
 from headrace.wire.snapshots import ShareItem
 
-__all__ = ["Limit", "PoolTree", "ShareCut"]
+__all__ = ["Pool", "PoolTree", "ShareCut"]
 
 
 class ShareCut(msgspec.Struct, frozen=True):
@@ -30,12 +30,29 @@ class ShareCut(msgspec.Struct, frozen=True):
     total: Resources = ZERO
 
 
-class Limit(msgspec.Struct):
-    """The limit of one pool and what is in use under it."""
+class Pool:
+    """One pool, and what is in use below it."""
 
-    pool: PoolName
-    most: PartialResources
-    used: Resources = ZERO
+    __slots__ = ("above", "item", "limited", "most", "name", "used")
+
+    def __init__(self, name: PoolName, above: Pool | None) -> None:
+        self.name = name
+        #: None for the root alone.
+        self.above = above
+        #: None until a snapshot tells of it.
+        self.item: ShareItem | None = None
+        #: Its limit, and whether it has any.
+        self.most: PartialResources = NOTHING
+        self.limited = False
+        #: All that counts under limits.
+        self.used = ZERO
+
+    def path(self) -> Iterator[Pool]:
+        """The pool and all pools above it, the lowest first, without the root."""
+        pool = self
+        while pool.above is not None:
+            yield pool
+            pool = pool.above
 
 
 class PoolTree:
@@ -47,68 +64,90 @@ class PoolTree:
         self.total = ZERO
         #: True once a snapshot came that knows the cluster: before, limits are not known.
         self.limits_known = False
-        self._limits: dict[PoolName, Limit] = {}
-        #: Limits at a pool and above it, of those pools that were asked for.
-        self._above: dict[PoolName, list[Limit]] = {}
-        #: Limited pools that have more room than when they were last looked at; whoever looks discards them.
-        self.freed: set[PoolName] = set()
+        self.root = Pool(ROOT_POOL, None)
+        self._known: dict[PoolName, Pool] = {ROOT_POOL: self.root, PoolName(""): self.root}
+        #: Pools whose use, shares or place changed; whoever follows them discards them.
+        self.changed: set[PoolName] = set()
 
-    def take(self, cut: ShareCut, held: Iterable[tuple[PoolName, Resources]]) -> bool:
-        """Takes over a snapshot. True if a pool is new, stands elsewhere, is gone, or has another limit.
+    def pool(self, name: PoolName) -> Pool:
+        """The pool of this name, below the root if nothing is known of it."""
+        pool = self._known.get(name)
+        if pool is None:
+            pool = self._known[name] = Pool(name, self.root)
+        return pool
 
-        What is in use is then summed up anew from what operations hold, each by its pool.
-        """
-        changed = False
-        for key in cut.removed:
-            changed |= key.startswith("/") and self.pools.pop(PoolName(key[1:]), None) is not None
-        for item in (cut.items[key] for key in cut.changed if key.startswith("/") and key in cut.items):
-            name = PoolName(item.name)
-            before = self.pools.get(name)
-            changed |= before is None or before.parent != item.parent
-            changed |= before is None or before.limits != item.limits
-            self.pools[name] = item
+    def take(self, cut: ShareCut) -> bool:
+        """Takes over a snapshot. True if a pool is new, stands elsewhere, is gone, or has another limit."""
+        changed: dict[PoolName, ShareItem | None] = {
+            PoolName(key[1:]): None for key in cut.removed if PoolName(key[1:]) in self.pools and key.startswith("/")
+        }
+        told = (cut.items[key] for key in cut.changed if key.startswith("/") and key in cut.items)
+        changed |= {PoolName(item.name): item for item in told}
         self.total = cut.total
         self.limits_known |= cut.total != ZERO
-        if changed:
-            limited = (item for item in self.pools.values() if item.limits != NOTHING)
-            self._limits = {PoolName(item.name): Limit(PoolName(item.name), item.limits) for item in limited}
-            self._above = {}
-            for pool, amount in held:
-                self.use(pool, amount)
-        return changed
+        differs, moved = False, []
+        for name, item in changed.items():
+            pool, before = self.pool(name), self.pools.get(name)
+            moves = (before.parent if before else None) != (item.parent if item else None)
+            differs |= moves or pool.most != (item.limits if item else NOTHING)
+            pool.item = item
+            pool.most = item.limits if item else NOTHING
+            pool.limited = pool.most != NOTHING
+            if item is None:
+                del self.pools[name]
+            else:
+                self.pools[name] = item
+            if moves and pool is not self.root:
+                moved.append(pool)
+        self._move(moved)
+        self.changed.update(changed)
+        self._drop_empty(pool for pool in list(self._known.values()) if differs and pool.item is None)
+        return differs
 
     def path(self, pool: PoolName) -> Iterator[PoolName]:
-        """The pool and all pools above it, the lowest first, without the root."""
-        # A circle would be a defect of the sender: the walk ends after as many steps as there are pools.
-        for _ in range(len(self.pools) + 1):
-            if not pool or pool == ROOT_POOL:
-                return
-            yield pool
-            pool = self.pools[pool].parent if pool in self.pools else ROOT_POOL
+        """The names of the pool and all pools above it, the lowest first, without the root."""
+        return (each.name for each in self.pool(pool).path())
 
-    def above(self, pool: PoolName) -> list[Limit]:
-        """Limits at the pool and above it, the lowest first."""
-        limits = self._above.get(pool)
-        if limits is None:
-            limits = self._above[pool] = [self._limits[name] for name in self.path(pool) if name in self._limits]
-        return limits
+    def above(self, pool: PoolName) -> list[Pool]:
+        """Limited pools at the pool and above it, the lowest first."""
+        return [each for each in self.pool(pool).path() if each.limited]
 
     def use(self, pool: PoolName, amount: Resources) -> None:
         """Jobs in the pool take so much more than before, or less by a negative amount."""
-        frees = not amount.dominates(ZERO)
-        for limit in self.above(pool):
-            limit.used = limit.used + amount
-            if frees:
-                self.freed.add(limit.pool)
+        for each in self.pool(pool).path():
+            each.used = each.used + amount
+            self.changed.add(each.name)
 
     def check(self, held: Iterable[tuple[PoolName, Resources]]) -> list[str]:
         """Broken invariants in words, none if all hold."""
-        sums = dict.fromkeys(self._limits, ZERO)
-        for pool, amount in held:
-            for name in sums.keys() & set(self.path(pool)):
-                sums[name] = sums[name] + amount
+        sums = dict.fromkeys(self._known, ZERO)
+        for name, amount in held:
+            for above in self.path(name):
+                sums[above] = sums.get(above, ZERO) + amount
         return [
-            f"pool {name}: use under its limit differs from its operations"
-            for name, limit in self._limits.items()
-            if limit.used != sums[name]
+            f"pool {pool.name}: what it has in use differs from its operations"
+            for pool in self._known.values()
+            if pool.used != sums[pool.name]
         ]
+
+    def _move(self, pools: list[Pool]) -> None:
+        """Gives pools their place below their parents, with all that is in use below them."""
+        # All are taken out first, since one may now stand below another that stood below it.
+        for pool in pools:
+            for above in list(pool.path())[1:]:
+                above.used = above.used - pool.used
+            pool.above = self.root
+        for pool in pools:
+            parent = self.pool(pool.item.parent) if pool.item is not None else self.root
+            # A circle would be a defect of the sender.
+            if pool not in parent.path():
+                pool.above = parent
+            for above in list(pool.path())[1:]:
+                above.used = above.used + pool.used
+
+    def _drop_empty(self, unknown: Iterable[Pool]) -> None:
+        """Forgets pools that no snapshot tells of and nothing stands in."""
+        parents = {pool.above for pool in self._known.values()}
+        for pool in unknown:
+            if pool.above is not None and pool.used == ZERO and pool not in parents:
+                del self._known[pool.name]

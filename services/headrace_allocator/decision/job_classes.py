@@ -1,0 +1,180 @@
+"""Classes of jobs: which of all that wait fit into a room is answered once for each class, not for each operation.
+
+Jobs of one size, one set of tag filters and one preemption priority are a class. Every class has a number, and a set of classes is an
+integer with the bit of each, so that «does anything below this pool fit here» is one `&`. Neighbouring sizes form a bucket, a quarter
+of an octave wide in every resource, so that a pool with thousands of sizes still has few lists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from headrace.pools.amounts import PartialResources
+from headrace.pools.node_filter import matches
+from headrace.resources import LARGEST_SUM, ZERO, Resources
+from headrace.wire.snapshots import PreemptionPriority
+
+__all__ = ["ALL_CLASSES", "Bucket", "JobClass", "JobClasses"]
+
+#: The set of all classes, those still to come included.
+ALL_CLASSES: Final = -1
+#: Up to so many classes it is quicker to ask one after the other.
+_FEW: Final = 64
+#: Rooms whose answer is kept; nodes of a cluster run short of the same things again and again.
+_MOST_KEPT: Final = 512
+_NOWHERE: Final = np.iinfo(np.int64).max
+
+
+class JobClass(NamedTuple):
+    """What decides where jobs may run."""
+
+    size: Resources
+    #: Of the operation and of all pools above it: a node must match each.
+    filters: tuple[str, ...] = ()
+    priority: PreemptionPriority = PreemptionPriority.NONE
+
+
+class Bucket:
+    """Classes of nearly one size."""
+
+    __slots__ = ("classes",)
+
+    def __init__(self) -> None:
+        self.classes = 0
+
+
+class JobClasses:
+    """All classes of jobs that wait, by number. One that nobody uses keeps its number until many are unused."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[JobClass, int] = {}
+        self._uses: dict[int, int] = {}
+        self._unused = 0
+        self._free: list[int] = []
+        self._buckets: dict[object, Bucket] = {}
+        self._by_priority: dict[PreemptionPriority, int] = {}
+        self._by_filters: dict[tuple[str, ...], int] = {}
+        #: Amounts by resource and number; of a number that is free the largest, which fit nowhere.
+        self._sizes = np.full((5, 16), _NOWHERE)
+        #: Of each resource the least and the most that a class needs.
+        self._least = self._most = ZERO
+        #: Answers so far, until there is another class.
+        self._fitting: dict[Resources, int] = {}
+        self._matching: dict[tuple[str, ...], int] = {}
+
+    def enter(self, job_class: JobClass) -> int:
+        """The number of a class, which is used once more."""
+        number = self._numbers.get(job_class)
+        if number is None:
+            number = self._add(job_class)
+        self._unused -= not self._uses[number]
+        self._uses[number] += 1
+        return number
+
+    def leave(self, number: int) -> None:
+        """A class is used once less."""
+        self._uses[number] -= 1
+        self._unused += not self._uses[number]
+
+    def bucket(self, job_class: JobClass) -> Bucket:
+        """The bucket of a class."""
+        return self._buckets[_corner(job_class)]
+
+    def fitting(self, room: Resources) -> int:
+        """The classes whose jobs fit into a room."""
+        if not room.dominates(self._least):
+            return 0
+        found = self._fitting.get(room)
+        if found is None:
+            if len(self._fitting) >= _MOST_KEPT:
+                self._fitting.clear()
+            found = self._fitting[room] = self._find(room)
+        return found
+
+    def below(self, limit: PartialResources, used: Resources) -> int:
+        """The classes of which one more job stays within a limit."""
+        pairs = zip(limit.as_tuple(), used.as_tuple(), strict=True)
+        room = Resources(*(LARGEST_SUM if most is None else most - there for most, there in pairs))
+        return ALL_CLASSES if room.dominates(self._most) else self.fitting(room)
+
+    def matching(self, tags: tuple[str, ...]) -> int:
+        """The classes whose filters a node with these tags matches."""
+        found = self._matching.get(tags)
+        if found is None:
+            if len(self._matching) >= _MOST_KEPT:
+                self._matching.clear()
+            found = self._matching[tags] = _union(
+                classes
+                for filters, classes in self._by_filters.items()
+                if all(matches(formula, tags) for formula in filters)
+            )
+        return found
+
+    def of_priority(self, priority: PreemptionPriority) -> int:
+        """The classes of operations with this preemption priority."""
+        return self._by_priority.get(priority, 0)
+
+    def __len__(self) -> int:
+        return len(self._numbers) - self._unused
+
+    def _add(self, job_class: JobClass) -> int:
+        if self._unused > _FEW and 2 * self._unused > len(self._numbers):
+            self._sweep()
+        number = self._free.pop() if self._free else len(self._numbers)
+        if number >= self._sizes.shape[1]:
+            self._sizes = np.pad(self._sizes, ((0, 0), (0, number)), constant_values=_NOWHERE)
+        self._place(job_class, number)
+        return number
+
+    def _place(self, job_class: JobClass, number: int) -> None:
+        size, filters, priority = job_class
+        first = not self._numbers
+        self._numbers[job_class] = number
+        self._uses[number] = 0
+        self._unused += 1
+        self._sizes[:, number] = size.as_tuple()
+        self._buckets.setdefault(_corner(job_class), Bucket()).classes |= 1 << number
+        self._by_priority[priority] = self._by_priority.get(priority, 0) | 1 << number
+        self._by_filters[filters] = self._by_filters.get(filters, 0) | 1 << number
+        self._least = size if first else self._least.within(size)
+        self._most = size if first else Resources(*map(max, self._most.as_tuple(), size.as_tuple()))
+        self._fitting.clear()
+        self._matching.clear()
+
+    def _sweep(self) -> None:
+        """Takes their numbers from all classes that nobody uses."""
+        uses, before = self._uses, self._numbers
+        kept = {job_class: number for job_class, number in before.items() if uses[number]}
+        self._free += [number for number in before.values() if not uses[number]]
+        self._numbers, self._uses, self._unused = {}, {}, 0
+        self._by_priority, self._by_filters = {}, {}
+        self._sizes[:] = _NOWHERE
+        for bucket in self._buckets.values():
+            bucket.classes = 0
+        for job_class, number in kept.items():
+            self._place(job_class, number)
+            self._uses[number] = uses[number]
+        self._unused = 0
+        self._buckets = {corner: bucket for corner, bucket in self._buckets.items() if bucket.classes}
+
+    def _find(self, room: Resources) -> int:
+        if len(self._numbers) <= _FEW:
+            return _union(1 << number for each, number in self._numbers.items() if room.dominates(each.size))
+        fits = (self._sizes <= np.array(room.as_tuple())[:, None]).all(axis=0)
+        return int.from_bytes(np.packbits(fits, bitorder="little").tobytes(), "little")
+
+
+def _union(sets: Iterable[int]) -> int:
+    return reduce(or_, sets, 0)
+
+
+def _corner(job_class: JobClass) -> object:
+    """The upper corner of a bucket: 4 log2 of each amount, rounded up. Sizes in it differ by less than a fifth."""
+    size, filters, priority = job_class
+    return tuple(math.ceil(4 * math.log2(amount)) if amount > 0 else -1 for amount in size.as_tuple()), filters, priority

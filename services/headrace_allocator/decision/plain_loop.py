@@ -1,0 +1,66 @@
+"""The choice of `walk`, made plainly: every operation is looked at, from the root down, for each place.
+
+It is slow and easily seen to be right, so the quick way is compared with it. It reads the same view and overlay.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.pools.node_filter import matches
+from headrace.resources import ZERO, Resources
+from headrace.wire.snapshots import PreemptionPriority
+from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
+from headrace_allocator.decision.least_satisfied import Entry, entry_of, entry_of_pool, follows_own_satisfaction
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import Pool
+
+__all__ = ["next_in_line_plainly"]
+
+
+class _Child(NamedTuple):
+    entry: Entry
+    satisfied: float
+    operation: Operation
+
+
+def next_in_line_plainly(
+    overlay: Overlay, room: Resources, priority: PreemptionPriority | None = None
+) -> Operation | None:
+    """The operation whose job goes first into `room` on the node, None if none fits."""
+    view = overlay.view
+    able = [
+        operation
+        for operation in view.operations.values()
+        if priority in (None, operation.preemption_priority)
+        and room.dominates(operation.spec.resources)
+        and all(matches(formula, view.tags) for formula in view.order.filters_of(operation))
+        and held_back(operation, operation.slots.ready_count, operation.held) is None
+        and held_back(operation, overlay.ready(operation), overlay.held(operation)) is None
+        and pool_limit_reached(operation, view.pools, overlay.pools) is None
+    ]
+    chosen = _best_below(overlay, view.pools.root, able)
+    return chosen.operation if chosen is not None else None
+
+
+def _best_below(overlay: Overlay, pool: Pool, able: list[Operation]) -> _Child | None:
+    """The best child of a pool with an operation that may start."""
+    view = overlay.view
+    below: dict[Pool, list[Operation]] = {}
+    children: list[_Child] = []
+    for operation in able:
+        way = [*view.pools.pool(operation.spec.pool).path(), view.pools.root]
+        if way[0] is pool:
+            entry = entry_of(operation, pool, overlay.held(operation), view.total)
+            children.append(_Child(entry, overlay.satisfaction(operation), operation))
+        else:
+            below.setdefault(way[way.index(pool) - 1], []).append(operation)
+    for child, operations in below.items():
+        best = _best_below(overlay, child, operations)
+        assert best is not None
+        entry = entry_of_pool(child, child.used + overlay.pools.get(child.name, ZERO), view.total)
+        if not follows_own_satisfaction(child):
+            entry = (best.satisfied, *entry[1:])
+        children.append(_Child(entry, entry[0], best.operation))
+    return min(children, key=lambda each: each.entry, default=None)

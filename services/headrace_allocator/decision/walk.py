@@ -1,0 +1,99 @@
+"""The walk down the order: whom the next place on a node goes to.
+
+From the root to the child that comes first among those with a job that fits, down to an operation. What a decision changed so far is
+looked at beside the lists, which stay as they are. Cost: for each pool on the way its buckets, and whatever was touched in it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.resources import Resources
+from headrace.wire.snapshots import PreemptionPriority
+from headrace_allocator.decision.least_satisfied import Entry, PoolOrder, follows_own_satisfaction
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import Pool
+
+__all__ = ["next_in_line"]
+
+
+class _Found(NamedTuple):
+    """A child of a pool, and the operation that is chosen below it."""
+
+    entry: Entry
+    operation: Operation
+
+
+def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority | None = None) -> Operation | None:
+    """The operation whose job goes first into `room` on the node, None if none fits.
+
+    With a priority only operations of that preemption priority take part.
+    """
+    view = overlay.view
+    order, classes = view.order, view.order.classes
+    fitting = classes.fitting(room) & order.root.classes
+    if not fitting:
+        return None
+    fitting &= classes.matching(view.tags)
+    if priority is not None:
+        fitting &= classes.of_priority(priority)
+    found = _first(overlay, view.pools.root, order.root, fitting)
+    return found.operation if found is not None else None
+
+
+def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Found | None:
+    """The child of a pool that comes first among those with a job that fits."""
+    fitting &= overlay.open(pool, order)
+    if not fitting & order.classes:
+        return None
+    best = _first_operation(overlay, order, fitting)
+    for entry in order.children:
+        if best is not None and entry >= best.entry:
+            break
+        if entry[-1] not in overlay.pools:
+            best = _better(best, _pool(overlay, entry, fitting))
+    for below in overlay.pools_below(pool):
+        entry = overlay.entry_of_pool(below)
+        if best is None or entry < best.entry or not follows_own_satisfaction(below):
+            best = _better(best, _pool(overlay, entry, fitting))
+    return best
+
+
+def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found | None:
+    number, operations, best = overlay.view.order.number, overlay.view.operations, None
+    for bucket, entries in order.buckets.items():
+        if not bucket.classes & fitting:
+            continue
+        for entry in entries:
+            if best is not None and entry >= best.entry:
+                break
+            name = entry[-1]
+            if name not in overlay.touched and fitting >> number(name) & 1:
+                best = _Found(entry, operations[name])
+                break
+    for operation in overlay.touched_in(order.name):
+        entry = overlay.entry(operation)
+        if entry is not None and (best is None or entry < best.entry) and fitting >> number(operation.id) & 1:
+            best = _Found(entry, operation)
+    return best
+
+
+def _pool(overlay: Overlay, entry: Entry, fitting: int) -> _Found | None:
+    """A pool with what would be chosen below it, and its satisfaction, which may be that of what is chosen."""
+    view = overlay.view
+    pool, order = view.pools.pool(entry[-1]), view.order.pool(entry[-1])
+    found = _first(overlay, pool, order, fitting)
+    if found is None or follows_own_satisfaction(pool):
+        return found and _Found(entry, found.operation)
+    satisfied = found.entry[0]
+    if found.operation.in_fifo_pool and found.operation.spec.pool == pool.name:
+        # Its entry does not tell.
+        satisfied = overlay.satisfaction(found.operation)
+    return _Found((satisfied, *entry[1:]), found.operation)
+
+
+def _better(one: _Found | None, other: _Found | None) -> _Found | None:
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=lambda found: found.entry)
