@@ -21,6 +21,7 @@ from headrace.wire.nodes import GivenUpNode, GiveUpNode, ListNodes, NodeList, No
 from headrace.wire.refusals import NotFound, WrongState
 from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.decision.drawing import indexes_to_draw
+from headrace_allocator.decision.holding_back import pool_limit_reached
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.effects import Draw, Effect, HeldTwice, LowerLease, NudgeNode, Release, Report, StepDown
@@ -103,13 +104,14 @@ class AllocatorEngine:
     def on_shares(self, cut: ShareCut, moment: Moment) -> Outcome[None, Effect]:
         """New shares of pools and operations. Places in the order are found by `on_refresh_due`."""
         effects: list[Effect] = []
-        self.facts.pools.take(cut)
+        if self.facts.pools.take(cut):
+            self.ranking.mark_all()
         for name in cut.changed:
             operation, item = self.facts.operations.get(OperationId(name)), cut.items.get(name)
             if operation is None or item is None:
                 continue
             is_first = max(operation.fair_share) == 0.0
-            operation.fair_share, operation.demand_share = item.fair_share.total, item.demand_share
+            operation.set_share(item)
             self.ranking.mark(operation.id)
             if is_first:
                 self.ranking.refresh(operation)
@@ -251,7 +253,7 @@ class AllocatorEngine:
             gauge("online_nodes", "nodes", self.facts.online_nodes),
             gauge("operations", "operations", len(self.facts.operations)),
             gauge("operations_in_order", "operations", len(self.ranking.order)),
-            gauge("job_sizes_in_order", "sizes", self.ranking.order.sizes),
+            gauge("job_classes_in_order", "classes", len(self.ranking.order.classes)),
             counter("heartbeats", "heartbeats", self.heartbeats),
             counter("void_heartbeats", "heartbeats", self.void_heartbeats),
             counter("twice_held_jobs", "jobs", self.twice_held_jobs),
@@ -297,6 +299,8 @@ class AllocatorEngine:
 
     def _nudges(self, operation: Operation) -> list[Effect]:
         if operation.id not in self.ranking.order or max(operation.fair_share) == 0.0:
+            return []
+        if pool_limit_reached(operation, self.facts.pools) is not None:
             return []
         nodes = nodes_to_nudge(operation, self.facts.nodes.values())
         for node in nodes:

@@ -40,13 +40,11 @@ class _Budget:
 
     def __init__(self) -> None:
         self._left_bytes = LARGEST_MESSAGE_BYTES - 4 * _ORDER_BYTES
-        self.exceeded = False
 
     def fits(self, more_bytes: int) -> bool:
         """True if an order with so many bytes more than any has fits, which it then takes."""
         fits = _ORDER_BYTES + more_bytes <= self._left_bytes
         self._left_bytes -= _ORDER_BYTES + more_bytes if fits else 0
-        self.exceeded |= not fits
         return fits
 
     def cut(self, items: list[Item]) -> list[Item]:
@@ -80,10 +78,7 @@ class HeartbeatAnswers:
             extensions = [one for one in decided if isinstance(one, Extension)]
             extends = [self._extend(one) for one in extensions if budget.fits(one.jobs * _SLOT_BYTES)]
             starts = self._starts(node, placed, budget)
-            self._ranking.apply(overlay)
-            if budget.exceeded:
-                # What is left for the next answer did not happen.
-                self._ranking.refresh_all(overlay.touched)
+            self._ranking.refresh_all(overlay.touched)
         return Orders(
             node=node.record.node,
             incarnation=heartbeat.incarnation,

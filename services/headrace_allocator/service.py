@@ -197,7 +197,8 @@ class AllocatorService:
 
     async def _on_shares(self, applied: Applied) -> None:
         self._runtime.terms.see(role_of("fair_share", self._tree), applied.version.term)
-        cut = ShareCut(self._shares.items, applied.changed, applied.removed, self._shares.frame.total)
+        frame = self._shares.frame
+        cut = ShareCut(self._shares.items, applied.changed, applied.removed, frame.total, frame.options)
         self._take(self.engine.on_shares(cut, self._shell.moment()))
         self._places_changed.set()
 

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
+from headrace.pools.amounts import PartialResources
+from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, Resources, Share
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, Orders
@@ -78,6 +80,8 @@ class Desk:
         self.seq = dict.fromkeys(nodes, 0)
         self.applied = dict.fromkeys(nodes, 0)
         self.now_s = 100.0
+        #: Of the tree: nodes here have no memory that could be spared.
+        self.options = AllocationOptions(min_spare_allocation_resources_on_node=PartialResources(user_slots=1))
         records = {NodeName(name): NodeRecord(NodeName(name)) for name in nodes}
         self.engine.on_operations([], self.moment)
         self.engine.on_nodes({}, self.moment)
@@ -109,7 +113,9 @@ class Desk:
     def tell(self, shares: Iterable[ShareItem], total: Resources = ZERO) -> Sequence[Effect]:
         """A snapshot of shares in which all is new."""
         items = {item.key: item for item in shares}
-        effects = self.engine.on_shares(ShareCut(items, items.keys(), total=total), self.moment).effects
+        effects = self.engine.on_shares(
+            ShareCut(items, items.keys(), total=total, options=self.options), self.moment
+        ).effects
         self.refresh()
         return effects
 

@@ -9,7 +9,6 @@ import msgspec
 from headrace.resources import EPS, ZERO
 from headrace.wire.heartbeat import AllocationState
 from headrace_allocator.decision.job_length import jobs_ahead, spare_jobs
-from headrace_allocator.decision.least_satisfied import follows_own_satisfaction
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
@@ -75,7 +74,7 @@ def _satisfactions(overlay: Overlay, operation: Operation) -> Iterator[float]:
     """Its satisfaction, and of the pools above those that are judged by their own."""
     yield overlay.satisfaction(operation)
     for pool in overlay.view.pools.pool(operation.spec.pool).path():
-        if follows_own_satisfaction(pool):
+        if pool.follows_own_satisfaction:
             yield overlay.entry_of_pool(pool)[0]
 
 
@@ -84,8 +83,6 @@ def _apart(overlay: Overlay, operation: Operation, other: Operation) -> float:
     pools = overlay.view.pools
     shared = set(pools.pool(other.spec.pool).path())
     alone = [
-        pool
-        for pool in pools.pool(operation.spec.pool).path()
-        if pool not in shared and follows_own_satisfaction(pool)
+        pool for pool in pools.pool(operation.spec.pool).path() if pool not in shared and pool.follows_own_satisfaction
     ]
     return overlay.entry_of_pool(alone[-1])[0] if alone else overlay.satisfaction(operation)

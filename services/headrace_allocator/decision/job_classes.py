@@ -1,8 +1,8 @@
-"""Classes of jobs: which of all that wait fit into a room is answered once for each class, not for each operation.
+"""Classes of jobs: whether a job fits somewhere is answered for each class, not for each operation.
 
 Jobs of one size, one set of tag filters and one preemption priority are a class. Every class has a number, and a set of classes is an
-integer with the bit of each, so that «does anything below this pool fit here» is one `&`. Neighbouring sizes form a bucket, a quarter
-of an octave wide in every resource, so that a pool with thousands of sizes still has few lists.
+integer with the bit of each. So «does anything below this pool fit here» is one `&`. Neighbouring sizes form a bucket, a quarter of an
+octave wide in every resource. So a pool with thousands of sizes still has few lists.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOWHERE: Final = np.iinfo(np.int64).max
 
 
 class JobClass(NamedTuple):
-    """What decides where jobs may run."""
+    """All that decides where jobs may run and when."""
 
     size: Resources
     #: Of the operation and of all pools above it: a node must match each.
@@ -177,4 +177,8 @@ def _union(sets: Iterable[int]) -> int:
 def _corner(job_class: JobClass) -> object:
     """The upper corner of a bucket: 4 log2 of each amount, rounded up. Sizes in it differ by less than a fifth."""
     size, filters, priority = job_class
-    return tuple(math.ceil(4 * math.log2(amount)) if amount > 0 else -1 for amount in size.as_tuple()), filters, priority
+    return (
+        tuple(math.ceil(4 * math.log2(amount)) if amount > 0 else -1 for amount in size.as_tuple()),
+        filters,
+        priority,
+    )

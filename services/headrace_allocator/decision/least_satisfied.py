@@ -1,10 +1,9 @@
-"""The order in which operations get room: from the root to the least satisfied child, again and again, without looking at all of them.
+"""The order in which operations get room: from the root to the least satisfied child, and so on down.
 
 A pool's satisfaction is its own, or that of the operation that would be chosen below it, as its options say. Each pool keeps its
-operations in one sorted list for each bucket of job sizes, and its pools in one list. Every pool knows which classes of jobs wait below
-it, so that a walk enters no pool where nothing fits, and a pool whose limit admits none of them is in no list at all.
-A pool is placed anew when the order is next read after its use or shares changed. Invariant (`checks`): each operation is in one
-list, at its place, and each pool counts the classes of the operations below it.
+operations in one sorted list for each bucket of job sizes, and its pools in one list. It knows which classes of jobs wait below it, so
+that no walk enters a pool where nothing fits. A pool whose limit admits none of them is in no list at all.
+Invariant (`checks`): each operation is in one list, at its place. Each pool counts the classes of the operations below it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from functools import partial
 from sortedcontainers import SortedList
 
 from headrace.ids import OperationId, PoolName
-from headrace.pools.pool_config import FifoPoolSchedulingOrder
 from headrace.resources import RESOURCE_NAMES, Resources, Share
 from headrace.runtime.engine import Check
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
@@ -24,7 +22,14 @@ from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClas
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
-__all__ = ["Entry", "LeastSatisfied", "PoolOrder", "entry_of", "entry_of_pool", "follows_own_satisfaction", "satisfaction"]
+__all__ = [
+    "Entry",
+    "LeastSatisfied",
+    "PoolOrder",
+    "entry_of",
+    "entry_of_pool",
+    "satisfaction",
+]
 
 #: Satisfaction, minus what it is owed, rank, order of arrival, name: what the children of a pool are sorted by.
 Entry = tuple[float, float, int, int, str]
@@ -39,8 +44,8 @@ def satisfaction(operation: Operation, held: Resources, total: Resources) -> flo
 
 
 def entry_of(operation: Operation, pool: Pool, held: Resources, total: Resources) -> Entry:
-    """The place of an operation among the children of its pool: in a fifo pool with that order, its rank alone."""
-    if operation.in_fifo_pool and _fifo_order(pool):
+    """The place of an operation among the children of its pool. Its rank alone counts where that keeps fifo order."""
+    if operation.in_fifo_pool and pool.keeps_fifo_order:
         return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
     share = held.share_of(total)
     satisfied = local_satisfaction(share, operation.fair_share, operation.demand_share)
@@ -58,17 +63,6 @@ def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
     return (satisfied, -_owed(item.dominant_resource, fair, share), item.rank, 0, pool.name)
 
 
-def follows_own_satisfaction(pool: Pool) -> bool:
-    """True if the pool's own satisfaction counts on the way down, not that of what would be chosen below it."""
-    options = pool.item.options if pool.item is not None else None
-    return options is not None and options.use_pool_satisfaction_for_scheduling
-
-
-def _fifo_order(pool: Pool) -> bool:
-    options = pool.item.options if pool.item is not None else None
-    return options is not None and options.fifo_pool_scheduling_order is FifoPoolSchedulingOrder.FIFO
-
-
 def _owed(dominant_resource: str, fair: Share, share: Share) -> float:
     """The part of the cluster that is missing to a fair share."""
     index = _INDEX[dominant_resource]
@@ -81,13 +75,15 @@ _INDEX = {name: index for index, name in enumerate(RESOURCE_NAMES)}
 class PoolOrder:
     """The operations and pools of one pool that may get a job, in their order."""
 
-    __slots__ = ("above", "buckets", "children", "classes", "counts", "entry", "name", "open")
+    __slots__ = ("above", "below", "buckets", "children", "classes", "counts", "entry", "name", "open")
 
     def __init__(self, name: PoolName, above: PoolOrder | None) -> None:
         self.name = name
         self.above = above
-        self.buckets: dict[Bucket, SortedList[Entry]] = {}
+        #: All pools below it, and those in their order below which something may start.
+        self.below: set[PoolOrder] = set()
         self.children: SortedList[Entry] = SortedList()
+        self.buckets: dict[Bucket, SortedList[Entry]] = {}
         #: Operations by the class of their jobs, here and in all pools below; and which classes these are.
         self.counts: Counter[int] = Counter()
         self.classes = 0
@@ -113,7 +109,7 @@ class PoolOrder:
             self.classes &= ~(1 << number)
 
     def first(self) -> float:
-        """The least satisfaction of all that is in its lists; smaller where that is not known."""
+        """The least satisfaction in its lists, or 0 in a fifo pool, whose lists do not tell."""
         lists = [*self.buckets.values(), self.children]
         return min((entries[0][0] for entries in lists if entries), default=INFINITE_SATISFACTION)
 
@@ -178,8 +174,9 @@ class LeastSatisfied:
             del place.pool.buckets[place.bucket]
         for pool in list(place.pool.path()):
             pool.count(place.number, -1)
-            self._stale.add(pool)
-            if not pool.counts and pool is not self.root:
+            if pool.counts or pool is self.root:
+                self._stale.add(pool)
+            else:
                 self._drop(pool)
 
     def settle(self, total: Resources) -> None:
@@ -202,18 +199,20 @@ class LeastSatisfied:
         """The number of the class of an operation in the order."""
         return self._places[operation].number
 
-    def pool(self, name: str) -> PoolOrder:
+    def pool(self, name: PoolName) -> PoolOrder:
         """The order in a pool that is in the order itself."""
-        return self._pools[PoolName(name)]
+        return self._pools[name]
 
     def has_pool(self, name: PoolName) -> bool:
         """True if an operation below this pool is in the order."""
         return name in self._pools
 
     def checks(self) -> Iterator[Check]:
-        """The lists of each pool."""
+        """The lists of each pool, and the place of each operation in them."""
         for name in list(self._pools):
             yield partial(self._check, name)
+        for operation in list(self._places):
+            yield partial(self._check_operation, operation)
 
     def __iter__(self) -> Iterator[OperationId]:
         return iter(self._places)
@@ -224,23 +223,29 @@ class LeastSatisfied:
     def __len__(self) -> int:
         return len(self._places)
 
+    def filters_of(self, operation: Operation) -> tuple[str, ...]:
+        """The formulas that the tags of a node must match to run jobs of it."""
+        own = operation.spec.scheduling_tag_filter
+        return (own,) if own else ()
+
     def _class_of(self, operation: Operation) -> JobClass:
-        return JobClass(operation.spec.resources, (), operation.preemption_priority)
+        return JobClass(operation.spec.resources, self.filters_of(operation), operation.preemption_priority)
 
     def _pool(self, name: PoolName) -> PoolOrder:
         """The order in a pool, entered with all above it if it is not in yet."""
         pool = self._pools.get(name)
         if pool is None:
             above = self._facts.pool(name).above
-            pool = self._pools[name] = PoolOrder(name, self._pool(above.name) if above is not None else None)
+            parent = self._pool((above or self._facts.root).name)
+            pool = self._pools[name] = PoolOrder(name, parent)
+            parent.below.add(pool)
         return pool
 
     def _drop(self, pool: PoolOrder) -> None:
         """Forgets a pool below which nothing is."""
         self._stale.discard(pool)
         del self._pools[pool.name]
-        if pool.entry is not None and pool.above is not None:
-            pool.above.children.remove(pool.entry)
+        self._take_out(pool)
 
     def _is_in_place(self, pool: PoolOrder) -> bool:
         above = self._facts.pool(pool.name).above
@@ -251,25 +256,25 @@ class LeastSatisfied:
         left: list[PoolOrder] = []
         # All are taken out first, since one may now stand below another that stood below it.
         for pool in pools:
-            left += self._take_out(pool)
+            self._count_above(pool, -1)
+            left += list(pool.path())[1:]
+            self._take_out(pool)
         for pool in pools:
             above = self._facts.pool(pool.name).above
             pool.above = self._pool((above or self._facts.root).name)
+            pool.above.below.add(pool)
             self._count_above(pool, 1)
         for pool in left:
             if not pool.counts and pool is not self.root and self._pools.get(pool.name) is pool:
                 self._drop(pool)
 
-    def _take_out(self, pool: PoolOrder) -> list[PoolOrder]:
-        """Takes a pool out of the one above. Answers all that were above it, the lowest first."""
+    def _take_out(self, pool: PoolOrder) -> None:
+        """Takes a pool out of the one above."""
         assert pool.above is not None
+        pool.above.below.discard(pool)
         if pool.entry is not None:
             pool.above.children.remove(pool.entry)
-            pool.entry = None
-        self._count_above(pool, -1)
-        above = list(pool.above.path())
-        pool.above = None
-        return above
+        pool.above = pool.entry = None
 
     def _count_above(self, pool: PoolOrder, sign: int) -> None:
         for above in list(pool.path())[1:]:
@@ -286,7 +291,7 @@ class LeastSatisfied:
         entry = None
         if pool.classes & pool.open and (pool.buckets or pool.children):
             entry = entry_of_pool(facts, facts.used, self.total)
-            if not follows_own_satisfaction(facts):
+            if not facts.follows_own_satisfaction:
                 entry = (pool.first(), *entry[1:])
         if entry == pool.entry:
             return
@@ -302,13 +307,24 @@ class LeastSatisfied:
         if pool is None:
             return []
         broken = []
-        listed = {entry[-1] for entries in pool.buckets.values() for entry in entries}
-        if listed != {each for each, place in self._places.items() if place.pool is pool}:
-            broken.append("its lists differ from the places of its operations")
-        below = Counter(place.number for place in self._places.values() if pool in place.pool.path())
-        if below != pool.counts or pool.classes != sum(1 << number for number in below):
+        counted: Counter[int] = Counter()
+        for below in pool.below:
+            counted += below.counts
+        for bucket, entries in pool.buckets.items():
+            for entry in entries:
+                place = self._places.get(OperationId(entry[-1]))
+                if place is None or (place.pool, place.bucket, place.entry) != (pool, bucket, entry):
+                    broken.append(f"{entry[-1]} is listed where it is not")
+                else:
+                    counted[place.number] += 1
+        if counted != pool.counts or pool.classes != sum(1 << number for number in counted):
             broken.append("the classes below it differ from those of the operations below it")
-        children = {each.entry for each in self._pools.values() if each.above is pool and each.entry is not None}
-        if children != set(pool.children):
+        if {below.entry for below in pool.below} - {None} != set(pool.children):
             broken.append("its pools differ from those that are below it")
         return [f"order of pool {name}: {words}" for words in broken]
+
+    def _check_operation(self, name: OperationId) -> list[str]:
+        place = self._places.get(name)
+        if place is None or place.entry in place.pool.buckets.get(place.bucket, ()):
+            return []
+        return [f"{name}: not listed where it is in the order"]

@@ -11,7 +11,7 @@ from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
-from headrace_allocator.decision.least_satisfied import Entry, entry_of, entry_of_pool, follows_own_satisfaction
+from headrace_allocator.decision.least_satisfied import Entry, entry_of, entry_of_pool
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
@@ -60,7 +60,7 @@ def _best_below(overlay: Overlay, pool: Pool, able: list[Operation]) -> _Child |
         best = _best_below(overlay, child, operations)
         assert best is not None
         entry = entry_of_pool(child, child.used + overlay.pools.get(child.name, ZERO), view.total)
-        if not follows_own_satisfaction(child):
+        if not child.follows_own_satisfaction:
             entry = (best.satisfied, *entry[1:])
         children.append(_Child(entry, entry[0], best.operation))
     return min(children, key=lambda each: each.entry, default=None)

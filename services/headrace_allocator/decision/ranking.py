@@ -14,7 +14,6 @@ from headrace.ids import OperationId
 from headrace.runtime.engine import Check
 from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, entry_of
-from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
 
@@ -33,7 +32,11 @@ class Ranking:
 
     def refresh(self, operation: Operation) -> None:
         """Gives an operation its place in the order, or takes it out if no job of it may start."""
-        self._put(operation, self._entry(operation))
+        entry = self._entry(operation)
+        if entry is None:
+            self.order.remove(operation.id)
+        else:
+            self.order.put(operation, entry)
 
     def refresh_all(self, operations: Iterable[OperationId]) -> None:
         """The same for those of them that are known."""
@@ -41,11 +44,6 @@ class Ranking:
             operation = self._facts.operations.get(name)
             if operation is not None:
                 self.refresh(operation)
-
-    def apply(self, overlay: Overlay) -> None:
-        """The decision was applied to the facts: whatever moved in its overlay has moved."""
-        for operation in overlay.touched.values():
-            self._put(operation, overlay.entry(operation))
 
     def forget(self, operation: OperationId) -> None:
         """The operation is over."""
@@ -81,12 +79,6 @@ class Ranking:
         yield from self.order.checks()
         for name in list(self.order):
             yield partial(self._check_place, name)
-
-    def _put(self, operation: Operation, entry: Entry | None) -> None:
-        if entry is None:
-            self.order.remove(operation.id)
-        else:
-            self.order.put(operation, entry)
 
     def _entry(self, operation: Operation) -> Entry | None:
         facts, held = self._facts, operation.held

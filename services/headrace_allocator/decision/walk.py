@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from headrace.ids import PoolName
 from headrace.resources import Resources
 from headrace.wire.snapshots import PreemptionPriority
-from headrace_allocator.decision.least_satisfied import Entry, PoolOrder, follows_own_satisfaction
+from headrace_allocator.decision.least_satisfied import Entry, PoolOrder
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
@@ -55,7 +56,7 @@ def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Fou
             best = _better(best, _pool(overlay, entry, fitting))
     for below in overlay.pools_below(pool):
         entry = overlay.entry_of_pool(below)
-        if best is None or entry < best.entry or not follows_own_satisfaction(below):
+        if best is None or entry < best.entry or not below.follows_own_satisfaction:
             best = _better(best, _pool(overlay, entry, fitting))
     return best
 
@@ -80,11 +81,12 @@ def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found
 
 
 def _pool(overlay: Overlay, entry: Entry, fitting: int) -> _Found | None:
-    """A pool with what would be chosen below it, and its satisfaction, which may be that of what is chosen."""
+    """A pool with the operation that would be chosen below it, and the satisfaction that counts for it."""
     view = overlay.view
-    pool, order = view.pools.pool(entry[-1]), view.order.pool(entry[-1])
+    name = PoolName(entry[-1])
+    pool, order = view.pools.pool(name), view.order.pool(name)
     found = _first(overlay, pool, order, fitting)
-    if found is None or follows_own_satisfaction(pool):
+    if found is None or pool.follows_own_satisfaction:
         return found and _Found(entry, found.operation)
     satisfied = found.entry[0]
     if found.operation.in_fifo_pool and found.operation.spec.pool == pool.name:

@@ -20,7 +20,7 @@ from headrace.wire.operations import OperationSpec
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import PoolTree, ShareCut
+from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
 
 __all__ = ["Facts"]
@@ -183,10 +183,6 @@ class Facts:
         for allocation in operation.allocations.values():
             allocation.take_back = TakeBackReason.OPERATION_ENDED
             allocation.slots.clear()
-
-    def take_shares(self, cut: ShareCut) -> bool:
-        """Takes over the pools of a snapshot. True if one of them moved or has another limit."""
-        return self.pools.take(cut, self._charged())
 
     def judge_size(self, operation: Operation) -> None:
         """Notes whether some node could run a job of it, were the node empty."""

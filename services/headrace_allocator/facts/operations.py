@@ -10,6 +10,7 @@ from headrace.wire.codec import encode
 from headrace.wire.heartbeat import TakeBackReason
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
+from headrace.wire.snapshots import PreemptionPriority, ShareItem
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import AllocationGroups
 from headrace_allocator.facts.slots import JobSlots
@@ -44,6 +45,11 @@ class Operation:
         self.groups = AllocationGroups()
         self.fair_share: Share = ZERO_SHARE
         self.demand_share: Share = ZERO_SHARE
+        self.dominant_resource = "cpu"
+        #: Its place where satisfaction and what is owed are equal; in a fifo pool its place in that order.
+        self.rank = live.started_at_ms
+        self.in_fifo_pool = False
+        self.preemption_priority = PreemptionPriority.NONE
         #: Mean length of its jobs, a moving average; None before the first ended.
         self.mean_job_ms: float | None = None
         #: True while a block of indexes is being drawn.
@@ -58,6 +64,13 @@ class Operation:
         self.spec = spec
         self.job_spec = spec.job_spec(self.id, self.user)
         self.job_spec_bytes = len(encode(self.job_spec))
+
+    def set_share(self, item: ShareItem) -> None:
+        """Notes what a snapshot of shares says of it."""
+        self.fair_share, self.demand_share = item.fair_share.total, item.demand_share
+        self.dominant_resource = item.dominant_resource
+        self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None
+        self.preemption_priority = item.preemption_priority
 
     @property
     def usage(self) -> Resources:

@@ -1,4 +1,4 @@
-"""The tree of pools with their shares, as one snapshot of fair_share says, and what the operations below each pool have in use.
+"""The tree of pools with their shares, and what the operations below each of them have in use.
 
 A snapshot is taken as one cut: all that it changed since the one before, or none of it. A limit is the most that all jobs below a pool
 may take together. A pool that no snapshot told of stands below the root.
@@ -13,6 +13,8 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.pools.pool_config import FifoPoolSchedulingOrder
+from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, Resources
 from headrace.wire.snapshots import ShareItem
 
@@ -28,6 +30,7 @@ class ShareCut(msgspec.Struct, frozen=True):
     removed: Collection[str] = ()
     #: The cluster that the shares are parts of.
     total: Resources = ZERO
+    options: AllocationOptions = AllocationOptions()
 
 
 class Pool:
@@ -47,6 +50,17 @@ class Pool:
         #: All that counts under limits.
         self.used = ZERO
 
+    @property
+    def keeps_fifo_order(self) -> bool:
+        """True if the operations of a fifo pool get room in its order."""
+        return _fifo_order(self.item) is FifoPoolSchedulingOrder.FIFO
+
+    @property
+    def follows_own_satisfaction(self) -> bool:
+        """True if its own satisfaction counts where room is given out, not that of an operation below it."""
+        options = self.item.options if self.item is not None else None
+        return options is not None and options.use_pool_satisfaction_for_scheduling
+
     def path(self) -> Iterator[Pool]:
         """The pool and all pools above it, the lowest first, without the root."""
         pool = self
@@ -62,6 +76,7 @@ class PoolTree:
         #: Each pool with its shares.
         self.pools: dict[PoolName, ShareItem] = {}
         self.total = ZERO
+        self.options = AllocationOptions()
         #: True once a snapshot came that knows the cluster: before, limits are not known.
         self.limits_known = False
         self.root = Pool(ROOT_POOL, None)
@@ -77,19 +92,23 @@ class PoolTree:
         return pool
 
     def take(self, cut: ShareCut) -> bool:
-        """Takes over a snapshot. True if a pool is new, stands elsewhere, is gone, or has another limit."""
-        changed: dict[PoolName, ShareItem | None] = {
-            PoolName(key[1:]): None for key in cut.removed if PoolName(key[1:]) in self.pools and key.startswith("/")
-        }
-        told = (cut.items[key] for key in cut.changed if key.startswith("/") and key in cut.items)
-        changed |= {PoolName(item.name): item for item in told}
-        self.total = cut.total
+        """Takes over a snapshot. True if operations of a pool are sorted otherwise from now on."""
+        changed: dict[PoolName, ShareItem | None] = {}
+        for key in cut.removed:
+            name = PoolName(key[1:])
+            if key.startswith("/") and name in self.pools:
+                changed[name] = None
+        for key in cut.changed:
+            if key.startswith("/") and key in cut.items:
+                changed[PoolName(cut.items[key].name)] = cut.items[key]
+        self.total, self.options = cut.total, cut.options
         self.limits_known |= cut.total != ZERO
-        differs, moved = False, []
+        resorted, moved = False, []
         for name, item in changed.items():
-            pool, before = self.pool(name), self.pools.get(name)
-            moves = (before.parent if before else None) != (item.parent if item else None)
-            differs |= moves or pool.most != (item.limits if item else NOTHING)
+            pool = self.pool(name)
+            if _parent(item) != _parent(pool.item) and pool is not self.root:
+                moved.append(pool)
+            resorted |= _fifo_order(item) != _fifo_order(pool.item)
             pool.item = item
             pool.most = item.limits if item else NOTHING
             pool.limited = pool.most != NOTHING
@@ -97,12 +116,11 @@ class PoolTree:
                 del self.pools[name]
             else:
                 self.pools[name] = item
-            if moves and pool is not self.root:
-                moved.append(pool)
         self._move(moved)
         self.changed.update(changed)
-        self._drop_empty(pool for pool in list(self._known.values()) if differs and pool.item is None)
-        return differs
+        if moved:
+            self._drop_empty()
+        return resorted
 
     def path(self, pool: PoolName) -> Iterator[PoolName]:
         """The names of the pool and all pools above it, the lowest first, without the root."""
@@ -114,9 +132,11 @@ class PoolTree:
 
     def use(self, pool: PoolName, amount: Resources) -> None:
         """Jobs in the pool take so much more than before, or less by a negative amount."""
-        for each in self.pool(pool).path():
+        each = self.pool(pool)
+        while each.above is not None:
             each.used = each.used + amount
             self.changed.add(each.name)
+            each = each.above
 
     def check(self, held: Iterable[tuple[PoolName, Resources]]) -> list[str]:
         """Broken invariants in words, none if all hold."""
@@ -127,7 +147,7 @@ class PoolTree:
         return [
             f"pool {pool.name}: what it has in use differs from its operations"
             for pool in self._known.values()
-            if pool.used != sums[pool.name]
+            if pool.used != sums.get(pool.name, ZERO)
         ]
 
     def _move(self, pools: list[Pool]) -> None:
@@ -145,9 +165,17 @@ class PoolTree:
             for above in list(pool.path())[1:]:
                 above.used = above.used + pool.used
 
-    def _drop_empty(self, unknown: Iterable[Pool]) -> None:
-        """Forgets pools that no snapshot tells of and nothing stands in."""
+    def _drop_empty(self) -> None:
+        """Forgets pools that no snapshot tells of and nothing is in."""
         parents = {pool.above for pool in self._known.values()}
-        for pool in unknown:
-            if pool.above is not None and pool.used == ZERO and pool not in parents:
+        for pool in list(self._known.values()):
+            if pool.item is None and pool.above is not None and pool.used == ZERO and pool not in parents:
                 del self._known[pool.name]
+
+
+def _parent(item: ShareItem | None) -> PoolName | None:
+    return None if item is None else item.parent
+
+
+def _fifo_order(item: ShareItem | None) -> FifoPoolSchedulingOrder | None:
+    return None if item is None or item.options is None else item.options.fifo_pool_scheduling_order

@@ -594,10 +594,7 @@ def test_every_sum_and_every_place_in_the_order_is_checked() -> None:
         "slots out differ": lambda desk: desk.operation("operation-1").slots.give_back([JobSlot(0)]),
         "total differs": lambda desk: setattr(desk.facts, "total", cores(3)),
         "online_nodes differs": lambda desk: setattr(desk.facts, "online_nodes", 3),
-        "is not that of its satisfaction": lambda desk: setattr(
-            desk.operation("operation-1"), "fair_share", (1.0,) * 5
-        ),
-        "no job of it may start": lambda desk: setattr(desk.operation("operation-1"), "suspended", True),
+        "is not what the facts give": lambda desk: setattr(desk.operation("operation-1"), "fair_share", (1.0,) * 5),
         "in the order and not known": lambda desk: desk.facts.operations.clear(),
     }
     for words, damage in damages.items():
@@ -623,7 +620,7 @@ def test_figures_count_what_there_is() -> None:
         "online_nodes": 1,
         "operations": 2,
         "operations_in_order": 2,
-        "job_sizes_in_order": 2,
+        "job_classes_in_order": 2,
         "heartbeats": 1,
         "void_heartbeats": 0,
         "twice_held_jobs": 0,

@@ -34,7 +34,7 @@ def test_the_shares_of_pools_and_of_the_root_are_those_of_the_newest_snapshot() 
 def test_a_pool_that_is_gone_takes_its_limit_with_it() -> None:
     tree = Tree([a_pool("p", cpu=0.3)], an_operation("a", 20))
     items = {item.key: item for item in tree.told}
-    tree.engine.on_shares(ShareCut(items, [], ["/p"], TOTAL), tree.moment)
+    tree.engine.on_shares(ShareCut(items, [], ["/p"], TOTAL, tree.options), tree.moment)
     tree.refresh()
     tree.beat("n")
 
@@ -49,8 +49,13 @@ def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
     names = [f"p{number}" for number in range(8)]
     held = [(PoolName(name), cores(number)) for number, name in enumerate(names)]
 
+    for name, amount in held:
+        pools.use(name, amount)
+
     def limits_of(pools: PoolTree) -> object:
-        return {name: [(limit.pool, limit.used) for limit in pools.above(PoolName(name))] for name in names}
+        return {
+            name: [(pool.name, pool.most, pool.used) for pool in pools.pool(PoolName(name)).path()] for name in names
+        }
 
     for _ in range(300):
         changed, removed = set(), set()
@@ -64,9 +69,11 @@ def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
                 items[key] = a_pool(names[number], parent, cpu=random.choice([0.5, 1.0]))
                 changed.add(key)
         total = random.choice([TOTAL, cores(20, slots=100)])
-        pools.take(ShareCut(items, changed, removed, total), held)
+        pools.take(ShareCut(items, changed, removed, total))
         whole = PoolTree()
-        whole.take(ShareCut(items, items.keys(), [], total), held)
+        whole.take(ShareCut(items, items.keys(), [], total))
+        for name, amount in held:
+            whole.use(name, amount)
 
         assert pools.pools == whole.pools
         assert limits_of(pools) == limits_of(whole)
@@ -77,5 +84,6 @@ def test_shares_of_operations_are_no_pools() -> None:
     pools = PoolTree()
     share = a_share("a", 0.5)
 
-    assert not pools.take(ShareCut({share.key: share}, [share.key], [], TOTAL), [])
+    pools.take(ShareCut({share.key: share}, [share.key], [], TOTAL))
+
     assert pools.pools == {}

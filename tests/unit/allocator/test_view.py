@@ -9,7 +9,7 @@ from headrace.resources import ZERO
 from headrace_allocator.decision.extending import extend
 from headrace_allocator.decision.placing import place
 from headrace_allocator.decision.view import Overlay, View
-from tests.support.allocating import Desk, a_share, an_operation, cores
+from tests.support.allocating import Desk, an_operation, cores
 from tests.unit.allocator.test_engine import running
 from tests.unit.allocator.test_limits import NODE, Tree, a_pool, in_pool
 
@@ -21,13 +21,13 @@ def a_view(desk: Desk, node: str) -> View:
 def everything(desk: Desk) -> list[object]:
     """All that a decision could have changed."""
     order = desk.engine.ranking.order
-    places = {name: order.place(name) for name in order}
+    places = {name: order.entry(name) for name in order}
     operations = [
         (each.held, each.precommit, each.slots.ready_count, each.slots.out(), list(each.allocations))
         for each in desk.facts.operations.values()
     ]
     nodes = [(node.free, list(node.allocations)) for node in desk.facts.nodes.values()]
-    limits = [(limit.pool, limit.used) for limit in desk.facts.pools.above(desk.operation("a").spec.pool)]
+    limits = [(limit.name, limit.used) for limit in desk.facts.pools.above(desk.operation("a").spec.pool)]
     return [places, operations, nodes, limits, desk.facts.total, desk.facts.used, set(desk.facts.touched)]
 
 
@@ -44,40 +44,6 @@ def test_a_decision_changes_nothing_before_it_is_applied_and_is_the_same_when_ma
     assert everything(tree) == before
     assert decisions[0] == decisions[1] == decisions[2]
     assert len(decisions[0][1]) == 10
-
-
-def by_looking_at_all(overlay: Overlay) -> list[str]:
-    """Who gets the room when each start looks at every operation."""
-    started: list[str] = []
-    while True:
-        able = [
-            (overlay.satisfaction(each), each.arrival, each)
-            for each in overlay.view.operations.values()
-            if overlay.held_back(each) is None and overlay.room.dominates(each.spec.resources)
-        ]
-        if not able:
-            return started
-        chosen = min(able, key=lambda each: each[:2])[2]
-        overlay.give_out(chosen, 1)
-        overlay.use(chosen, chosen.spec.resources)
-        started.append(chosen.id)
-
-
-def test_always_the_room_goes_to_whom_it_would_when_each_start_looked_at_every_operation() -> None:
-    random = Random(6)
-    for _ in range(60):
-        pools = [a_pool("p", cpu=random.choice([0.2, 0.5, 1.0])), a_pool("q", cpu=random.choice([0.4, 1.0]))]
-        operations = [
-            in_pool(an_operation(f"o{number}", random.randint(1, 9), cores(random.choice([0.5, 1, 2]))), pool)
-            for number, pool in enumerate(random.choices(["p", "q", "r"], k=8))
-        ]
-        tree = Tree(pools, *operations)
-        tree.told = [a_share(each.operation, random.choice([0.1, 0.2, 0.5])) for each in operations]
-        tree.tell(pools)
-
-        placed = place(Overlay(a_view(tree, "n")))
-
-        assert [each.operation.id for each in placed] == by_looking_at_all(Overlay(a_view(tree, "n")))
 
 
 def test_what_was_decided_is_what_is_applied() -> None:

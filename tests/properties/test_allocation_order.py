@@ -1,0 +1,70 @@
+"""The quick order chooses exactly as the plain loop over all operations: 2,000 random trees, each with heartbeats and changes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from headrace.resources import Resources
+from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult
+from headrace.wire.snapshots import PreemptionPriority
+from headrace_allocator.decision.placing import Choice, Placement, place
+from headrace_allocator.decision.plain_loop import next_in_line_plainly
+from headrace_allocator.decision.walk import next_in_line
+from tests.support.effort import seeds
+from tests.support.random_orders import RandomTree
+
+TREES = 50
+
+
+def started(placed: list[Placement]) -> list[tuple[str, int]]:
+    return [(one.operation.id, one.jobs) for one in placed]
+
+
+def decisions(tree: RandomTree, node: str, choose: Choice, seed: int) -> list[list[tuple[str, int]]]:
+    """What starts on a node: in its free room, with some victims taken away, and in each preemptive stage with some room more."""
+    plain = tree.overlay(node)
+    found = [started(place(plain, choose=choose))]
+    cut = tree.overlay(node)
+    tree.random.seed(seed)
+    tree.take_victims(cut)
+    for priority in (PreemptionPriority.AGGRESSIVE, PreemptionPriority.NORMAL):
+        discount = Resources(1, tree.random.choice([0, 100]), 1, tree.random.choice([0, 2**32]))
+        found.append(started(place(cut, priority, discount=discount, one=True, choose=choose)))
+    found.append(started(place(cut, choose=choose)))
+    return found
+
+
+def report(tree: RandomTree, node: str) -> None:
+    """A heartbeat of the node, on which some jobs ended."""
+    reports, ends = [], []
+    for each in list(tree.node(node).allocations.values()):
+        state = AllocationState.RUNNING
+        if tree.random.random() < 0.4:
+            state = AllocationState.ENDED
+            ends += [
+                JobEnd(each.operation, slot.index, slot.attempt, each.id, JobResult.COMPLETED)
+                for slot in each.slots.values()
+            ]
+        unstarted = [] if ends and state is AllocationState.ENDED else list(each.slots.values())
+        reports.append(AllocationReport(each.id, each.operation, state, each.resources, unstarted=unstarted))
+    tree.beat(node, allocations=reports, ends=ends)
+
+
+@pytest.mark.parametrize("seed", seeds(40, 200))
+def test_always_whoever_would_be_chosen_by_looking_at_every_operation(seed: int) -> None:
+    random = Random(seed)
+    chosen = 0
+    for _ in range(TREES):
+        tree = RandomTree(random)
+        for step in range(3):
+            for node in tree.nodes:
+                at = random.randrange(2**32)
+                quick = decisions(tree, node, next_in_line, at)
+                assert quick == decisions(tree, node, next_in_line_plainly, at)
+                chosen += sum(map(len, quick))
+            report(tree, random.choice(list(tree.nodes)))
+            if step == 1:
+                tree.change_shares()
+    assert chosen > TREES

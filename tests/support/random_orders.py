@@ -1,0 +1,112 @@
+"""Random trees of pools with operations, as the allocator knows them, and random changes of them."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.pools.effective_options import EffectiveOptions
+from headrace.pools.pool_config import FifoPoolSchedulingOrder
+from headrace.resources import ZERO, Resources, Share
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, ShareItem
+from headrace_allocator.decision.view import Overlay, View
+from tests.support.allocating import Desk, an_operation
+
+__all__ = ["RandomTree"]
+
+GIB: Final = 1024**3
+NODES: Final = {"n": Resources(20, 1000, 2, 16 * GIB), "m": Resources(8, 400, 0, 32 * GIB)}
+TOTAL: Final = Resources(28, 1400, 2, 48 * GIB)
+FILTERS: Final = ("", "", "fast", "!fast", "fast | large")
+
+
+class RandomTree(Desk):
+    """Two nodes, up to seven pools of which some are fifo, some limited, and up to fourteen operations of several sizes."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(NODES)
+        self.random = random
+        self.depth = random.randint(1, 3)
+        self.names = [f"p{number}" for number in range(random.randint(1, 7))]
+        self.fifo = {name for name in self.names if random.random() < 0.3}
+        self.coarse = random.random() < 0.5
+        self.node("n").record.tags.extend(random.choice([[], ["fast"], ["large"]]))
+        for node in self.nodes:
+            self.beat(node)
+        self.operations = [self.an_operation(f"o{number}") for number in range(random.randint(1, 14))]
+        self.start(*self.operations)
+        self.change_shares()
+
+    def an_operation(self, name: str) -> LiveOperation:
+        random = self.random
+        size = Resources(
+            random.choice([1, 1, 2]), random.choice([50, 100, 100, 130, 300]), random.choice([0, 0, 0, 1]),
+            random.choice([0, GIB, 3 * GIB]),
+        )  # fmt: skip
+        live = an_operation(name, random.randint(1, 12), size)
+        spec = msgspec.structs.replace(
+            live.spec,
+            pool=PoolName(random.choice([*self.names, *self.names, ROOT_POOL, "unknown"])),
+            scheduling_tag_filter=random.choice(FILTERS),
+            resource_limits=random.choice([NOTHING, NOTHING, NOTHING, PartialResources(cpu=300)]),
+        )
+        return msgspec.structs.replace(live, spec=spec)
+
+    def a_share(self) -> Share:
+        """Often equal ones, and often none."""
+        if self.coarse:
+            return self.random.choice([(0.0, 0.0, 0.0, 0.0, 0.0), (0.2, 0.1, 0.0, 0.1, 0.0), (0.5, 0.5, 0.0, 0.5, 0.0)])
+        user_slots, cpu, gpu, memory = (self.random.random() for _ in range(4))
+        return (user_slots, cpu, gpu, memory, 0.0)
+
+    def an_item(self, kind: ElementKind, name: str, parent: str) -> ShareItem:
+        random, fair = self.random, self.a_share()
+        return ShareItem(
+            kind,
+            name,
+            PoolName(parent),
+            fair_share=DetailedShare(total=fair),
+            demand_share=random.choice([fair, (1.0, 1.0, 1.0, 1.0, 0.0)]),
+            dominant_resource=random.choice(["cpu", "memory"]),
+            rank=random.randint(0, 3),
+        )
+
+    def change_shares(self) -> None:
+        """All pools and most operations get other shares; pools move, and get other limits and options."""
+        random = self.random
+        items = []
+        own, order = random.random() < 0.6, random.choice(list(FifoPoolSchedulingOrder))
+        for number, name in enumerate(self.names):
+            parent = random.choice([ROOT_POOL, *self.names[:number]][-self.depth :])
+            limits = random.choice(
+                [NOTHING, NOTHING, PartialResources(cpu=random.choice([150, 400])), PartialResources(user_slots=3)]
+            )
+            options = EffectiveOptions(
+                use_pool_satisfaction_for_scheduling=own if random.random() < 0.8 else not own,
+                fifo_pool_scheduling_order=order,
+            )
+            item = self.an_item(ElementKind.POOL, name, parent)
+            items.append(msgspec.structs.replace(item, limits=limits, options=options))
+        for live in self.operations:
+            if random.random() < 0.9 and live.operation in self.facts.operations:
+                item = self.an_item(ElementKind.OPERATION, live.operation, live.spec.pool)
+                fifo = random.randint(0, 9) if live.spec.pool in self.fifo else None
+                priority = random.choice([PreemptionPriority.NONE, *PreemptionPriority])
+                items.append(msgspec.structs.replace(item, fifo_index=fifo, preemption_priority=priority))
+        self.tell(items, total=TOTAL)
+
+    def overlay(self, node: str) -> Overlay:
+        """A fresh overlay over a node."""
+        return Overlay(View.of(self.facts, self.node(node), self.engine.ranking.order, pace_ms=1000))
+
+    def take_victims(self, overlay: Overlay) -> None:
+        """Takes some allocations away in an overlay."""
+        for allocation in overlay.view.allocations:
+            operation = overlay.view.operations.get(allocation.operation)
+            if operation is not None and self.random.random() < 0.4:
+                overlay.use(operation, ZERO - allocation.resources)
