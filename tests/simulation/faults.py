@@ -16,7 +16,18 @@ from tests.simulation.people import flood
 from tests.simulation.server import Faults
 from tests.simulation.world import World
 
-__all__ = ["FAULTS", "Fault", "a_network", "heal"]
+__all__ = [
+    "FAULTS",
+    "Fault",
+    "a_network",
+    "deafen",
+    "freeze_until_succeeded",
+    "heal",
+    "kill_a_leader",
+    "kill_an_agent",
+    "lose",
+    "lose_an_agent",
+]
 
 Fault = Callable[[World], Coroutine[Any, Any, None]]
 
@@ -52,9 +63,9 @@ def _a_service(world: World) -> str:
     return world.random.choice([name for name in world._programs if not name.startswith("agent.")])
 
 
-def _a_leader(world: World) -> str:
+def _a_leader(world: World, *kinds: str) -> str:
     """An allocator or admission, the one that leads where there is one."""
-    names = [name for name in world._programs if name.startswith(("allocator", "admission"))]
+    names = [name for name in world._programs if name.startswith(kinds or ("allocator", "admission"))]
     return world.random.choice([name for name in names if world.process(name) in world.shells] or names)
 
 
@@ -76,6 +87,25 @@ async def freeze_a_service(world: World) -> None:
     """SIGSTOP for a while, long enough to be succeeded, or even to be cut off by the server, or not."""
     name = _a_leader(world) if world.random.random() < 0.5 else _a_service(world)
     await _freeze(world, name, world.random.choice((0.5, 2.5, 5.0, 8.0, 12.0)))
+
+
+def freeze_until_succeeded(kind: str) -> Fault:
+    """A leader of one kind is frozen for longer than its lease, and wakes."""
+
+    async def freeze_a_leader(world: World) -> None:
+        await _freeze(world, _a_leader(world, kind), world.random.uniform(2.5, 6.0))
+
+    return freeze_a_leader
+
+
+def kill_a_leader(kind: str) -> Fault:
+    """A leader of one kind dies; its standby, or its own next life, leads then."""
+
+    async def kill(world: World) -> None:
+        world.kill(_a_leader(world, kind))
+        await anyio.sleep(2.0)
+
+    return kill
 
 
 async def _freeze(world: World, name: str, seconds: float) -> None:
@@ -229,14 +259,17 @@ async def _cut(world: World, process: str, seconds: float) -> None:
     world.server.cut.discard(cut)
 
 
-async def deafen_a_leader(world: World) -> None:
-    """Streams and buckets do not answer a service, until it is succeeded without hearing of it; all other messages come and go."""
-    name = _a_leader(world)
-    process = world.process(name)
-    world.note(f"{process} is deaf")
-    world.server.deaf.add(process)
-    await anyio.sleep(world.random.uniform(4, 10))
-    world.server.deaf.discard(process)
+def deafen(*kinds: str) -> Fault:
+    """Streams and buckets do not answer a leader, until it is succeeded without hearing of it; all other messages come and go."""
+
+    async def deafen_a_leader(world: World) -> None:
+        process = world.process(_a_leader(world, *kinds))
+        world.note(f"{process} is deaf")
+        world.server.deaf.add(process)
+        await anyio.sleep(world.random.uniform(4, 10))
+        world.server.deaf.discard(process)
+
+    return deafen_a_leader
 
 
 async def forbid_an_agent(world: World) -> None:
@@ -250,11 +283,15 @@ async def forbid_an_agent(world: World) -> None:
         world.server.permissions.pop(process, None)
 
 
-async def lose_a_bucket(world: World) -> None:
-    """A bucket is deleted with all that it holds."""
-    bucket = world.random.choice(_LOSABLE)
-    world.note(f"{bucket} is lost")
-    world.server.store.lose_bucket(bucket)
+def lose(*buckets: str) -> Fault:
+    """One of these buckets is deleted with all that it holds."""
+
+    async def lose_a_bucket(world: World) -> None:
+        bucket = world.random.choice(buckets)
+        world.note(f"{bucket} is lost")
+        world.server.store.lose_bucket(bucket)
+
+    return lose_a_bucket
 
 
 async def roll_a_bucket_back(world: World) -> None:
@@ -298,9 +335,9 @@ FAULTS: Final[tuple[Fault, ...]] = (
     lose_the_leader,
     cut_a_node_off,
     cut_a_service_off,
-    deafen_a_leader,
+    deafen(),
     forbid_an_agent,
-    lose_a_bucket,
+    lose(*_LOSABLE),
     roll_a_bucket_back,
     fill_the_log,
     set_clocks_wrong,

@@ -35,11 +35,11 @@ class Invariants:
         self._obeyed: dict[int, int] = {}
 
     def check(self) -> None:
-        """Raises `Violation`."""
+        """Raises `Violation`, and whatever a callback raised that nobody awaits."""
         world = self._world
         world.recorded.follow()
         if world.loop.unheard:
-            raise Violation(f"nobody heard of {world.loop.unheard[0]!r}") from world.loop.unheard[0]
+            raise world.loop.unheard[0]
         if world.truth.violations:
             raise Violation(world.truth.violations[0])
         for host in world.hosts.values():

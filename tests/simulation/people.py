@@ -25,7 +25,7 @@ _MANY_ENDS: Final = 200
 _POOLS: Final = ("research", "production")
 
 
-async def come(world: World, most: int, done: anyio.Event) -> None:
+async def come(world: World, most: int) -> None:
     """Some people start operations, one after the other, and wait for their ends."""
     draw = world.random
     async with anyio.create_task_group() as tasks:
@@ -35,7 +35,6 @@ async def come(world: World, most: int, done: anyio.Event) -> None:
             if spec.max_failed_job_count > _MANY_ENDS:
                 tasks.start_soon(_stall_admission, world, f"operation-{number}")
             await anyio.sleep(draw.uniform(0, 3))
-    done.set()
 
 
 async def _stall_admission(world: World, operation: str) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.pools import TreeOptions
 from headrace.pools.amounts import PartialResources
+from tests.simulation.aims import Aim, aim_of, befall_aimed, want_aimed
 from tests.simulation.faults import FAULTS, a_network, heal
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.people import come
@@ -54,7 +55,7 @@ def run_seed(seed: int, *, length: Length = LONG) -> Course:
 
     async def course(loop: VirtualLoop) -> None:
         worlds.append(World(loop))
-        await _course(worlds[0], length)
+        await _course(worlds[0], length, aim_of(seed))
 
     failure = ""
     # What is collected in the middle of a course would change it, as it closes generators.
@@ -76,13 +77,13 @@ def run_seed(seed: int, *, length: Length = LONG) -> Course:
     return Course(seed, failure, worlds[0].log if worlds else [])
 
 
-async def _course(world: World, length: Length) -> None:
-    await _furnish(world)
+async def _course(world: World, length: Length, aim: Aim | None) -> None:
+    await _furnish(world, doubled=aim is not None or chance_from(world.loop, 0.5))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(world.keep_checking)
         people = anyio.Event()
-        tasks.start_soon(come, world, length.people, people)
-        await _befall(world, length)
+        tasks.start_soon(_want, world, length, aim, people)
+        await _befall(world, length, aim)
         heal(world)
         with anyio.move_on_after(_HEALED_S):
             await people.wait()
@@ -97,7 +98,15 @@ async def _course(world: World, length: Length) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def _furnish(world: World) -> None:
+async def _want(world: World, length: Length, aim: Aim | None, done: anyio.Event) -> None:
+    async with anyio.create_task_group() as tasks:
+        if aim is not None:
+            tasks.start_soon(want_aimed, world, aim)
+        tasks.start_soon(come, world, length.people)
+    done.set()
+
+
+async def _furnish(world: World, *, doubled: bool) -> None:
     """Pools, services and hosts."""
     draw = world.random
     running, limited, cores = draw.choice((2, 50)), chance_from(world.loop, 0.3), draw.randint(1, 3)
@@ -109,7 +118,6 @@ async def _furnish(world: World) -> None:
     world.recorded.running_limits = {"": running, **({"research": 2} if limited else {})}
     world.truth.job_limits = {"research": cores} if limited else {}
     world.node_lease_s = draw.choice((8.0, 8.0, 14.0, 30.0))
-    doubled = chance_from(world.loop, 0.7)
     for kind in _SERVICES:
         for instance in ("a", "b") if doubled else ("a",):
             world.start_service(kind, instance)
@@ -117,14 +125,18 @@ async def _furnish(world: World) -> None:
         world.start_host(f"n{number}", draw.randint(1, 4))
 
 
-async def _befall(world: World, length: Length) -> None:
+async def _befall(world: World, length: Length, aim: Aim | None) -> None:
     """Some kinds of faults, at times of the seed's choice; one may begin before another is over."""
     draw, loop = world.random, world.loop
+    if aim is not None:
+        # Nothing else keeps it from hitting.
+        await befall_aimed(world, aim)
     if chance_from(loop, 0.5):
         world.server.faults = a_network(world)
+    until_s = loop.time() + length.unkind_s
     kinds = draw.sample(FAULTS, draw.randint(2, 9))
     async with anyio.create_task_group() as tasks:
-        while loop.time() < length.unkind_s:
+        while loop.time() < until_s:
             await anyio.sleep(draw.expovariate(length.faults_per_s))
             if kinds:
                 tasks.start_soon(draw.choice(kinds), world)

@@ -115,8 +115,10 @@ class SimulatedServer:
         allowed = self.permissions.get(interest.client.name)
         if allowed is not None and not any(matches(pattern, interest.subject) for pattern in allowed[1]):
             raise PermissionRefused(f"{interest.client.name} may not subscribe to {interest.subject}")
-        self._interests.append(interest)
-        self._wanted.clear()
+        # Asked for right before the connection was closed.
+        if interest.client in self.clients:
+            self._interests.append(interest)
+            self._wanted.clear()
 
     def remove(self, interest: Interest) -> None:
         """Ends a subscription."""
