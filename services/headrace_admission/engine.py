@@ -118,6 +118,9 @@ class AdmissionEngine:
     def on_draw(self, request: ledger.DrawBlock, moment: Moment) -> Outcome[msgspec.Struct, Event]:
         return self._decide(moment, blocks.draw, request)
 
+    def on_return(self, request: ledger.ReturnIndexes, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(moment, blocks.return_indexes, request)
+
     def on_report(self, request: ledger.ReportEnds, moment: Moment) -> Outcome[msgspec.Struct, Event]:
         outcome = self._decide(moment, ends_and_retries.report, request)
         answer, impossible = outcome.answer

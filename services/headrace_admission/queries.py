@@ -19,10 +19,10 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
 from headrace.wire.operations import OperationState, OperationView
-from headrace.wire.placements import PoolHolder, PoolLevel, WaitingFor
+from headrace.wire.placements import PoolHolder, PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, NotFound
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, size_bytes
-from headrace_admission.state.life import is_final
+from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
@@ -62,8 +62,8 @@ class Queues:
         self._places: dict[tuple[TreeName, PoolName], dict[OperationId, int]] = {}
 
     def waiting(self, operation: Operation) -> list[WaitingFor]:
-        """The limits that hold a pending operation back, by tree. There are none for any other operation."""
-        if operation.state is not OperationState.PENDING:
+        """The limits that hold an operation back, by tree. One that is ending waits for nothing."""
+        if operation.state not in (OperationState.PENDING, OperationState.RUNNING):
             return []
         found = []
         for placement in operation.placements.values():
@@ -191,10 +191,9 @@ def whole_operations(state: State, request: WholeOperationsRequest, admission_te
         attempts = told.ledger.attempt_slots(request.next_index, _ATTEMPTS_OF_PAGE)
         if attempts:
             return WholeOperations(state.sequence, admission_term, [], more=True, more_attempts=attempts)
-    names = sorted(
-        name for name, operation in state.live.items() if name > request.after and operation.spec.tree == request.tree
-    )
-    page = next(runs_within((live_operation(state.live[name]) for name in names), PAGE_OF_OPERATIONS_BYTES), [])
+    tree = request.tree
+    names = sorted(name for name, each in state.live.items() if name > request.after and _is_known_in(tree, each))
+    page = next(runs_within((live_operation(state.live[name], tree) for name in names), PAGE_OF_OPERATIONS_BYTES), [])
     unfinished = (at for at, each in enumerate(page, 1) if len(each.attempts) == _ATTEMPTS_WITH_OPERATION)
     last = next(unfinished, None)
     return WholeOperations(state.sequence, admission_term, page[:last], more=last is not None or len(page) < len(names))
@@ -205,28 +204,50 @@ def view(state: State, operation: Operation) -> OperationView:
     return view_of(operation, Queues(state).waiting(operation))
 
 
-def live_operation(operation: Operation) -> LiveOperation:
-    """An operation as the allocator and fair share need it."""
-    ledger = operation.ledger
+def live_operation(operation: Operation, tree: TreeName) -> LiveOperation:
+    """An operation as the allocator and fair share of one of its trees need it."""
+    ledger, owners = operation.ledger, operation.ledger.owners
+    placement = operation.placements.get(tree)
     return LiveOperation(
         operation=operation.id,
         user=operation.user,
-        spec=operation.spec,
-        state=operation.state,
+        spec=operation.spec.in_tree(tree, placement.pool if placement is not None else operation.spec.pool),
+        state=_state_in(operation, placement),
         suspended=operation.suspended,
         ephemeral_pool=operation.ephemeral_pool,
         started_at_ms=operation.started_at_ms,
         block=ledger.block,
-        block_term=ledger.block_term,
-        done=ledger.done_bits(),
+        # Of several trees each has allocators with terms of their own.
+        block_term=ledger.block_term if owners is None else 0,
+        done=ledger.done_bits() if owners is None else owners.bits_of_others(tree),
         attempts=ledger.attempt_slots(0, _ATTEMPTS_WITH_OPERATION),
         ends_running_jobs=operation.ends_running_jobs,
+        free=None if owners is None else owners.free,
+        changes=0 if owners is None else owners.changes,
     )
+
+
+def _is_known_in(tree: TreeName, operation: Operation) -> bool:
+    """True if allocator and fair share of a tree have to do with an operation: it runs there, or is being ended there."""
+    owners = operation.ledger.owners
+    has_left = tree not in operation.placements
+    if owners is not None and (has_left or is_ending(operation.state)):
+        return owners.count(tree) > 0
+    return not has_left
+
+
+def _state_in(operation: Operation, placement: TreePlacement | None) -> OperationState:
+    """The state of an operation in one tree: it may wait there, or end since it has left, while it runs in others."""
+    if placement is None:
+        return OperationState.ABORTING
+    waits = operation.state is OperationState.RUNNING and placement.blocked_by is not None
+    return OperationState.PENDING if waits else operation.state
 
 
 def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: bool = False) -> OperationView:
     """An operation as people see it. `short` leaves out the fields that lists do not show."""
-    counts, spec = operation.ledger.counts, operation.spec
+    counts, spec = operation.ledger.counts, operation.spec.in_tree(operation.spec.tree, operation.spec.pool)
+    named = [*spec.pool_trees, *spec.tentative_pool_trees]
     if short:
         argv = [spec.argv[0][:_WORD_CHARACTERS]]
         spec = msgspec.structs.replace(spec, argv=argv, environment={}, working_directory="")
@@ -249,6 +270,7 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         sequence=operation.sequence,
         placements=list(operation.placements.values()),
         waiting=list(waiting),
+        erased_trees=[tree for tree in named if tree not in operation.placements],
     )
 
 

@@ -136,6 +136,7 @@ class AdmissionService:
         of_services: list[tuple[str, Any, Handler]] = [
             (subjects.ledger("attach"), ledger_wire.Attach, self._deciding(engine.on_attach)),
             (subjects.ledger("report"), ledger_wire.ReportEnds, self._on_report),
+            (subjects.ledger("return"), ledger_wire.ReturnIndexes, self._deciding(engine.on_return)),
             (subjects.ledger("released"), ledger_wire.Released, self._deciding(engine.on_released)),
             (subjects.OPERATIONS_WHOLE, ledger_wire.WholeOperationsRequest, self._on_whole),
         ]

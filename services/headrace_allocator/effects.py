@@ -7,9 +7,10 @@ import msgspec
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.wire.heartbeat import JobKey
 from headrace.wire.ledger import ReportedEnd
+from headrace.wire.log import IndexRun
 from headrace.wire.version import Term
 
-__all__ = ["Draw", "Effect", "HeldTwice", "LowerLease", "NudgeNode", "Release", "Report", "StepDown"]
+__all__ = ["Draw", "Effect", "HeldTwice", "LowerLease", "NudgeNode", "Release", "Report", "Return", "StepDown", "Want"]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -19,10 +20,25 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """Ask the ledger for indexes. Then call `on_drawn`."""
+    """Ask the ledger for indexes up to a border, of an operation of several trees for so many. Then call `on_drawn`."""
 
     operation: OperationId
     below: int
+    more: int = 0
+
+
+class Return(msgspec.Struct, frozen=True):
+    """Return indexes to the ledger, once. What became of it is learnt from the log."""
+
+    operation: OperationId
+    change: int
+    runs: list[IndexRun]
+
+
+class Want(msgspec.Struct, frozen=True):
+    """Tell the allocators of other trees that jobs of these operations could run here at once."""
+
+    operations: list[OperationId]
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -58,4 +74,4 @@ class StepDown(msgspec.Struct, frozen=True):
     told_by: str = "a node"
 
 
-Effect = Report | Draw | Release | NudgeNode | HeldTwice | LowerLease | StepDown
+Effect = Report | Draw | Return | Want | Release | NudgeNode | HeldTwice | LowerLease | StepDown

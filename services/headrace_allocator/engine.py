@@ -8,26 +8,27 @@ recovering, usage is published as incomplete, and jobs that a former allocator m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from headrace.ids import NodeName, OperationId, TreeName
+from headrace.pools import TreeOptions
 from headrace.pools.node_filter import parse_formula
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobResult, Orders
-from headrace.wire.ledger import LiveOperation, ReportedEnd
-from headrace.wire.log import Event, OperationStarted
+from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, Wanted
+from headrace.wire.log import Event
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, ListNodes, NodeList, NodeRecord, OperationPlaces, WhereRequest
 from headrace.wire.refusals import NotFound, WrongState
 from headrace.wire.snapshots import UsageFrame
-from headrace_allocator.decision.drawing import indexes_to_draw
+from headrace_allocator.decision.drawing import give_half, next_draw, returns, wants
 from headrace_allocator.decision.holding_back import pool_limit_reached
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.decision.ranking import Ranking
-from headrace_allocator.effects import Draw, Effect, HeldTwice, LowerLease, NudgeNode, Release, Report, StepDown
+from headrace_allocator.effects import Effect, HeldTwice, LowerLease, NudgeNode, Release, Report, StepDown
 from headrace_allocator.explain import list_nodes, operation_places
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.ledger import OperationNews, learn_events, learn_whole
+from headrace_allocator.facts.ledger import OperationNews, drawing_terms, learn_events, learn_whole
 from headrace_allocator.facts.lost_jobs import LostJob
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
@@ -62,26 +63,39 @@ class AllocatorEngine:
     def on_operations(self, operations: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
         """Takes everything live. A known operation keeps its slots, and one that is not told of is over."""
         known = list(operations)
-        effects = self._judge_term(known)
+        # Another tree has terms of its own.
+        effects = self._judge_term(each.block_term for each in known if each.spec.tree == self.facts.tree)
         effects += self._follow(learn_whole(self.facts, known))
         return Outcome(None, effects + self._finish_recovery(moment))
 
     def on_events(self, events: Iterable[Event], moment: Moment) -> Outcome[None, Effect]:
         """The log recorded these. An event that is known already changes nothing."""
         known = list(events)
-        effects = self._judge_term([event for event in known if isinstance(event, OperationStarted)])
+        effects = self._judge_term(drawing_terms(known, self.facts.tree))
         return Outcome(None, effects + self._follow(learn_events(self.facts, known)))
 
-    def on_drawn(self, operation: OperationId, below: int | None, moment: Moment) -> Outcome[None, Effect]:
-        """The ledger answered a `Draw` with a border, or with None: it is asked again on the next occasion."""
+    def on_drawn(self, operation: OperationId, answer: DrawAnswer | None, moment: Moment) -> Outcome[None, Effect]:
+        """The ledger answered a `Draw`, or None: it is asked again on the next occasion."""
         known = self.facts.operations.get(operation)
         if known is None:
             return Outcome(None)
-        known.drawing = False
-        if below is None:
+        if known.slots.free is not None:
+            # The log tells which indexes, in order with what other trees draw. Where there were none, one waits for the next tick.
+            if answer is None or not answer.drawn:
+                known.drawing, known.yields = False, True
             return Outcome(None)
-        known.slots.draw(below)
+        known.drawing = False
+        if answer is None:
+            return Outcome(None)
+        known.slots.draw(answer.below)
         return Outcome(None, self._changed(known))
+
+    def on_wanted(self, wanted: Wanted, moment: Moment) -> Outcome[None, Effect]:
+        """Another tree could run jobs of these operations. It gets half of those that wait here."""
+        operations = [self.facts.operations.get(name) for name in wanted.operations if wanted.tree != self.facts.tree]
+        returned = [each for each in operations if each is not None and give_half(each)]
+        self.ranking.refresh_all(each.id for each in returned)
+        return Outcome(None, returns(returned))
 
     def on_recorded(self, ends: Iterable[ReportedEnd], moment: Moment) -> Outcome[None, Effect]:
         """The ledger has these ends. Their nodes may forget them with the next answer."""
@@ -142,16 +156,15 @@ class AllocatorEngine:
             self.ranking.mark_all()
         return Outcome(None, effects + self._finish_recovery(moment))
 
-    def on_node_filter(self, formula: str, moment: Moment) -> Outcome[None, Effect]:
-        """The tree uses only nodes whose tags match. Raises `BadInput` for what is no formula, and keeps the one before."""
-        parse_formula(formula)
-        if self.facts.set_node_filter(formula):
-            self.ranking.mark_all()
-        return Outcome(None)
+    def on_options(self, options: TreeOptions, moment: Moment) -> Outcome[None, Effect]:
+        """The tree uses only nodes whose tags match. While an operator lets no job start, what was given out goes on.
 
-    def on_pause(self, starts_paused: bool, moment: Moment) -> Outcome[None, Effect]:
-        """An operator lets no job start, or lets jobs start again. What was given out goes on."""
-        self.facts.starts_paused = starts_paused
+        Raises `BadInput` for what is no formula, and keeps the one before.
+        """
+        self.facts.starts_paused = options.pause_starts
+        parse_formula(options.node_filter)
+        if self.facts.set_node_filter(options.node_filter):
+            self.ranking.mark_all()
         return Outcome(None)
 
     def on_heartbeat(self, heartbeat: Heartbeat, moment: Moment) -> Outcome[Orders | None, Effect]:
@@ -210,9 +223,11 @@ class AllocatorEngine:
         effects += self._shorten_lease(moment)
         if self.facts.recovery.doubt_over:
             effects += self._settle_doubt(moment)
-        for operation in self.facts.operations.values():
+        operations = self.facts.operations.values()
+        for operation in operations:
+            operation.yields = False
             effects += self._draws(operation)
-        return Outcome(None, effects + self._releases(self.facts.operations.values()))
+        return Outcome(None, effects + returns(operations) + wants(self.facts) + self._releases(operations))
 
     # --- what is told ---------------------------------------------------------------------------------------------
 
@@ -262,10 +277,9 @@ class AllocatorEngine:
 
     # --- what follows from a change -------------------------------------------------------------------------------
 
-    def _judge_term(self, drawn: Sequence[LiveOperation | OperationStarted]) -> list[Effect]:
+    def _judge_term(self, drawn: Iterable[int]) -> list[Effect]:
         """Gives nothing out any more once jobs were drawn for a later term than ours."""
-        # Another tree has terms of its own.
-        latest = max((one.block_term for one in drawn if one.spec.tree == self.facts.tree), default=0)
+        latest = max(drawn, default=0)
         if latest <= self.facts.term:
             return []
         self.facts.superseded = True
@@ -291,11 +305,11 @@ class AllocatorEngine:
         return [*self._draws(operation), *self._nudges(operation)]
 
     def _draws(self, operation: Operation) -> list[Effect]:
-        below = indexes_to_draw(operation)
-        if below is None:
+        draw = next_draw(operation)
+        if draw is None:
             return []
         operation.drawing = True
-        return [Draw(operation.id, below)]
+        return [draw]
 
     def _nudges(self, operation: Operation) -> list[Effect]:
         if operation.id not in self.ranking.order or max(operation.fair_share) == 0.0:

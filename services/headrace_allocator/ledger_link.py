@@ -22,7 +22,7 @@ from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, encode, runs_within
 from headrace.wire.refusals import Refusal, StaleTerm, decode_answer
 from headrace.wire.version import Term
-from headrace_allocator.effects import Draw, Effect, Release
+from headrace_allocator.effects import Draw, Effect, Release, Return
 from headrace_allocator.engine import AllocatorEngine
 
 __all__ = ["LedgerLink"]
@@ -66,10 +66,14 @@ class LedgerLink:
 
     async def draw(self, effect: Draw) -> None:
         """Asks for indexes, once."""
-        request = wire.DrawBlock(self._tree, self._term, effect.operation, effect.below)
+        request = wire.DrawBlock(self._tree, self._term, effect.operation, effect.below, effect.more)
         answer = await self._ask("draw", request, wire.DrawAnswer, operation=effect.operation)
-        below = None if answer is None else answer.below
-        self._take(self._engine.on_drawn(effect.operation, below, self._moment()))
+        self._take(self._engine.on_drawn(effect.operation, answer, self._moment()))
+
+    async def give_back(self, effect: Return) -> None:
+        """Returns indexes, once."""
+        request = wire.ReturnIndexes(self._tree, self._term, effect.operation, effect.change, effect.runs)
+        await self._ask("return", request, wire.ReturnAnswer, operation=effect.operation)
 
     async def release(self, effect: Release) -> None:
         """Tells which operations hold nothing any more, once."""

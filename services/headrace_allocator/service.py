@@ -24,14 +24,25 @@ from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
-from headrace.wire.ledger import LiveOperation
+from headrace.wire.ledger import LiveOperation, Wanted
 from headrace.wire.log import Event, concerned
 from headrace.wire.nodes import GiveUpNode, ListNodes, NodeRecord, WhereRequest
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace.wire.version import Term
-from headrace_allocator.effects import Draw, Effect, HeldTwice, LowerLease, NudgeNode, Release, Report, StepDown
+from headrace_allocator.effects import (
+    Draw,
+    Effect,
+    HeldTwice,
+    LowerLease,
+    NudgeNode,
+    Release,
+    Report,
+    Return,
+    StepDown,
+    Want,
+)
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
@@ -150,6 +161,7 @@ class AllocatorService:
         await border.serve(where, WhereRequest, user, self._on_where)
         give_up = subjects.give_up_node(tree)
         await border.serve(give_up, GiveUpNode, CallerKind.SERVICE, self._on_give_up_node)
+        await border.serve(subjects.WANTED, Wanted, CallerKind.SERVICE, self._on_wanted)
         await border.serve(
             subjects.heartbeat(tree, "*"), Heartbeat, CallerKind.NODE, self._on_heartbeat, name_at=4, concurrency=256
         )
@@ -215,8 +227,7 @@ class AllocatorService:
             return
         try:
             options = read_tree(entry.value).options
-            self._take(self.engine.on_pause(options.pause_starts, self._shell.moment()))
-            self._take(self.engine.on_node_filter(options.node_filter, self._shell.moment()))
+            self._take(self.engine.on_options(options, self._shell.moment()))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadInput) as error:
             # What was known before stays in force, as in fair_share.
             self._runtime.border.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))
@@ -253,10 +264,15 @@ class AllocatorService:
                 self._ledger.report(effect.ends)
             case Draw():
                 tasks.start_soon(self._ledger.draw, effect)
+            case Return():
+                tasks.start_soon(self._ledger.give_back, effect)
+            case Want():
+                tasks.start_soon(self._tell, subjects.WANTED, Wanted(self._tree, effect.operations))
             case Release():
                 tasks.start_soon(self._ledger.release, effect)
             case NudgeNode():
-                tasks.start_soon(self._nudge, effect.node)
+                nudge = Nudge(node=effect.node, term=self._role.term)
+                tasks.start_soon(self._tell, subjects.command(effect.node, "nudge"), nudge)
             case HeldTwice(node=node, allocation=allocation, job=job):
                 where = {"node": node, "allocation": allocation}
                 self._log.error(
@@ -276,13 +292,12 @@ class AllocatorService:
             # Whoever leads next waits longer than it need.
             self._log.info("lower node lease not recorded", error=str(error))
 
-    async def _nudge(self, node: NodeName) -> None:
+    async def _tell(self, subject: str, message: msgspec.Struct) -> None:
+        """Publishes what is told again if it is lost."""
         try:
-            await self._runtime.bus.publish(
-                subjects.command(node, "nudge"), encode(Nudge(node=node, term=self._role.term))
-            )
+            await self._runtime.bus.publish(subject, encode(message))
         except BusError as error:
-            self._log.debug("nudge not sent", node=node, error=str(error))
+            self._log.debug("not told", subject=subject, error=str(error))
 
     # --- periods --------------------------------------------------------------------------------------------------
 
@@ -328,6 +343,9 @@ class AllocatorService:
 
     async def _on_give_up_node(self, request: GiveUpNode, _caller: Caller) -> msgspec.Struct:
         return self._take(self.engine.on_give_up_node(request, self._shell.moment()))
+
+    async def _on_wanted(self, wanted: Wanted, _caller: Caller) -> None:
+        self._take(self.engine.on_wanted(wanted, self._shell.moment()))
 
     async def _on_where(self, request: WhereRequest, _caller: Caller) -> msgspec.Struct:
         return self._shell.take(self.engine.on_where(request, self._shell.moment()))

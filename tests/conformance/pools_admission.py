@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -15,6 +16,7 @@ from headrace.wire import operations as wire
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.refusals import OverLimit, WrongState
+from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.life import may_change_parameters
 from headrace_admission.state.rules import GlobalRules, rules_of
@@ -32,6 +34,7 @@ __all__ = [
     "refused",
     "run_steps",
     "steps",
+    "tree_removal",
 ]
 
 TREE: Final = TreeName("default")
@@ -403,6 +406,29 @@ def multi_tree(case: dict[str, Any], _engine: Engine) -> list[Comparison]:
         case["expect"], {"result", "state", "trees", "scheduled_in", "erased", "code", "inner_error_count"}, "expect"
     )
     return [_compare(key, value, actual.get(key)) for key, value in case["expect"].items()]
+
+
+def tree_removal(tree: TreeName, operations: dict[str, list[str]], expect: dict[str, str]) -> list[Comparison]:
+    """A tree is removed whose allocator has given out a job of each operation."""
+    engine = AdmissionEngine()
+    for name in {*chain(*operations.values())}:
+        engine.on_configuration(TreeName(name), rules_of(Tree(TreeName(name))), NOW)
+    for name, trees in operations.items():
+        spec = OperationSpec(PoolName("p"), ["true"], 9, Resources(user_slots=1, cpu=100), pool_trees=trees)  # type: ignore[arg-type]
+        engine.on_start(wire.StartOperation(_id(name), spec), "root", NOW)
+        engine.on_draw(ledger.DrawBlock(tree, 1, _id(name), below=9, more=1), NOW)
+    engine.on_configuration(tree, None, NOW)
+    # That allocator takes everything back, and tells so.
+    engine.on_released(ledger.Released(tree, 1, [_id(name) for name in operations]), NOW)
+    found = []
+    for name in operations:
+        view = queries.view(engine.state, engine.state.operations[_id(name)])
+        said = view.state.value
+        if view.state is OperationState.RUNNING:
+            (erased,), left = view.erased_trees, [each.tree for each in view.placements]
+            said = f"continues in {', '.join(left)}, {erased} listed as erased"
+        found.append(_compare(name, expect[name], said))
+    return found
 
 
 def refused(answer: msgspec.Struct) -> Verdict:

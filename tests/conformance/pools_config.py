@@ -41,6 +41,7 @@ from headrace_fair_share.facts.pool_inputs import pool_input
 from headrace_fair_share.hdrf.model import ErrorKind, OperationInput, PoolInput, TreeInput
 from tests.conformance.engines import Engine
 from tests.conformance.integral_trees import CPU, all_compared, tree_of
+from tests.conformance.pools_admission import tree_removal
 from tests.conformance.reporting import Comparison, Problem, only_keys
 from tests.support.clocks import NOW
 
@@ -194,6 +195,9 @@ def scheduler_config(case: dict[str, Any], engine: Engine) -> list[Comparison]:
         case {"pool": attributes, "has_ephemeral_subpools": True}:
             only_keys(given, {"pool", "has_ephemeral_subpools"}, "given")
             return _held_back(attributes, expect)
+        case {"remove_tree": tree, "ops": operations}:
+            only_keys(given, {"remove_tree", "ops"}, "given")
+            return tree_removal(TreeName(tree), operations, expect)
         case {"strong": strong}:
             only_keys(given, {"strong", "burst_pool", "total_cpu", "accrual_before_first_update_seconds"}, "given")
             return _scaled(given, strong, expect, engine)

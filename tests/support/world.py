@@ -145,7 +145,7 @@ class World:
         self.pending = []
         self._record(self.admission.on_attach(Attach(TREE, self.term), self.moment))
         self.fed = len(self.log)
-        live = [queries.live_operation(operation) for operation in self.admission.state.live.values()]
+        live = [queries.live_operation(operation, TREE) for operation in self.admission.state.live.values()]
         self._perform(self.allocator.on_operations(live, self.moment).effects)
         records = {NodeName(name): NodeRecord(NodeName(name)) for name in self.hosts}
         self._perform(self.allocator.on_nodes(records, self.moment).effects)
@@ -281,8 +281,8 @@ class World:
                     answer = self._record(
                         self.admission.on_draw(DrawBlock(TREE, self.term, effect.operation, effect.below), self.moment)
                     )
-                below = answer.below if isinstance(answer, DrawAnswer) and not lost_after else None
-                self._perform(self.allocator.on_drawn(effect.operation, below, self.moment).effects)
+                drawn = answer if isinstance(answer, DrawAnswer) and not lost_after else None
+                self._perform(self.allocator.on_drawn(effect.operation, drawn, self.moment).effects)
             case Report():
                 confirmed = None
                 if not lost_before:

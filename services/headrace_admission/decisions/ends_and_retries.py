@@ -6,11 +6,11 @@ An end counts once, however often it is reported. A failed, aborted or lost job 
 
 from __future__ import annotations
 
-from headrace.ids import OperationId
+from headrace.ids import OperationId, TreeName
 from headrace.wire.codec import runs_within
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.ledger import Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
-from headrace.wire.log import JobsEnded, LoggedEnd, StateCause
+from headrace.wire.log import IndexesReturned, JobsEnded, LoggedEnd, StateCause
 from headrace.wire.refusals import StaleTerm
 from headrace_admission.decisions.blocks import stale_term
 from headrace_admission.decisions.configuration import take_held_back
@@ -60,8 +60,21 @@ def release(transaction: Transaction, request: Released) -> ReleasedAnswer | Sta
     for name in request.operations:
         operation = transaction.state.operations.get(name)
         if operation is not None:
-            end_operation(transaction, operation, StateCause.RELEASED, operation.reason)
+            _release_in(transaction, operation, request.tree)
     return ReleasedAnswer(operations=list(request.operations))
+
+
+def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) -> None:
+    """Frees what a tree has of an operation that ends there, and ends one that is ending once no tree has anything."""
+    owners = operation.ledger.owners
+    if owners is not None and not is_final(operation.state):
+        has_left = tree not in operation.placements
+        if has_left or (is_ending(operation.state) and owners.count(tree)):
+            free = owners.free + owners.count(tree)
+            transaction.record(IndexesReturned(operation.id, tree, owners.changes + 1, free))
+        if owners.has_owners():
+            return
+    end_operation(transaction, operation, StateCause.RELEASED, operation.reason)
 
 
 def end_operation(transaction: Transaction, operation: Operation, cause: StateCause, reason: str = "") -> bool:

@@ -1,4 +1,4 @@
-"""Starts of operations. Each runs in the first of its trees that has a slot, or waits in all of them."""
+"""Starts of operations. Each runs in those of its trees that have a slot, or waits in all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.near import near
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
-from headrace.wire.operations import OperationState, PerTree, StartAnswer, StartOperation
+from headrace.wire.operations import OperationState, StartAnswer, StartOperation
 from headrace.wire.placements import TreePlacement
 from headrace.wire.refusals import BadRequest, Exists, Refusal
 from headrace_admission.decisions.limits import blocking_pool
@@ -78,15 +78,16 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
         placements.append(TreePlacement(tree, target.pool, book.next_ticket(), blocked_by))
     runs = next((each for each in placements if each.blocked_by is None), None)
     where = runs or placements[0]
-    weight = spec.scheduling_options_per_pool_tree.get(where.tree, PerTree()).weight or spec.weight
+    # Several trees have a part of the jobs each, which they draw themselves.
+    block = min(FIRST_BLOCK, spec.job_count) if len(placements) == 1 else 0
     transaction.record(
         OperationStarted(
             operation=request.operation,
             user=user,
-            spec=msgspec.structs.replace(spec, tree=where.tree, pool=where.pool, weight=weight),
+            spec=msgspec.structs.replace(spec, tree=where.tree, pool=where.pool),
             state=OperationState.RUNNING if runs else OperationState.PENDING,
             ephemeral_pool=state.books[where.tree].is_ephemeral(where.pool),
-            block=min(FIRST_BLOCK, spec.job_count),
+            block=block,
             block_term=state.allocator_terms.get(where.tree, 0),
             at_ms=transaction.now_ms,
             placements=placements,

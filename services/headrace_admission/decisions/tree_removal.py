@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from headrace.ids import TreeName
 from headrace.wire.log import OperationLeftTree, StateCause
-from headrace.wire.operations import OperationState
 from headrace_admission.decisions.ends_and_retries import end_operation
 from headrace_admission.decisions.transaction import Transaction
 
@@ -12,13 +11,12 @@ __all__ = ["remove_tree"]
 
 
 def remove_tree(transaction: Transaction, tree: TreeName) -> None:
-    """Takes a tree from all its operations. Those that ran there, or are in no other, are aborted."""
+    """Takes a tree from all its operations. Those that are in no other are aborted."""
     state = transaction.state
     state.configure(tree, None)
     for name in list(state.books[tree].members) if tree in state.books else []:
         operation = state.live[name]
-        runs_here = operation.spec.tree == tree and operation.state is not OperationState.PENDING
-        if runs_here or len(operation.placements) == 1:
+        if len(operation.placements) == 1:
             end_operation(transaction, operation, StateCause.TREE_REMOVED, f"tree {tree} was removed")
         else:
             transaction.record(OperationLeftTree(name, tree))

@@ -108,8 +108,7 @@ def _set_weights(transaction: Transaction, operation: Operation, request: wire.U
     if request.weight is not None:
         # A weight for the whole holds in each tree.
         per_tree = {tree: msgspec.structs.replace(said, weight=None) for tree, said in per_tree.items()}
-    said = request.scheduling_options_per_pool_tree.get(spec.tree, PerTree())
-    weight = request.weight or said.weight or spec.weight
+    weight = request.weight or spec.weight
     if weight != spec.weight or per_tree != spec.scheduling_options_per_pool_tree:
         transaction.record(
             ParametersChanged(

@@ -7,14 +7,17 @@ jobs that are done or ended lie below `block`, no job is both done and not retri
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 import msgspec
 
+from headrace.ids import TreeName
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.log import IndexRun
 from headrace.wire.operations import JobRow
+from headrace_admission.state.index_owners import IndexOwners, OwnersRecord
 from headrace_admission.state.job_results import JobResults, ResultPage
 
 __all__ = ["KEPT_FAILURES", "Ledger", "LedgerRecord", "Verdict"]
@@ -54,13 +57,17 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     #: Missing in older records.
     not_retried: list[int] = []
     pages: list[ResultPage] = []
+    #: Of operations of several trees.
+    owners: OwnersRecord | None = None
 
 
 class Ledger:
     """The jobs of one operation. Changed only by `State`."""
 
-    def __init__(self, job_count: int) -> None:
+    def __init__(self, job_count: int, owners: IndexOwners | None = None) -> None:
         self.job_count = job_count
+        #: The tree of each index, where several trees run them.
+        self.owners = owners
         #: Indexes below may be out, drawn by the allocator of `block_term` or of an earlier term.
         self.block = 0
         self.block_term = 0
@@ -89,6 +96,13 @@ class Ledger:
         """One bit per index below `block`, lowest first in each byte."""
         return bytes(self._done)
 
+    def draw_in(self, tree: TreeName, runs: Sequence[IndexRun], below: int, term: int) -> None:
+        """Lets indexes out to a tree: those of `runs` where several trees run them, or else every one under `below`."""
+        if self.owners is not None:
+            # Former versions named no indexes of such operations: one tree had all.
+            self.owners.give(tree, runs or [IndexRun(self.block, below)])
+        self.draw(below, term)
+
     def draw(self, below: int, term: int) -> None:
         """Lets every index under `below` out. A lower border than before changes nothing."""
         below = min(below, self.job_count)
@@ -97,6 +111,14 @@ class Ledger:
             self._done.extend(bytes((below + 7) // 8 - len(self._done)))
             self._results.extend(below)
         self.block_term = max(self.block_term, term)
+
+    def share_out(self, tree: TreeName) -> None:
+        """Lets several trees run the jobs from now on. What may be out is out in `tree`."""
+        self.owners = IndexOwners(self.job_count)
+        self.owners.give(tree, [IndexRun(0, self.block)])
+        for index in range(self.block):
+            if self._has_ended(index):
+                self.owners.end(index, runs_again=False)
 
     def judge(self, end: JobEnd) -> Verdict:
         """Judges a reported end by the newest attempt of its index."""
@@ -124,6 +146,8 @@ class Ledger:
             self.attempts[index] = retry.attempt
         else:
             self._not_retried.add(index)
+        if self.owners is not None:
+            self.owners.end(index, runs_again=not is_over)
 
     def rows(self, first: int, limit: int) -> list[JobRow]:
         """Jobs from index `first` on, each with its newest ended attempt, else with its first."""
@@ -150,12 +174,15 @@ class Ledger:
             failures=list(self.failures),
             not_retried=sorted(self._not_retried),
             pages=JobResults(self.job_count, self._results.pages).pages,
+            owners=self.owners.to_record() if self.owners is not None else None,
         )
 
     @classmethod
     def from_record(cls, job_count: int, record: LedgerRecord) -> Ledger:
         ledger = cls(job_count)
         ledger.draw(record.block, record.block_term)
+        if record.owners is not None:
+            ledger.owners = IndexOwners.from_record(job_count, record.owners)
         ledger._done[:] = record.done
         ledger._node_names = list(record.node_names)
         ledger._node_numbers = {name: number for number, name in enumerate(ledger._node_names)}
@@ -186,6 +213,8 @@ class Ledger:
             f"attempt {number} of index {i} beyond block" for i, number in self.attempts.items() if i >= self.block
         ]
         broken += [f"index {i} is done, and ended without a retry" for i in self._not_retried if self.is_done(i)]
+        if self.owners is not None:
+            broken += self.owners.check(self.block, over=self.done_count + len(self._not_retried))
         return broken
 
     def _has_ended(self, index: int) -> bool:

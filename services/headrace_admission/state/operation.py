@@ -65,6 +65,9 @@ class Operation(_Fields, kw_only=True, eq=False):
         if placements is None:
             placements = [TreePlacement(spec.tree, spec.pool, ticket=0)]
         ledger = Ledger.from_record(spec.job_count, record.ledger)
+        if len(placements) > 1 and ledger.owners is None:
+            # Former versions let all jobs out to one tree.
+            ledger.share_out(spec.tree)
         by_tree = {placement.tree: placement for placement in placements}
         return cls(id=record.operation, ledger=ledger, placements=by_tree, **_common(record))
 

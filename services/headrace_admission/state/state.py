@@ -2,8 +2,8 @@
 
 The same events give the same state, whatever the configuration is by now. An entry of the log that comes again changes nothing, so a
 checkpoint may be followed by entries that it covers already. Invariants (`check_operation`, `check_pool`): an operation is in `live`
-exactly while its state is not final; it is pending exactly while it waits in all its trees; the books of the trees have the same
-members as there are live operations in them; and those of every ledger and every book.
+exactly while its state is not final; it is pending exactly while it waits in all its trees, unless it lost one in which it ran; the
+books of the trees have the same members as there are live operations in them; and those of every ledger and every book.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from headrace.wire.log import (
     EphemeralPoolAdopted,
     EphemeralPoolSet,
     Event,
+    IndexesReturned,
+    IndexRun,
     JobsEnded,
     LoggedEnd,
     OperationEvent,
@@ -36,6 +38,7 @@ from headrace.wire.placements import TreePlacement
 from headrace_admission.state.book_checks import check_pool, holds
 from headrace_admission.state.configuration import Configuration, HeldBack
 from headrace_admission.state.ephemeral_pools import TreePools
+from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.ledger import Ledger, Verdict
 from headrace_admission.state.life import is_final
 from headrace_admission.state.operation import Operation, OperationRecord
@@ -165,7 +168,8 @@ class State:
             if name in self.live and not holds(self.books[tree], name, placement):
                 broken.append(f"{name} does not stand in tree {tree} as it was placed: {placement}")
         waits = all(placement.blocked_by is not None for placement in operation.placements.values())
-        if name in self.live and waits != (operation.state is OperationState.PENDING):
+        is_pending = operation.state is OperationState.PENDING
+        if name in self.live and waits != is_pending and not (waits and operation.ledger.owners is not None):
             broken.append(f"{name} is {operation.state} with {list(operation.placements.values())}")
         return broken
 
@@ -198,8 +202,12 @@ class State:
             case OperationLeftTree():
                 if operation.placements.pop(event.tree, None) is not None:
                     self.books[event.tree].remove(operation.id)
+                    self._choose_tree(operation)
             case BlockDrawn():
-                operation.ledger.draw(event.below, event.term)
+                operation.ledger.draw_in(event.tree or operation.spec.tree, event.runs, event.below, event.term)
+            case IndexesReturned():
+                if operation.ledger.owners is not None:
+                    operation.ledger.owners.give_back(event.tree, event.runs)
             case JobsEnded():
                 _record_ends(operation, event.ends)
             case OperationSuspended():
@@ -224,9 +232,16 @@ class State:
 
     def _start(self, known: Operation | None, event: OperationStarted) -> Operation:
         if known is not None:
+            if known.ledger.owners is not None and known.spec.tree != event.spec.tree:
+                drawn = IndexRun(0, known.ledger.block)
+                known.ledger.owners.give_back(known.spec.tree)
+                known.ledger.owners.give(event.spec.tree, [drawn])
             known.spec = msgspec.structs.replace(known.spec, tree=event.spec.tree, pool=event.spec.pool)
             known.ephemeral_pool = event.ephemeral_pool
             return known
+        # An entry from before there were limits names no places: the operation ran in the tree of its spec.
+        placements = event.placements or [TreePlacement(event.spec.tree, event.spec.pool, ticket=0)]
+        owners = IndexOwners(event.spec.job_count) if len(placements) > 1 else None
         operation = Operation(
             id=event.operation,
             user=event.user,
@@ -234,13 +249,12 @@ class State:
             state=event.state,
             started_at_ms=event.at_ms,
             ephemeral_pool=event.ephemeral_pool,
-            ledger=Ledger(event.spec.job_count),
+            ledger=Ledger(event.spec.job_count, owners),
         )
-        operation.ledger.draw(event.block, event.block_term)
+        if event.block:
+            operation.ledger.draw_in(event.spec.tree, [], event.block, event.block_term)
         self.operations[operation.id] = operation
         self.live[operation.id] = operation
-        # An entry from before there were limits names no places: the operation ran in the tree of its spec.
-        placements = event.placements or [TreePlacement(event.spec.tree, event.spec.pool, ticket=0)]
         for placement in placements:
             self._place(operation, placement)
         return operation
@@ -253,12 +267,27 @@ class State:
         book.place(operation.id, operation.user, operation.is_vanilla, placement)
         slot_index = book.members[operation.id].slot_index
         operation.placements[placement.tree] = msgspec.structs.replace(placement, slot_index=slot_index)
+        if placement.tree == operation.spec.tree and placement.pool != operation.spec.pool:
+            self._show_in(operation, placement)
+
+    def _choose_tree(self, operation: Operation) -> None:
+        """Shows an operation in the first of its trees in which it has a slot, or else in the first."""
+        placements = list(operation.placements.values())
+        placement = next((each for each in placements if each.blocked_by is None), placements[0])
+        if placement.tree != operation.spec.tree:
+            self._show_in(operation, placement)
+
+    def _show_in(self, operation: Operation, placement: TreePlacement) -> None:
+        operation.spec = msgspec.structs.replace(operation.spec, tree=placement.tree, pool=placement.pool)
+        operation.ephemeral_pool = self._book(placement.tree).is_ephemeral(placement.pool)
 
     def _change_state(self, operation: Operation, event: OperationStateChanged) -> None:
         if is_final(operation.state):
             return
         operation.state = event.state
         operation.reason = event.reason
+        if event.state is OperationState.RUNNING:
+            self._choose_tree(operation)
         if is_final(event.state):
             operation.ended_at_ms = event.at_ms
             del self.live[operation.id]

@@ -1,24 +1,74 @@
-"""Drawing: more indexes of an operation are asked of the ledger before they run out."""
+"""Drawing: more indexes of an operation are asked of the ledger before they run out.
+
+Of an operation of several trees each draws for itself. A tree that could run more says so each second while no index is free, and those
+that sit on ready jobs return half of them to the ledger.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
+from headrace_allocator.effects import Draw, Effect, Return, Want
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.operations import Operation, Returning
 
-__all__ = ["indexes_to_draw"]
+__all__ = ["give_half", "next_draw", "returns", "wants"]
 
 #: A block is drawn when fewer jobs than this can be given out at once.
 _LOW_BLOCK: Final = 128
+#: Of an operation of several trees when there are fewer than this part of those that no tree has: the last ones go where they run at once.
+_LOW_PART: Final = 8
 #: The most that one draw adds: after a change of the allocator everything drawn and not ended is in doubt for a while.
 _MOST_DRAWN: Final = 16_384
+#: Operations of one word to other trees, and runs of one return.
+_MOST_WANTED: Final = 4_000
+_MOST_RETURNED: Final = 4_000
 
 
-def indexes_to_draw(operation: Operation) -> int | None:
-    """The border up to which indexes should be drawn, or None if there are enough, or some are being drawn."""
+def next_draw(operation: Operation) -> Draw | None:
+    """The indexes that should be drawn, or None if there are enough, or some are being drawn."""
     slots = operation.slots
-    if not operation.schedulable or operation.drawing or slots.block >= operation.spec.job_count:
+    if not operation.schedulable or operation.drawing:
         return None
-    if slots.ready_count >= _LOW_BLOCK:
+    more = min(_MOST_DRAWN, max(slots.block, 2 * _LOW_BLOCK))
+    if slots.free is not None:
+        enough = min(_LOW_BLOCK, slots.free // _LOW_PART)
+        is_held_back = operation.yields or operation.returning is not None
+        return None if is_held_back or not slots.free or slots.ready_count > enough else Draw(operation.id, 1, more)
+    if slots.block >= operation.spec.job_count or slots.ready_count >= _LOW_BLOCK:
         return None
-    return min(operation.spec.job_count, slots.block + min(_MOST_DRAWN, max(slots.block, 2 * _LOW_BLOCK)))
+    return Draw(operation.id, min(operation.spec.job_count, slots.block + more))
+
+
+def wants(facts: Facts) -> list[Effect]:
+    """Tells other trees of operations that have room here and no job to give out, while no index is free."""
+    if facts.starts_paused or facts.superseded:
+        return []
+    wanted = [each.id for each in facts.operations.values() if each.slots.free == 0 and _could_start(facts, each)]
+    return [Want(wanted[:_MOST_WANTED])] if wanted else []
+
+
+def give_half(operation: Operation) -> bool:
+    """Takes half of the ready jobs out to be returned, and a single one too. False if there is none."""
+    ready = operation.slots.ready_count
+    if operation.slots.free is None or operation.returning is not None or not ready:
+        return False
+    runs = operation.slots.return_ready(min(_MOST_RETURNED, ready - ready // 2))
+    operation.returning = Returning(operation.changes, runs)
+    operation.yields = True
+    return True
+
+
+def returns(operations: Iterable[Operation]) -> list[Effect]:
+    """Returns what is to be returned, until the log tells what became of it."""
+    return [Return(each.id, each.returning.change, each.returning.runs) for each in operations if each.returning]
+
+
+def _could_start(facts: Facts, operation: Operation) -> bool:
+    is_idle = not operation.slots.ready_count and not operation.drawing and max(operation.fair_share) > 0.0
+    room = facts.total - facts.used
+    if not is_idle or not room.dominates(operation.spec.resources):
+        return False
+    return held_back(operation, 1, operation.held) is None and pool_limit_reached(operation, facts.pools) is None

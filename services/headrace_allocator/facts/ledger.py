@@ -5,16 +5,18 @@ An operation is known from its start to its end by the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 import msgspec
 
-from headrace.ids import NodeName, OperationId
-from headrace.wire.ledger import LiveOperation
+from headrace.ids import NodeName, OperationId, TreeName
+from headrace.wire.ledger import LiveOperation, started_in
 from headrace.wire.log import (
     BlockDrawn,
     Event,
+    IndexesReturned,
+    IndexRun,
     JobsEnded,
     OperationEvent,
     OperationLeftTree,
@@ -24,11 +26,11 @@ from headrace.wire.log import (
     OperationSuspended,
     ParametersChanged,
 )
-from headrace.wire.operations import FINAL_STATES
+from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["OperationNews", "learn_events", "learn_whole"]
+__all__ = ["OperationNews", "drawing_terms", "learn_events", "learn_whole"]
 
 
 class OperationNews:
@@ -75,13 +77,19 @@ def learn_events(facts: Facts, events: Iterable[Event]) -> OperationNews:
     return news
 
 
+def drawing_terms(events: Iterable[Event], tree: TreeName) -> Iterator[int]:
+    """The terms of those allocators of a tree for which jobs were drawn."""
+    for event in events:
+        if isinstance(event, OperationStarted) and event.spec.tree == tree:
+            yield event.block_term
+        elif isinstance(event, BlockDrawn) and event.tree == tree:
+            yield event.term
+
+
 def _learn_start(facts: Facts, operation: Operation | None, event: OperationStarted, news: OperationNews) -> None:
-    if event.spec.tree != facts.tree:
-        # Pending so far, it is to run in another of its trees.
-        if operation is not None:
-            _forget(facts, operation, news)
-    elif operation is None:
-        _add(facts, _live_of(event), news)
+    live = started_in(event, facts.tree)
+    if operation is None and live is not None:
+        _add(facts, live, news)
 
 
 def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: OperationNews) -> None:
@@ -90,6 +98,9 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
             if event.state in FINAL_STATES:
                 _forget(facts, operation, news)
                 return
+            if operation.slots.free is not None and event.state is OperationState.RUNNING:
+                # In which of its trees it runs is told by its places.
+                return
             operation.state = event.state
             if operation.taken_back is not None:
                 news.hold(operation)
@@ -97,6 +108,9 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
             operation.suspended, operation.ends_running_jobs = event.suspended, event.abort_running_jobs
             if operation.taken_back is not None:
                 news.hold(operation)
+        case BlockDrawn() | IndexesReturned() if operation.slots.free is not None:
+            _learn_owners(facts, operation, event, news)
+            return
         case BlockDrawn():
             operation.slots.draw(event.below)
         case JobsEnded():
@@ -105,15 +119,40 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
                 if one.retry is not None:
                     operation.slots.retry(one.retry)
         case ParametersChanged():
-            spec = msgspec.structs.replace(operation.spec, pool=event.pool, weight=event.weight)
-            facts.set_spec(operation, spec)
-        case OperationPlaced() | OperationLeftTree():
-            # Which limits hold it back is admission's; what follows for its jobs is a change of its state.
-            return
-        case OperationStarted():
+            facts.set_spec(operation, msgspec.structs.replace(operation.spec, weight=event.weight_in(facts.tree)))
+        case OperationPlaced(placement=placement) if placement.tree == facts.tree:
+            facts.set_spec(operation, msgspec.structs.replace(operation.spec, pool=placement.pool))
+            if not operation.ending:
+                waits = placement.blocked_by is not None
+                operation.state = OperationState.PENDING if waits else OperationState.RUNNING
+        case OperationLeftTree(tree=facts.tree):
+            operation.state = OperationState.ABORTING
+            news.hold(operation)
+        case OperationPlaced() | OperationLeftTree() | OperationStarted() | IndexesReturned():
             return
         case _:
             assert_never(event)
+    _note_change(facts, operation, news)
+
+
+def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | IndexesReturned, news: OperationNews) -> None:
+    """Other indexes are this tree's than before, or nobody's. A change that is known already changes nothing."""
+    if event.change <= operation.changes:
+        return
+    operation.changes = event.change
+    is_ours, returning = event.tree == facts.tree, operation.returning
+    operation.returning = None
+    if isinstance(event, BlockDrawn):
+        operation.slots.share(event.below, event.runs if is_ours else (), event.free)
+        operation.drawing &= not is_ours
+    elif is_ours and not event.runs:
+        # All that it had here, so that it has ended here.
+        _forget(facts, operation, news)
+        return
+    else:
+        operation.slots.free = event.free
+    if returning is not None and not (is_ours and isinstance(event, IndexesReturned)):
+        operation.slots.share(0, returning.runs, event.free)
     _note_change(facts, operation, news)
 
 
@@ -130,14 +169,35 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
     operation.state, operation.suspended = live.state, live.suspended
     operation.ends_running_jobs = live.ends_running_jobs
     facts.set_spec(operation, live.spec)
-    operation.slots.draw(live.block)
+    if live.free is None:
+        operation.slots.draw(live.block)
+    else:
+        operation.slots.share(live.block, (), live.free)
     for slot in live.attempts:
         _end(operation, slot.index, slot.attempt - 1)
         operation.slots.retry(slot)
-    for index in range(live.block):
-        if live.done[index >> 3] >> (index & 7) & 1:
-            _end(operation, index, operation.slots.attempt(index))
+    not_ours = [index for index in range(live.block) if live.done[index >> 3] >> (index & 7) & 1]
+    for index in not_ours:
+        _end(operation, index, operation.slots.attempt(index))
+    if live.free is not None:
+        _update_owners(operation, live, not_ours)
     _note_change(facts, operation, news)
+
+
+def _update_owners(operation: Operation, live: LiveOperation, not_ours: list[int]) -> None:
+    """The whole tells which indexes are this tree's. Those that it returns are not, while the ledger may still take them."""
+    slots, returning = operation.slots, operation.returning
+    for index in not_ours:
+        slots.lose(index)
+    ends = [0, *(index + 1 for index in not_ours)]
+    ours = [IndexRun(first, below) for first, below in zip(ends, [*not_ours, live.block], strict=True) if first < below]
+    if returning is not None and live.changes > returning.change:
+        operation.returning = returning = None
+    slots.share(live.block, ours, live.free or 0)
+    for run in returning.runs if returning is not None else ():
+        for index in range(run.first, run.below):
+            slots.lose(index)
+    operation.changes, operation.drawing = live.changes, False
 
 
 def _end(operation: Operation, index: int, attempt: int) -> None:
@@ -157,18 +217,3 @@ def _forget(facts: Facts, operation: Operation, news: OperationNews) -> None:
 def _note_change(facts: Facts, operation: Operation, news: OperationNews) -> None:
     facts.note_jobs(operation)
     news.changed[operation.id] = None
-
-
-def _live_of(event: OperationStarted) -> LiveOperation:
-    return LiveOperation(
-        operation=event.operation,
-        user=event.user,
-        spec=event.spec,
-        state=event.state,
-        suspended=False,
-        ephemeral_pool=event.ephemeral_pool,
-        started_at_ms=event.at_ms,
-        block=event.block,
-        block_term=event.block_term,
-        done=bytes((event.block + 7) // 8),
-    )

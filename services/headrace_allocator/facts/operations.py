@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from headrace.ids import AllocationId, NodeName
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import TakeBackReason
 from headrace.wire.ledger import LiveOperation
+from headrace.wire.log import IndexRun
 from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace.wire.snapshots import PreemptionPriority, ShareItem
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import AllocationGroups
 from headrace_allocator.facts.slots import JobSlots
 
-__all__ = ["Operation"]
+__all__ = ["Operation", "Returning"]
 
 #: The weight of the newest job in the mean length of jobs.
 _NEWEST_WEIGHT: Final = 0.2
+
+
+class Returning(msgspec.Struct, frozen=True):
+    """Jobs that this tree returns, for as long as the ledger may still take or refuse them.
+
+    The ledger takes them only as the next change of owners, so that the next one that is heard of settles it.
+    """
+
+    change: int
+    runs: list[IndexRun]
 
 
 class Operation:
@@ -54,6 +67,11 @@ class Operation:
         self.mean_job_ms: float | None = None
         #: True while a block of indexes is being drawn.
         self.drawing = False
+        #: Of an operation of several trees: the last change of its indexes' owners that is known here.
+        self.changes = live.changes
+        self.returning: Returning | None = None
+        #: True until the next tick when another tree wanted jobs of it: that one draws first.
+        self.yields = False
         #: True if some node could run a job of it, were the node empty; True without any node.
         self.fits_somewhere = True
         #: True once the ledger is being told that no node holds anything of it.

@@ -1,17 +1,20 @@
 """The jobs of one operation: those that may be given out now, those that are out, those in doubt.
 
 Every index of the operation is, at each moment, in exactly one place: not drawn yet (from the ledger's block on), ready (drawn and not
-out, or to run again), out (in an allocation), in doubt (it may be out, but nobody said so since this allocator began), or ended (its
-end was reported; a retry brings it back). Invariant (`check`): the counts are those of the places.
+out, or to run again), out (in an allocation), in doubt (it may be out, but nobody said so since this allocator began), ended (its
+end was reported; a retry brings it back), or elsewhere (of an operation of several trees: another tree has it, or none, or it is over;
+a retry brings it there). Invariant (`check`): the counts are those of the places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from headrace.wire.heartbeat import JobSlot
 from headrace.wire.ledger import LiveOperation
+from headrace.wire.log import IndexRun
 
 __all__ = ["JobSlots"]
 
@@ -19,6 +22,7 @@ _READY: Final = 0
 _OUT: Final = 1
 _IN_DOUBT: Final = 2
 _ENDED: Final = 3
+_ELSEWHERE: Final = 4
 
 
 class JobSlots:
@@ -28,11 +32,13 @@ class JobSlots:
         self.job_count = job_count
         #: The place of each drawn index, one byte each: a million jobs take a megabyte.
         self._places = bytearray()
-        self._counts = [0, 0, 0, 0]
+        self._counts = [0, 0, 0, 0, 0]
         #: No index below is ready.
         self._first = 0
         #: Newest attempt known of indexes past their first.
         self._attempts: dict[int, int] = {}
+        #: Of an operation of several trees: the indexes that no tree has.
+        self.free: int | None = None
 
     @classmethod
     def from_ledger(cls, live: LiveOperation, *, own_term: int) -> JobSlots:
@@ -40,10 +46,12 @@ class JobSlots:
         slots = cls(live.spec.job_count)
         slots.draw(live.block)
         slots._attempts = {slot.index: slot.attempt for slot in live.attempts}
+        slots.free = live.free
         if live.block_term == own_term and not live.done.strip(b"\0") and not live.attempts:
             return slots
+        done = _ENDED if live.free is None else _ELSEWHERE
         for index in range(live.block):
-            slots._put(index, _ENDED if live.done[index >> 3] >> (index & 7) & 1 else _IN_DOUBT)
+            slots._put(index, done if live.done[index >> 3] >> (index & 7) & 1 else _IN_DOUBT)
         return slots
 
     @property
@@ -64,7 +72,7 @@ class JobSlots:
     @property
     def pending_count(self) -> int:
         """Jobs that wait for a place: ready, or not drawn yet."""
-        return self.ready_count + self.job_count - self.block
+        return self.ready_count + (self.job_count - self.block if self.free is None else self.free)
 
     def attempt(self, index: int) -> int:
         """The newest attempt known of an index."""
@@ -106,7 +114,11 @@ class JobSlots:
         That is so when another allocation holds it, and when that attempt was given up or is done.
         """
         index = slot.index
-        if index >= self.block or self._places[index] in (_OUT, _ENDED) or slot.attempt < self.attempt(index):
+        if (
+            index >= self.block
+            or self._places[index] in (_OUT, _ENDED, _ELSEWHERE)
+            or slot.attempt < self.attempt(index)
+        ):
             return False
         self._put(index, _OUT)
         if slot.attempt > 1:
@@ -115,20 +127,48 @@ class JobSlots:
 
     def end(self, index: int, attempt: int) -> None:
         """The end of a run was reported. It runs again only when the ledger says so."""
-        if index < self.block and attempt >= self.attempt(index):
+        if index < self.block and self._places[index] != _ELSEWHERE and attempt >= self.attempt(index):
             self._put(index, _ENDED)
 
     def retry(self, slot: JobSlot) -> None:
-        """The ledger recorded an end and lets the next attempt out."""
+        """The ledger recorded an end and lets the next attempt out: of several trees to the one that draws it."""
         if slot.index < self.block and slot.attempt > self.attempt(slot.index):
             self._attempts[slot.index] = slot.attempt
-            self._put(slot.index, _READY)
+            self._put(slot.index, _READY if self.free is None else _ELSEWHERE)
+            self.free = None if self.free is None else self.free + 1
 
     def draw(self, below: int) -> None:
         """The ledger lets more indexes out."""
         drawn = max(0, min(below, self.job_count) - self.block)
         self._places.extend(bytes([_READY]) * drawn)
         self._counts[_READY] += drawn
+
+    def share(self, below: int, runs: Iterable[IndexRun], free: int) -> None:
+        """The ledger lets indexes under `below` out to several trees, of which this one has `runs` in addition."""
+        drawn = max(0, min(below, self.job_count) - self.block)
+        self._places.extend(bytes([_ELSEWHERE]) * drawn)
+        self._counts[_ELSEWHERE] += drawn
+        self.free = free
+        for index in _indexes(runs):
+            if self._places[index] == _ELSEWHERE:
+                self._put(index, _READY)
+
+    def lose(self, index: int) -> None:
+        """The ledger does not count this job to this tree."""
+        self._put(index, _ELSEWHERE)
+
+    def return_ready(self, most: int) -> list[IndexRun]:
+        """Takes out up to so many jobs that are ready, high indexes first, for other trees."""
+        runs: list[IndexRun] = []
+        index = self.block
+        for _ in range(min(most, self.ready_count)):
+            index = self._places.rfind(_READY, 0, index)
+            self._put(index, _ELSEWHERE)
+            if runs and runs[-1].first == index + 1:
+                runs[-1] = IndexRun(index, runs[-1].below)
+            else:
+                runs.append(IndexRun(index, index + 1))
+        return runs
 
     def release_doubt(self) -> None:
         """Nobody holds the jobs in doubt: they are ready again. The attempt is the same, since nothing of it can be running."""
@@ -138,7 +178,7 @@ class JobSlots:
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""
         broken = []
-        if self._counts != [self._places.count(place) for place in (_READY, _OUT, _IN_DOUBT, _ENDED)]:
+        if self._counts != [self._places.count(place) for place in range(_ELSEWHERE + 1)]:
             broken.append("counts differ from the places")
         if self._places.find(_READY, 0, self._first) >= 0:
             broken.append(f"an index below {self._first} is ready")
@@ -155,3 +195,7 @@ class JobSlots:
         self._places[index] = place
         if place == _READY:
             self._first = min(self._first, index)
+
+
+def _indexes(runs: Iterable[IndexRun]) -> Iterator[int]:
+    return chain.from_iterable(range(run.first, run.below) for run in runs)

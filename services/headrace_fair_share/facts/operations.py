@@ -11,9 +11,19 @@ import msgspec
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
-from headrace.wire.ledger import LiveOperation
-from headrace.wire.log import Event, OperationStarted, OperationStateChanged, OperationSuspended, ParametersChanged
+from headrace.wire.ledger import LiveOperation, started_in
+from headrace.wire.log import (
+    Event,
+    IndexesReturned,
+    OperationLeftTree,
+    OperationPlaced,
+    OperationStarted,
+    OperationStateChanged,
+    OperationSuspended,
+    ParametersChanged,
+)
 from headrace.wire.operations import FINAL_STATES, OperationSpec, OperationState
+from headrace.wire.placements import TreePlacement
 
 __all__ = ["KnownOperation", "KnownOperations"]
 
@@ -32,6 +42,7 @@ class KnownOperation(msgspec.Struct, frozen=True):
     started_at_ms: int = 0
     is_gang: bool = False
     limits: PartialResources = NOTHING
+    of_several_trees: bool = False
 
     @staticmethod
     def of(spec: OperationSpec, open_jobs: int, **known: Any) -> KnownOperation:
@@ -85,12 +96,23 @@ class KnownOperations:
             case OperationStateChanged() if event.state in FINAL_STATES:
                 del self.by_id[known.operation]
                 return True
+            case OperationStateChanged(state=OperationState.RUNNING) if known.of_several_trees:
+                # In which of its trees it runs is told by its places.
+                return False
             case OperationStateChanged():
                 after = msgspec.structs.replace(known, state=event.state)
+            case OperationPlaced(placement=placement) if placement.tree == self._tree:
+                after = _placed(known, placement)
+            case OperationLeftTree() if event.tree == self._tree:
+                after = msgspec.structs.replace(known, state=OperationState.ABORTING)
+            case IndexesReturned() if event.tree == self._tree and not event.runs:
+                # All that it had here, so that it has ended here.
+                del self.by_id[known.operation]
+                return True
             case OperationSuspended():
                 after = msgspec.structs.replace(known, suspended=event.suspended)
             case ParametersChanged():
-                after = msgspec.structs.replace(known, pool=event.pool, weight=event.weight)
+                after = msgspec.structs.replace(known, weight=event.weight_in(self._tree))
             case _:
                 return False
         self.by_id[known.operation] = after
@@ -105,24 +127,25 @@ class KnownOperations:
         return [f"operation {key}: is {each.operation}" for key, each in self.by_id.items() if key != each.operation]
 
     def _start(self, event: OperationStarted) -> bool:
-        if event.spec.tree != self._tree:
-            # Pending so far, it is to run in another of its trees.
-            return self.by_id.pop(event.operation, None) is not None
-        if event.operation in self.by_id:
+        live = started_in(event, self._tree)
+        if live is None or event.operation in self.by_id:
             return False
-        self.by_id[event.operation] = KnownOperation.of(
-            event.spec,
-            event.spec.job_count,
-            operation=event.operation,
-            state=event.state,
-            suspended=False,
-            started_at_ms=event.at_ms,
-        )
+        self.by_id[event.operation] = _known(live)
         return True
 
 
+def _placed(known: KnownOperation, placement: TreePlacement) -> KnownOperation:
+    """An operation in its new pool, running if it has a slot there, unless it is ending."""
+    state = known.state
+    if known.waits or known.state is OperationState.RUNNING:
+        state = OperationState.RUNNING if placement.blocked_by is None else OperationState.PENDING
+    return msgspec.structs.replace(known, pool=placement.pool, state=state)
+
+
 def _known(live: LiveOperation) -> KnownOperation:
-    open_jobs = max(0, live.spec.job_count - sum(byte.bit_count() for byte in live.done))
+    # Of several trees each sees those that no tree has, beside its own.
+    undrawn = live.spec.job_count - live.block if live.free is None else live.free
+    open_jobs = max(0, live.block + undrawn - sum(byte.bit_count() for byte in live.done))
     return KnownOperation.of(
         live.spec,
         open_jobs,
@@ -130,4 +153,5 @@ def _known(live: LiveOperation) -> KnownOperation:
         state=live.state,
         suspended=live.suspended,
         started_at_ms=live.started_at_ms,
+        of_several_trees=live.free is not None,
     )

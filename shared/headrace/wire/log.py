@@ -24,6 +24,8 @@ __all__ = [
     "EphemeralPoolAdopted",
     "EphemeralPoolSet",
     "Event",
+    "IndexRun",
+    "IndexesReturned",
     "JobsEnded",
     "LogBatch",
     "LoggedEnd",
@@ -59,8 +61,8 @@ class StateCause(enum.StrEnum):
 class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
     """A new operation.
 
-    Indexes below `block` may be out from now on, to the allocator of `block_term` or a later one. Said again of a pending operation when
-    another of its trees was the first to have room: it is to run there.
+    Indexes below `block` may be out from now on, to the allocator of `block_term` or a later one; of an operation of several trees none,
+    until one of them draws. Former versions said it again of a pending operation when another of its trees had room first.
     """
 
     operation: OperationId
@@ -136,7 +138,7 @@ class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended")
 
 
 class ParametersChanged(msgspec.Struct, frozen=True, tag="parameters_changed"):
-    """Weight or pool changed on the fly, both in the tree in which it runs."""
+    """The weight changed on the fly. What it says of the pool is told by `OperationPlaced` as well."""
 
     operation: OperationId
     pool: PoolName
@@ -146,13 +148,44 @@ class ParametersChanged(msgspec.Struct, frozen=True, tag="parameters_changed"):
     #: What is said for single trees from now on; null: nothing new.
     per_tree: dict[TreeName, PerTree] | None = None
 
+    def weight_in(self, tree: TreeName) -> float:
+        """The weight in one tree."""
+        return (self.per_tree or {}).get(tree, PerTree()).weight or self.weight
+
+
+class IndexRun(msgspec.Struct, frozen=True, array_like=True):
+    """Jobs whose indexes follow each other."""
+
+    first: Counter
+    below: Counter
+
 
 class BlockDrawn(msgspec.Struct, frozen=True, tag="block_drawn"):
-    """Every index below `below` may be out, as drawn by the allocator of `term`."""
+    """Every index below `below` may be out, as drawn by the allocator of `term`.
+
+    Of an operation of several trees only those of `runs`, and in `tree` alone.
+    """
 
     operation: OperationId
     below: Counter
     term: Term
+    #: The fields from here on are of operations of several trees.
+    tree: TreeName | None = None
+    runs: list[IndexRun] = []
+    #: How-manieth change of this operation's owners it is.
+    change: Counter = 0
+    #: Indexes that no tree has after it.
+    free: Counter = 0
+
+
+class IndexesReturned(msgspec.Struct, frozen=True, tag="indexes_returned"):
+    """A tree has these jobs of an operation of several trees no more: each tree may draw them. Without runs: all that it had."""
+
+    operation: OperationId
+    tree: TreeName
+    change: Counter
+    free: Counter
+    runs: list[IndexRun] = []
 
 
 class LoggedEnd(msgspec.Struct, frozen=True):
@@ -180,6 +213,7 @@ Event = (
     | OperationSuspended
     | ParametersChanged
     | BlockDrawn
+    | IndexesReturned
     | JobsEnded
     | EphemeralPoolSet
     | EphemeralPoolAdopted
@@ -194,6 +228,7 @@ OperationEvent = (
     | OperationSuspended
     | ParametersChanged
     | BlockDrawn
+    | IndexesReturned
     | JobsEnded
 )
 

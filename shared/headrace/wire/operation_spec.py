@@ -77,13 +77,13 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
     #: `vanilla`, or a label of upstream's, which decides about lightweight pools and tentative trees.
     type: Annotated[str, msgspec.Meta(max_length=64)] = "vanilla"
-    #: The tree in which its jobs run: of several, the first that had a running slot.
+    #: The tree in which its jobs run: of several, the first that had a running slot, by which lists show it.
     tree: TreeName = TreeName("default")
     #: All its jobs are of use only together: where its pool and tree say so, it is owed all that it wants or nothing.
     is_gang: bool = False
     #: The most that it is owed and gets; of a resource that is left out, any amount.
     resource_limits: PartialResources = NOTHING
-    #: Trees that may run it, where there are several or others than `tree`.
+    #: Trees that run it, where there are several or others than `tree`: in each a part of its jobs.
     pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
     #: Trees beside these that are left out without a word when they have no room.
     tentative_pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
@@ -117,6 +117,11 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     scheduling_tag_filter: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     #: How long an allocation may wait on its node for room. None: as its pool says.
     waiting_for_resources_on_node_timeout_ms: Millis | None = None
+
+    def in_tree(self, tree: TreeName, pool: PoolName) -> OperationSpec:
+        """The operation as one of its trees has it, with its pool and its weight there."""
+        weight = self.scheduling_options_per_pool_tree.get(tree, PerTree()).weight or self.weight
+        return msgspec.structs.replace(self, tree=tree, pool=pool, weight=weight)
 
     def job_spec(self, operation: OperationId, user: str) -> JobSpec:
         """The part that a node needs to run a job of this."""

@@ -125,8 +125,10 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     #: Sequence of the log that this view is of; a later one is newer.
     sequence: Counter = 0
     placements: list[TreePlacement] = []
-    #: What it waits for, by tree, while it is pending. Views that are published on a change do not count its place.
+    #: What it waits for, in each tree where it has no running slot. Views that are published on a change do not count its place.
     waiting: list[WaitingFor] = []
+    #: Trees that it named and is not in: they had no room, or were removed.
+    erased_trees: list[TreeName] = []
 
 
 class GetOperation(msgspec.Struct, frozen=True):

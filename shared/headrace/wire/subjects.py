@@ -25,6 +25,7 @@ __all__ = [
     "STREAM",
     "TERMS_BUCKET",
     "VOLUMES_BUCKET",
+    "WANTED",
     "WHO",
     "command",
     "give_up_node",
@@ -71,6 +72,8 @@ FIGURES = f"{_V1}.figures"
 EVENTS = f"{_V1}.events"
 #: A reader asks admission for all live operations.
 OPERATIONS_WHOLE = f"{_V1}.operations.whole"
+#: The allocator of a tree tells those of other trees, of which operations in several trees it could run jobs at once.
+WANTED = f"{_V1}.wanted"
 #: The allocator asks admission's ledger; the verb follows.
 LEDGER = f"{_V1}.ledger"
 #: An agent asks admission to be enrolled; the node follows.
@@ -128,7 +131,7 @@ def integral_volumes(tree: TreeName | str) -> str:
 
 
 def ledger(verb: str) -> str:
-    """allocator → admission, with the verbs `attach`, `draw`, `report`, `released`."""
+    """allocator → admission, with the verbs `attach`, `draw`, `return`, `report`, `released`."""
     return f"{LEDGER}.{verb}"
 
 

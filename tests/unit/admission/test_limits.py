@@ -354,11 +354,11 @@ def test_that_what_runs_of_a_suspended_operation_ends_is_kept_until_it_goes_on()
     desk.started("a", pool="p")
 
     desk.suspend("a")
-    softly = queries.live_operation(desk.replayed().state.operations[oid("a")])
+    softly = queries.live_operation(desk.replayed().state.operations[oid("a")], TREE)
     desk.suspend("a", abort_running_jobs=True)
-    hard = queries.live_operation(desk.replayed().state.operations[oid("a")])
+    hard = queries.live_operation(desk.replayed().state.operations[oid("a")], TREE)
     desk.resume("a")
 
     assert (softly.suspended, softly.ends_running_jobs) == (True, False)
     assert (hard.suspended, hard.ends_running_jobs) == (True, True)
-    assert not queries.live_operation(desk.state.operations[oid("a")]).ends_running_jobs
+    assert not queries.live_operation(desk.state.operations[oid("a")], TREE).ends_running_jobs

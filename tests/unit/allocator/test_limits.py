@@ -12,12 +12,13 @@ from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult, JobSlot, RunningJob
 from headrace.wire.ledger import LiveOperation
-from headrace.wire.log import OperationStateChanged, ParametersChanged, StateCause
+from headrace.wire.log import OperationPlaced, OperationStateChanged, StateCause
 from headrace.wire.operations import OperationState
+from headrace.wire.placements import TreePlacement
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.effects import Effect
 from headrace_allocator.facts.allocations import Allocation
-from tests.support.allocating import Desk, a_share, an_operation, cores
+from tests.support.allocating import TREE, Desk, a_share, an_operation, cores
 
 NODE = cores(10, slots=100)
 TOTAL = NODE
@@ -147,7 +148,7 @@ def test_a_limit_that_is_lowered_stops_starts_and_nothing_else() -> None:
 def test_an_operation_moved_into_a_full_pool_starts_nothing_there() -> None:
     tree = Tree([a_pool("p", cpu=0.2), a_pool("q")], an_operation("a", 20), in_pool(an_operation("b", 20), "q"))
     tree.beat("n")
-    moved = ParametersChanged(OperationId("b"), PoolName("p"), 1.0, ephemeral_pool=False, at_ms=1)
+    moved = OperationPlaced(OperationId("b"), TreePlacement(TREE, PoolName("p"), 2))
     tree.learn(moved)
     tree.refresh()
     tree.report("b", "b")
@@ -185,7 +186,7 @@ def test_the_sums_under_limits_are_checked() -> None:
 
 def test_an_operation_that_moves_out_or_ends_leaves_its_room_under_the_limit_to_others() -> None:
     for event in (
-        ParametersChanged(OperationId("a"), PoolName("q"), 1.0, ephemeral_pool=False, at_ms=1),
+        OperationPlaced(OperationId("a"), TreePlacement(TREE, PoolName("q"), 2)),
         OperationStateChanged(OperationId("a"), OperationState.ABORTED, StateCause.ABORTED_BY_USER, "", 1),
     ):
         tree = Tree([a_pool("p", cpu=0.2), a_pool("q")], an_operation("a", 2))

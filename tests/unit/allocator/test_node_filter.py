@@ -6,6 +6,7 @@ import pytest
 
 from headrace.errors import BadInput
 from headrace.ids import NodeName
+from headrace.pools import TreeOptions
 from headrace.wire.nodes import NodeRecord
 from headrace_allocator.explain import list_nodes
 from tests.support.allocating import Desk, an_operation, cores
@@ -42,7 +43,7 @@ def test_without_a_filter_every_node_is_the_trees() -> None:
 
 def test_a_node_that_the_filter_leaves_out_gets_nothing_and_is_no_part_of_the_total() -> None:
     tree = Tagged()
-    tree.engine.on_node_filter("ssd", tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.moment)
 
     assert (tree.started("old"), tree.started("new")) == (0, 8)
     assert tree.total() == 8
@@ -52,10 +53,10 @@ def test_a_node_that_the_filter_leaves_out_gets_nothing_and_is_no_part_of_the_to
 def test_a_filter_that_changes_lets_nodes_in_and_out_at_once_and_what_runs_stays() -> None:
     tree = Tagged()
     assert tree.started("old") == 4
-    tree.engine.on_node_filter("ssd", tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.moment)
     without = tree.total()
     held = len(tree.node("old").allocations)
-    tree.engine.on_node_filter("!ssd", tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="!ssd"), tree.moment)
 
     assert (without, held, tree.total()) == (0, 4, 4)
     assert tree.started("new") == 0
@@ -63,7 +64,7 @@ def test_a_filter_that_changes_lets_nodes_in_and_out_at_once_and_what_runs_stays
 
 def test_tags_that_change_count_at_once() -> None:
     tree = Tagged()
-    tree.engine.on_node_filter("ssd", tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.moment)
     tree.started("old")
     tree.tag(old=["ssd"], new=["ssd"])
 
@@ -73,9 +74,9 @@ def test_tags_that_change_count_at_once() -> None:
 
 def test_a_filter_that_is_none_is_refused_and_the_one_before_stays() -> None:
     tree = Tagged()
-    tree.engine.on_node_filter("ssd", tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.moment)
     with pytest.raises(BadInput, match="ssd & "):
-        tree.engine.on_node_filter("ssd & ", tree.moment)
+        tree.engine.on_options(TreeOptions(node_filter="ssd & "), tree.moment)
 
     assert tree.started("old") == 0
 
@@ -84,6 +85,6 @@ def test_why_an_operation_waits_says_that_nodes_are_left_out() -> None:
     tree = Tagged()
     tree.beat("old")
     tree.beat("new")
-    tree.engine.on_node_filter("gpu", tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="gpu"), tree.moment)
 
     assert tree.reasons("a")[0] == "no node takes jobs (old outside, new outside)"

@@ -9,7 +9,7 @@ import msgspec
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId
 from headrace.pools.amounts import PartialResources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobKey, JobResult, JobSlot, RunningJob
-from headrace.wire.ledger import LiveOperation
+from headrace.wire.ledger import DrawAnswer, LiveOperation
 from headrace.wire.log import OperationStateChanged, StateCause
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OnLostNode, OperationState
@@ -163,7 +163,7 @@ def test_jobs_that_may_run_unseen_count_under_the_limits_of_their_operation() ->
     old = former("op", jobs=9, block=2)
     spec = msgspec.structs.replace(old.spec, resource_limits=PartialResources(cpu=300))
     desk = after_a_restart(msgspec.structs.replace(old, spec=spec), nodes={"n1": False, "n2": False})
-    desk.engine.on_drawn(OperationId("op"), 9, desk.moment)
+    desk.engine.on_drawn(OperationId("op"), DrawAnswer(OperationId("op"), 9), desk.moment)
 
     during, _ = desk.beat("n1", term=TERM)
 

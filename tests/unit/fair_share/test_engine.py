@@ -16,6 +16,7 @@ from headrace.wire.integral import Advanced, PoolVolume, Volume
 from headrace.wire.log import (
     EphemeralPoolSet,
     Event,
+    OperationPlaced,
     OperationStarted,
     OperationStateChanged,
     OperationSuspended,
@@ -24,7 +25,7 @@ from headrace.wire.log import (
 )
 from headrace.wire.operations import OperationState
 from headrace.wire.parts import SnapshotPublisher
-from headrace.wire.placements import EphemeralPool
+from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.pools import (
     GetPools,
@@ -217,15 +218,17 @@ def test_the_log_says_who_comes_changes_and_goes() -> None:
     one = live("operation-1", "a", 4)
     started = OperationStarted(one.operation, "anna", one.spec, OperationState.PENDING, False, 4, 0, 1)
     changed = OperationStateChanged(one.operation, OperationState.RUNNING, StateCause.ADMITTED, "", 2)
-    moved = ParametersChanged(one.operation, PoolName("b"), 2.0, False, 3)
+    heavier = ParametersChanged(one.operation, PoolName("b"), 2.0, False, 3)
+    moved = OperationPlaced(one.operation, TreePlacement(TREE, PoolName("b"), 2))
     halted = OperationSuspended(one.operation, True, 4)
     ended = OperationStateChanged(one.operation, OperationState.COMPLETED, StateCause.JOBS_DONE, "", 5)
 
-    assert [desk.events(event) for event in (started, started, changed, changed, moved, halted)] == [
+    assert [desk.events(event) for event in (started, started, changed, changed, heavier, moved, halted)] == [
         True,
         False,
         True,
         False,
+        True,
         True,
         True,
     ]

@@ -294,8 +294,7 @@ def a_change_of_what_is_for_administrators(options: Options) -> str:
 def starts_on_a_node_without_a_tag(options: Options) -> int:
     read = a_tree({}, options).options
     desk = AllocatorDesk({"n1": cores(4, slots=10)})
-    desk.engine.on_node_filter(read.node_filter, desk.moment)
-    desk.engine.on_pause(read.pause_starts, desk.moment)
+    desk.engine.on_options(read, desk.moment)
     desk.start(an_operation("a", 100))
     desk.share(a=1.0)
     return len(desk.beat("n1")[0].start)
