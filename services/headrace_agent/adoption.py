@@ -13,7 +13,7 @@ from headrace.wire.heartbeat import AllocationState, JobEnd, JobResult
 from headrace_agent.allocations.allocation import Allocation, Job
 from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.effects import AgentEffect, Tell, line_about
-from headrace_agent.run_order import note_in
+from headrace_agent.run_order import note_in, record_in
 from headrace_agent.runner.protocol import Interrupt, KeptJob, Picture
 from headrace_agent.starts_and_ends import StartsAndEnds
 
@@ -52,7 +52,10 @@ class Adoption:
         return self._adopt(kept)
 
     def _adopt(self, kept: KeptJob) -> list[AgentEffect]:
-        """Adopts a job of a former life of the agent; other slots of its allocation are not known any more."""
+        """Adopts a job of a former life of the agent, as closing if it was interrupted.
+
+        Other slots of its allocation are not known any more.
+        """
         key = kept.run.job
         note = note_in(kept.run)
         if note is None:
@@ -65,9 +68,11 @@ class Adoption:
             id=AllocationId(kept.run.allocation),
             operation=key.operation,
             resources=resources,
-            state=AllocationState.RUNNING,
+            state=AllocationState.RUNNING if kept.interrupted is None else AllocationState.CLOSING,
             unstarted=[],
             job=Job(key, self._jobs.runner_pid, kept.started),
+            interrupt=kept.interrupted,
+            preemption=record_in(kept.interrupted) if kept.interrupted is not None else None,
         )
         self._held.add(allocation)
         return [line_about("info", "adopted", allocation, pid=kept.started.pid)]

@@ -5,8 +5,8 @@ After each call `due_ns` says when `on_tick` has something to do.
 What is decided here, beyond the wire's own words:
 
 * Until the first picture of a runner, or the news that there is no runner, no heartbeat goes: it could not be the whole picture.
-* After a restart of the agent its allocations are those of the runner's picture, each running with its one job. Slots that were not
-  started are not in the picture any more, so the allocator hands them out anew; an interruption under way goes on at the runner.
+* After a restart of the agent its allocations are those of the runner's picture, each with its one job, and closing if that was
+  interrupted. Slots that were not started are not in the picture any more, so the allocator hands them out anew.
 * While something is wrong (`trouble`), and once the agent was asked to stop, starts end at once with their slots given back.
 * Every picture is answered with the lease, before any job: the runner may be a new one, which starts nothing without.
 * An answer that says `enrolled=False` extends no lease: whoever does not count the node may give its jobs to others.

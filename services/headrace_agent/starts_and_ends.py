@@ -13,8 +13,8 @@ from headrace.wire.heartbeat import AllocationState, Extend, Forget, JobEnd, Job
 from headrace_agent.allocations.allocation import Allocation, AllocationEvent
 from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.effects import AgentEffect, Identity, LogLine, Reconnect, Tell, line_about, line_about_end
-from headrace_agent.run_order import run_order
-from headrace_agent.runner.protocol import Acknowledge, Interrupt, Run, Started
+from headrace_agent.run_order import interrupt_order, run_order
+from headrace_agent.runner.protocol import Acknowledge, Run, Started
 
 __all__ = ["StartsAndEnds"]
 
@@ -62,6 +62,7 @@ class StartsAndEnds:
         allocation = self._held.by_id.get(order.allocation)
         if allocation is None or allocation.state is AllocationState.ENDED:
             return []
+        allocation.preemption = allocation.preemption or order.preemption
         reason = f"{order.reason.value.replace('_', ' ')}: {order.detail}" if order.detail else order.reason.value
         return self.close(allocation, order.timeout_ms, reason)
 
@@ -131,7 +132,7 @@ class StartsAndEnds:
         before = allocation.interrupt
         if before is not None and before.timeout_ms <= timeout_ms:
             return []  # the runner knows, or learns it with its picture
-        allocation.interrupt = Interrupt(allocation.job.key, timeout_ms, reason)
+        allocation.interrupt = interrupt_order(allocation.job.key, allocation, timeout_ms, reason)
         return [line_about("debug", "interrupting", allocation, why=reason), Tell(allocation.interrupt)]
 
     def run_order(self, allocation: Allocation, key: JobKey) -> Run:

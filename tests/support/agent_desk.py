@@ -24,6 +24,7 @@ from headrace.wire.heartbeat import (
     TakeBack,
     TakeBackReason,
 )
+from headrace.wire.preemption import PreemptionRecord
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Tell
 from headrace_agent.engine import AgentEngine
 from headrace_agent.runner.protocol import (
@@ -97,8 +98,10 @@ def extend(allocation: str, indexes: Sequence[int]) -> Extend:
     return Extend(AllocationId(allocation), [JobSlot(index) for index in indexes])
 
 
-def take_back(allocation: str, timeout_ms: int | None = 3_000) -> TakeBack:
-    return TakeBack(AllocationId(allocation), TakeBackReason.PREEMPTED, timeout_ms)
+def take_back(
+    allocation: str, timeout_ms: int | None = 3_000, record: PreemptionRecord | None = None, detail: str = ""
+) -> TakeBack:
+    return TakeBack(AllocationId(allocation), TakeBackReason.PREEMPTED, timeout_ms, detail, record)
 
 
 def end_of(key: JobKey, allocation: str = "a", result: JobResult = JobResult.COMPLETED, tail: str = "") -> JobEnd:
@@ -265,7 +268,8 @@ class Desk:
 def kept(desk: Desk, key: JobKey, pid: int = 500) -> KeptJob:
     """A job that the desk's agent handed out, as the runner has it in its picture."""
     run = next(run for run in desk.told(Run) if run.job == key)
-    return KeptJob(run, Started(key, pid, desk.now().wall_ms, desk.now_ns))
+    interrupted = next((order for order in desk.told(Interrupt) if order.job == key), None)
+    return KeptJob(run, Started(key, pid, desk.now().wall_ms, desk.now_ns), interrupted)
 
 
 class RunnerBehindAWire:

@@ -10,6 +10,7 @@ from headrace.ids import AllocationId, OperationId
 from headrace.resources import Resources
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobKey, JobSlot, RunningJob
+from headrace.wire.preemption import PreemptionRecord
 from headrace_agent.runner.protocol import Interrupt, Started
 
 __all__ = ["TRANSITIONS", "Allocation", "AllocationEvent", "Job"]
@@ -64,10 +65,12 @@ class Allocation(msgspec.Struct):
     job: Job | None = None
     #: What the runner was told last to end the job with; told again to a runner that may have missed it.
     interrupt: Interrupt | None = None
+    #: What it was preempted for, by the first order that said so.
+    preemption: PreemptionRecord | None = None
     jobs_ended: int = 0
     jobs_ended_ms: int = 0
 
-    def report(self, moment: Moment) -> AllocationReport:
+    def report(self, moment: Moment, *, with_record: bool) -> AllocationReport:
         """Its lines in a heartbeat."""
         job = None
         if self.job is not None:
@@ -84,4 +87,5 @@ class Allocation(msgspec.Struct):
             unstarted=list(self.unstarted),
             jobs_ended=self.jobs_ended,
             jobs_ended_ms=self.jobs_ended_ms,
+            preemption=self.preemption if with_record else None,
         )

@@ -8,6 +8,7 @@ Room may be overdrawn only by jobs that were adopted from a former life of the a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from headrace.ids import AllocationId, OperationId
 from headrace.resources import ZERO, Resources
@@ -28,6 +29,8 @@ __all__ = ["NodeAllocations"]
 #: What a report of an allocation without slots, and a slot, take at most in a message; for judging the picture's size cheaply.
 _REPORT_BYTES = 200
 _SLOT_BYTES = 12
+#: Records of preemptions in one heartbeat, so that it stays a message though all allocations are preempted at once.
+_MOST_RECORDS = 300
 
 _S = AllocationState
 _HOLDS_ROOM = frozenset({_S.RUNNING, _S.CLOSING})
@@ -155,8 +158,12 @@ class NodeAllocations:
         return fresh
 
     def report(self, moment: Moment) -> list[AllocationReport]:
-        """All allocations, as a heartbeat tells them."""
-        return [allocation.report(moment) for allocation in self.by_id.values()]
+        """All allocations, as a heartbeat tells them. Of very many that are preempted some have no record."""
+        preempted = (allocation.id for allocation in self.by_id.values() if allocation.preemption is not None)
+        with_record = set(islice(preempted, _MOST_RECORDS))
+        return [
+            allocation.report(moment, with_record=allocation.id in with_record) for allocation in self.by_id.values()
+        ]
 
     def picture_bytes(self) -> int:
         """An upper estimate of the bytes that the report takes in a message."""

@@ -21,7 +21,7 @@ from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, KeptJob, Le
 
 __all__ = ["KILL_PATIENCE_MS", "RunnerEngine"]
 
-#: Between SIGTERM and SIGKILL where nobody named a time: a log could not be written.
+#: Between the request to end and the kill where nobody named a time: a log could not be written.
 _OWN_TIMEOUT_MS = 5_000
 #: A process that is still there so long after SIGKILL gets another; when everything is to end, the runner goes without it.
 KILL_PATIENCE_MS = 10_000
@@ -32,10 +32,19 @@ class _Job(msgspec.Struct):
     state: JobState = JobState.STARTING
     started: Started | None = None
     stop: Stop | None = None
-    #: CLOCK_BOOTTIME of the SIGTERM.
+    #: CLOCK_BOOTTIME of the request to end.
     stopped_ns: int = 0
+    #: From the request to end to the first kill; None: it was not killed.
+    killed_after_ms: int | None = None
     #: CLOCK_BOOTTIME of the (next) kill.
     deadline_ns: int | None = None
+
+    def kept(self, started: Started, moment: Moment) -> KeptJob:
+        """Its line in the picture, as a job that runs."""
+        if self.stop is None or self.deadline_ns is None:
+            return KeptJob(self.run, started)
+        left_ms = max(0, self.deadline_ns - moment.steady_ns) // NS_PER_MS
+        return KeptJob(self.run, started, Interrupt(self.run.job, left_ms, self.stop.reason, self.stop.note))
 
 
 class RunnerEngine:
@@ -60,7 +69,7 @@ class RunnerEngine:
 
     def on_hello(self, about: About, moment: Moment) -> Outcome[None, RunnerEffect]:
         """An agent is there: it gets the whole picture."""
-        running = [KeptJob(job.run, job.started) for job in self._live.values() if job.started is not None]
+        running = [job.kept(job.started, moment) for job in self._live.values() if job.started is not None]
         picture = Picture(
             running=running,
             ended=list(self._ended.values()),
@@ -111,7 +120,12 @@ class RunnerEngine:
         """
         job = self._live.pop(key)
         is_after_signal = job.stopped_ns < (exit.main_ended_ns or moment.steady_ns)
-        result, reason = result_of(exit, job.stop if is_after_signal else None)
+        result, reason = result_of(
+            exit,
+            job.stop if is_after_signal else None,
+            interruptible=job.run.interruptible,
+            killed_after_ms=job.killed_after_ms,
+        )
         return Outcome(None, self._end(job.run, job.started, exit, result, reason, moment) + self._leave())
 
     def on_failure(self, key: JobKey, reason: str, moment: Moment) -> Outcome[None, RunnerEffect]:
@@ -121,9 +135,9 @@ class RunnerEngine:
         return Outcome(None, self._stop(key, job, stop, moment) if job is not None else [])
 
     def on_interrupt(self, order: Interrupt, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Sends SIGTERM, and SIGKILL when the timeout has passed. A job that is not live is left alone."""
+        """Sends the job's signal, and SIGKILL when the timeout has passed. A job that is not live is left alone."""
         job = self._live.get(order.job)
-        stop = Stop(JobResult.ABORTED, order.reason, order.timeout_ms)
+        stop = Stop(JobResult.ABORTED, order.reason, order.timeout_ms, order.note)
         return Outcome(None, self._stop(order.job, job, stop, moment) if job is not None else [])
 
     def on_end_all(self, order: EndAll, moment: Moment) -> Outcome[None, RunnerEffect]:
@@ -248,7 +262,7 @@ class RunnerEngine:
             job.state = next_state(job.state, JobEvent.INTERRUPT)
             job.stopped_ns = moment.steady_ns
             self._await(key, job, due_ns)
-            effects.append(Signal(key, signal.SIGTERM))
+            effects.append(Signal(key, signal.Signals[job.run.interrupt_signal]))
         elif job.state is JobState.INTERRUPTED and job.deadline_ns is not None and due_ns < job.deadline_ns:
             self._await(key, job, due_ns)
         if job.state is JobState.INTERRUPTED and job.deadline_ns is not None and job.deadline_ns <= moment.steady_ns:
@@ -256,6 +270,8 @@ class RunnerEngine:
         return effects
 
     def _kill(self, key: JobKey, job: _Job, moment: Moment) -> list[RunnerEffect]:
+        if job.killed_after_ms is None:
+            job.killed_after_ms = (moment.steady_ns - job.stopped_ns) // NS_PER_MS
         job.state = next_state(job.state, JobEvent.DEADLINE)
         self._await(key, job, moment.steady_ns + KILL_PATIENCE_MS * NS_PER_MS)
         return [Signal(key, signal.SIGKILL)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace.ids import AllocationId
 from headrace.runtime.engine import NS_PER_MS, Moment
@@ -11,7 +11,10 @@ from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.protocol import Run, Started
 
-__all__ = ["Stop", "job_end", "result_of"]
+__all__ = ["EXIT_SAVED", "Stop", "job_end", "result_of"]
+
+#: EX_TEMPFAIL: an interruptible job saved its state, and is to be run again.
+EXIT_SAVED: Final = 75
 
 _REASON_CHARACTERS = 2_000
 
@@ -22,14 +25,26 @@ class Stop(NamedTuple):
     result: JobResult
     reason: str
     timeout_ms: int
+    #: The agent's own words about the interruption.
+    note: bytes = b""
 
 
-def result_of(exit: JobExit, stop: Stop | None) -> tuple[JobResult, str]:
+def result_of(
+    exit: JobExit, stop: Stop | None, *, interruptible: bool = False, killed_after_ms: int | None = None
+) -> tuple[JobResult, str]:
     """Returns as what an end counts, and why. `stop` is the runner's own if its signal came before the end.
 
-    After a signal of ours a job counts as we meant it, whatever it returned: from outside, work done and obedience look alike.
+    After a signal of ours a job counts as we meant it: from outside, work done and obedience look alike. Only an interruptible
+    job says by its exit status which of the two it was.
     """
     if stop is not None:
+        if interruptible and stop.result is JobResult.ABORTED:
+            if exit.exit_code == 0 and not exit.failure:
+                return JobResult.COMPLETED, ""
+            if exit.exit_code == EXIT_SAVED:
+                return JobResult.ABORTED, f"saved, to be run again; {stop.reason}"
+        if killed_after_ms is not None and exit.signal == signal.SIGKILL:
+            return stop.result, f"{stop.reason}; killed, {killed_after_ms / 1000:.3g} s after the request to end"
         return stop.result, stop.reason
     if exit.failure:
         return JobResult.FAILED, exit.failure

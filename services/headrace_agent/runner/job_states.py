@@ -13,7 +13,7 @@ class JobState(enum.Enum):
     ABSENT = "absent"
     STARTING = "starting"
     RUNNING = "running"
-    #: SIGTERM was sent; a kill is due.
+    #: It was asked to end; a kill is due.
     INTERRUPTED = "interrupted"
     #: SIGKILL was sent.
     KILLED = "killed"

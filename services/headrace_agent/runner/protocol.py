@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.wire.heartbeat import JobEnd, JobKey, Millis
+from headrace.wire.preemption import InterruptSignal
 
 __all__ = [
     "LARGEST_ANSWER_BYTES",
@@ -60,15 +61,20 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     log_cap_bytes: _Natural = 0
     #: The agent's own words about the job, handed back in the picture untouched.
     note: bytes = b""
+    #: The job understands the signal, so that its exit status after it says what it did.
+    interruptible: bool = False
+    interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
 
 
 class Interrupt(msgspec.Struct, frozen=True, tag="interrupt"):
-    """SIGTERM to the job's process group, SIGKILL after `timeout_ms`. An earlier deadline is never moved later."""
+    """The job's signal to its process group, SIGKILL after `timeout_ms`. An earlier deadline is never moved later."""
 
     job: JobKey
     timeout_ms: Millis
     #: Goes into the end's `reason`.
     reason: str
+    #: The agent's own words about the interruption, handed back in the picture untouched.
+    note: bytes = b""
 
 
 class EndAll(msgspec.Struct, frozen=True, tag="end_all"):
@@ -124,6 +130,8 @@ class KeptJob(msgspec.Struct, frozen=True):
 
     run: Run
     started: Started
+    #: The first interruption of it, with the time that is left until the kill; None: it was not interrupted.
+    interrupted: Interrupt | None = None
 
 
 class Picture(msgspec.Struct, frozen=True, tag="picture"):

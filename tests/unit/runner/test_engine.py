@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from headrace.wire.heartbeat import JobResult
+from headrace.wire.preemption import InterruptSignal
 from headrace_agent.runner.effects import About, Drop, Exit, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.engine import KILL_PATIENCE_MS, RunnerEngine
 from headrace_agent.runner.job_states import JobState
@@ -72,6 +73,82 @@ def test_an_interrupted_job_is_aborted_whatever_it_returns(exit: JobExit) -> Non
         Signal(a_job(), signal.SIGTERM)
     ]
     assert the_end(engine.on_exited(a_job(), exit, at(2)).effects) == (JobResult.ABORTED, "preempted")
+
+
+@pytest.mark.parametrize(
+    ("exit", "counts"),
+    [
+        (JobExit(exit_code=0), (JobResult.COMPLETED, "")),
+        (JobExit(exit_code=75), (JobResult.ABORTED, "saved, to be run again; preempted")),
+        (JobExit(exit_code=5), (JobResult.ABORTED, "preempted")),
+        (JobExit(signal=15), (JobResult.ABORTED, "preempted")),
+        (JobExit(exit_code=0, failure="the log is full"), (JobResult.ABORTED, "preempted")),
+    ],
+)
+def test_an_interruptible_job_says_by_its_exit_status_whether_it_is_done(
+    exit: JobExit, counts: tuple[JobResult, str]
+) -> None:
+    engine = leased()
+    engine.on_run(a_run(interruptible=True, interrupt_signal=InterruptSignal.SIGUSR1), at(0))
+    engine.on_started(a_job(), 100, at(0))
+
+    assert engine.on_interrupt(Interrupt(a_job(), 1000, "preempted"), at(1)).effects == [
+        Signal(a_job(), signal.SIGUSR1)
+    ]
+    assert the_end(engine.on_exited(a_job(), exit, at(2)).effects) == counts
+
+
+@pytest.mark.parametrize(("exit_code", "result"), [(0, JobResult.COMPLETED), (75, JobResult.FAILED)])
+def test_an_interruptible_job_that_ends_before_the_signal_counts_like_any_other(
+    exit_code: int, result: JobResult
+) -> None:
+    engine = leased()
+    engine.on_run(a_run(interruptible=True), at(0))
+    engine.on_started(a_job(), 100, at(0))
+    engine.on_interrupt(Interrupt(a_job(), 1000, "preempted"), at(5))
+
+    ended = engine.on_exited(a_job(), JobExit(exit_code=exit_code, main_ended_ns=at(4).steady_ns), at(9))
+
+    assert the_end(ended.effects) == (result, "")
+
+
+def test_an_interruptible_job_that_cannot_go_on_has_failed_whatever_it_returns() -> None:
+    engine = leased()
+    engine.on_run(a_run(interruptible=True), at(0))
+    engine.on_started(a_job(), 100, at(0))
+    engine.on_failure(a_job(), "the log is full", at(1))
+
+    assert the_end(engine.on_exited(a_job(), JobExit(exit_code=0), at(2)).effects) == (
+        JobResult.FAILED,
+        "the log is full",
+    )
+
+
+def test_a_job_that_was_killed_after_its_time_says_how_long_it_had() -> None:
+    engine = running()
+    engine.on_interrupt(Interrupt(a_job(), 2_500, "preempted"), at(0))
+    engine.on_time(at(2_500))
+    engine.on_time(at(2_500 + KILL_PATIENCE_MS))
+
+    assert the_end(engine.on_exited(a_job(), JobExit(signal=9), at(13_000)).effects) == (
+        JobResult.ABORTED,
+        "preempted; killed, 2.5 s after the request to end",
+    )
+
+
+def test_the_picture_says_of_an_interrupted_job_why_and_what_time_is_left() -> None:
+    engine = running(0, 1)
+    engine.on_interrupt(Interrupt(a_job(0), 1_000, "preempted", b"for research"), at(0))
+    engine.on_interrupt(Interrupt(a_job(0), 600, "again", b"for others"), at(100))
+
+    [told] = engine.on_hello(About("none", "", 1), at(500)).effects
+
+    assert isinstance(told, Tell)
+    assert isinstance(told.message, Picture)
+    assert [kept.interrupted for kept in told.message.running] == [
+        Interrupt(a_job(0), 200, "preempted", b"for research"),
+        None,
+    ]
 
 
 def test_a_job_whose_end_crossed_the_interruption_counts_by_its_own_end() -> None:

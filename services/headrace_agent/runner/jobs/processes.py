@@ -114,10 +114,10 @@ class ProcessTable:
         if process is None or process.reaped is not None:
             return
         self._host.processes.signal_group(process.pid, number)
-        if number == signal.SIGTERM:
-            self._host.processes.signal_group(process.pid, signal.SIGCONT)
-        elif number == signal.SIGKILL:
+        if number == signal.SIGKILL:
             self._isolation.kill(job)
+        else:
+            self._host.processes.signal_group(process.pid, signal.SIGCONT)
 
     def owns_pipe(self, fd: int) -> bool:
         return fd in self._pipes
