@@ -1,4 +1,4 @@
-"""The orders by which the runner starts and interrupts a job, each with a note for a later life of the agent."""
+"""Orders by which the runner starts and interrupts jobs, with notes for a later life of the agent."""
 
 from __future__ import annotations
 
