@@ -21,6 +21,9 @@ class Demand(NamedTuple):
     usage: Resources
     #: True if jobs of a running operation wait for a place; only then it is schedulable.
     is_pending: bool
+    #: Slots that the waiting jobs need, and the smallest job.
+    needed_slots: int = 0
+    min_needed: Resources = ZERO
 
 
 def demand_of(operation: KnownOperation, usage: UsageItem | None, *, was_named: bool) -> Demand:
@@ -32,7 +35,9 @@ def demand_of(operation: KnownOperation, usage: UsageItem | None, *, was_named: 
     if usage is None:
         if was_named or not operation.takes_part:
             return Demand(ZERO, ZERO, is_pending=False)
-        return Demand(operation.initial, ZERO, operation.initial_jobs > 0)
+        initial = operation.job * operation.initial_jobs
+        return Demand(initial, ZERO, operation.initial_jobs > 0, initial.user_slots, operation.job)
     if not operation.takes_part:
         return Demand(usage.usage, usage.usage, is_pending=False)
-    return Demand(usage.usage + usage.precommit + usage.pending, usage.usage, usage.pending_jobs > 0)
+    demand, needed = usage.usage + usage.precommit + usage.pending, usage.pending.user_slots
+    return Demand(demand, usage.usage, usage.pending_jobs > 0, needed, usage.min_needed)

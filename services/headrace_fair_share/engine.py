@@ -42,7 +42,7 @@ from headrace_fair_share.facts.operations import KnownOperations
 from headrace_fair_share.facts.usage import KnownUsage, UsageChange
 from headrace_fair_share.facts.usage_averages import UsageAverages
 from headrace_fair_share.facts.volumes import AdvanceAnswer, KnownVolumes
-from headrace_fair_share.starvation.clocks import Age, Ages, Clock, ages_of, clocks_of
+from headrace_fair_share.starvation.clocks import NEVER, Age, Ages, Clocks, clocks_of
 from headrace_fair_share.starvation.time_that_counts import TimeThatCounts
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.results import PoolResults, check_shares
@@ -86,7 +86,7 @@ class FairShareEngine:
         self.frame = ShareFrame()
         self.items: dict[str, ShareItem] = {}
         self.pool_results: dict[PoolName, PoolResults] = {}
-        self.clocks: dict[str, Clock] = {}
+        self.clocks = Clocks.none()
         self.updates = 0
         self.failed_updates = 0
         self._ephemeral_pools = ToldEphemeralPools(tree)
@@ -122,8 +122,7 @@ class FairShareEngine:
 
     def on_saved_clocks(self, saved: Iterable[Ages], moment: Moment) -> Outcome[None, Effect]:
         """Clocks that an earlier life saved. They go on from where they stood."""
-        for ages in saved:
-            self.clocks.update(clocks_of(ages.ages, self._time.now_ms))
+        self.clocks = clocks_of((age for ages in saved for age in ages.ages), self._time.now_ms)
         return Outcome(None)
 
     def on_stored_tree(self, stored: StoredTree, moment: Moment) -> Outcome[None, Effect]:
@@ -231,7 +230,9 @@ class FairShareEngine:
 
     def ages(self) -> list[Age]:
         """Ages of all clocks, the longest first: what must survive of them."""
-        return sorted(ages_of(self.clocks, self._time.now_ms), key=lambda age: (-age.below_ms, age.key))
+        return sorted(
+            self.clocks.ages(self._time.now_ms), key=lambda age: (-(age.below_ms or age.short_ms or 0), age.key)
+        )
 
     def checks(self) -> Iterator[Check]:
         """The structures: configuration, operations, usage, advances, results of pools, clocks, ephemeral pools."""
@@ -252,7 +253,7 @@ class FairShareEngine:
         return [
             gauge("pools", "pools", len(self.configuration.pools.pools)),
             gauge("operations", "operations", len(self.operations.by_id)),
-            gauge("below_fair_share", "elements", len(self.clocks)),
+            gauge("below_fair_share", "elements", int((self.clocks.below_since != NEVER).sum())),
             counter("updates", "updates", self.updates),
             counter("failed_updates", "updates", self.failed_updates),
             *self.volumes.figures(),
@@ -291,7 +292,7 @@ class FairShareEngine:
 
     def _is_at_rest(self) -> bool:
         """True if the last update holds until something changes: no clock runs, no volume and no average moves."""
-        moves = self.clocks or self.volumes.chain.has_pools or self._averages.of
+        moves = len(self.clocks.running) or self.volumes.chain.has_pools or self._averages.of
         return self._last_update_holds and not moves
 
     def _is_afresh_due(self, moment: Moment) -> bool:
@@ -333,7 +334,8 @@ class FairShareEngine:
 
     def _check_clocks(self) -> list[str]:
         """Clocks run only for elements of the last update. Before the first one those that were saved stand by."""
-        strangers = self.clocks.keys() - self.items.keys() if self.updates else set()
+        running = {self.clocks.keys[place] for place in self.clocks.running.tolist()}
+        strangers = running - self.items.keys() if self.updates else set()
         return [f"a clock runs for {key}, which the last update does not have" for key in sorted(strangers)[:10]]
 
     def _check_ephemeral_pools(self) -> list[str]:

@@ -215,7 +215,9 @@ async def test_the_clock_of_who_is_short_goes_on_in_the_next_life() -> None:
                 await world.shares.until(lambda shares: shares.version.epoch >= 3 and "operation-1" in shares.items)
                 first = world.shares.reader
             bucket = await world.service.key_value(subjects.CLOCKS_BUCKET)
-            saved = {age.key: age.below_ms for age in decode((await bucket.entries())["default.0"].value, Ages).ages}
+            saved = {
+                age.key: age.below_ms or 0 for age in decode((await bucket.entries())["default.0"].value, Ages).ages
+            }
             async with running(server, settings, serve):
                 await world.shares.until(lambda shares: shares.version.term > 1)
                 item = world.shares.reader.items["operation-1"]

@@ -21,17 +21,18 @@ from headrace.pools import (
     TreeOptions,
 )
 from headrace.resources import ZERO, Resources
+from headrace.wire.log import OperationSuspended
 from headrace.wire.snapshots import ShareItem, StarvationStatus, UsageFrame, UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_fair_share.update.run import Updater
+from headrace_fair_share.update.run import Update, Updater
 from tests.support.clocks import at
 from tests.support.fair_share import stored, updated
 from tests.support.simulated_tree import SimulatedTree
 from tests.support.tree_services import live
 
-__all__ = ["GIB", "TOTAL", "TREE", "Work", "a_tree", "clocks", "in_force", "saved", "savings", "shares"]
+__all__ = ["GIB", "TOTAL", "TREE", "SmallTree", "Work", "a_tree", "clocks", "in_force", "saved", "savings", "shares"]
 
 TREE = TreeName("default")
 TOTAL = Resources(user_slots=1_000, cpu=10_000, gpu=10, memory=100 * 2**30)
@@ -50,6 +51,8 @@ class Work(msgspec.Struct, frozen=True):
     limits: PartialResources = PartialResources()
     memory: int = 0
     started_at_ms: int = 1
+    #: More of its spec.
+    wishes: dict[str, Any] = {}
 
 
 def a_tree(pools: Mapping[str, Mapping[str, Any]], options: Mapping[str, Any]) -> Tree:
@@ -65,26 +68,38 @@ def a_tree(pools: Mapping[str, Mapping[str, Any]], options: Mapping[str, Any]) -
     return Tree(TREE, made, TREE_ATTRIBUTES.changed(TreeOptions(), dict(options)).value)
 
 
-class _Small:
+class SmallTree:
+    """A tree in an engine of fair share, and updates of it."""
+
     def __init__(self, pools: Mapping[str, Any], work: list[Work], options: Mapping[str, Any]) -> None:
         self.engine = FairShareEngine(TREE, 1, EngineOptions())
         self._updater = Updater()
         self._now_s = 0.0
         self._epoch = 0
         self._work = work
-        self.engine.on_stored_tree(stored(a_tree(pools, options), 1), at(0))
-        assert not self.engine.configuration.trouble
+        self._revision = 0
+        self.configure(pools, options)
         self.engine.on_operations([self._live(each) for each in work], at(0))
 
-    def update(self, after_s: float = 0.0) -> None:
+    def configure(self, pools: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        """Another configuration."""
+        self._revision += 1
+        self.engine.on_stored_tree(stored(a_tree(pools, options), self._revision), at(self._now_s))
+        assert not self.engine.configuration.trouble
+
+    def suspend(self, name: str, *, suspended: bool = True) -> None:
+        """Suspends an operation, or lets it go on."""
+        self.engine.on_events([OperationSuspended(OperationId(name), suspended, at_ms=0)], at(self._now_s))
+
+    def update(self, after_s: float = 0.0, *, complete: bool = True) -> Update:
         self._now_s += after_s
         self._epoch += 1
         change = UsageChange(
-            Version(1, self._epoch), UsageFrame(total=TOTAL, nodes=1, complete=True), self._usage(), whole=True
+            Version(1, self._epoch), UsageFrame(total=TOTAL, nodes=1, complete=complete), self._usage(), whole=True
         )
         moment = at(self._now_s)
         self.engine.on_usage(change, moment)
-        updated(self.engine, self._updater, moment)
+        return updated(self.engine, self._updater, moment)
 
     def _job(self, work: Work) -> Resources:
         return Resources(user_slots=1, cpu=100, memory=work.memory)
@@ -97,6 +112,7 @@ class _Small:
             is_gang=work.gang,
             weight=work.weight,
             resource_limits=work.limits,
+            **work.wishes,
         )
         return msgspec.structs.replace(known, spec=spec)
 
@@ -108,6 +124,7 @@ class _Small:
                 precommit=ZERO,
                 pending_jobs=each.jobs - each.running,
                 pending=self._job(each) * (each.jobs - each.running),
+                min_needed=self._job(each),
             )
             for each in self._work
         ]
@@ -117,7 +134,7 @@ def shares(
     pools: Mapping[str, Any], work: list[Work], options: Mapping[str, Any] | None = None, after_s: float = 0.0
 ) -> dict[str, ShareItem]:
     """The share items of an update, and of one more after a time if there is any."""
-    small = _Small(pools, work, options or {})
+    small = SmallTree(pools, work, options or {})
     small.update()
     if after_s:
         for _ in range(3):
@@ -129,7 +146,7 @@ def clocks(
     key: str, pools: Mapping[str, Any], work: list[Work], options: Mapping[str, Any] | None, after_s: float
 ) -> StarvationStatus:
     """The starvation of an element that has been as it is for so long."""
-    small = _Small(pools, work, options or {})
+    small = SmallTree(pools, work, options or {})
     small.update()
     for _ in range(4):
         small.update(after_s / 4)

@@ -40,6 +40,13 @@ __all__ = ["Draft"]
 
 _LONGEST_NAME: Final = 100
 _HUB_SIGN: Final = "$"
+#: Options of a tree by which rules of its pools go.
+_CONCERN_POOLS: Final = (
+    "main_resource",
+    "pool_config_presets",
+    "enable_pool_starvation",
+    "scheduling_preemption_priority_scope",
+)
 
 
 class Draft:
@@ -87,8 +94,7 @@ class Draft:
         names: list[PoolName] | None = list(self._touched)
         if tree.options != self.before.options:
             self.problems.extend(broken_options(tree.options))
-            looked_at = ("main_resource", "pool_config_presets")
-            if any(getattr(tree.options, name) != getattr(self.before.options, name) for name in looked_at):
+            if any(getattr(tree.options, name) != getattr(self.before.options, name) for name in _CONCERN_POOLS):
                 names = None
         self.problems.extend(broken_rules(tree, self._bounds, names))
         for name in self._touched:

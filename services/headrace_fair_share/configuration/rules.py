@@ -25,6 +25,7 @@ from headrace.pools import (
     preset_names,
     preset_problems,
 )
+from headrace.pools.tree_options import PriorityScope
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal
 from headrace_fair_share.configuration.guarantee_rules import broken_guarantees
 
@@ -99,6 +100,7 @@ def broken_options(options: TreeOptions) -> list[Refusal]:
                 rule="needs_another_option",
             )
         )
+    found.extend(_lone_min_share_timeout(options, options.min_share_preemption_timeout))
     return found
 
 
@@ -158,6 +160,8 @@ def _broken_at(tree: PoolTree, name: PoolName) -> Iterator[Refusal]:
         if settings.create_ephemeral_subpools:
             value = f"true on {path}, which is a fifo pool"
             yield BadRequest("create_ephemeral_subpools", value, "false, or mode fair_share", rule="fifo_hub")
+    timeout_ms = tree.settings(name).min_share_preemption_timeout
+    yield from _lone_min_share_timeout(tree.options, timeout_ms, f" on {path}")
     if settings.metering_tags and settings.abc is None:
         yield BadRequest("metering_tags", f"set on {path}", "abc beside them", rule="metering_without_abc")
     if settings.config_preset is not None and settings.config_presets:
@@ -167,6 +171,19 @@ def _broken_at(tree: PoolTree, name: PoolName) -> Iterator[Refusal]:
         for problem in preset_problems(settings, tree.options):
             where = BadInput(problem.place, f"{problem.value} (preset of {path})", problem.expected)
             yield as_refusal(where, rule="preset")
+
+
+def _lone_min_share_timeout(options: TreeOptions, timeout_ms: int | None, where: str = "") -> Iterator[Refusal]:
+    """The refusal of a timeout for guarantees where nothing follows from it: operations gain by pools above them that starve."""
+    scope = options.scheduling_preemption_priority_scope
+    if timeout_ms is None or (options.enable_pool_starvation and scope is PriorityScope.OPERATION_AND_ANCESTORS):
+        return
+    expected = (
+        f"enable_pool_starvation and scheduling_preemption_priority_scope {PriorityScope.OPERATION_AND_ANCESTORS}"
+    )
+    yield BadRequest(
+        "min_share_preemption_timeout", f"{timeout_ms} ms{where}", f"{expected} beside it", rule="needs_another_option"
+    )
 
 
 def _sizes(tree: PoolTree, bounds: Bounds, names: Iterable[PoolName]) -> Iterator[Refusal]:

@@ -36,13 +36,15 @@ class KnownOperation(msgspec.Struct, frozen=True):
     weight: float
     state: OperationState
     suspended: bool
-    #: Of all its jobs together: its demand until the allocator first names it.
-    initial: Resources
+    job: Resources
+    #: Jobs that were not over when it became known: its demand until the allocator first names it.
     initial_jobs: int
     started_at_ms: int = 0
     is_gang: bool = False
     limits: PartialResources = NOTHING
     of_several_trees: bool = False
+    #: What it says about its starvation, without its command; None: nothing.
+    wishes: OperationSpec | None = None
 
     @staticmethod
     def of(spec: OperationSpec, open_jobs: int, **known: Any) -> KnownOperation:
@@ -50,10 +52,11 @@ class KnownOperation(msgspec.Struct, frozen=True):
         return KnownOperation(
             pool=spec.pool,
             weight=spec.weight,
-            initial=spec.resources * open_jobs,
+            job=spec.resources,
             initial_jobs=open_jobs,
             is_gang=spec.is_gang,
             limits=spec.resource_limits,
+            wishes=_wishes(spec),
             **known,
         )
 
@@ -140,6 +143,12 @@ def _placed(known: KnownOperation, placement: TreePlacement) -> KnownOperation:
     if known.waits or known.state is OperationState.RUNNING:
         state = OperationState.RUNNING if placement.blocked_by is None else OperationState.PENDING
     return msgspec.structs.replace(known, pool=placement.pool, state=state)
+
+
+def _wishes(spec: OperationSpec) -> OperationSpec | None:
+    if spec.fair_share_starvation_tolerance is None and spec.fair_share_starvation_timeout_ms is None:
+        return None
+    return msgspec.structs.replace(spec, argv=[], environment={})
 
 
 def _known(live: LiveOperation) -> KnownOperation:

@@ -1,12 +1,14 @@
-"""The clocks of starvation: for how long elements have been below their fair share. Pure.
+"""The clocks of starvation: for how long elements have been short of what they are owed. Pure.
 
-Moments are of a clock that runs only while time counts (`time_that_counts`). Ages survive a restart. An element without a clock has its
-fair share and does not starve.
+Every element has two: one runs while it is below its fair share, the other while a pool is below its strong guarantee. Moments are of
+a clock that runs only while time counts (`time_that_counts`). Ages survive a restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -14,52 +16,29 @@ import numpy as np
 
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace.wire.version import Counter, Term
-from headrace_fair_share.hdrf.arrays import Ints
+from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 
-__all__ = [
-    "NO_MOMENT",
-    "STARVATION",
-    "STARVATION_REASON",
-    "Age",
-    "Ages",
-    "Clock",
-    "Timeouts",
-    "ages_of",
-    "clocks_of",
-    "moments_of",
-    "step",
-]
+__all__ = ["NEVER", "STARVATION", "STARVATION_REASON", "Age", "Ages", "Clocks", "Timeouts", "clocks_of", "step"]
 
-#: Codes of statuses are places here.
+#: Codes of statuses and of reasons are places here.
 STARVATION: Final = tuple(StarvationStatus)
 STARVATION_REASON: Final = tuple(StarvationReason)
-#: Stands where there is no moment.
-NO_MOMENT: Final = -1
-
-
-class Clock(msgspec.Struct, frozen=True):
-    """The clock of one element that is below its fair share, in milliseconds of the time that counts."""
-
-    below_since: int
-    starvation: StarvationStatus = StarvationStatus.NON_STARVING
-    starving_since: int | None = None
-
-
-class Timeouts(msgspec.Struct, frozen=True):
-    """The lengths of time after which an element below its fair share starves."""
-
-    starving_ms: int = 30_000
-    aggressive_ms: int = 120_000
-    aggressive_enabled: bool = False
+_STARVING: Final = STARVATION.index(StarvationStatus.STARVING)
+_AGGRESSIVE: Final = STARVATION.index(StarvationStatus.AGGRESSIVELY_STARVING)
+#: Stands where there is no moment. Moments before the first of this life are negative.
+NEVER: Final = np.iinfo(np.int64).min
 
 
 class Age(msgspec.Struct, frozen=True, array_like=True):
-    """A clock as it is saved: lengths of time instead of moments."""
+    """The clocks of an element as they are saved: lengths of time instead of moments, None where none runs."""
 
     key: str
-    below_ms: Counter
+    below_ms: Counter | None
     starvation: StarvationStatus
     starving_ms: Counter | None = None
+    #: Below its strong guarantee, and starving for that.
+    short_ms: Counter | None = None
+    short_starving_ms: Counter | None = None
 
 
 class Ages(msgspec.Struct, frozen=True):
@@ -70,61 +49,136 @@ class Ages(msgspec.Struct, frozen=True):
     term: Term = 0
 
 
-def step(clock: Clock | None, now_ms: int, timeouts: Timeouts) -> Clock:
-    """Returns the clock after an update that found the element below its fair share. Other elements have none.
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Lengths of time after which elements starve, by place, in milliseconds."""
 
-    It starves when it has been below for longer than `starving_ms`, aggressively when longer than `aggressive_ms` where that is enabled.
-    """
-    if clock is None:
-        return Clock(below_since=now_ms)
-    if timeouts.aggressive_enabled and now_ms > clock.below_since + timeouts.aggressive_ms:
-        starvation = StarvationStatus.AGGRESSIVELY_STARVING
-    elif now_ms > clock.below_since + timeouts.starving_ms:
-        starvation = StarvationStatus.STARVING
-    else:
-        return clock
-    if starvation is clock.starvation:
-        return clock
-    since = clock.starving_since if clock.starving_since is not None else now_ms
-    return Clock(below_since=clock.below_since, starvation=starvation, starving_since=since)
+    starving_ms: Floats
+    aggressive_ms: Floats
+    aggressive_enabled: Bools
+    #: Infinite where no element starves for its strong guarantee.
+    short_ms: Floats
 
 
-def moments_of(clocks: Mapping[str, Clock], places: Mapping[str, int], offset_ms: int) -> tuple[Ints, Ints, Ints]:
-    """Arrays of all elements: below since, starving since (Unix ms or `NO_MOMENT`), and the code of the starvation status.
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks of elements side by side, in milliseconds of the time that counts."""
 
-    `offset_ms` turns moments of the time that counts into Unix time.
-    """
-    below, starving = np.full((2, len(places)), NO_MOMENT)
-    starvation = np.zeros(len(places), np.int64)
-    for key, clock in clocks.items():
-        place = places[key]
-        below[place] = max(0, clock.below_since + offset_ms)
-        if clock.starving_since is not None:
-            starving[place] = max(0, clock.starving_since + offset_ms)
-        starvation[place] = STARVATION.index(clock.starvation)
-    return below, starving, starvation
+    keys: Sequence[str]
+    #: `NEVER` where it is not.
+    below_since: Ints
+    #: For its fair share: the code of the status, and since when it is not zero.
+    starving: Ints
+    starving_since: Ints
+    #: Below its strong guarantee, and starving for that.
+    short_since: Ints
+    short_starving_since: Ints
 
+    @staticmethod
+    def none(keys: Sequence[str] = ()) -> Clocks:
+        """Elements of which no clock runs."""
+        never = np.full(len(keys), NEVER)
+        return Clocks(keys, never, np.zeros(len(keys), np.int64), never, never, never)
 
-def ages_of(clocks: Mapping[str, Clock], now_ms: int) -> list[Age]:
-    """Ages of all clocks at a moment of the time that counts."""
-    return [
-        Age(
-            key=key,
-            below_ms=max(0, now_ms - clock.below_since),
-            starvation=clock.starvation,
-            starving_ms=None if clock.starving_since is None else max(0, now_ms - clock.starving_since),
+    @cached_property
+    def running(self) -> Ints:
+        """Places of elements of which a clock runs."""
+        return np.flatnonzero((self.below_since != NEVER) | (self.short_since != NEVER))
+
+    @property
+    def starvation(self) -> Ints:
+        """Codes of statuses, whatever an element starves for."""
+        return np.maximum(self.starving, np.where(self.short_starving_since != NEVER, _STARVING, 0))
+
+    @property
+    def reason(self) -> Ints:
+        """Codes of reasons: the strong guarantee, else the fair share."""
+        fair = STARVATION_REASON.index(StarvationReason.FAIR_SHARE)
+        min_share = STARVATION_REASON.index(StarvationReason.MIN_SHARE)
+        return np.where(self.short_starving_since != NEVER, min_share, np.where(self.starving > 0, fair, 0))
+
+    @property
+    def since(self) -> Ints:
+        """Moments from which on elements starve, for whatever came first."""
+        fair, short = self.starving_since, self.short_starving_since
+        return np.where(fair == NEVER, short, np.where(short == NEVER, fair, np.minimum(fair, short)))
+
+    def of(self, keys: Sequence[str], places: dict[str, int]) -> Clocks:
+        """Returns the clocks of other elements by their places. New ones have none."""
+        if keys is self.keys:
+            return self
+        there = [place for place in self.running.tolist() if self.keys[place] in places]
+        target = [places[self.keys[place]] for place in there]
+        moved = Clocks.none(keys)
+        return Clocks(
+            keys, *(_moved(to, target, of, there) for to, of in zip(moved._columns(), self._columns(), strict=True))
         )
-        for key, clock in clocks.items()
-    ]
+
+    def in_place_of(self, others: Clocks, where: Bools) -> Clocks:
+        """Takes these clocks where it is so, else those of `others`."""
+        pairs = zip(self._columns(), others._columns(), strict=True)
+        return Clocks(self.keys, *(np.where(where, one, other) for one, other in pairs))
+
+    def ages(self, now_ms: int) -> list[Age]:
+        """Ages of all clocks that run, at a moment of the time that counts."""
+        places = self.running
+        ages = (
+            [None if moment == NEVER else max(0, now_ms - moment) for moment in column[places].tolist()]
+            for column in (self.below_since, self.starving_since, self.short_since, self.short_starving_since)
+        )
+        codes = self.starving[places].tolist()
+        rows = zip((self.keys[place] for place in places.tolist()), codes, *ages, strict=True)
+        return [Age(key, below, STARVATION[code], *others) for key, code, below, *others in rows]
+
+    def _columns(self) -> tuple[Ints, ...]:
+        return self.below_since, self.starving, self.starving_since, self.short_since, self.short_starving_since
 
 
-def clocks_of(ages: Iterable[Age], now_ms: int) -> dict[str, Clock]:
+def _moved(into: Ints, target: list[int], column: Ints, there: list[int]) -> Ints:
+    moved = into.copy()
+    moved[target] = column[there]
+    return moved
+
+
+def step(clocks: Clocks, now_ms: int, below: Bools, short: Bools, timeouts: Timeouts) -> Clocks:
+    """Returns the clocks after an update that found elements below their fair share, and pools short of their guarantee.
+
+    An element starves when it has been below for longer than `starving_ms`, aggressively when longer than `aggressive_ms` where that is
+    enabled. Being below for the first time only starts its clock. What it has it keeps until it is not below.
+    """
+    passed = np.where(below & (clocks.below_since != NEVER), now_ms - clocks.below_since.astype(np.float64), -np.inf)
+    aggressive = timeouts.aggressive_enabled & (passed > timeouts.aggressive_ms)
+    starving = np.where(aggressive, _AGGRESSIVE, np.where(passed > timeouts.starving_ms, _STARVING, clocks.starving))
+    starving = np.where(below, starving, 0)
+    owed = np.where(short & (clocks.short_since != NEVER), now_ms - clocks.short_since.astype(np.float64), -np.inf)
+    is_owed = short & ((owed > timeouts.short_ms) | (clocks.short_starving_since != NEVER))
+    return Clocks(
+        clocks.keys,
+        below_since=_since(clocks.below_since, below, now_ms),
+        starving=starving,
+        starving_since=_since(clocks.starving_since, starving > 0, now_ms),
+        short_since=_since(clocks.short_since, short, now_ms),
+        short_starving_since=_since(clocks.short_starving_since, is_owed, now_ms),
+    )
+
+
+def _since(moments: Ints, holds: Bools, now_ms: int) -> Ints:
+    """The moment from which on it holds: the one before, or now."""
+    return np.where(holds, np.where(moments == NEVER, now_ms, moments), NEVER)
+
+
+def clocks_of(ages: Iterable[Age], now_ms: int) -> Clocks:
     """Clocks that have run for so long at a moment of the time that counts."""
-    return {
-        age.key: Clock(
-            below_since=now_ms - age.below_ms,
-            starvation=age.starvation,
-            starving_since=None if age.starving_ms is None else now_ms - age.starving_ms,
-        )
-        for age in ages
-    }
+    listed = list(ages)
+
+    def moments(lengths: Iterable[int | None]) -> Ints:
+        return np.array([NEVER if length is None else now_ms - length for length in lengths], np.int64)
+
+    return Clocks(
+        [age.key for age in listed],
+        below_since=moments(age.below_ms for age in listed),
+        starving=np.array([STARVATION.index(age.starvation) for age in listed], np.int64),
+        starving_since=moments(age.starving_ms for age in listed),
+        short_since=moments(age.short_ms for age in listed),
+        short_starving_since=moments(age.short_starving_ms for age in listed),
+    )

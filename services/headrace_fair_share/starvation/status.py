@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace_fair_share.hdrf.arrays import Bools, Floats
 
-__all__ = ["NEARLY", "below_fair_share", "owed_everything"]
+__all__ = ["NEARLY", "below_fair_share", "below_guarantee", "lacks_a_job", "owed_everything"]
 
 #: An operation whose fair share comes this near to its demand is owed its whole demand.
 NEARLY: Final = 1e-4
@@ -27,10 +27,23 @@ def below_fair_share(
 ) -> Bools:
     """True where an element has less than min(tolerance * fair share, demand).
 
-    It must be less in every resource in which more fair share would help (fair share < demand); in any, if it would help in none.
     The tolerance of an operation that is owed everything is 1: it needs its last job.
     """
     whole = is_operation & owed_everything(fair, demand)
-    bound = np.minimum(np.where(whole, 1.0, tolerance) * fair, demand)
-    above, helps = bound > usage, fair < demand
+    return _is_above(np.minimum(np.where(whole, 1.0, tolerance) * fair, demand), usage, fair, demand)
+
+
+def lacks_a_job(usage: Floats, fair: Floats, demand: Floats, min_needed: Floats) -> Bools:
+    """True where an element lacks more of its fair share than its smallest job needs, or is owed everything."""
+    return owed_everything(fair, demand) | _is_above(fair - usage, min_needed, fair, demand)
+
+
+def below_guarantee(usage: Floats, strong: Floats, fair: Floats, demand: Floats) -> Bools:
+    """True where a pool has less than min(strong guarantee, demand), without tolerance."""
+    return _is_above(np.minimum(strong, demand), usage, fair, demand)
+
+
+def _is_above(one: Floats, other: Floats, fair: Floats, demand: Floats) -> Bools:
+    """True where `one` is greater in every resource of which more fair share would help, or in any where it would help in none."""
+    above, helps = one > other, fair < demand
     return np.where(helps.any(axis=0), (above | ~helps).all(axis=0), above.any(axis=0))

@@ -14,7 +14,7 @@ from headrace.wire.placements import EphemeralPool
 from headrace.wire.snapshots import UsageItem
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.facts.operations import KnownOperation
-from headrace_fair_share.starvation.clocks import Clock
+from headrace_fair_share.starvation.clocks import Clocks
 
 __all__ = ["Cut"]
 
@@ -44,7 +44,7 @@ class Cut(msgspec.Struct, frozen=True):
     clock_offset_ms: int = 0
     #: False if usage is too old or incomplete: statuses stay as they were.
     usage_counts: bool = False
-    clocks: Mapping[str, Clock] = {}
+    clocks: Clocks = Clocks.none()
     #: By key, of elements whose weights fall with it.
     usage_averages: Mapping[str, float] = {}
     #: Ephemeral pools as admission told them; some may be over.

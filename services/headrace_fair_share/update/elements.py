@@ -5,6 +5,8 @@ The order is root, configured pools with parents first, ephemeral pools, operati
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +15,7 @@ import numpy as np
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.wire.snapshots import ElementKind
-from headrace_fair_share.hdrf.arrays import Bools, Ints
+from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import TreeInput
 
 __all__ = ["Elements", "elements_of", "pool_key"]
@@ -39,8 +41,9 @@ class Elements:
     configured: int
     #: Order of children outside of fifo pools: the place of a pool, the Unix time in milliseconds of an operation's start.
     order: Ints
-    #: In force for the root and the pools.
+    #: In force for the root and the pools, and by place for operations that ask for other ones than their pool has.
     options: list[EffectiveOptions]
+    own_options: Mapping[int, EffectiveOptions]
 
     @cached_property
     def keys(self) -> list[str]:
@@ -58,9 +61,32 @@ class Elements:
         return np.arange(len(self.names)) >= self.pools
 
     @cached_property
-    def governing_pool(self) -> Ints:
-        """Place of the pool whose tolerance and timeouts hold for each element: its own, or that of an operation."""
-        return np.where(self.is_operation, self.parent, np.arange(len(self.names)))
+    def tolerance(self) -> Floats:
+        """The part of its fair share that counts as having it, of each element."""
+        return self._each(lambda options: options.fair_share_starvation_tolerance)
+
+    @cached_property
+    def starvation_timeout_ms(self) -> Floats:
+        """The time below its fair share after which each element starves."""
+        return self._each(lambda options: options.fair_share_starvation_timeout_ms)
+
+    @cached_property
+    def aggressive_enabled(self) -> Bools:
+        """True where an element may starve aggressively."""
+        return self._each(lambda options: options.enable_aggressive_starvation) > 0
+
+    @cached_property
+    def min_share_timeout_ms(self) -> Floats:
+        """The time below its strong guarantee after which each element starves, infinite where it never does."""
+        return self._each(lambda options: _or_never(options.min_share_preemption_timeout_ms))
+
+    def _each(self, value: Callable[[EffectiveOptions], float]) -> Floats:
+        """An option of every element."""
+        of_pool = np.array([value(options) for options in self.options], np.float64)
+        each = of_pool[np.where(self.is_operation, self.parent, np.arange(len(self.names)))]
+        for place, options in self.own_options.items():
+            each[place] = value(options)
+        return each
 
     def differs(self, place: int, before: Elements, old: int) -> bool:
         """True if parent, kind or options of an element are not as they were, which no figure tells."""
@@ -81,8 +107,16 @@ class Elements:
         return self.configured <= place < self.pools
 
 
-def elements_of(tree: TreeInput, configured: int, options: list[EffectiveOptions]) -> Elements:
-    """Lists the elements of an update, of whose pools the first are configured. `options` are of root and pools."""
+def elements_of(
+    tree: TreeInput,
+    configured: int,
+    options: list[EffectiveOptions],
+    own_options: Mapping[int, EffectiveOptions] | None = None,
+) -> Elements:
+    """Lists the elements of an update, of whose pools the first are configured.
+
+    `options` are of the root and all pools, `own_options` of operations by their place among themselves.
+    """
     pools = [ROOT_POOL, *(PoolName(pool.name) for pool in tree.pools)]
     above = [each.parent + 1 for each in tree.pools] + [each.pool + 1 for each in tree.operations]
     return Elements(
@@ -93,4 +127,9 @@ def elements_of(tree: TreeInput, configured: int, options: list[EffectiveOptions
         configured=1 + configured,
         order=np.array([*range(len(pools)), *(each.start_time_ms for each in tree.operations)], np.int64),
         options=options,
+        own_options={len(pools) + number: own for number, own in (own_options or {}).items()},
     )
+
+
+def _or_never(timeout_ms: int | None) -> float:
+    return math.inf if timeout_ms is None else timeout_ms

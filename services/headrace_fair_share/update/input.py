@@ -12,16 +12,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
-from headrace.pools import PoolTree
-from headrace.pools.effective_options import EffectiveOptions
+from headrace.pools import PoolTree, TreeOptions
+from headrace.pools.effective_options import EffectiveOptions, of_operation
 from headrace.wire import integral as wire
 from headrace.wire.pools import Pool
 from headrace.wire.snapshots import UsageItem
-from headrace_fair_share.demand import demand_of
+from headrace_fair_share.demand import Demand, demand_of
 from headrace_fair_share.facts.ephemeral_pools import ephemeral_pools_of
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.facts.pool_inputs import effective_options_of, pool_input, tree_options
-from headrace_fair_share.hdrf.arrays import Bools
+from headrace_fair_share.hdrf.arrays import Bools, Ints, amounts_of
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, Volume
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements, elements_of, pool_key
@@ -38,6 +38,9 @@ class UpdateInput:
     #: By place of operations among themselves: True if jobs of it wait for a place, and if it has a running slot.
     pending: Bools
     running: Bools
+    #: Of operations, where an option of the tree asks for it: the smallest job of each, and slots that its pending jobs need.
+    min_needed: Ints | None = None
+    needed_slots: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class _Entry:
     usage: UsageItem | None
     was_named: bool
     input: OperationInput
-    is_pending: bool
+    demand: Demand
+    own_options: EffectiveOptions | None
 
 
 class InputMaker:
@@ -83,7 +87,7 @@ class InputMaker:
             ):
                 entries[operation] = old
                 continue
-            entry = self._entry(known, usage, was_named, average)
+            entry = self._entry(cut.pools.options, known, usage, was_named, average)
             moved = moved or old is None or old.input.pool != entry.input.pool
             entries[operation] = entry
         self._entries = entries
@@ -98,13 +102,20 @@ class InputMaker:
                 for name, volume in cut.volumes.items()
             },
         )
+        demands = [entry.demand for entry in entries.values()]
         if moved or self._elements is None:
-            self._elements = elements_of(tree, len(cut.pools.preorder), self._options)
+            own = {at: entry.own_options for at, entry in enumerate(entries.values()) if entry.own_options is not None}
+            self._elements = elements_of(tree, len(cut.pools.preorder), self._options, own)
+        options = cut.pools.options
+        asks_for_jobs = options.enable_absolute_fair_share_starvation_tolerance
+        asks_for_slots = options.allocation_count_preemption_timeout_coefficient > 1.0
         return UpdateInput(
             elements=self._elements,
             tree=tree,
-            pending=np.fromiter((entry.is_pending for entry in entries.values()), np.bool_, count),
+            pending=np.fromiter((demand.is_pending for demand in demands), np.bool_, count),
             running=np.fromiter((not entry.known.waits for entry in entries.values()), np.bool_, count),
+            min_needed=amounts_of((demand.min_needed for demand in demands), count) if asks_for_jobs else None,
+            needed_slots=np.array([demand.needed_slots for demand in demands]) if asks_for_slots else None,
         )
 
     def _take_pools(self, cut: Cut) -> None:
@@ -126,21 +137,25 @@ class InputMaker:
                 _with_average(pool, averages.get(pool_key(PoolName(pool.name)), 0.0)) for pool in self._pools
             ]
 
-    def _entry(self, known: KnownOperation, usage: UsageItem | None, was_named: bool, average: float) -> _Entry:
-        demand, used, is_pending = demand_of(known, usage, was_named=was_named)
+    def _entry(
+        self, tree: TreeOptions, known: KnownOperation, usage: UsageItem | None, was_named: bool, average: float
+    ) -> _Entry:
+        demand = demand_of(known, usage, was_named=was_named)
+        pool, wishes = self._place[known.pool], known.wishes
         given = OperationInput(
             name=known.operation,
-            pool=self._place[known.pool],
+            pool=pool,
             weight=known.weight,
-            demand=demand,
-            usage=used,
+            demand=demand.demand,
+            usage=demand.usage,
             limits=known.limits.as_tuple(),
             gang=known.is_gang,
             start_time_ms=known.started_at_ms,
             pending_job_count=usage.pending_jobs if usage is not None else known.initial_jobs,
             historic_usage_average=average,
         )
-        return _Entry(known, usage, was_named, given, is_pending)
+        own = None if wishes is None else of_operation(self._options[pool + 1], wishes, tree)
+        return _Entry(known, usage, was_named, given, demand, own)
 
 
 def _with_average(pool: PoolInput, average: float) -> PoolInput:

@@ -15,13 +15,15 @@ from headrace.pools.amounts import PartialResources
 from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.snapshots import DetailedShare, SchedulingStatus, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
-from headrace_fair_share.starvation.clocks import NO_MOMENT, STARVATION, STARVATION_REASON
+from headrace_fair_share.starvation.clocks import STARVATION, STARVATION_REASON
 from headrace_fair_share.starvation.priority import PREEMPTION_PRIORITY
 from headrace_fair_share.update.elements import Elements, pool_key
 
-__all__ = ["ElementResults", "PoolResults", "check_shares", "differing", "items_of", "pool_results_of"]
+__all__ = ["NO_MOMENT", "ElementResults", "PoolResults", "check_shares", "differing", "items_of", "pool_results_of"]
 
 
+#: Stands where there is no moment of Unix time.
+NO_MOMENT: Final = -1
 #: Sums of shares may be above what they should be by this much.
 _ROUNDING: Final = 1e-6
 

@@ -13,20 +13,22 @@ from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
-from headrace_fair_share.starvation.clocks import Clock, Timeouts, moments_of, step
+from headrace_fair_share.starvation.clocks import NEVER, Clocks
 from headrace_fair_share.starvation.priority import preemption_priorities
 from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios, satisfaction_ratios
-from headrace_fair_share.starvation.status import below_fair_share, owed_everything
+from headrace_fair_share.starvation.status import owed_everything
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import (
+    NO_MOMENT,
     ElementResults,
     PoolResults,
     differing,
     items_of,
     pool_results_of,
 )
+from headrace_fair_share.update.statuses import JudgedShares, clocks_after
 
 __all__ = ["FAULTS", "FailedUpdate", "Update", "Updater", "results_of"]
 
@@ -47,8 +49,7 @@ class Update(msgspec.Struct, frozen=True):
     removed: list[str]
     #: Of the pools among the changed items.
     pool_results: dict[PoolName, PoolResults]
-    #: Of all elements that are below their fair share.
-    clocks: dict[str, Clock]
+    clocks: Clocks
 
 
 class FailedUpdate(msgspec.Struct, frozen=True):
@@ -126,19 +127,17 @@ class Updater:
         return np.union1d(places, np.array(moved, np.int64)), [key for key in there if key not in elements.places]
 
 
-def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementResults, dict[str, Clock]]:
-    """Results of all elements in their order, and the clocks of those that are below their fair share."""
+def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementResults, Clocks]:
+    """Results of all elements in their order, and their clocks."""
     elements, fixed, details, options = given.elements, shares.fixed, shares.details, cut.pools.options
     order = np.concatenate(([0], shares.layout.of_pool, shares.layout.of_operation))
     fair, usage, demand = (each[:, order] for each in (shares.fair_share, shares.usage_share, shares.demand_share))
     local = local_satisfaction_ratios(usage, fair, demand)
     schedulable = np.ones(len(order), np.bool_)
     schedulable[elements.pools :] = given.pending
-    tolerance = np.array([each.fair_share_starvation_tolerance for each in elements.options])[elements.governing_pool]
-    below = schedulable & below_fair_share(usage, fair, demand, tolerance, elements.is_operation)
-    below[0] = False
-    clocks = _clocks(cut, given, below)
-    below_since, starving_since, starvation = moments_of(clocks, elements.places, cut.clock_offset_ms)
+    strong = fixed.strong[:, order]
+    clocks = clocks_after(cut, given, JudgedShares(usage, fair, demand, strong), schedulable)
+    starvation = clocks.starvation
     fifo_index, effective_index = fixed.fifo_index[order], shares.effective_fifo_index[order]
     grants = np.zeros(shares.layout.size)
     grants[fixed.integral.all] = shares.last_share_ratio
@@ -153,7 +152,7 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
         demand_share=demand,
         limits_share=shares.limits[:, order],
         limits=fixed.limit_amounts[:, order],
-        strong_guarantee_share=fixed.strong[:, order],
+        strong_guarantee_share=strong,
         promised_fair_share=shares.promised[:, order],
         estimated_guarantee_share=fixed.estimated[:, order],
         proposed_integral_share=shares.proposed[:, order],
@@ -162,15 +161,15 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
         dominant_resource=shares.dominant_resources()[order],
         satisfaction=satisfaction_ratios(local, elements.parent, elements.pools),
         local_satisfaction=local,
-        below_since_ms=below_since,
-        starving_since_ms=starving_since,
+        below_since_ms=_unix_ms(clocks.below_since, cut),
+        starving_since_ms=_unix_ms(clocks.since, cut),
         starvation=starvation,
         schedulable=schedulable,
         owed_everything=elements.is_operation & owed_everything(fair, demand),
         preemption_priority=preemption_priorities(
             starvation, schedulable, elements.parent, elements.pools, options.scheduling_preemption_priority_scope
         ),
-        starvation_reason=np.minimum(starvation, 1),
+        starvation_reason=clocks.reason,
         ratio_volume=_ratio_volumes(cut, elements),
         fifo_index=fifo_index,
         effective_fifo_index=effective_index,
@@ -187,29 +186,9 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
     return results, clocks
 
 
-def _clocks(cut: Cut, given: UpdateInput, below: Bools) -> dict[str, Clock]:
-    """The clocks of all elements below their fair share. While time does not count, and of pools that cannot starve, as they were."""
-    elements = given.elements
-    if not cut.usage_counts:
-        return {key: clock for key, clock in cut.clocks.items() if key in elements.places}
-    clocks: dict[str, Clock] = {}
-    if not cut.pools.options.enable_pool_starvation:
-        pools = elements.keys[: elements.pools]
-        clocks = {key: cut.clocks[key] for key in pools if key in cut.clocks}
-        below = below & elements.is_operation
-    timeouts_of = [
-        Timeouts(
-            starving_ms=each.fair_share_starvation_timeout_ms,
-            aggressive_ms=cut.pools.options.fair_share_aggressive_starvation_timeout,
-            aggressive_enabled=each.enable_aggressive_starvation,
-        )
-        for each in elements.options
-    ]
-    for place in np.flatnonzero(below).tolist():
-        key = elements.keys[place]
-        timeouts = timeouts_of[elements.governing_pool[place]]
-        clocks[key] = step(cut.clocks.get(key), cut.clock_ms, timeouts)
-    return clocks
+def _unix_ms(moments: Ints, cut: Cut) -> Ints:
+    """Unix time of moments of the time that counts, `NO_MOMENT` where there is none."""
+    return np.where(moments == NEVER, NO_MOMENT, np.maximum(0, moments + cut.clock_offset_ms))
 
 
 def _ratio_volumes(cut: Cut, elements: Elements) -> Floats:

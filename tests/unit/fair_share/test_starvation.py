@@ -2,63 +2,191 @@
 
 from __future__ import annotations
 
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from headrace.runtime.engine import Moment
-from headrace.wire.snapshots import StarvationStatus
-from headrace_fair_share.starvation.clocks import Clock, Timeouts, ages_of, clocks_of, step
+from headrace.wire.codec import decode
+from headrace.wire.snapshots import StarvationReason, StarvationStatus
+from headrace_fair_share.starvation.clocks import (
+    NEVER,
+    STARVATION,
+    STARVATION_REASON,
+    Age,
+    Ages,
+    Clocks,
+    Timeouts,
+    clocks_of,
+    step,
+)
 from headrace_fair_share.starvation.time_that_counts import TimeThatCounts
 
-TIMEOUTS = Timeouts(starving_ms=30_000, aggressive_ms=120_000, aggressive_enabled=True)
+NON_STARVING, STARVING, AGGRESSIVE = STARVATION
+BELOW, NORMAL = True, False
 
 
-def after(*moments_ms: int, timeouts: Timeouts = TIMEOUTS) -> Clock | None:
-    """The clock of an element that was below at each of these moments."""
-    clock: Clock | None = None
-    for now in moments_ms:
-        clock = step(clock, now, timeouts)
-    return clock
+def timeouts(
+    starving: float = 30, aggressive: float = 120, *, enabled: bool = True, short: float = math.inf
+) -> Timeouts:
+    """Of one element, in milliseconds."""
+    return Timeouts(np.array([starving]), np.array([aggressive]), np.array([enabled]), np.array([short]))
+
+
+def stepped(clocks: Clocks, now: int, below: bool, limits: Timeouts | None = None, short: bool = False) -> Clocks:
+    """The clocks of one element after an update."""
+    return step(clocks, now, np.array([below]), np.array([short]), limits or timeouts())
+
+
+def below_at(*moments: int, limits: Timeouts | None = None) -> Clocks:
+    """The clocks of an element that was below its fair share in updates at these moments."""
+    clocks = Clocks.none(["x"])
+    for now in moments:
+        clocks = stepped(clocks, now, BELOW, limits)
+    return clocks
+
+
+def status(clocks: Clocks) -> StarvationStatus:
+    return STARVATION[int(clocks.starvation[0])]
+
+
+def reason(clocks: Clocks) -> StarvationReason:
+    return STARVATION_REASON[int(clocks.reason[0])]
+
+
+@pytest.mark.parametrize("before", [(), (0,), (0, 31), (0, 31, 121)])
+def test_what_is_normal_does_not_starve_and_has_no_clock(before: tuple[int, ...]) -> None:
+    clocks = stepped(below_at(*before), 200, NORMAL)
+
+    assert (clocks.below_since[0], status(clocks), clocks.since[0]) == (NEVER, NON_STARVING, NEVER)
 
 
 def test_the_first_time_below_starts_the_clock_and_nothing_else() -> None:
-    assert after(5_000) == Clock(below_since=5_000)
+    clocks = below_at(5)
+
+    assert (clocks.below_since[0], status(clocks)) == (5, NON_STARVING)
 
 
-def test_starvation_begins_strictly_after_the_timeout() -> None:
-    assert after(0, 30_000) == Clock(below_since=0)
-    assert after(0, 30_001) == Clock(0, StarvationStatus.STARVING, starving_since=30_001)
+@pytest.mark.parametrize(
+    ("moments", "expected", "since"),
+    [
+        ((0, 30), NON_STARVING, NEVER),
+        ((0, 31), STARVING, 31),
+        ((0, 31, 120), STARVING, 31),
+        ((0, 31, 121), AGGRESSIVE, 31),
+        ((0, 121), AGGRESSIVE, 121),
+    ],
+)
+def test_starvation_begins_strictly_after_its_timeout(
+    moments: tuple[int, ...], expected: StarvationStatus, since: int
+) -> None:
+    clocks = below_at(*moments)
+
+    assert (status(clocks), clocks.since[0], clocks.below_since[0]) == (expected, since, 0)
 
 
-def test_it_gets_aggressive_strictly_after_the_longer_timeout_and_only_if_that_is_enabled() -> None:
-    starving = after(0, 30_001, 120_000)
-    aggressive = after(0, 30_001, 120_001)
-
-    assert starving is not None
-    assert starving.starvation is StarvationStatus.STARVING
-    assert aggressive == Clock(0, StarvationStatus.AGGRESSIVELY_STARVING, starving_since=30_001)
-    patient = after(0, 30_001, 120_001, timeouts=Timeouts())
-    assert patient is not None
-    assert patient.starvation is StarvationStatus.STARVING
+def test_nothing_starves_aggressively_where_that_is_not_enabled() -> None:
+    assert status(below_at(0, 31, 500, limits=timeouts(enabled=False))) is STARVING
 
 
 def test_switching_aggression_off_turns_it_back_into_starving() -> None:
-    clock = step(after(0, 30_001, 120_001), 120_002, Timeouts())
+    clocks = stepped(below_at(0, 31, 121), 122, BELOW, timeouts(enabled=False))
 
-    assert clock == Clock(0, StarvationStatus.STARVING, starving_since=30_001)
+    assert (status(clocks), clocks.since[0]) == (STARVING, 31)
 
 
-def test_a_longer_timeout_does_not_end_starvation() -> None:
-    clock = step(after(0, 30_001), 30_002, Timeouts(starving_ms=60_000))
+def test_longer_timeouts_do_not_end_starvation() -> None:
+    assert status(stepped(below_at(0, 31), 32, BELOW, timeouts(60))) is STARVING
+    assert status(stepped(below_at(0, 31, 121), 122, BELOW, timeouts(600, 600))) is AGGRESSIVE
 
-    assert clock is not None
-    assert clock.starvation is StarvationStatus.STARVING
+
+@pytest.mark.parametrize(
+    ("moments", "expected"), [((0, 10), NON_STARVING), ((0, 11), STARVING), ((0, 11, 200), STARVING)]
+)
+def test_a_pool_below_its_guarantee_starves_strictly_after_a_timeout_of_its_own_and_never_aggressively(
+    moments: tuple[int, ...], expected: StarvationStatus
+) -> None:
+    clocks = Clocks.none(["x"])
+    for now in moments:
+        clocks = stepped(clocks, now, NORMAL, timeouts(short=10), short=True)
+
+    assert status(clocks) is expected
+    assert reason(clocks) is (StarvationReason.NONE if expected is NON_STARVING else StarvationReason.MIN_SHARE)
+    assert clocks.below_since[0] == NEVER
+
+
+def test_starvation_for_a_guarantee_ends_when_the_pool_is_no_longer_short() -> None:
+    limits = timeouts(short=10)
+    clocks = stepped(stepped(Clocks.none(["x"]), 0, NORMAL, limits, short=True), 11, NORMAL, limits, short=True)
+
+    assert status(stepped(clocks, 12, NORMAL, limits)) is NON_STARVING
+    longer = stepped(clocks, 12, NORMAL, timeouts(short=100), short=True)
+    assert status(longer) is STARVING
+
+
+def test_a_pool_that_is_short_of_both_says_its_guarantee_and_starves_since_the_first() -> None:
+    limits = timeouts(short=100)
+    clocks = below_at(0, 31, limits=limits)
+    for now in (40, 141):
+        clocks = stepped(clocks, now, BELOW, limits, short=True)
+
+    assert (status(clocks), reason(clocks), clocks.since[0]) == (AGGRESSIVE, StarvationReason.MIN_SHARE, 31)
+    assert reason(stepped(clocks, 142, BELOW, limits)) is StarvationReason.FAIR_SHARE
 
 
 def test_ages_survive_a_restart_whatever_the_clock_shows_then() -> None:
-    clocks = {"op": Clock(1_000, StarvationStatus.STARVING, 31_500), "/pool": Clock(2_000)}
+    saved = [Age("op", 39_000, STARVING, 8_500), Age("/pool", None, NON_STARVING, None, 38_000, 2_000)]
 
-    restored = clocks_of(ages_of(clocks, 40_000), 0)
+    restored = clocks_of(saved, 0)
 
-    assert restored["op"] == Clock(-39_000, StarvationStatus.STARVING, -8_500)
-    assert ages_of(restored, 0) == ages_of(clocks, 40_000)
+    assert restored.below_since.tolist() == [-39_000, NEVER]
+    assert restored.since.tolist() == [-8_500, -2_000]
+    assert restored.ages(0) == saved
+    assert restored.ages(500)[0] == Age("op", 39_500, STARVING, 9_000)
+
+
+def test_ages_that_an_earlier_version_saved_are_read() -> None:
+    ages = [["op", 39_000, "starving", 8_500], ["/pool", 38_000, "non_starving", None], ["new", 1, "non_starving"]]
+    read = decode(msgspec.msgpack.encode({"ages": ages, "term": 7}), Ages)
+
+    assert read.term == 7
+    assert clocks_of(read.ages, 0).below_since.tolist() == [-39_000, -38_000, -1]
+
+
+def test_clocks_follow_their_elements_to_other_places() -> None:
+    before = clocks_of([Age("a", 1, NON_STARVING), Age("b", 2, STARVING, 1), Age("gone", 3, NON_STARVING)], 10)
+
+    after = before.of(["new", "b", "a"], {"new": 0, "b": 1, "a": 2})
+
+    assert after.below_since.tolist() == [NEVER, 8, 9]
+    assert [STARVATION[code] for code in after.starvation] == [NON_STARVING, STARVING, NON_STARVING]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=30),
+    st.floats(0, 200),
+    st.floats(0, 200),
+    st.floats(0, 200),
+)
+def test_never_starves_what_is_not_below_and_longer_timeouts_only_make_it_later(
+    course: list[tuple[int, bool]], first: float, second: float, third: float
+) -> None:
+    """Three elements with the same course: shorter and longer timeouts, and a longer aggressive one."""
+    quick, slow, slowest = sorted((first, second, third))
+    starving, aggressive = np.array([quick, slow, quick]), np.array([slow, slowest, slowest])
+    limits = Timeouts(starving, aggressive, np.array([True, True, True]), np.full(3, np.inf))
+    clocks, now = Clocks.none(["x", "y", "z"]), 0
+    for passed, below in course:
+        now += passed
+        clocks = step(clocks, now, np.array([below] * 3), np.zeros(3, np.bool_), limits)
+        one, longer, longer_aggressive = clocks.starvation.tolist()
+        assert below or one == longer == longer_aggressive == 0
+        assert longer <= one
+        assert longer_aggressive <= one
 
 
 def at(ms: int, wall_ms: int | None = None) -> Moment:

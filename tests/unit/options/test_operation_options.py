@@ -15,10 +15,11 @@ from headrace.wire import ledger
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import GetOperation, OnLostNode, OperationSpec, PerTree
 from headrace.wire.preemption import InterruptSignal
+from headrace.wire.snapshots import StarvationStatus
 from headrace_admission.queries import get_operation
 from headrace_allocator.facts.operations import Operation as AllocatorOperation
 from tests.support.clocks import at
-from tests.support.small_trees import GIB, TREE, Work, shares
+from tests.support.small_trees import GIB, TREE, Work, clocks, shares
 from tests.support.tree_services import live
 from tests.unit.admission.desk import Desk, oid
 
@@ -47,10 +48,7 @@ NOT_IN_FORCE = {
     "preemption_mode",
     "allocation_preemption_timeout_ms",
     "allocation_graceful_preemption_timeout_ms",
-    "fair_share_starvation_tolerance",
-    "fair_share_starvation_timeout_ms",
     "non_preemptible_resource_usage_threshold",
-    "max_unpreemptible_allocation_count",
     "resource_limits_overcommit_tolerance",
     "scheduling_tag_filter",
     "waiting_for_resources_on_node_timeout_ms",
@@ -123,6 +121,24 @@ def demand(options: Options) -> float:
     return shares({"a": {}}, [Work("x", "a", 10, memory=memory)])["x"].demand_share[3]
 
 
+# --- starvation -----------------------------------------------------------------------------------------------------------
+
+
+def starvation(options: Options, running: int, after_s: float) -> StarvationStatus:
+    work = [Work("x", "a", 100, running=running, wishes=options), Work("y", "a", 100)]
+    return clocks("x", {"a": {}}, work, {}, after_s)
+
+
+@case("fair_share_starvation_tolerance", 0.2)
+def starvation_with_half_of_its_share(options: Options) -> StarvationStatus:
+    return starvation(options, 25, 40)
+
+
+@case("fair_share_starvation_timeout_ms", 60_000)
+def starvation_after_a_while(options: Options) -> StarvationStatus:
+    return starvation(options, 0, 40)
+
+
 # --- admission ------------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +198,11 @@ def after_a_failure(options: Options) -> str:
     report = ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
     desk.record(desk.engine.on_report(report, at(1.0)).effects)
     return desk.state_of("one")
+
+
+@case("max_unpreemptible_allocation_count", 1)
+def told_of_the_older_option(options: Options) -> object:
+    return told({"pool": "b"} | options)
 
 
 @case("title", "my work")

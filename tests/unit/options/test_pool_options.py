@@ -226,6 +226,12 @@ def starvation_after_long(settings: Settings) -> StarvationStatus:
     return starvation(settings, 200)
 
 
+@case("min_share_preemption_timeout", "1s")
+def starvation_with_most_of_its_guarantee(settings: Settings) -> StarvationStatus:
+    pool = {"strong_guarantee_resources": {"cpu": 50}, "fair_share_starvation_tolerance": 0.5}
+    return clocks("/a", {"a": pool | settings}, [Work("x", "a", 100, running=40)], {}, 5)
+
+
 # --- admission ------------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from headrace.ids import PoolName, TreeName
 from headrace.pools import TREE_ATTRIBUTES, Person
 from headrace.resources import ZERO
 from headrace.wire.pool_changes import ChangePools, SetOptions
-from headrace.wire.snapshots import StarvationStatus
+from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
 from headrace_admission.state.rules import GlobalRules
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
 from headrace_fair_share.facts.pool_inputs import tree_options
@@ -183,6 +183,34 @@ def starvation_with_nearly_all(options: Options) -> StarvationStatus:
 @case("enable_aggressive_starvation", True)
 def starvation_after_long(options: Options) -> StarvationStatus:
     return starvation("x", options, 200)
+
+
+SHORT = {"strong_guarantee_resources": {"cpu": 50}, "fair_share_starvation_tolerance": 0.5}
+
+
+@case("min_share_preemption_timeout", "1s")
+def starvation_of_a_pool_that_has_most_of_its_guarantee(options: Options) -> StarvationStatus:
+    return clocks("/a", {"a": SHORT}, [Work("x", "a", 100, running=40)], options, 5)
+
+
+@case("allocation_count_preemption_timeout_coefficient", 10)
+def starvation_with_little_to_do(options: Options) -> StarvationStatus:
+    return clocks("x", {"a": {}}, [Work("x", "a", 1)], options, 10)
+
+
+@case("enable_absolute_fair_share_starvation_tolerance", True)
+def starvation_for_less_than_a_job(options: Options) -> StarvationStatus:
+    work = [Work(name, "a", 100, running=33) for name in ("x", "y", "z")]
+    return clocks("x", {"a": {}}, work, {"fair_share_starvation_tolerance": 1} | options, 40)
+
+
+@case("scheduling_preemption_priority_scope", "operation_only")
+def priority_in_a_starving_pool(options: Options) -> PreemptionPriority:
+    return shares({"a": {}, "b": {}}, IMPROPER, options, 60)["fed"].preemption_priority
+
+
+#: Pool `a` starves, and one of its operations has what it is owed.
+IMPROPER = [Work("fed", "a", 100, running=25), Work("hungry", "a", 100), Work("other", "b", 200, running=75)]
 
 
 @case("enable_pool_starvation", False)

@@ -48,7 +48,6 @@ PREEMPTION: Final = [
         "how long below its strong guarantee until it starves",
         _PARENT,
         who=_ADMIN,
-        support=_KEPT,
         aliases=("min_share_starvation_timeout",),
         preset=True,
     ),

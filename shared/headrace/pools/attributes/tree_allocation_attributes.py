@@ -80,7 +80,6 @@ STARVATION: Final = [
         Duration(),
         "how long below its strong guarantee until a pool starves",
         "never",
-        support=_KEPT,
         aliases=("min_share_starvation_timeout",),
     ),
     Attribute("enable_aggressive_starvation", Flag(), "elements may starve aggressively"),
@@ -89,17 +88,17 @@ STARVATION: Final = [
         "allocation_count_preemption_timeout_coefficient",
         Number(1, 1e6),
         "shortens the timeouts of operations with fewer jobs than this",
-        support=_KEPT,
         aliases=("job_count_preemption_timeout_coefficient",),
     ),
     Attribute(
-        "enable_absolute_fair_share_starvation_tolerance", Flag(), "nobody starves for less than one job", support=_KEPT
+        "enable_absolute_fair_share_starvation_tolerance",
+        Flag(),
+        "nobody starves for less than one job",
     ),
     Attribute(
         "scheduling_preemption_priority_scope",
         Choice(PriorityScope),
         "whose starvation gives an operation its place in preemptive stages",
-        support=_KEPT,
     ),
 ]
 PREEMPTION: Final = [

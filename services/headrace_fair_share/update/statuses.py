@@ -1,0 +1,77 @@
+"""The statuses of all elements in one update: the clocks of starvation go on, and preemption priorities follow from them. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.ids import OperationId
+from headrace_fair_share.hdrf.arrays import Bools, Floats, column, shares_of
+from headrace_fair_share.starvation.clocks import Clocks, Timeouts, step
+from headrace_fair_share.starvation.status import below_fair_share, below_guarantee, lacks_a_job
+from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.elements import Elements
+from headrace_fair_share.update.input import UpdateInput
+
+__all__ = ["JudgedShares", "clocks_after"]
+
+
+class JudgedShares(NamedTuple):
+    """The shares by which elements are judged, by place."""
+
+    usage: Floats
+    fair: Floats
+    demand: Floats
+    #: The strong guarantee in force.
+    strong: Floats
+
+
+def clocks_after(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable: Bools) -> Clocks:
+    """Returns the clocks of all elements. While time does not count they stay, but for operations that are suspended."""
+    elements = given.elements
+    before = cut.clocks.of(elements.keys, elements.places)
+    if not cut.usage_counts:
+        return before.in_place_of(Clocks.none(elements.keys), _takes_part(cut, elements, before))
+    below = schedulable & _below(cut, given, shares)
+    below[0] = False
+    short = below_guarantee(shares.usage, shares.strong, shares.fair, shares.demand)
+    short &= ~elements.is_operation & np.isfinite(elements.min_share_timeout_ms)
+    after = step(before, cut.clock_ms, below, short, _timeouts(cut, given))
+    if cut.pools.options.enable_pool_starvation:
+        return after
+    # Pools are not looked at, and keep what they had.
+    return after.in_place_of(before, elements.is_operation)
+
+
+def _takes_part(cut: Cut, elements: Elements, clocks: Clocks) -> Bools:
+    """False where a clock runs for an operation that is suspended or has no running slot any more, as admission says."""
+    takes_part = np.ones(len(elements.names), np.bool_)
+    for place in clocks.running[clocks.running >= elements.pools].tolist():
+        takes_part[place] = cut.operations[OperationId(elements.names[place])].takes_part
+    return takes_part
+
+
+def _below(cut: Cut, given: UpdateInput, shares: JudgedShares) -> Bools:
+    elements, (usage, fair, demand, _) = given.elements, shares
+    below = below_fair_share(usage, fair, demand, elements.tolerance, elements.is_operation)
+    if given.min_needed is not None:
+        operations = slice(elements.pools, None)
+        needed = shares_of(given.min_needed, column(cut.total))
+        below[operations] &= lacks_a_job(usage[:, operations], fair[:, operations], demand[:, operations], needed)
+    return below
+
+
+def _timeouts(cut: Cut, given: UpdateInput) -> Timeouts:
+    """Returns the timeouts in force. Those of operations with few jobs pending are shortened."""
+    elements, options = given.elements, cut.pools.options
+    part = np.ones(len(elements.names))
+    if given.needed_slots is not None:
+        coefficient = options.allocation_count_preemption_timeout_coefficient
+        part[elements.pools :] = np.minimum(given.needed_slots / coefficient, 1.0)
+    return Timeouts(
+        starving_ms=elements.starvation_timeout_ms * part,
+        aggressive_ms=options.fair_share_aggressive_starvation_timeout * part,
+        aggressive_enabled=elements.aggressive_enabled,
+        short_ms=elements.min_share_timeout_ms,
+    )
