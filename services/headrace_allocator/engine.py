@@ -316,7 +316,7 @@ class AllocatorEngine:
             return []
         if pool_limit_reached(operation, self.facts.pools) is not None:
             return []
-        nodes = nodes_to_nudge(operation, self.facts.nodes.values())
+        nodes = nodes_to_nudge(operation, self.facts)
         for node in nodes:
             node.nudged = True
         return [NudgeNode(node.record.node) for node in nodes]

@@ -11,7 +11,7 @@ from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSil
 __all__ = ["FITS_NO_NODE", "words_of", "words_of_loss"]
 
 #: Published with the usage of an operation, in place of a demand.
-FITS_NO_NODE: Final = "its jobs are larger than every node"
+FITS_NO_NODE: Final = "its jobs are larger than every node that they may run on"
 
 
 def words_of(reason: why.Reason) -> str:
@@ -39,12 +39,18 @@ def words_of(reason: why.Reason) -> str:
         case why.NoNodeAcceptsJobs():
             nodes = ", ".join(f"{node} {condition.value}" for node, condition in reason.nodes)
             return "no node takes jobs" + (f" ({nodes})" if nodes else ": none is enrolled")
+        case why.NoNodeMatches():
+            take = "1 node that takes jobs has" if reason.nodes == 1 else f"{reason.nodes} nodes that take jobs have"
+            return f"no node matches {' and '.join(reason.filters)}: {take} other tags"
         case why.LargerThanEveryNode():
             return _larger_than_every_node(reason)
         case why.NoRoomOnAnyNode():
             take = "1 node takes jobs" if reason.nodes == 1 else f"{reason.nodes} nodes take jobs"
             needed, free = _amounts(reason.needed), _amounts(reason.free)
-            return f"no node has room for a job of {needed}: {take}, the emptiest has {free} free"
+            words = f"no node has room for a job of {needed}: {take}, the emptiest has {free} free"
+            if reason.needed.dominates(reason.spare):
+                return words
+            return f"{words}; nothing starts where less than {_amounts(reason.spare)} is free"
         case why.BlockBeingDrawn():
             return "more of its jobs are being recorded as given out; the log has not answered yet"
         case why.NoShareYet():

@@ -57,7 +57,9 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
         return Path(self.broken_trees_folder or Path(tempfile.gettempdir()) / "headrace-broken-trees")
 
     #: Options with which the tree is made where it does not exist yet; once there is one, its own hold.
-    new_tree_options: dict[str, bool | int | float | str] = msgspec.field(default_factory=dict)
+    new_tree_options: dict[str, bool | int | float | str | dict[str, int | float | str]] = msgspec.field(
+        default_factory=dict
+    )
 
     def tree_options(self) -> TreeOptions:
         """Returns the options of a new tree. Raises `BadInput` for one that is unknown or has a value that cannot be used."""

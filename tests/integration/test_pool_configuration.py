@@ -12,7 +12,8 @@ import pytest
 
 from headrace.bus import Bus
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import read_tree
+from headrace.pools import PartialResources, read_tree
+from headrace.pools.pool_config import FifoPoolSchedulingOrder
 from headrace.wire import subjects
 from headrace.wire.log import OperationStarted
 from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan, Remove, SetOptions
@@ -188,7 +189,11 @@ async def test_trees_are_made_listed_changed_and_taken_away() -> None:
     assert "options.max_operation_count" in bad.text()
     assert isinstance(changed, PoolPlan)
     assert [(view.tree, view.pools) for view in listed.trees] == [("default", 0), ("gpu", 1)]
-    assert listed.trees[1].options.max_operation_count == 7
+    options = listed.trees[1].options
+    assert options.max_operation_count == 7
+    assert options.use_pool_satisfaction_for_scheduling
+    assert options.fifo_pool_scheduling_order is FifoPoolSchedulingOrder.FIFO
+    assert options.min_spare_allocation_resources_on_node == PartialResources(user_slots=1)
     assert "default_parent_pool gone is not used" in listed.trees[1].warnings[0]
     assert one == NotFound("tree", "gup", ["gpu"])
     assert isinstance(full, WrongState)

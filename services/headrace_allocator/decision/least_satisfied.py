@@ -223,13 +223,8 @@ class LeastSatisfied:
     def __len__(self) -> int:
         return len(self._places)
 
-    def filters_of(self, operation: Operation) -> tuple[str, ...]:
-        """The formulas that the tags of a node must match to run jobs of it."""
-        own = operation.spec.scheduling_tag_filter
-        return (own,) if own else ()
-
     def _class_of(self, operation: Operation) -> JobClass:
-        return JobClass(operation.spec.resources, self.filters_of(operation), operation.preemption_priority)
+        return JobClass(operation.spec.resources, self._facts.filters_of(operation.spec), operation.preemption_priority)
 
     def _pool(self, name: PoolName) -> PoolOrder:
         """The order in a pool, entered with all above it if it is not in yet."""

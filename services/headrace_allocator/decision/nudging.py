@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
+from headrace.pools.node_filter import matches
+from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 
@@ -14,15 +15,19 @@ __all__ = ["nodes_to_nudge"]
 _MOST_NUDGES: Final = 200
 
 
-def nodes_to_nudge(operation: Operation, nodes: Iterable[Node]) -> list[Node]:
+def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:
     """As many nodes with room as the operation can use, without those that were nudged already."""
     wanted = operation.slots.ready_count
     nudged: list[Node] = []
-    for node in nodes:
+    if wanted <= 0:
+        return nudged
+    size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
+    for node in facts.rooms.fitting(size):
+        if not node.accepts_jobs or not all(matches(formula, node.record.tags) for formula in filters):
+            continue
+        wanted -= size.times_that_fit(node.free)
+        if not node.nudged:
+            nudged.append(node)
         if wanted <= 0 or len(nudged) >= _MOST_NUDGES:
             break
-        places = operation.spec.resources.times_that_fit(node.free) if node.accepts_jobs else 0
-        wanted -= places
-        if places and not node.nudged:
-            nudged.append(node)
     return nudged

@@ -35,7 +35,7 @@ def next_in_line_plainly(
         for operation in view.operations.values()
         if priority in (None, operation.preemption_priority)
         and room.dominates(operation.spec.resources)
-        and all(matches(formula, view.tags) for formula in view.order.filters_of(operation))
+        and all(matches(formula, view.tags) for formula in view.pools.filters_of(operation.spec))
         and held_back(operation, operation.slots.ready_count, operation.held) is None
         and held_back(operation, overlay.ready(operation), overlay.held(operation)) is None
         and pool_limit_reached(operation, view.pools, overlay.pools) is None

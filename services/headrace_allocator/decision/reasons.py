@@ -68,6 +68,14 @@ class NoNodeAcceptsJobs(msgspec.Struct, frozen=True, tag="no_node_accepts_jobs")
     nodes: tuple[tuple[NodeName, NodeCondition], ...]
 
 
+class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
+    """Nodes accept jobs, and the tags of none match the filters of the operation and its pools."""
+
+    filters: tuple[str, ...]
+    #: So many nodes accept jobs.
+    nodes: int
+
+
 class LargerThanEveryNode(msgspec.Struct, frozen=True, tag="larger_than_every_node"):
     """No node could run a job of it, were the node empty."""
 
@@ -82,6 +90,8 @@ class NoRoomOnAnyNode(msgspec.Struct, frozen=True, tag="no_room_on_any_node"):
     """Nodes accept jobs, and none has room for one of it."""
 
     needed: Resources
+    #: Nothing starts on a node with less room than this.
+    spare: Resources
     nodes: int
     #: Of the emptiest.
     free: Resources
@@ -111,6 +121,7 @@ Reason = (
     | PoolLimitReached
     | OperationLimitReached
     | NoNodeAcceptsJobs
+    | NoNodeMatches
     | LargerThanEveryNode
     | NoRoomOnAnyNode
     | BlockBeingDrawn

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
+from headrace.pools.node_filter import matches
 from headrace.resources import Resources
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.holding_back import not_schedulable, own_limit_reached, pool_limit_reached
@@ -32,7 +33,7 @@ def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
         None if facts.pools.limits_known else why.LimitsUnknown(),
         pool_limit_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
-        _no_room(facts, operation.spec.resources),
+        _no_room(facts, operation),
         why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None,
         # What nobody can run is no demand, so it is owed no share either.
         _behind_others(facts, operation) if operation.fits_somewhere else None,
@@ -49,18 +50,24 @@ def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | Non
 
 
 def _no_room(
-    facts: Facts, size: Resources
-) -> why.NoNodeAcceptsJobs | why.LargerThanEveryNode | why.NoRoomOnAnyNode | None:
-    """The reason for which no node has room for a job of this size, or None if one has."""
+    facts: Facts, operation: Operation
+) -> why.NoNodeAcceptsJobs | why.NoNodeMatches | why.LargerThanEveryNode | why.NoRoomOnAnyNode | None:
+    """The reason for which no node has room for a job of an operation, or None if one has."""
+    size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
+    spare = facts.pools.options.min_spare_allocation_resources_on_node.whole
     nodes = [node for node in facts.nodes.values() if node.accepts_jobs]
     if not nodes:
         first = islice(facts.nodes.values(), _MOST_NODES)
         return why.NoNodeAcceptsJobs(tuple((node.record.node, node.condition) for node in first))
+    accepting = len(nodes)
+    nodes = [node for node in nodes if all(matches(formula, node.record.tags) for formula in filters)]
+    if not nodes:
+        return why.NoNodeMatches(filters, accepting)
     if not any(node.total.dominates(size) for node in nodes):
         return _larger_than_every_node(size, nodes)
-    if not any(node.free.dominates(size) for node in nodes):
+    if not any(node.free.dominates(size) and node.free.dominates(spare) for node in nodes):
         free = max((node.free for node in nodes), key=lambda room: (room.cpu, room.memory))
-        return why.NoRoomOnAnyNode(size, len(nodes), free)
+        return why.NoRoomOnAnyNode(size, spare, len(nodes), free)
     return None
 
 

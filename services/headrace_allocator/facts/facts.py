@@ -12,6 +12,7 @@ from itertools import count
 from typing import TypeVar
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Check, Moment
 from headrace.wire.heartbeat import Heartbeat, JobSlot, RunningJob, TakeBackReason
@@ -22,6 +23,7 @@ from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
+from headrace_allocator.facts.rooms import Rooms
 
 __all__ = ["Facts"]
 
@@ -48,6 +50,7 @@ class Facts:
         #: Numbers allocations in the order in which their progress began.
         self._beginnings = count(1)
         self.pools = PoolTree()
+        self.rooms = Rooms()
         self.recovery = Recovery()
         #: Over online nodes.
         self.total = ZERO
@@ -57,21 +60,24 @@ class Facts:
         self.touched: set[OperationId] = set()
         self.gone: set[OperationId] = set()
         self._node_filter = ""
-        self._shapes: frozenset[Resources] = frozenset()
+        #: Tags and sizes of nodes that accept jobs.
+        self._shapes: frozenset[tuple[tuple[str, ...], Resources]] = frozenset()
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def enrol(self, record: NodeRecord, moment: Moment) -> bool:
-        """Notes what is enrolled of a node. True if the tree's room changed by it."""
+        """Notes what is enrolled of a node. True if the tree's room changed by it, or which jobs its tags admit."""
         node = self.nodes.get(record.node)
         if node is None:
             node = self.nodes[record.node] = Node(record, heard_s=moment.steady_s)
+        retagged = node.record.tags != record.tags
         node.record, node.enrolled = record, True
-        return self._set_room(node)
+        return self._set_room(node) or retagged
 
     def remove_node(self, node: Node) -> None:
         """The node is enrolled no more and holds nothing."""
         self.set_offline(node)
+        self.rooms.forget(node)
         del self.nodes[node.record.node]
 
     def set_node_filter(self, formula: str) -> bool:
@@ -186,15 +192,19 @@ class Facts:
 
     def judge_size(self, operation: Operation) -> None:
         """Notes whether some node could run a job of it, were the node empty."""
-        size = operation.spec.resources
-        fits = not self._shapes or any(shape.dominates(size) for shape in self._shapes)
+        size, filters = operation.spec.resources, self.pools.filters_of(operation.spec)
+        fits = not self._shapes or any(
+            shape.dominates(size) and all(matches(formula, tags) for formula in filters) for tags, shape in self._shapes
+        )
         if fits != operation.fits_somewhere:
             operation.fits_somewhere = fits
             self.touched.add(operation.id)
 
     def note_shapes(self) -> None:
         """Notes the sizes of nodes that accept jobs, by which `judge_size` judges."""
-        self._shapes = frozenset(node.total for node in self.nodes.values() if node.accepts_jobs)
+        self._shapes = frozenset(
+            (tuple(node.record.tags), node.total) for node in self.nodes.values() if node.accepts_jobs
+        )
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
@@ -204,6 +214,8 @@ class Facts:
             yield partial(_check, self.nodes, name)
         for operation in list(self.operations):
             yield partial(_check, self.operations, operation)
+        for node in list(self.nodes.values()):
+            yield partial(self.rooms.check, node)
         yield self._check_totals
         yield lambda: self.pools.check(self._charged())
 
@@ -238,6 +250,7 @@ class Facts:
         return self.total != before
 
     def _count(self, node: Node, times: int) -> None:
+        self.rooms.note(node)
         if node.online:
             self.total = self.total + node.total * times
             self.used = self.used + node.used * times
@@ -247,6 +260,7 @@ class Facts:
         """The allocation holds so much more: on its node, for its operation and under the limits above."""
         node = self.nodes[allocation.node]
         node.used = node.used + amount
+        self.rooms.note(node)
         if node.online:
             self.used = self.used + amount
         if operation is not None:

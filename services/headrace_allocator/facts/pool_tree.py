@@ -8,17 +8,22 @@ Invariant (`check`): what a pool has in use is the sum over the operations below
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.pool_config import FifoPoolSchedulingOrder
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, Resources
+from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import ShareItem
 
 __all__ = ["Pool", "PoolTree", "ShareCut"]
+
+_DEFAULTS: Final = EffectiveOptions()
 
 
 class ShareCut(msgspec.Struct, frozen=True):
@@ -53,13 +58,17 @@ class Pool:
     @property
     def keeps_fifo_order(self) -> bool:
         """True if the operations of a fifo pool get room in its order."""
-        return _fifo_order(self.item) is FifoPoolSchedulingOrder.FIFO
+        return _options(self.item).fifo_pool_scheduling_order is FifoPoolSchedulingOrder.FIFO
 
     @property
     def follows_own_satisfaction(self) -> bool:
         """True if its own satisfaction counts where room is given out, not that of an operation below it."""
-        options = self.item.options if self.item is not None else None
-        return options is not None and options.use_pool_satisfaction_for_scheduling
+        return _options(self.item).use_pool_satisfaction_for_scheduling
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """Formulas over tags of nodes, each of which a node must match to run jobs below it."""
+        return _options(self.item).scheduling_tag_filters
 
     def path(self) -> Iterator[Pool]:
         """The pool and all pools above it, the lowest first, without the root."""
@@ -108,7 +117,7 @@ class PoolTree:
             pool = self.pool(name)
             if _parent(item) != _parent(pool.item) and pool is not self.root:
                 moved.append(pool)
-            resorted |= _fifo_order(item) != _fifo_order(pool.item)
+            resorted |= _of_operations(item) != _of_operations(pool.item)
             pool.item = item
             pool.most = item.limits if item else NOTHING
             pool.limited = pool.most != NOTHING
@@ -125,6 +134,11 @@ class PoolTree:
     def path(self, pool: PoolName) -> Iterator[PoolName]:
         """The names of the pool and all pools above it, the lowest first, without the root."""
         return (each.name for each in self.pool(pool).path())
+
+    def filters_of(self, spec: OperationSpec) -> tuple[str, ...]:
+        """Formulas over tags of nodes, each of which a node must match to run jobs of an operation."""
+        own, above = spec.scheduling_tag_filter, self.pool(spec.pool).filters
+        return (*above, own) if own else above
 
     def above(self, pool: PoolName) -> list[Pool]:
         """Limited pools at the pool and above it, the lowest first."""
@@ -177,5 +191,11 @@ def _parent(item: ShareItem | None) -> PoolName | None:
     return None if item is None else item.parent
 
 
-def _fifo_order(item: ShareItem | None) -> FifoPoolSchedulingOrder | None:
-    return None if item is None or item.options is None else item.options.fifo_pool_scheduling_order
+def _options(item: ShareItem | None) -> EffectiveOptions:
+    return item.options if item is not None and item.options is not None else _DEFAULTS
+
+
+def _of_operations(item: ShareItem | None) -> tuple[FifoPoolSchedulingOrder, tuple[str, ...]]:
+    """The options by which operations of a pool have their place in the order."""
+    options = _options(item)
+    return (options.fifo_pool_scheduling_order, options.scheduling_tag_filters)

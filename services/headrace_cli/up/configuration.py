@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace_cli.up.node_option import NodeOption
 from headrace_cli.up.state_folder import StateFolder
 
@@ -57,6 +58,12 @@ def service_settings(state: StateFolder, port: int, log_level: str, instance: st
                 "max_operation_count_per_pool": _MANY_OPERATIONS,
                 "max_running_operation_count_per_pool": _MANY_OPERATIONS,
                 "max_ephemeral_pools_per_user": _MANY_POOLS,
+                **{name: value for name, value in NEW_TREE_OPTIONS.items() if not isinstance(value, Mapping)},
+            },
+            **{
+                f"fair_share.new_tree_options.{name}": value
+                for name, value in NEW_TREE_OPTIONS.items()
+                if isinstance(value, Mapping)
             },
         }
     )

@@ -13,6 +13,7 @@ from headrace.ids import TreeName, tree_name
 from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.pools import Person, PoolTree, Tree
+from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace.resources import ZERO
 from headrace.runtime.clock import Clock
 from headrace.wire.codec import MessageTooLarge, encode, runs_within
@@ -74,7 +75,8 @@ class OtherTrees:
         if refusal is not None:
             return refusal
         tree = _OtherTree(self._bucket, name, self._bounds, self._clock)
-        change = ChangePools([SetOptions(request.options)], name, request.dry_run)
+        ours = SetOptions(msgspec.json.encode(NEW_TREE_OPTIONS))
+        change = ChangePools([ours, SetOptions(request.options)], name, request.dry_run)
         return await tree.decided(
             lambda: Exists("tree", name) if tree.revision else tree.configured.decide(change, {}, person, ZERO)
         )

@@ -42,6 +42,8 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     preemption: Preemption = Preemption.ON
     #: Of the element itself: preemptive stages may pass its limits by so much.
     resource_limits_overcommit_tolerance: PartialResources = NOTHING
+    #: Formulas over tags of nodes, of the pool and of all above it: a node runs its jobs if it matches each.
+    scheduling_tag_filters: tuple[str, ...] = ()
 
 
 class OperationWishes(Protocol):
@@ -65,6 +67,8 @@ class OperationWishes(Protocol):
     def allocation_graceful_preemption_timeout_ms(self) -> int | None: ...
     @property
     def resource_limits_overcommit_tolerance(self) -> PartialResources: ...
+    @property
+    def scheduling_tag_filter(self) -> str: ...
 
 
 def of_tree(options: AllocationOptions) -> EffectiveOptions:
@@ -104,6 +108,7 @@ def of_pool(above: EffectiveOptions, config: PoolConfig) -> EffectiveOptions:
         above,
         allow_normal_preemption=above.allow_normal_preemption and config.allow_normal_preemption is not False,
         resource_limits_overcommit_tolerance=config.resource_limits_overcommit_tolerance,
+        scheduling_tag_filters=above.scheduling_tag_filters + _formulas(config.scheduling_tag_filter),
         **{name: value for name, value in own.items() if value is not None},
     )
 
@@ -125,8 +130,13 @@ def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: Allo
         allow_aggressive_preemption=above.allow_aggressive_preemption and not shielded,
         non_preemptible_resource_usage_threshold=_lowered(above.non_preemptible_resource_usage_threshold, threshold),
         resource_limits_overcommit_tolerance=wishes.resource_limits_overcommit_tolerance,
+        scheduling_tag_filters=above.scheduling_tag_filters + _formulas(wishes.scheduling_tag_filter),
         **{name: value for name, value in times.items() if value is not None},
     )
+
+
+def _formulas(own: str | None) -> tuple[str, ...]:
+    return (own,) if own else ()
 
 
 def _with_slots(threshold: PartialResources, user_slots: int | None) -> PartialResources:

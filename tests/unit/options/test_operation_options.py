@@ -19,6 +19,7 @@ from headrace.wire.snapshots import StarvationStatus
 from headrace_admission.queries import get_operation
 from headrace_allocator.facts.operations import Operation as AllocatorOperation
 from tests.support.clocks import at
+from tests.support.offered import offered
 from tests.support.small_trees import GIB, TREE, Work, clocks, shares
 from tests.support.tree_services import live
 from tests.unit.admission.desk import Desk, oid
@@ -50,7 +51,6 @@ NOT_IN_FORCE = {
     "allocation_graceful_preemption_timeout_ms",
     "non_preemptible_resource_usage_threshold",
     "resource_limits_overcommit_tolerance",
-    "scheduling_tag_filter",
     "waiting_for_resources_on_node_timeout_ms",
 }
 
@@ -88,6 +88,11 @@ case("interruptible", True)(job)
 case("interrupt_signal", InterruptSignal.SIGUSR1)(job)
 case("log_cap_bytes", 10)(job)
 case("job_count", 2)(job)
+
+
+@case("scheduling_tag_filter", "gpu")
+def starts_on_a_node_without_tags(options: Options) -> list[str]:
+    return offered({"a": {}}, [Work("x", "a", 80)], **options)
 
 
 # --- shares ---------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from headrace.wire.snapshots import StarvationStatus
 from headrace_admission.state.rules import GlobalRules
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
 from tests.support.fair_share import set_pool, stored
+from tests.support.offered import offered
 from tests.support.small_trees import TREE, Work, a_tree, clocks, in_force, saved, savings, shares
 from tests.unit.admission.desk import Desk
 
@@ -44,9 +45,7 @@ def test_no_figure_is_named_for_an_attribute_that_is_not_in_force() -> None:
     assert set(CASES) == in_force(POOL_ATTRIBUTES)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("max_share_ratio", 0.5), ("scheduling_tag_filter", "gpu"), ("allow_normal_preemption", False)]
-)
+@pytest.mark.parametrize(("name", "value"), [("max_share_ratio", 0.5), ("allow_normal_preemption", False)])
 def test_an_attribute_that_is_not_in_force_is_said_to_be_kept_only(name: str, value: object) -> None:
     configuration = TreeConfiguration(TREE)
     configuration.on_stored(stored(a_tree({"a": {}}, {}), 1))
@@ -283,6 +282,24 @@ for setting, small in (
     ("resource_limits", {"cpu": 5}),
 ):
     case(f"ephemeral_subpool_config/{setting}", small)(subpool)
+
+
+# --- the order of allocation ----------------------------------------------------------------------------------------------
+
+
+def starts(settings: Settings) -> list[str]:
+    """Who gets room: two small operations of `a`, one of which runs already, beside a large one of `b`."""
+    work = [Work("x", "a", 2), Work("y", "a", 2, started_at_ms=2), Work("z", "b", 100)]
+    return offered({"a": settings | {"weight": 1}, "b": {"weight": 2}}, work)
+
+
+case("use_pool_satisfaction_for_scheduling", True)(starts)
+case("scheduling_tag_filter", "gpu")(starts)
+
+
+@case("fifo_pool_scheduling_order", "fifo")
+def starts_in_a_fifo_pool(settings: Settings) -> list[str]:
+    return offered({"a": {"mode": "fifo"} | settings}, [Work("x", "a", 80), Work("y", "a", 80, started_at_ms=2)])
 
 
 # --- rights and presets ---------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from tests.support.allocating import Desk as AllocatorDesk
 from tests.support.allocating import an_operation, cores
 from tests.support.distribution_gap import share_of_a_gang_in_a_pool_that_is_short_by
 from tests.support.fair_share import set_pool, stored
+from tests.support.offered import offered
 from tests.support.small_trees import GIB, TREE, Work, a_tree, clocks, in_force, saved, savings, shares
 from tests.unit.admission.desk import Desk, oid
 
@@ -216,6 +217,26 @@ IMPROPER = [Work("fed", "a", 100, running=25), Work("hungry", "a", 100), Work("o
 @case("enable_pool_starvation", False)
 def starvation_of_a_pool(options: Options) -> StarvationStatus:
     return starvation("/a", options, 40)
+
+
+# --- the order of allocation ----------------------------------------------------------------------------------------------
+
+
+@case("use_pool_satisfaction_for_scheduling", True)
+def starts(options: Options) -> list[str]:
+    work = [Work("x", "a", 2), Work("y", "a", 2, started_at_ms=2), Work("z", "b", 100)]
+    return offered({"a": {"weight": 1}, "b": {"weight": 2}}, work, options)
+
+
+@case("fifo_pool_scheduling_order", "fifo")
+def starts_in_a_fifo_pool(options: Options) -> list[str]:
+    work = [Work("x", "a", 80), Work("y", "a", 80, started_at_ms=2)]
+    return offered({"a": {"mode": "fifo"}}, work, options)
+
+
+@case("min_spare_allocation_resources_on_node", {"cpu": 4})
+def starts_on_an_empty_node(options: Options) -> list[str]:
+    return offered({"a": {}}, [Work("x", "a", 80)], options)
 
 
 # --- admission ------------------------------------------------------------------------------------------------------------

@@ -114,7 +114,6 @@ PLACING: Final = [
         "the order in which a fifo pool's operations are offered resources",
         _PARENT,
         who=_ADMIN,
-        support=_KEPT,
     ),
     Attribute(
         "use_pool_satisfaction_for_scheduling",
@@ -122,7 +121,6 @@ PLACING: Final = [
         "children are offered resources by their satisfaction as pools",
         _PARENT,
         who=_ADMIN,
-        support=_KEPT,
     ),
     Attribute(
         "resource_limits_overcommit_tolerance",
@@ -138,7 +136,6 @@ PLACING: Final = [
         "nodes on which its operations run",
         "all nodes",
         who=_ADMIN,
-        support=_KEPT,
         aliases=("scheduling_tag",),
     ),
     Attribute(

@@ -207,13 +207,11 @@ ORDER: Final = [
         "use_pool_satisfaction_for_scheduling",
         Flag(),
         "children are offered resources by their satisfaction as pools",
-        support=_KEPT,
     ),
     Attribute(
         "fifo_pool_scheduling_order",
         Choice(FifoPoolSchedulingOrder),
         "the order in which a fifo pool's operations are offered resources",
-        support=_KEPT,
     ),
     Attribute(
         "consider_disk_quota_in_preemptive_scheduling_discount",
@@ -259,7 +257,6 @@ LIMITS: Final = [
         "min_spare_allocation_resources_on_node",
         ResourceAmounts(),
         "room on a node below which nothing is tried",
-        support=_KEPT,
     ),
     Attribute(
         "tentative_tree_saturation_deactivation_period",

@@ -1,0 +1,67 @@
+"""The free room of all nodes as one table, in which nodes where a job fits are found at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from headrace.ids import NodeName
+from headrace.resources import Resources
+from headrace_allocator.facts.nodes import Node
+
+__all__ = ["Rooms"]
+
+
+class Rooms:
+    """The free room of nodes. What changed is entered when somebody next looks."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Node | None] = []
+        self._columns: dict[NodeName, int] = {}
+        self._unused: list[int] = []
+        #: Amounts by resource and column; of a column that is not used less than nothing, where no job fits.
+        self._free = np.full((5, 16), -1)
+        self._changed: dict[NodeName, Node] = {}
+
+    def note(self, node: Node) -> None:
+        """The room of a node, or what is used of it, changed."""
+        self._changed[node.record.node] = node
+
+    def forget(self, node: Node) -> None:
+        """The node is no more."""
+        self._changed.pop(node.record.node, None)
+        column = self._columns.pop(node.record.node, None)
+        if column is not None:
+            self._nodes[column] = None
+            self._free[:, column] = -1
+            self._unused.append(column)
+
+    def fitting(self, size: Resources) -> Iterator[Node]:
+        """The nodes where a job of this size fits."""
+        for changed in self._changed.values():
+            column = self._column(changed)
+            self._free[:, column] = changed.free.as_tuple()
+        self._changed.clear()
+        columns = np.flatnonzero((self._free >= np.array(size.as_tuple())[:, None]).all(axis=0))
+        return (node for column in columns if (node := self._nodes[column]) is not None)
+
+    def check(self, node: Node) -> list[str]:
+        """Broken invariants in words, none if all hold."""
+        column = self._columns.get(node.record.node)
+        if node.record.node in self._changed or column is None:
+            return []
+        same = tuple(self._free[:, column].tolist()) == node.free.as_tuple()
+        return [] if same else [f"node {node.record.node}: its free room differs from the table"]
+
+    def _column(self, node: Node) -> int:
+        column = self._columns.get(node.record.node)
+        if column is None:
+            column = self._unused.pop() if self._unused else len(self._nodes)
+            if column == len(self._nodes):
+                self._nodes.append(None)
+            if column == self._free.shape[1]:
+                self._free = np.pad(self._free, ((0, 0), (0, column)), constant_values=-1)
+            self._columns[node.record.node] = column
+            self._nodes[column] = node
+        return column

@@ -1,0 +1,89 @@
+"""Nodes that are asked for a heartbeat: those where a job fits, as many as can be used."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from headrace.ids import NodeName
+from headrace.resources import Resources
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.nodes import NodeRecord
+from headrace_allocator.decision.nudging import nodes_to_nudge
+from headrace_allocator.effects import NudgeNode
+from headrace_allocator.facts.rooms import Rooms
+from tests.support.allocating import Desk, an_operation, cores
+
+
+def filtered(live: LiveOperation, formula: str) -> LiveOperation:
+    return msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, scheduling_tag_filter=formula))
+
+
+def test_as_many_nodes_are_asked_as_the_operation_can_use() -> None:
+    desk = Desk({f"n{number}": cores(number, slots=9) for number in range(1, 5)})
+    for node in desk.nodes:
+        desk.beat(node)
+    desk.start(an_operation("a", 4, cores(2)))
+    desk.share(a=0.5)
+
+    assert [desk.node(name).nudged for name in desk.nodes] == [False, True, True, True]
+    assert nodes_to_nudge(desk.operation("a"), desk.facts) == []
+    desk.beat("n1")
+    for name in ("n2", "n3", "n4"):
+        desk.node(name).nudged = False
+    assert [node.record.node for node in nodes_to_nudge(desk.operation("a"), desk.facts)] == ["n2", "n3", "n4"]
+
+
+def test_only_nodes_that_match_the_filter_are_asked() -> None:
+    desk = Desk({"n1": cores(4, slots=9), "n2": cores(4, slots=9)})
+    desk.engine.on_nodes(
+        {name: NodeRecord(name, tags=["fast"] if name == "n2" else []) for name in desk.facts.nodes}, desk.moment
+    )
+    for node in desk.nodes:
+        desk.beat(node)
+    desk.start(filtered(an_operation("a", 40), "fast"))
+
+    assert [each.node for each in desk.share(a=0.5) if isinstance(each, NudgeNode)] == ["n2"]
+
+
+def test_an_operation_whose_filter_no_node_matches_has_no_demand_and_is_told_why() -> None:
+    desk = Desk({"n1": cores(4, slots=9)})
+    desk.beat("n1")
+    desk.start(filtered(an_operation("a", 40), "fast"))
+    desk.share(a=0.5)
+    cut = desk.engine.on_usage_due(desk.moment).answer
+
+    assert desk.reasons("a") == ["no node matches fast: 1 node that takes jobs has other tags"]
+    assert [item.unschedulable_reason for item in cut.items] == [
+        "its jobs are larger than every node that they may run on"
+    ]
+
+    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), tags=["fast"])}, desk.moment)
+    desk.refresh()
+    assert [item.unschedulable_reason for item in desk.engine.on_usage_due(desk.moment).answer.items] == [""]
+
+
+def test_always_those_nodes_where_the_job_fits_when_each_is_asked() -> None:
+    random = Random(2)
+    desk = Desk({f"n{number}": cores(4, slots=9) for number in range(40)})
+    for name in desk.nodes:
+        desk.beat(name)
+    nodes, rooms = list(desk.facts.nodes.values()), Rooms()
+    kept = dict.fromkeys(nodes)
+    for each in nodes:
+        rooms.note(each)
+    for _ in range(500):
+        node = random.choice(nodes)
+        node.used = cores(random.randint(0, 6), slots=random.randint(0, 12))
+        rooms.note(node)
+        kept[node] = None
+        if random.random() < 0.2:
+            gone = random.choice(nodes)
+            rooms.forget(gone)
+            kept.pop(gone, None)
+        size = Resources(random.randint(0, 9), random.randint(0, 500))
+        asked = {each.record.node for each in kept if each.free.dominates(size)}
+
+        assert {each.record.node for each in rooms.fitting(size)} == asked
+        assert [words for each in kept for words in rooms.check(each)] == []
