@@ -77,8 +77,8 @@ class AgentEngine:
 
     def due_ns(self) -> int | None:
         """CLOCK_BOOTTIME at which `on_tick` has something to do."""
-        due = [due_ns for due_ns in (self.pulse.next_ns(), self._stopping.deadline_ns) if due_ns is not None]
-        return min(due, default=None) if not self._left else None
+        due = (self.pulse.next_ns(), self._stopping.deadline_ns, self.held.patience_ns())
+        return min((due_ns for due_ns in due if due_ns is not None), default=None) if not self._left else None
 
     def on_start(self, moment: Moment) -> Outcome[None, AgentEffect]:
         """The first call."""
@@ -87,7 +87,10 @@ class AgentEngine:
 
     def on_tick(self, moment: Moment) -> Outcome[None, AgentEffect]:
         """Does what is due. To call it earlier does no harm."""
-        return self._done([], moment)
+        effects = self._jobs.give_back_impatient(moment)
+        if effects:
+            self.pulse.want(HeartbeatReason.PERIOD)
+        return self._done(effects, moment)
 
     def on_orders(self, orders: Orders, moment: Moment) -> Outcome[None, AgentEffect]:
         """The answer to a heartbeat. One that is void has no effect but to be counted: its heartbeat is as good as lost."""
@@ -107,7 +110,7 @@ class AgentEngine:
         for take_back in orders.take_back:
             effects += self._jobs.take_back(take_back)
         for start in orders.start:
-            effects += self._jobs.start(start)
+            effects += self._jobs.start(start, moment)
         for extend in orders.extend:
             effects += self._jobs.extend(extend)
         effects += self._jobs.start_waiting()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headrace.errors import BadInput
 from headrace.ids import AllocationId, operation_id
-from headrace.runtime.engine import Moment
+from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import AllocationState, Extend, Forget, JobEnd, JobKey, Start, TakeBack
 from headrace_agent.allocations.allocation import Allocation, AllocationEvent
 from headrace_agent.allocations.node_allocations import NodeAllocations
@@ -31,7 +31,7 @@ class StartsAndEnds:
 
     # --- orders of the allocator ------------------------------------------------------------------------------------
 
-    def start(self, order: Start) -> list[AgentEffect]:
+    def start(self, order: Start, moment: Moment) -> list[AgentEffect]:
         """Takes an allocation to start, or gives it back at once with the reason."""
         fields: dict[str, str | int] = {"operation": order.operation, "allocation": order.allocation}
         if order.allocation in self._held.by_id:
@@ -41,7 +41,10 @@ class StartsAndEnds:
         slots = self._held.fresh(order.operation, order.slots)
         why = self._why_given_back(order, bool(slots))
         state = AllocationState.ENDED if why else AllocationState.WAITING
-        self._held.add(Allocation(order.allocation, order.operation, order.resources, state, slots))
+        allocation = Allocation(order.allocation, order.operation, order.resources, state, slots, given_back_for=why)
+        if order.waiting_timeout_ms is not None:
+            allocation.waits_until_ns = moment.steady_ns + order.waiting_timeout_ms * NS_PER_MS
+        self._held.add(allocation)
         if why:
             return [LogLine("info", "given back", {**fields, "why": why, "unstarted": len(slots)})]
         return [LogLine("debug", "allocation given", {**fields, "unstarted": len(slots)})]
@@ -115,14 +118,23 @@ class StartsAndEnds:
         effects: list[AgentEffect] = []
         for allocation in self._held.waiting():
             if self.hold:
-                self._held.move(allocation, AllocationEvent.CLOSE)
-                effects.append(line_about("info", "given back", allocation, why=self.hold))
+                effects.append(self._give_back(allocation, self.hold))
             elif self._held.free().dominates(allocation.resources):
                 self._held.move(allocation, AllocationEvent.ROOM)
                 effects += self._run_next(allocation)
             else:
                 break
         return effects
+
+    def give_back_impatient(self, moment: Moment) -> list[AgentEffect]:
+        """Gives back allocations that have waited for room as long as they may."""
+        effects: list[AgentEffect] = [
+            self._give_back(allocation, "it waited for room on this host as long as it may")
+            for allocation in self._held.waiting()
+            if allocation.waits_until_ns is not None and allocation.waits_until_ns <= moment.steady_ns
+        ]
+        # A smaller one behind them may have room.
+        return effects + self.start_waiting() if effects else []
 
     def close(self, allocation: Allocation, timeout_ms: int | None, reason: str) -> list[AgentEffect]:
         """Starts no next job, and interrupts the one there is unless `timeout_ms` is None."""
@@ -138,6 +150,11 @@ class StartsAndEnds:
     def run_order(self, allocation: Allocation, key: JobKey) -> Run:
         """The order by which the runner starts a job of the allocation."""
         return run_order(self._identity, allocation, key, self._held.specs[allocation.operation])
+
+    def _give_back(self, allocation: Allocation, why: str) -> LogLine:
+        self._held.move(allocation, AllocationEvent.CLOSE)
+        allocation.given_back_for = why
+        return line_about("info", "given back", allocation, why=why)
 
     def _run_next(self, allocation: Allocation) -> list[AgentEffect]:
         key = self._held.hand_out(allocation, self.runner_pid)

@@ -195,6 +195,24 @@ async def test_a_new_allocation_waits_for_the_room_of_one_that_is_on_its_way_out
     assert other.started_at_ms >= victim.ended_at_ms
 
 
+async def test_an_allocation_that_waits_too_long_for_a_slow_one_is_given_back(tmp_path: Path) -> None:
+    with nats_server(jetstream=False) as server:
+        async with allocator(server) as fake, agent(server, tmp_path / "state"):
+            total = (await fake.heard(lambda _: True)).total
+            fake.give(a_start(_DEAF, tmp_path, resources=total))
+            await ready(fake, tmp_path)
+            fake.pace_ms = 60_000
+            beneficiary = start_of("exit 0", operation="op-of-others", allocation="a-2", slots=2)
+            fake.give(a_preemption(), msgspec.structs.replace(beneficiary, resources=total, waiting_timeout_ms=300))
+            told = await fake.heard(shows(AllocationState.ENDED, "a-2"))
+
+    report = report_of(told, "a-2", AllocationState.ENDED)
+    assert report is not None
+    assert report.unstarted == beneficiary.slots
+    assert report.given_back_for == "it waited for room on this host as long as it may"
+    assert shows(AllocationState.CLOSING)(told)
+
+
 async def test_nothing_is_left_of_a_job_that_left_children_when_it_saved_its_state(tmp_path: Path) -> None:
     child = "trap '' TERM; echo $$ > {folder}/child; while :; do sleep 0.05; done"
     script = (

@@ -84,6 +84,7 @@ def start(
     operation: str = OPERATION,
     told: JobSpec | None = None,
     with_spec: bool = True,
+    waiting_ms: int | None = None,
 ) -> Start:
     return Start(
         allocation=AllocationId(allocation),
@@ -91,6 +92,7 @@ def start(
         resources=Resources(user_slots=1, cpu=cpu),
         slots=[JobSlot(index) for index in indexes],
         spec=(told or spec(operation)) if with_spec else None,
+        waiting_timeout_ms=waiting_ms,
     )
 
 

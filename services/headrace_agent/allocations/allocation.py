@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,10 @@ from headrace.wire.preemption import PreemptionRecord
 from headrace_agent.runner.protocol import Interrupt, Started
 
 __all__ = ["TRANSITIONS", "Allocation", "AllocationEvent", "Job"]
+
+
+#: Of the words in a heartbeat on why it was given back.
+_WHY_CHARACTERS: Final = 100
 
 
 class AllocationEvent(enum.StrEnum):
@@ -67,6 +72,10 @@ class Allocation(msgspec.Struct):
     interrupt: Interrupt | None = None
     #: What it was preempted for, by the first order that said so.
     preemption: PreemptionRecord | None = None
+    #: CLOCK_BOOTTIME until which it may wait for room; None: for ever.
+    waits_until_ns: int | None = None
+    #: Why the node gave it back before it ran; empty: it did not.
+    given_back_for: str = ""
     jobs_ended: int = 0
     jobs_ended_ms: int = 0
 
@@ -88,4 +97,5 @@ class Allocation(msgspec.Struct):
             jobs_ended=self.jobs_ended,
             jobs_ended_ms=self.jobs_ended_ms,
             preemption=self.preemption if with_record else None,
+            given_back_for=self.given_back_for[:_WHY_CHARACTERS],
         )

@@ -61,6 +61,11 @@ class NodeAllocations:
         """Those that wait for room, in the order in which they came."""
         return list(self._waiting.values())
 
+    def patience_ns(self) -> int | None:
+        """CLOCK_BOOTTIME at which the first of those that wait has waited long enough, or None."""
+        until = (one.waits_until_ns for one in self._waiting.values() if one.waits_until_ns is not None)
+        return min(until, default=None)
+
     def add(self, allocation: Allocation) -> None:
         """Enters an allocation whose id is not listed yet."""
         assert allocation.id not in self.by_id, allocation.id

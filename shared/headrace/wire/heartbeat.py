@@ -101,6 +101,8 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True):
     jobs_ended_ms: Millis = 0
     #: Of a preempted one, from the order to take it back until it is forgotten.
     preemption: PreemptionRecord | None = None
+    #: Of one that the node gave back by itself before it ran: why.
+    given_back_for: ShortText = ""
 
 
 class JobResult(enum.StrEnum):
@@ -218,6 +220,8 @@ class Start(msgspec.Struct, frozen=True):
     resources: Resources
     slots: Annotated[list[JobSlot], msgspec.Meta(min_length=1, max_length=LARGEST_ALLOCATION_JOBS)]
     spec: JobSpec | None = None
+    #: How long it may wait on the node for room before it is given back; null: for ever.
+    waiting_timeout_ms: Millis | None = None
 
 
 class Extend(msgspec.Struct, frozen=True):
