@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.conformance import fair_share, piecewise_linear, pools_and_admission
+from tests.conformance.allocation import running as allocation
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Outcome, Problem, Status, Unsupported
 
@@ -18,6 +19,7 @@ SUITES: Final[dict[str, Callable[[dict[str, Any], Engine], Outcome]]] = {
     fair_share.SUITE: fair_share.run,
     piecewise_linear.SUITE: piecewise_linear.run,
     pools_and_admission.SUITE: pools_and_admission.run,
+    allocation.SUITE: allocation.run,
 }
 
 

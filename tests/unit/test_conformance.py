@@ -14,6 +14,7 @@ import pytest
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from tests.conformance.__main__ import main
+from tests.conformance.allocation.running import is_supported
 from tests.conformance.engines import Engine, Graph, Point, Production, Twin, ViaService
 from tests.conformance.pools_and_admission import GROUPS
 from tests.conformance.reporting import Status
@@ -30,15 +31,23 @@ def updates_of(case: Any) -> float:
 
 
 FILES: Final = ("fair_share", "fair_share_random", "piecewise_linear")
-CASES: Final = [
-    pytest.param(suite, case, id=f"{suite}-{case.get('op', 'tree')}-{case['name']}")
-    for name in FILES
-    for suite, case in cases_of(VECTORS / f"{name}.json")
-] + [
-    pytest.param(suite, case, id=f"{case['group']}-{case['id']}")
-    for suite, case in cases_of(VECTORS / "pools_and_admission.json")
-    if case["group"] in GROUPS
-]
+CASES: Final = (
+    [
+        pytest.param(suite, case, id=f"{suite}-{case.get('op', 'tree')}-{case['name']}")
+        for name in FILES
+        for suite, case in cases_of(VECTORS / f"{name}.json")
+    ]
+    + [
+        pytest.param(suite, case, id=f"{case['group']}-{case['id']}")
+        for suite, case in cases_of(VECTORS / "pools_and_admission.json")
+        if case["group"] in GROUPS
+    ]
+    + [
+        pytest.param(suite, case, id=f"allocation-{case['name']}")
+        for suite, case in cases_of(VECTORS / "allocation.json")
+        if is_supported(case)
+    ]
+)
 
 
 #: Hundreds of updates, one after another.

@@ -30,7 +30,7 @@ from headrace_fair_share.update.results import (
 )
 from headrace_fair_share.update.statuses import JudgedShares, clocks_after
 
-__all__ = ["FAULTS", "FailedUpdate", "Update", "Updater", "results_of"]
+__all__ = ["FAULTS", "FailedUpdate", "Update", "Updater", "frame_of", "results_of"]
 
 #: Every part of a snapshot carries its frame: so many complaints of the configuration, pools and letters of each.
 _MOST_TROUBLES: Final = 20
@@ -102,7 +102,7 @@ class Updater:
         changed, removed = self._difference(given.elements, results)
         self._previous = _Previous(given.elements, results)
         return Update(
-            frame=_frame(cut, shares),
+            frame=frame_of(cut, shares),
             changed=items_of(given.elements, results, changed),
             removed=removed,
             pool_results=pool_results_of(given.elements, results, changed),
@@ -209,7 +209,8 @@ def _counted(elements: Elements, which: Bools) -> Ints:
     return counts
 
 
-def _frame(cut: Cut, shares: TreeShares) -> ShareFrame:
+def frame_of(cut: Cut, shares: TreeShares) -> ShareFrame:
+    """Facts about the shares that came of a cut."""
     errors = shares.fixed.errors
     return ShareFrame(
         usage_version=cut.usage_version,
