@@ -53,9 +53,10 @@ class HalfDecided(HeadraceError):
 class AdmissionEngine:
     """All operations, of all trees."""
 
-    def __init__(self, everywhere: GlobalRules | None = None, *, term: int = 1, keep_finished: int = 10_000) -> None:
+    def __init__(self, everywhere: GlobalRules | None = None, *, keep_finished: int = 10_000) -> None:
         self.state = State(everywhere, keep_finished=keep_finished)
-        self._term = term
+        #: 0 while another process leads.
+        self._term = 0
         self._impossible_ends = 0
 
     # --- from the log ----------------------------------------------------------------------------------------------
@@ -68,13 +69,20 @@ class AdmissionEngine:
         sequence: int,
         moment: Moment,
     ) -> Outcome[None, Never]:
-        """Takes a checkpoint that covers the log up to `sequence`."""
+        """Takes a checkpoint that covers the log up to `sequence`, in place of what was known."""
+        self.state = self.state.emptied()
         self.state.restore(records, pools, allocator_terms, sequence=sequence)
         return Outcome(None)
 
     def on_entry(self, events: Iterable[Event], sequence: int, moment: Moment) -> Outcome[None, Never]:
         """Takes an entry of the log, unless it is part of the state already."""
         self.state.take_entry(events, sequence)
+        return Outcome(None)
+
+    def on_leading(self, term: int, sequence: int, moment: Moment) -> Outcome[None, Never]:
+        """The log announces our term in its entry `sequence`: from here on only we append."""
+        self._term = term
+        self.state.take_entry((), sequence)
         return Outcome(None)
 
     def on_recorded(self, events: Iterable[Event], sequence: int, moment: Moment) -> Outcome[list[Operation], Event]:

@@ -28,14 +28,16 @@ class PoolsWatch:
         self._came: dict[TreeName, TreeRules | None] = {TreeName(runtime.settings.tree): TreeRules()}
         self._changed = anyio.Event()
         self._mirror: Mirror | None = None
+        #: Set when the whole content of the bucket has come.
+        self.known = anyio.Event()
 
-    async def follow(self, known: anyio.Event) -> None:
-        """Follows the bucket until cancelled. Sets `known` when its whole content has come."""
+    async def follow(self) -> None:
+        """Follows the bucket until cancelled."""
         bucket = await self._runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
         async with bucket.mirror(self._on_entries) as mirror:
             self._mirror = mirror
             self._on_entries(mirror.entries, frozenset(mirror.entries))
-            known.set()
+            self.known.set()
             await anyio.sleep_forever()
 
     def take(self) -> Iterator[tuple[TreeName, TreeRules | None]]:

@@ -30,7 +30,7 @@ from headrace_admission.enrolment import change_node, enrol
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
 from headrace_admission.log.recorder import Recorder
-from headrace_admission.log.restoring import highest_recorded_term, restore
+from headrace_admission.log.restoring import LogReader, highest_recorded_term
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import GlobalRules
@@ -43,16 +43,32 @@ _STOP_FLUSH_S: Final = 3.0
 
 
 async def serve(runtime: Runtime[AdmissionSettings]) -> None:
-    """Runs admission until the process is asked to stop, then writes a checkpoint."""
+    """Follows the log while another process leads. Leads until the process is asked to stop, then writes a checkpoint."""
+    settings = runtime.settings
+    everywhere = GlobalRules(
+        settings.max_operation_count,
+        settings.require_specified_pools_existence,
+        settings.pool_change_is_allowed,
+        settings.administrator_names,
+    )
+    engine = AdmissionEngine(everywhere, keep_finished=settings.keep_finished)
+    reader, pools = LogReader(runtime.bus, engine, runtime.clock), PoolsWatch(runtime)
+    runtime.tasks.start_soon(pools.follow)
 
     async def with_role(role: Role) -> None:
-        service = AdmissionService(runtime, role)
+        service = AdmissionService(runtime, role, reader, pools)
         await service.start()
         await runtime.stopping.wait()
         with anyio.move_on_after(_STOP_FLUSH_S):
             await service.write_checkpoint()
 
-    await runtime.lead(role_of("admission"), with_role, recorded=lambda: highest_recorded_term(runtime.bus))
+    await runtime.lead(
+        role_of("admission"),
+        with_role,
+        recorded=lambda: highest_recorded_term(runtime.bus),
+        sequence=lambda: reader.sequence,
+        follow=reader.follow,
+    )
 
 
 class AdmissionService:
@@ -62,31 +78,26 @@ class AdmissionService:
     _recorder: Recorder
     _checkpointing: Checkpointing
 
-    def __init__(self, runtime: Runtime[AdmissionSettings], role: Role) -> None:
-        settings = self._settings = runtime.settings
+    def __init__(self, runtime: Runtime[AdmissionSettings], role: Role, reader: LogReader, pools: PoolsWatch) -> None:
+        self._settings = runtime.settings
         self._runtime = runtime
         self._role = role
         self._log = logger(term=role.term)
-        everywhere = GlobalRules(
-            settings.max_operation_count,
-            settings.require_specified_pools_existence,
-            settings.pool_change_is_allowed,
-            settings.administrator_names,
-        )
-        self.engine = AdmissionEngine(everywhere, term=role.term, keep_finished=settings.keep_finished)
+        self._reader = reader
+        self.engine = reader.engine
         self._shell: Shell[Event] = Shell(
             "admission", self.engine, runtime.clock, runtime.border, role=role, figures=self.figures
         )
-        self._pools = PoolsWatch(runtime)
+        self._pools = pools
 
     async def start(self) -> None:
-        """Restores the state from the checkpoint and the log, shuts former appenders out, then serves."""
+        """Reads the log to its end, shuts former appenders out, then serves."""
         bus, tasks, clock, term = self._runtime.bus, self._runtime.tasks, self._runtime.clock, self._role.term
         log = await bus.log(subjects.STREAM, subjects.LOG)
         store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
         self._nodes = await bus.key_value(subjects.NODES_BUCKET)
         writer = f"admission-{term}"
-        last = await restore(self.engine, log, store, clock, term=term, writer=writer)
+        last = await self._reader.finish(log, store, term=term, writer=writer)
         tree = TreeName(self._settings.tree)
         self._recorder = Recorder(
             bus, log, tree, term=term, last=last, writer=writer, clock=clock, on_durable=self._on_durable
@@ -96,9 +107,7 @@ class AdmissionService:
         tasks.start_soon(self._recorder.publish)
         tasks.start_soon(self._tell_position)
         tasks.start_soon(self._checkpointing.run)
-        known = anyio.Event()
-        tasks.start_soon(self._pools.follow, known)
-        await known.wait()
+        await self._pools.known.wait()
         self._take_rules()
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)

@@ -52,4 +52,4 @@ def test_a_service_that_is_missing_is_told() -> None:
             missing = up.run("service", "list", expect=1).stdout
         finally:
             os.kill(allocator.pid, signal.SIGCONT)
-        assert missing.splitlines()[-1].split() == ["allocator.default", "–", "missing", "–", "–", "–"]
+        assert missing.splitlines()[-1].split() == ["allocator.default", "–", "missing", *"––––"]

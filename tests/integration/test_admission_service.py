@@ -60,6 +60,9 @@ from headrace.wire.refusals import (
     StaleTerm,
     WrongState,
 )
+from headrace_admission.engine import AdmissionEngine
+from headrace_admission.log.restoring import LogReader
+from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.service import AdmissionService, serve
 from headrace_admission.settings import AdmissionSettings
 from tests.support.clocks import NOW
@@ -434,7 +437,9 @@ async def test_no_damaged_message_stops_admission_or_breaks_its_books(
     services: list[AdmissionService] = []
 
     async def watched(runtime: Any) -> None:
-        service = AdmissionService(runtime, Role("admission", 1, runtime.deposition))
+        reader, pools = LogReader(runtime.bus, AdmissionEngine(), runtime.clock), PoolsWatch(runtime)
+        runtime.tasks.start_soon(pools.follow)
+        service = AdmissionService(runtime, Role("admission", 1, runtime.deposition), reader, pools)
         services.append(service)
         await service.start()
         await anyio.sleep_forever()
@@ -457,7 +462,6 @@ async def test_no_damaged_message_stops_admission_or_breaks_its_books(
 
 
 def test_a_spec_that_is_too_large_for_the_log_is_refused_before_anything_is_done() -> None:
-    from headrace_admission.engine import AdmissionEngine
     from headrace_admission.log.byte_budget import LARGEST_SPEC_BYTES
     from headrace_admission.state.rules import TreeRules
 

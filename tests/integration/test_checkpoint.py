@@ -36,18 +36,22 @@ async def test_whoever_was_succeeded_writes_and_removes_nothing_more(world: Worl
     async with world.connect("test") as bus:
         bucket = await bus.key_value("checkpoints")
         frozen = CheckpointStore(bucket, 1)
-        assert (await frozen.claim()).sequence == 0
+        await frozen.claim()
+        assert (await frozen.read()).sequence == 0
         await frozen.save(a_checkpoint(40, 40))
 
         successor = CheckpointStore(bucket, 2)
-        assert len((await successor.claim()).operations) == 40
+        await successor.claim()
+        assert len((await successor.read()).operations) == 40
         with pytest.raises(KeyFenced, match="term 2 writes head, ours is 1"):
             await frozen.save(a_checkpoint(30, 30))
         await successor.save(a_checkpoint(50, 50))
         with pytest.raises(KeyFenced):
             await frozen.save(a_checkpoint(30, 31))
 
-        restored = await CheckpointStore(bucket, 3).claim()
+        third = CheckpointStore(bucket, 3)
+        await third.claim()
+        restored = await third.read()
         assert (len(restored.operations), restored.sequence) == (50, 50)
         assert await writer_of_checkpoint(bucket) == 3
         with pytest.raises(KeyFenced):
@@ -67,8 +71,10 @@ async def test_pages_that_no_head_names_are_removed_and_those_of_the_head_stay(w
         pages = {key.rsplit(".", 2)[0] for key in await bucket.entries() if key != "head"}
         assert pages == {"page.1.83", "page.1.99"}
 
-        restored = await CheckpointStore(bucket, 2).claim()
-        assert len(restored.operations) == 80
+        successor = CheckpointStore(bucket, 2)
+        await successor.claim()
+        await successor.sweep()
+        assert len((await successor.read()).operations) == 80
         assert {key.rsplit(".", 2)[0] for key in await bucket.entries() if key != "head"} == {"page.1.83"}
 
 
@@ -81,7 +87,24 @@ async def test_the_terms_of_allocators_outlive_their_checkpoint_and_those_behind
         await store.save(a_checkpoint(1, 1, allocator_term=6))
 
         for term in (2, 3):
-            assert (await CheckpointStore(bucket, term).claim()).allocator_terms == {TREE: 6}
+            store = CheckpointStore(bucket, term)
+            await store.claim()
+            assert (await store.read()).allocator_terms == {TREE: 6}
+
+
+@on_both_worlds
+async def test_whoever_was_succeeded_sweeps_no_page_of_its_successor(world: World) -> None:
+    """Frozen between its claim and its sweep, an admission would have removed the checkpoint that the log now relies on."""
+    async with world.connect("test") as bus:
+        bucket = await bus.key_value("checkpoints")
+        frozen, successor = CheckpointStore(bucket, 1), CheckpointStore(bucket, 2)
+        await frozen.claim()
+        await successor.claim()
+        await successor.save(a_checkpoint(40, 40))
+
+        await frozen.sweep()
+
+        assert len((await CheckpointStore(bucket, 3).read()).operations) == 40
 
 
 def test_a_checkpoint_is_encoded_page_by_page_and_what_changes_meanwhile_before_it_does(

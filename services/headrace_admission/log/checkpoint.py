@@ -123,25 +123,33 @@ class CheckpointStore:
         self._key = FencedKey(bucket, _HEAD, term, lambda value: _head_of(value).last_term)
         self._head = _NO_HEAD
 
-    async def claim(self) -> Restored:
-        """Takes the head for this term and reads its checkpoint. No former term writes the head any more.
-
-        Raises `KeyFenced` if a higher term has it, `BadMessage` if a page is missing or damaged, since the log alone may not
-        tell everything, and `BusError`.
-        """
+    async def claim(self) -> None:
+        """Takes the head for this term: no former term writes it any more. Raises `KeyFenced` if a higher one has it, and `BusError`."""
         self._head = _head_of(await self._key.claim(self._restated))
+
+    async def read(self) -> Restored:
+        """Reads the checkpoint that stands. It may be replaced meanwhile unless this term has claimed the head.
+
+        Raises `BadMessage` if a page is missing or damaged, since the log alone may not tell everything, and `BusError`.
+        """
         entries = await self._bucket.entries()
+        head = _head_of(entries[_HEAD].value if _HEAD in entries else None)
         operations: list[OperationRecord] = []
         pools: list[TreePools] = []
-        for number in range(self._head.pages):
-            prefix = f"{self._head.prefix}.{number}."
+        for number in range(head.pages):
+            prefix = f"{head.prefix}.{number}."
             pieces = sorted((key for key in entries if key.startswith(prefix)), key=_last_number)
             page = read_page(b"".join(entries[key].value for key in pieces))
             operations += page.operations
             pools += page.pools
-        for left in {key.rsplit(".", 2)[0] for key in entries if key != _HEAD} - {self._head.prefix}:
-            await self._bucket.purge(left)
-        return Restored(operations, pools, self._head.sequence, self._head.allocator_terms)
+        return Restored(operations, pools, head.sequence, head.allocator_terms)
+
+    async def sweep(self) -> None:
+        """Removes pages of this term and former ones that the head does not name. A successor's may be about to be named."""
+        prefixes = {key.rsplit(".", 2)[0] for key in await self._bucket.entries() if key != _HEAD} - {self._head.prefix}
+        for prefix in prefixes:
+            if int(prefix.split(".")[1]) <= self._term:
+                await self._bucket.purge(prefix)
 
     async def save(self, checkpoint: Checkpoint) -> None:
         """Writes a checkpoint. Raises `KeyFenced` if a higher term has the head. After another `BusError` the one before stands."""

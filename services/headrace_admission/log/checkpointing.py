@@ -54,6 +54,8 @@ class Checkpointing:
 
     async def run(self) -> None:
         """Writes checkpoints when they are due, until cancelled."""
+        async with self._turn:
+            await self._sweep()
         while True:
             await self._wanted.wait()
             self._wanted = anyio.Event()
@@ -89,6 +91,12 @@ class Checkpointing:
             counter("checkpoints_failed", "checkpoints", self._failed),
             gauge("log_size", "bytes", self._log_bytes),
         ]
+
+    async def _sweep(self) -> None:
+        try:
+            await self._store.sweep()
+        except BusError as error:
+            logger().info("pages of former checkpoints not removed", error=str(error))
 
     async def _save(self, checkpoint: Checkpoint) -> None:
         try:

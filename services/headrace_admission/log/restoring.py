@@ -1,6 +1,7 @@
-"""The way back to the end of the log at a start: a checkpoint, and the entries behind it.
+"""The way to the end of the log: a checkpoint, and the entries behind it.
 
-Then an entry of the new term shuts former appenders out.
+Whoever stands by goes it again and again, so that the rest is short when it leads. Then an entry of the new term shuts former
+appenders out.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 import anyio
+import msgspec
 
 from headrace.bus import Bus, BusError, Log, LogEntry
 from headrace.obs.logging import logger
@@ -15,14 +17,16 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
-from headrace.wire.codec import decode
+from headrace.wire.codec import BadMessage, decode
 from headrace.wire.log import Event, LogBatch
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.checkpoint import CheckpointStore, writer_of_checkpoint
 from headrace_admission.log.recorder import encode_batch, term_of
 
-__all__ = ["highest_recorded_term", "restore"]
+__all__ = ["LogReader", "highest_recorded_term"]
 
+#: Whoever stands by reads the log so often: seldom enough to cost the server nothing.
+_FOLLOW_PERIOD_S: Final = 1.0
 #: Entries that may be appended between reading the log's end and announcing a term, before something is wrong.
 _ANNOUNCE_TRIES: Final = 100
 
@@ -34,46 +38,87 @@ async def highest_recorded_term(bus: Bus) -> int:
     return max(await writer_of_checkpoint(checkpoints), 0 if newest is None else term_of(newest.data) or 0)
 
 
-async def restore(
-    engine: AdmissionEngine, log: Log, checkpoints: CheckpointStore, clock: Clock, *, term: int, writer: str
-) -> int:
-    """Brings an engine to the end of the log. Returns the entry that announces the term.
+class LogReader:
+    """Brings an engine to the end of the log. Trusts nothing but the log: what is published may be forged."""
 
-    Raises `Deposed` if entries are missing or of a higher term.
-    """
-    try:
-        restored = await checkpoints.claim()
-    except KeyFenced as error:
-        raise Deposed(str(error)) from error
-    last = restored.sequence
-    engine.on_restored(restored.operations, restored.pools, restored.allocator_terms, last, clock.moment())
-    first, end = await log.bounds()
-    if end < last or first > last + 1:
-        raise Deposed(
-            f"the log holds entries {first} to {end}, the checkpoint covers up to {last}: entries are missing"
-        )
-    for attempt in range(_ANNOUNCE_TRIES):
-        async for entry in log.read(last):
-            engine.on_entry(_events_of(entry, term), entry.sequence, clock.moment())
-            last = entry.sequence
-        # An empty entry of this term: whoever appended before is refused from here on.
+    def __init__(self, bus: Bus, engine: AdmissionEngine, clock: Clock) -> None:
+        self._bus = bus
+        self._clock = clock
+        self.engine = engine
+        self._has_begun = False
+
+    @property
+    def sequence(self) -> int:
+        """The last entry that is part of the engine's state."""
+        return self.engine.state.sequence
+
+    async def follow(self) -> None:
+        """Reads what another process writes, until cancelled. Writes nothing."""
+        while True:
+            try:
+                log = await self._bus.log(subjects.STREAM, subjects.LOG)
+                # Of no term: it may read, and claims nothing.
+                await self._begin(log, CheckpointStore(await self._bus.key_value(subjects.CHECKPOINT_BUCKET), 0))
+                await self._read_on(log)
+            except (BusError, BadMessage, msgspec.MsgspecError) as error:
+                # Pages may go while they are read, when the leader has written newer ones.
+                logger().info("log not followed", sequence=self.sequence, error=str(error))
+            await anyio.sleep(_FOLLOW_PERIOD_S)
+
+    async def finish(self, log: Log, checkpoints: CheckpointStore, *, term: int, writer: str) -> int:
+        """Reads to the end and announces the term. Returns the entry that does.
+
+        Raises `Deposed` if entries are missing or of a higher term.
+        """
         try:
-            announced = await log.append(encode_batch(term, [], writer, attempt), expected_last=last, timeout_s=5.0)
-        except BusError as error:
-            logger().info("term not announced yet", term=term, error=str(error))
-            await anyio.sleep(0.05)
-        else:
-            engine.on_entry([], announced, clock.moment())
-            return announced
-    raise Deposed("another process appends to the log faster than this one can read it")
+            await checkpoints.claim()
+        except KeyFenced as error:
+            raise Deposed(str(error)) from error
+        first, end = await self._begin(log, checkpoints)
+        if end < self.sequence or first > self.sequence + 1:
+            raise Deposed(
+                f"the log holds entries {first} to {end}, and we know it up to {self.sequence}: entries are missing"
+            )
+        for attempt in range(_ANNOUNCE_TRIES):
+            await self._read_on(log, term)
+            # An empty entry of this term: whoever appended before is refused from here on.
+            entry = encode_batch(term, [], writer, attempt)
+            try:
+                announced = await log.append(entry, expected_last=self.sequence, timeout_s=5.0)
+            except BusError as error:
+                logger().info("term not announced yet", term=term, error=str(error))
+                await anyio.sleep(0.05)
+            else:
+                self.engine.on_leading(term, announced, self._clock.moment())
+                return announced
+        raise Deposed("another process appends to the log faster than this one can read it")
+
+    async def _begin(self, log: Log, checkpoints: CheckpointStore) -> tuple[int, int]:
+        """Takes the checkpoint, the first time and where the log has forgotten what comes next. Returns the log's bounds."""
+        first, end = await log.bounds()
+        if not self._has_begun or first > self.sequence + 1:
+            restored = await checkpoints.read()
+            self.engine.on_restored(
+                restored.operations, restored.pools, restored.allocator_terms, restored.sequence, self._clock.moment()
+            )
+            self._has_begun = True
+            first, end = await log.bounds()
+        return first, end
+
+    async def _read_on(self, log: Log, term: int | None = None) -> None:
+        async for entry in log.read(self.sequence):
+            if entry.sequence != self.sequence + 1:
+                # The log has just forgotten what comes next: a checkpoint covers it.
+                return
+            self.engine.on_entry(_events_of(entry, term), entry.sequence, self._clock.moment())
 
 
-def _events_of(entry: LogEntry, term: int) -> list[Event]:
+def _events_of(entry: LogEntry, term: int | None) -> list[Event]:
     """Returns the events of an entry. A foreign entry has none and is logged at error."""
     if term_of(entry.data) is None:
         logger().error("foreign entry in the log", sequence=entry.sequence, size_bytes=len(entry.data))
         return []
     batch = decode(entry.data, LogBatch)
-    if batch.term > term:
+    if term is not None and batch.term > term:
         raise Deposed(f"entry {entry.sequence} of the log is of term {batch.term}")
     return batch.events

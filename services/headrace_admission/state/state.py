@@ -67,6 +67,10 @@ class State:
         #: The last entry of the log that is part of this.
         self.sequence = 0
 
+    def emptied(self) -> State:
+        """A state of the same bounds in which nothing is known."""
+        return State(self.configuration.everywhere, keep_finished=self._keep_finished)
+
     # --- from the log ----------------------------------------------------------------------------------------------
 
     def apply(self, event: Event, sequence: int = 0) -> None:

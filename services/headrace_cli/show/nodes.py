@@ -68,11 +68,13 @@ def roles_without_leader(views: Sequence[ServiceView], own: TreeName) -> list[st
 
 def service_table(views: Sequence[ServiceView], missing: Sequence[str]) -> Table:
     """One line a process, and one for each role that nobody leads."""
-    made = table("role", "instance", "state", "term", "age", "lag", right=("term", "age", "lag"))
+    made = table("role", "instance", "state", "term", "age", "lag", "behind", right=("term", "age", "lag", "behind"))
     for view in views:
         state = Text("leads", style="green") if view.leads else Text("stands by")
         term = str(view.term) if view.leads else "–"
-        made.add_row(view.role, view.instance, state, term, format_duration(view.age_ms), f"{view.lag_ms:.1f} ms")
+        behind = "–" if view.entries_behind is None else str(view.entries_behind)
+        age, lag = format_duration(view.age_ms), f"{view.lag_ms:.1f} ms"
+        made.add_row(view.role, view.instance, state, term, age, lag, behind)
     for role in missing:
-        made.add_row(role, "–", Text("missing", style="red"), "–", "–", "–")
+        made.add_row(role, "–", Text("missing", style="red"), "–", "–", "–", "–")
     return made

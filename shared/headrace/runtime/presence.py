@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import anyio.lowlevel
 
+from headrace.bus import Bus, BusError
 from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.runtime.clock import Clock
 from headrace.runtime.role import Role
@@ -18,17 +20,23 @@ __all__ = ["Presence"]
 class Presence:
     """One process that leads a role or waits for it. Begins with the process."""
 
-    def __init__(self, service: str, instance: str, clock: Clock) -> None:
+    def __init__(self, bus: Bus, service: str, instance: str, clock: Clock) -> None:
+        self._bus = bus
         self._service = service
         self._instance = instance
         self._clock = clock
         self._began_s = clock.steady_s()
         self._name = ""
         self._role: Role | None = None
+        self._sequence: Callable[[], int] | None = None
 
-    async def stand_by(self, name: str, border: Border) -> None:
-        """Answers from now on for a role that another process may lead."""
+    async def stand_by(self, name: str, border: Border, sequence: Callable[[], int] | None) -> None:
+        """Answers from now on for a role that another process may lead.
+
+        `sequence` tells the last entry of the log that the process has taken.
+        """
         self._name = name
+        self._sequence = sequence
         await border.serve(subjects.user("*", "service.list"), ListServices, CallerKind.USER, self._on_list)
 
     def lead(self, role: Role) -> None:
@@ -48,4 +56,14 @@ class Presence:
             age_ms=int((now_s - self._began_s) * 1000),
             lag_ms=round((now_s - asked_s) * 1000, 3),
             pid=os.getpid(),
+            entries_behind=await self._entries_behind(),
         )
+
+    async def _entries_behind(self) -> int | None:
+        if self._sequence is None:
+            return None
+        try:
+            _, last = await (await self._bus.log(subjects.STREAM, subjects.LOG)).bounds()
+        except BusError:
+            return None
+        return max(0, last - self._sequence())

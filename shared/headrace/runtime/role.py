@@ -8,8 +8,8 @@ another process leads, however deep in a handler or a task, deposes this one: `D
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 import anyio
 
@@ -124,19 +124,22 @@ async def lead(
     instance: str,
     stopping: anyio.Event,
     recorded: Callable[[], Awaitable[Term]] | None = None,
+    follow: Callable[[], Coroutine[Any, Any, None]] | None = None,
     lease_s: float = LEASE_S,
 ) -> None:
     """Stands by until the role is free, takes its term, and serves. Gives the lease back when `serve` returned and all is answered.
 
     `instance` is the process's name in all its lives. `recorded` tells the highest term in what the service has written,
-    for a bucket of terms that was lost. Whoever stands by returns without serving when `stopping` is set. The term is taken
-    before the first subscription of `serve`, so nothing that it answers carries an older one. Raises `BusError` if the
-    bucket of terms is out of reach.
+    for a bucket of terms that was lost. `follow` runs while another process leads, and is over before the term is taken.
+    Whoever stands by returns without serving when `stopping` is set. The term is taken before the first subscription of
+    `serve`, so nothing that it answers carries an older one. Raises `BusError` if the bucket of terms is out of reach.
     """
     bucket = await bus.key_value(subjects.LEASES_BUCKET)
     lease = Lease(bucket, name, instance, secrets.token_hex(8), lease_s)
     async with anyio.create_task_group() as standing_by:
         standing_by.start_soon(_cancel_when, stopping, standing_by.cancel_scope)
+        if follow is not None:
+            standing_by.start_soon(follow)
         await lease.acquire()
         standing_by.cancel_scope.cancel()
     if not lease.is_held:

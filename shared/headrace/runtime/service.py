@@ -11,11 +11,11 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import anyio
 import anyio.abc
@@ -68,8 +68,14 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
         serve: Callable[[Role], Awaitable[None]],
         *,
         recorded: Callable[[], Awaitable[Term]] | None = None,
+        sequence: Callable[[], int] | None = None,
+        follow: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """Stands by until the role is free, then runs `serve` with it. Raises `BusError` if its term cannot be taken."""
+        """Stands by until the role is free, then runs `serve` with it. Raises `BusError` if its term cannot be taken.
+
+        `follow` runs while another process leads, and is over before `serve` begins. `sequence` tells people how far this process
+        has read the log.
+        """
 
         async def serve_visibly(held: Role) -> None:
             self.presence.lead(held)
@@ -78,7 +84,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
             if self.users is not self.bus:
                 await self.users.drain()
 
-        await self.presence.stand_by(role, self.border)
+        await self.presence.stand_by(role, self.border, sequence)
         await lead(
             self.bus,
             self.terms,
@@ -88,6 +94,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
             instance=self.settings.instance_name,
             stopping=self.stopping,
             recorded=recorded,
+            follow=follow,
             lease_s=self.settings.lease_ms / 1000,
         )
 
@@ -114,7 +121,7 @@ def runtime_on(
         border=Border(bus, clock, deposition, users=users),
         terms=TermBook(name),
         deposition=deposition,
-        presence=Presence(name, settings.instance_name, clock),
+        presence=Presence(bus, name, settings.instance_name, clock),
         tasks=tasks,
         stopping=stopping,
     )

@@ -30,3 +30,5 @@ class ServiceView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     #: The length of one turn of its loop, in which everything else waits.
     lag_ms: float
     pid: Counter
+    #: Entries of the log that it has not taken yet; null for a service that follows no log, or while the log cannot be read.
+    entries_behind: Counter | None = None

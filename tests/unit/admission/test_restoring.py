@@ -1,15 +1,26 @@
-"""The start of admission: what it announces can be read by everybody who starts after it."""
+"""The start of admission, after it stood by or not: what it announces can be read by everybody who starts after it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from headrace.bus import AppendUnknown
+import anyio
+import pytest
+
+from headrace.bus import AppendUnknown, Bus
+from headrace.ids import OperationId, PoolName, TreeName
+from headrace.resources import Resources
+from headrace.runtime.role import Deposed
 from headrace.wire import subjects
+from headrace.wire.log import OperationStarted
+from headrace.wire.operations import OperationSpec, OperationState
 from headrace_admission.engine import AdmissionEngine
-from headrace_admission.log.checkpoint import CheckpointStore
-from headrace_admission.log.restoring import restore
-from headrace_admission.state.rules import GlobalRules
+from headrace_admission.log.byte_budget import encode_event
+from headrace_admission.log.checkpoint import Checkpoint, CheckpointStore
+from headrace_admission.log.recorder import encode_batch
+from headrace_admission.log.restoring import LogReader
+from tests.contract.waiting import eventually
 from tests.simulation.bus import connect_to
 from tests.simulation.clock import LoopClock
 from tests.simulation.loop import VirtualLoop, run_virtually
@@ -33,24 +44,119 @@ class _SilentTwice:
         return getattr(self._log, name)
 
 
+def a_reader(bus: Bus, loop: VirtualLoop) -> LogReader:
+    return LogReader(bus, AdmissionEngine(), LoopClock(loop))
+
+
+async def finish(reader: LogReader, bus: Bus, term: int, log: Any = None) -> int:
+    """Takes the lead with this term."""
+    store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
+    log = log or await bus.log(subjects.STREAM, subjects.LOG)
+    return await reader.finish(log, store, term=term, writer=f"admission-{term}")
+
+
+async def append(bus: Bus, last: int, names: Sequence[str], term: int = 1) -> int:
+    """An entry of the log with a start of each name."""
+    log = await bus.log(subjects.STREAM, subjects.LOG)
+    for name in names:
+        spec = OperationSpec(PoolName("work"), ["true"], 1, Resources(user_slots=1, cpu=100), tree=TreeName("default"))
+        event = OperationStarted(OperationId(name), "anna", spec, OperationState.RUNNING, False, 1, 0, at_ms=1)
+        entry = encode_batch(term, [encode_event(event)], f"admission-{term}", last)
+        last = await log.append(entry, expected_last=last, timeout_s=5.0)
+    return last
+
+
+async def save(reader: LogReader, bus: Bus, term: int) -> None:
+    """Writes a checkpoint of all that the reader knows, and lets the log forget it."""
+    store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
+    await store.claim()
+    await store.save(Checkpoint(reader.engine.state))
+    await (await bus.log(subjects.STREAM, subjects.LOG)).forget(reader.sequence)
+
+
 def test_a_term_that_was_announced_at_a_later_try_does_not_keep_the_next_one_from_starting() -> None:
     async def course(loop: VirtualLoop) -> list[int]:
         server, announced = SimulatedServer(loop), []
         async with connect_to(server, "admission") as bus:
-            log = await bus.log(subjects.STREAM, subjects.LOG)
-            bucket = await bus.key_value(subjects.CHECKPOINT_BUCKET)
+            log = _SilentTwice(await bus.log(subjects.STREAM, subjects.LOG))
             for term in (1, 2):
-                engine = AdmissionEngine(GlobalRules(), term=term)
-                announced.append(
-                    await restore(
-                        engine,
-                        _SilentTwice(log),
-                        CheckpointStore(bucket, term),
-                        LoopClock(loop),
-                        term=term,
-                        writer=f"admission-{term}",
-                    )
-                )
+                announced += [await finish(a_reader(bus, loop), bus, term, log)]
         return announced
 
     assert run_virtually(1, course) == [1, 2]
+
+
+def test_whoever_stands_by_has_the_log_and_when_it_leads_reads_only_the_rest() -> None:
+    async def course(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop)
+        async with connect_to(server, "leads") as leads, connect_to(server, "stands-by") as stands_by:
+            leader, standby = a_reader(leads, loop), a_reader(stands_by, loop)
+            last = await append(leads, await finish(leader, leads, 1), ["one", "two"])
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(standby.follow)
+                await eventually(lambda: standby.sequence == last)
+                tasks.cancel_scope.cancel()
+            assert list(standby.engine.state.operations) == ["one", "two"]
+
+            last = await append(leads, last, ["three"])
+            read: list[int] = []
+            log = await stands_by.log(subjects.STREAM, subjects.LOG)
+
+            class Counted:
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(log, name)
+
+                def read(self, after: int) -> Any:
+                    read.append(after)
+                    return log.read(after)
+
+            assert await finish(standby, stands_by, 2, Counted()) == last + 1
+            assert list(standby.engine.state.operations) == ["one", "two", "three"]
+            assert read == [last - 1]
+
+    run_virtually(1, course)
+
+
+def test_whoever_stands_by_begins_anew_where_the_log_has_forgotten_what_comes_next() -> None:
+    async def course(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop)
+        async with connect_to(server, "leads") as leads, connect_to(server, "stands-by") as stands_by:
+            leader, standby = a_reader(leads, loop), a_reader(stands_by, loop)
+            last = await append(leads, await finish(leader, leads, 1), ["one"])
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(standby.follow)
+                await eventually(lambda: standby.sequence == last)
+                before = standby.engine.state
+                last = await append(leads, last, ["two", "three"])
+                with anyio.move_on_after(0.5):
+                    await leader.follow()
+                await save(leader, leads, 1)
+                last = await append(leads, last, ["four"])
+                await eventually(lambda: standby.sequence == last)
+                tasks.cancel_scope.cancel()
+
+            assert standby.engine.state is not before
+            assert list(standby.engine.state.operations) == ["one", "two", "three", "four"]
+            assert standby.engine.check() == []
+
+    run_virtually(1, course)
+
+
+def test_a_log_that_lost_what_was_read_of_it_is_not_led() -> None:
+    """A server that came back without its newest entries would have them given again, to other operations."""
+
+    async def course(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop)
+        async with connect_to(server, "leads") as leads, connect_to(server, "stands-by") as stands_by:
+            standby = a_reader(stands_by, loop)
+            last = await append(leads, await finish(a_reader(leads, loop), leads, 1), ["one", "two"])
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(standby.follow)
+                await eventually(lambda: standby.sequence == last)
+                tasks.cancel_scope.cancel()
+            server.store.roll_back([subjects.STREAM], 1)
+
+            with pytest.raises(Deposed, match="entries are missing"):
+                await finish(standby, stands_by, 2)
+
+    run_virtually(1, course)
