@@ -85,9 +85,7 @@ class AdmissionService:
         self._log = logger(term=role.term)
         self._reader = reader
         self.engine = reader.engine
-        self._shell: Shell[Event] = Shell(
-            "admission", self.engine, runtime.clock, runtime.border, role=role, figures=self.figures
-        )
+        self._shell: Shell[Event] = Shell("admission", self.engine, runtime.clock, runtime.border, figures=self.figures)
         self._pools = pools
 
     async def start(self) -> None:
@@ -112,7 +110,7 @@ class AdmissionService:
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)
         await self._serve()
-        tasks.start_soon(self._shell.watch, bus)
+        tasks.start_soon(self._shell.watch, bus, self._role)
         self._log.info("admission serves", operations=len(self.engine.state.operations), sequence=last)
 
     async def write_checkpoint(self) -> None:

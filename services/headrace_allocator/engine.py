@@ -45,7 +45,7 @@ _MOST_RELEASED: Final = 4_000
 
 
 class AllocatorEngine:
-    """One tree's allocator of one term."""
+    """One tree's allocator of one term; of term 0 it learns what another one does, and does nothing until `on_leading`."""
 
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.facts = Facts(tree, term, timing)
@@ -59,6 +59,23 @@ class AllocatorEngine:
         self._told_frame = UsageFrame()
 
     # --- the ledger -----------------------------------------------------------------------------------------------
+
+    def on_leading(self, term: int, timing: Timing, moment: Moment) -> Outcome[None, Effect]:
+        """The ledger hears this term, and everything that it recorded before is known here.
+
+        What was drawn until then stays in doubt, but for operations that were started since.
+        """
+        self.facts.lead(term, timing)
+        known = list(self.facts.operations.values())
+        effects = self._judge_term(operation.block_term for operation in known)
+        for operation in known:
+            operation.slots.are_ours = True
+            if operation.block_term == term:
+                operation.slots.release_doubt()
+                effects += self._changed(operation)
+            else:
+                effects += self._draws(operation)
+        return Outcome(None, effects + self._releases(known))
 
     def on_operations(self, operations: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
         """Takes everything live. A known operation keeps its slots, and one that is not told of is over."""
@@ -141,6 +158,9 @@ class AllocatorEngine:
     def on_nodes(self, records: Mapping[NodeName, NodeRecord], moment: Moment) -> Outcome[None, Effect]:
         """The enrolled nodes of this tree, as the bucket has them."""
         facts = self.facts
+        if not facts.term:
+            # Their leases count from when we listen.
+            return Outcome(None)
         effects: list[Effect] = []
         changed = False
         for name, record in records.items():
@@ -280,7 +300,7 @@ class AllocatorEngine:
     def _judge_term(self, drawn: Iterable[int]) -> list[Effect]:
         """Gives nothing out any more once jobs were drawn for a later term than ours."""
         latest = max(drawn, default=0)
-        if latest <= self.facts.term:
+        if latest <= self.facts.term or not self.facts.term:
             return []
         self.facts.superseded = True
         return [StepDown(latest, "the ledger")]
@@ -305,7 +325,7 @@ class AllocatorEngine:
         return [*self._draws(operation), *self._nudges(operation)]
 
     def _draws(self, operation: Operation) -> list[Effect]:
-        draw = next_draw(operation)
+        draw = next_draw(operation) if self.facts.term else None
         if draw is None:
             return []
         operation.drawing = True
@@ -323,6 +343,8 @@ class AllocatorEngine:
 
     def _releases(self, operations: Iterable[Operation]) -> list[Effect]:
         """Tells the ledger of ending operations that hold nothing on any node."""
+        if not self.facts.term:
+            return []
         released = [each for each in operations if each.ending and not each.may_run and not each.release_told]
         for operation in released:
             operation.release_told = True

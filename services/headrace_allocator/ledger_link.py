@@ -43,6 +43,7 @@ class LedgerLink:
         self,
         bus: Bus,
         engine: AllocatorEngine,
+        term: Term,
         take: Callable[[Outcome[None, Effect]], None],
         moment: Callable[[], Moment],
     ) -> None:
@@ -51,7 +52,7 @@ class LedgerLink:
         self._take = take
         self._moment = moment
         self._tree: TreeName = engine.facts.tree
-        self._term: Term = engine.facts.term
+        self._term = term
         self._log = logger(tree=self._tree, term=self._term)
         self._to_report: list[wire.ReportedEnd] = []
         self._report_wanted = anyio.Event()

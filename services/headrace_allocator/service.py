@@ -50,7 +50,7 @@ from headrace_allocator.ledger_link import LedgerLink
 from headrace_allocator.longest_lease import LongestLease, term_of_longest_lease
 from headrace_allocator.settings import AllocatorSettings
 
-__all__ = ["AllocatorService", "begin", "serve"]
+__all__ = ["AllocatorService", "serve"]
 
 A = TypeVar("A")
 #: Takes the entries of a bucket, and the keys of those that changed.
@@ -64,75 +64,51 @@ _SILENCE_S: Final = 3.0
 
 
 async def serve(runtime: Runtime[AllocatorSettings]) -> None:
-    """Runs the allocator of one tree until the process is asked to stop."""
+    """Follows a tree, and is its allocator from the lease on until the process is asked to stop."""
     tree = TreeName(runtime.settings.tree)
+    service = AllocatorService(runtime, tree)
+    service.follow()
 
     async def with_role(role: Role) -> None:
-        await begin(runtime, tree, role)
+        await service.lead(role)
         await runtime.stopping.wait()
 
     async def recorded() -> Term:
         return await term_of_longest_lease(runtime.bus, tree)
 
-    await runtime.lead(role_of("allocator", tree), with_role, recorded=recorded)
-
-
-async def begin(runtime: Runtime[AllocatorSettings], tree: TreeName, role: Role) -> AllocatorService:
-    """Starts an allocator of one term."""
-    longest_lease = LongestLease(runtime.bus, tree, role.term)
-    # Durable before the first node is told of ours: the record keeps the term too, should the bucket of terms be lost.
-    longest_ms = await longest_lease.raise_to(runtime.settings.node_lease_ms)
-    service = AllocatorService(runtime, tree, role, longest_lease, _timing(runtime.settings, longest_ms))
-    await service.start()
-    return service
+    await runtime.lead(
+        role_of("allocator", tree), with_role, recorded=recorded, sequence=lambda: service.operations.sequence
+    )
 
 
 class AllocatorService:
-    """One term of one tree's allocator."""
+    """One tree's allocator: it learns what it must know before it leads, and answers nothing until then."""
 
-    def __init__(
-        self,
-        runtime: Runtime[AllocatorSettings],
-        tree: TreeName,
-        role: Role,
-        longest_lease: LongestLease,
-        timing: Timing,
-    ) -> None:
+    _role: Role
+    _longest_lease: LongestLease
+    _ledger: LedgerLink
+    _publisher: SnapshotPublisher[UsageItem, UsageFrame]
+
+    def __init__(self, runtime: Runtime[AllocatorSettings], tree: TreeName) -> None:
         self._runtime = runtime
         self._tree = tree
-        self._role = role
-        self._log = logger(tree=tree, term=role.term)
-        self.engine = AllocatorEngine(tree, role.term, timing)
+        self._log = logger(tree=tree)
+        self.engine = AllocatorEngine(tree, 0, _timing(runtime.settings, 0))
         self._shell: Shell[Effect] = Shell(
-            "allocator", self.engine, runtime.clock, runtime.border, perform=self._perform, role=role
+            "allocator", self.engine, runtime.clock, runtime.border, perform=self._perform
         )
-        self._longest_lease = longest_lease
-        self._ledger = LedgerLink(runtime.bus, self.engine, self._take, self._shell.moment)
-        self._publisher: SnapshotPublisher[UsageItem, UsageFrame] = SnapshotPublisher(
-            UsagePart, tree, role.term, UsageFrame(), key=lambda item: item.operation
-        )
+        self.operations = OperationsFeed(runtime.bus, runtime.border, tree, self, terms=runtime.terms)
+        self._nodes: Mapping[str, Entry] = {}
+        self._nodes_known, self._options_known = anyio.Event(), anyio.Event()
         self._shares: SnapshotReader[ShareItem, ShareFrame] = SnapshotReader(
             tree, ShareFrame(), key=lambda item: item.key
         )
         self._usage_changed = anyio.Event()
         self._places_changed = anyio.Event()
 
-    async def start(self) -> None:
-        """Attaches to the ledger, learns operations and nodes, and only then answers heartbeats."""
-        runtime = self._runtime
-        tasks = runtime.tasks
-        runtime.terms.see("admission", await self._ledger.attach())
-        operations_known = anyio.Event()
-        feed = OperationsFeed(runtime.bus, runtime.border, self._tree, self, terms=runtime.terms)
-        tasks.start_soon(feed.run, operations_known)
-        nodes_known = anyio.Event()
-        tasks.start_soon(self._follow, subjects.NODES_BUCKET, 1, self._on_nodes, nodes_known)
-        options_known = anyio.Event()
-        tasks.start_soon(self._follow, subjects.POOLS_BUCKET, subjects.POOLS_HISTORY, self._on_options, options_known)
-        tasks.start_soon(self._ledger.keep_reporting)
-        await operations_known.wait()
-        await nodes_known.wait()
-        await options_known.wait()
+    def follow(self) -> None:
+        """Learns operations, nodes, pools and shares from now on."""
+        runtime, tasks = self._runtime, self._runtime.tasks
         shares = SnapshotFeed(
             runtime.bus,
             runtime.border,
@@ -144,11 +120,36 @@ class AllocatorService:
             self._on_shares,
             silence_s=_SILENCE_S,
         )
+        tasks.start_soon(self.operations.run)
+        tasks.start_soon(self._follow, subjects.NODES_BUCKET, 1, self._on_nodes, self._nodes_known)
+        pools, history = subjects.POOLS_BUCKET, subjects.POOLS_HISTORY
+        tasks.start_soon(self._follow, pools, history, self._on_options, self._options_known)
         tasks.start_soon(shares.run)
+
+    async def lead(self, role: Role) -> None:
+        """Attaches to the ledger, reads what it recorded until then, and only then answers heartbeats."""
+        runtime, tasks = self._runtime, self._runtime.tasks
+        self._role = role
+        self._log = logger(tree=self._tree, term=role.term)
+        self._longest_lease = LongestLease(runtime.bus, self._tree, role.term)
+        # Durable before the first node is told of ours: the record keeps the term too, should the bucket of terms be lost.
+        longest_ms = await self._longest_lease.raise_to(runtime.settings.node_lease_ms)
+        self._ledger = LedgerLink(runtime.bus, self.engine, role.term, self._take, self._shell.moment)
+        self._publisher = SnapshotPublisher(
+            UsagePart, self._tree, role.term, UsageFrame(), key=lambda item: item.operation
+        )
+        runtime.terms.see("admission", await self._ledger.attach())
+        tasks.start_soon(self._ledger.keep_reporting)
+        await self._nodes_known.wait()
+        await self._options_known.wait()
+        await self.operations.catch_up()
+        timing = _timing(runtime.settings, longest_ms)
+        self._take(self.engine.on_leading(role.term, timing, self._shell.moment()))
+        self._on_nodes(self._nodes, frozenset())
         tasks.start_soon(self._refresh)
         tasks.start_soon(self._publish_usage)
         tasks.start_soon(self._tick)
-        tasks.start_soon(self._shell.watch, runtime.bus)
+        tasks.start_soon(self._shell.watch, runtime.bus, role)
         await self._serve()
         self._log.info("allocator serves", operations=len(self.engine.facts.operations))
 
@@ -233,6 +234,7 @@ class AllocatorService:
             self._runtime.border.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))
 
     def _on_nodes(self, entries: Mapping[str, Entry], _changed: frozenset[str]) -> None:
+        self._nodes = entries
         records: dict[NodeName, NodeRecord] = {}
         for key, entry in entries.items():
             try:

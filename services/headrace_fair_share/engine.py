@@ -74,9 +74,10 @@ class EngineOptions(msgspec.Struct, frozen=True):
 
 
 class FairShareEngine:
-    """One tree, in one life of the service."""
+    """One tree, in one life of the service; of term 0 it only learns."""
 
     def __init__(self, tree: TreeName, term: Term, options: EngineOptions) -> None:
+        self._tree = tree
         self._options = options
         self.configuration = TreeConfiguration(tree, options.bounds)
         self.operations = KnownOperations(tree)
@@ -119,6 +120,11 @@ class FairShareEngine:
     def on_usage(self, usage: UsageChange, moment: Moment) -> Outcome[None, Effect]:
         """A snapshot of the allocator."""
         return self._changed(self.usage.apply(usage, moment))
+
+    def on_leading(self, term: Term, moment: Moment) -> Outcome[None, Effect]:
+        """Updates are made with this term from now on."""
+        self.volumes = KnownVolumes(self._tree, term, self._options.most_missed_advances)
+        return Outcome(None)
 
     def on_saved_clocks(self, saved: Iterable[Ages], moment: Moment) -> Outcome[None, Effect]:
         """Clocks that an earlier life saved. They go on from where they stood."""

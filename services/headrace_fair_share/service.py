@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
@@ -59,42 +61,41 @@ _Next = Outcome[None, Effect]
 
 
 async def serve(runtime: Runtime[FairShareSettings]) -> None:
-    """Runs the service until it is asked to stop."""
+    """Follows a tree, and computes its shares from the lease on until the process is asked to stop."""
     tree = tree_name(runtime.settings.tree)
-
-    async def with_role(role: Role) -> None:
-        pools = await runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
-        clocks = ClockStore(await runtime.bus.key_value(subjects.CLOCKS_BUCKET), tree, role.term)
-        await FairShareService(runtime, tree, role, pools, clocks).run()
+    pools = await runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
+    service = FairShareService(runtime, tree, pools)
 
     async def recorded() -> Term:
         return await term_of_clocks(await runtime.bus.key_value(subjects.CLOCKS_BUCKET), tree)
 
-    await runtime.lead(role_of("fair_share", tree), with_role, recorded=recorded)
+    async with service.followed():
+        await runtime.lead(
+            role_of("fair_share", tree), service.lead, recorded=recorded, sequence=lambda: service.operations.sequence
+        )
 
 
 class FairShareService:
-    """One term of one tree's fair share."""
+    """One tree's fair share: it learns what it must know before it leads, and tells nothing until then."""
 
-    def __init__(
-        self, runtime: Runtime[FairShareSettings], tree: TreeName, role: Role, pools: KeyValue, clocks: ClockStore
-    ) -> None:
+    _role: Role
+    _clocks: ClockStore
+    _publisher: SnapshotPublisher[ShareItem, ShareFrame]
+
+    def __init__(self, runtime: Runtime[FairShareSettings], tree: TreeName, pools: KeyValue) -> None:
         self._runtime = runtime
         self._settings = runtime.settings
         self._bus = runtime.bus
         self._tree = tree
-        self._role = role
-        self._clocks = clocks
         self._log = logger(tree=tree)
         options = runtime.settings.engine_options()
-        self.engine = FairShareEngine(tree, role.term, options)
+        self.engine = FairShareEngine(tree, 0, options)
         self._shell: Shell[Effect] = Shell(
             "fair_share",
             self.engine,
             runtime.clock,
             runtime.border,
             perform=self._perform_at_once,
-            role=role,
             figures=self.figures,
         )
         self._pools = pools
@@ -104,34 +105,42 @@ class FairShareService:
         self._history = HistoryKeeper(runtime.bus, tree, self.engine, runtime.settings.history_options())
         #: Used by one worker thread at a time.
         self._updater = Updater()
-        self._publisher: SnapshotPublisher[ShareItem, ShareFrame] = SnapshotPublisher(
-            SharePart, tree, role.term, ShareFrame(), key=lambda item: item.key
-        )
         #: Held by whoever works on the publisher, which nobody else may look into meanwhile.
         self._publishing = anyio.Lock()
         self._usage: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(
             tree, UsageFrame(), key=lambda item: item.operation
         )
+        self.operations = OperationsFeed(runtime.bus, runtime.border, tree, self, runtime.terms)
         self._sooner = anyio.Event()
-        self._operations_known = anyio.Event()
         self._serves_whole = False
         self._old_terms = 0
 
     # --- life -------------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Serves from the first subscription to the last saved clock."""
-        self._shell.take(self.engine.on_saved_clocks(await self._clocks.load(), self._shell.moment()))
+    @asynccontextmanager
+    async def followed(self) -> AsyncIterator[None]:
+        """Learns pools, operations and usage meanwhile."""
         async with self._pools.mirror(self._store.on_change), anyio.create_task_group() as tasks:
+            tasks.start_soon(self.operations.run)
+            tasks.start_soon(self._usage_feed().run)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def lead(self, role: Role) -> None:
+        """Serves from the first subscription to the last saved clock."""
+        self._role = role
+        self._clocks = ClockStore(await self._bus.key_value(subjects.CLOCKS_BUCKET), self._tree, role.term)
+        saved = await self._clocks.load()
+        self._shell.take(self.engine.on_leading(role.term, self._shell.moment()))
+        self._shell.take(self.engine.on_saved_clocks(saved, self._shell.moment()))
+        self._publisher = SnapshotPublisher(SharePart, self._tree, role.term, ShareFrame(), key=lambda item: item.key)
+        async with anyio.create_task_group() as tasks:
             await self._store.ensure(self._settings.tree_options())
             await self._serve_people()
-            operations = OperationsFeed(self._bus, self._runtime.border, self._tree, self, self._runtime.terms)
-            tasks.start_soon(operations.run, self._operations_known)
-            tasks.start_soon(self._usage_feed().run)
             tasks.start_soon(self._keep_updated)
             tasks.start_soon(self._keep_clocks)
             tasks.start_soon(self._history.run)
-            tasks.start_soon(self._shell.watch, self._bus)
+            tasks.start_soon(self._shell.watch, self._bus, role)
             pools = len(self.engine.configuration.pools.pools)
             self._log.info("fair_share serves", term=self._role.term, pools=pools)
             await self._runtime.stopping.wait()
@@ -213,7 +222,7 @@ class FairShareService:
     # --- updates ----------------------------------------------------------------------------------------------------
 
     async def _keep_updated(self) -> None:
-        await self._operations_known.wait()
+        await self.operations.catch_up()
         while True:
             await self._wait_for_update()
             effects = deque(self.engine.on_update_due(self._shell.moment()).effects)

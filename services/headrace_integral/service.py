@@ -49,9 +49,7 @@ class IntegralService:
         self._store = store
         self._turn = anyio.Lock()
         self.engine = IntegralEngine(tree, role.term)
-        self._shell: Shell[Save] = Shell(
-            "integral", self.engine, runtime.clock, runtime.border, role=role, figures=self.figures
-        )
+        self._shell: Shell[Save] = Shell("integral", self.engine, runtime.clock, runtime.border, figures=self.figures)
         self._not_saved = 0
 
     async def run(self) -> None:
@@ -68,7 +66,7 @@ class IntegralService:
             pending=self._runtime.settings.waiting_advances,
         )
         volumes = await border.serve(subjects.integral_volumes(tree), GetVolumes, CallerKind.SERVICE, self._on_get)
-        self._runtime.tasks.start_soon(self._shell.watch, self._runtime.bus)
+        self._runtime.tasks.start_soon(self._shell.watch, self._runtime.bus, self._role)
         logger().info("integral serves", tree=tree, term=self._role.term, version=str(self.engine.record.version))
         await self._runtime.stopping.wait()
         await advances.close()

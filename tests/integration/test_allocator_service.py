@@ -43,7 +43,7 @@ from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import SharePart, UsagePart, WholeRequest
 from headrace_admission.service import serve as serve_admission
 from headrace_admission.settings import AdmissionSettings
-from headrace_allocator.service import AllocatorService, begin
+from headrace_allocator.service import AllocatorService
 from headrace_allocator.service import serve as serve_allocator
 from headrace_allocator.settings import AllocatorSettings
 from headrace_fair_share.service import serve as serve_fair_share
@@ -235,8 +235,11 @@ async def test_the_longest_lease_that_nodes_were_told_outlives_the_allocator() -
     waited: list[float] = []
 
     async def noted(runtime: Any) -> None:
+        service = AllocatorService(runtime, TREE)
+        service.follow()
+
         async def with_role(role: Role) -> None:
-            service = await begin(runtime, TREE, role)
+            await service.lead(role)
             waited.append(service.engine.facts.longest_lease_s)
             await runtime.stopping.wait()
 
@@ -365,8 +368,11 @@ async def test_no_damaged_message_stops_the_allocator_or_breaks_its_books(
     services: list[AllocatorService] = []
 
     async def watched(runtime: Any) -> None:
+        services.append(AllocatorService(runtime, TREE))
+        services[0].follow()
+
         async def with_role(role: Role) -> None:
-            services.append(await begin(runtime, TREE, role))
+            await services[0].lead(role)
             await anyio.sleep_forever()
 
         await runtime.lead(role_of("allocator", TREE), with_role)

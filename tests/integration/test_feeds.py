@@ -86,9 +86,8 @@ async def hear(server: NatsServer, what: list[str], expected: int) -> Hearing:
         await admission.serve()
         feed = OperationsFeed(reading, Border(reading, SystemClock(), Deposition()), TREE, hearing)
         async with anyio.create_task_group() as tasks:
-            ready = anyio.Event()
-            tasks.start_soon(feed.run, ready)
-            await ready.wait()
+            tasks.start_soon(feed.run)
+            await feed.catch_up()
             for number in range(1, 5):
                 await record(log, number)
             for word in what:
@@ -129,9 +128,8 @@ async def test_when_the_log_has_forgotten_what_was_missed_the_whole_is_asked_for
             await admission.serve()
             feed = OperationsFeed(reading, Border(reading, SystemClock(), Deposition()), TREE, hearing)
             async with anyio.create_task_group() as tasks:
-                ready = anyio.Event()
-                tasks.start_soon(feed.run, ready)
-                await ready.wait()
+                tasks.start_soon(feed.run)
+                await feed.catch_up()
                 for number in range(1, 5):
                     await record(log, number)
                 await log.forget(3)
@@ -169,10 +167,9 @@ async def test_an_operation_of_which_100_000_jobs_run_again_is_learnt_in_pages()
             await bus.serve(subjects.OPERATIONS_WHOLE, answer)
             feed = OperationsFeed(reading, Border(reading, SystemClock(), Deposition()), TREE, hearing)
             async with anyio.create_task_group() as tasks:
-                ready = anyio.Event()
-                tasks.start_soon(feed.run, ready)
+                tasks.start_soon(feed.run)
                 with anyio.fail_after(PATIENCE_S):
-                    await ready.wait()
+                    await feed.catch_up()
                 tasks.cancel_scope.cancel()
 
     assert hearing.wholes == [["operation-1", "operation-2"]]

@@ -313,7 +313,7 @@ class _InOrder(dict[Any, None]):
 def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Iterator[None]:
     """While it lasts, chance comes from the seed, threads run at once, and shells are known to the world."""
     chance = random.Random(seed)
-    unseeded, threads, init = random.Random, anyio.to_thread.run_sync, Shell.__init__
+    unseeded, threads, watch = random.Random, anyio.to_thread.run_sync, Shell.watch
     init_scope = CancelScope.__init__
 
     class Seeded(unseeded):  # type: ignore[misc, valid-type]
@@ -324,11 +324,11 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
         await anyio.sleep(0.0005)
         return function(*args)
 
-    def known(self: Shell[Any], *args: Any, **given: Any) -> None:
-        init(self, *args, **given)
+    async def known(self: Shell[Any], *args: Any) -> None:
         world = world_of()
         if world is not None:
             world.shells[PROCESS.get()] = self
+        await watch(self, *args)
 
     def ordered(self: CancelScope, *args: Any, **given: Any) -> None:
         init_scope(self, *args, **given)
@@ -343,7 +343,7 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
     shell.PAUSE_LOOK_S = 60.0  # type: ignore[misc]
     random.Random = Seeded  # type: ignore[assignment, misc]
     anyio.to_thread.run_sync = at_once  # type: ignore[assignment]
-    Shell.__init__ = known  # type: ignore[method-assign]
+    Shell.watch = known  # type: ignore[method-assign, assignment]
     CancelScope.__init__ = ordered  # type: ignore[method-assign]
     secrets.token_hex = lambda nbytes=8: f"{chance.getrandbits(8 * (nbytes or 8)):0{2 * (nbytes or 8)}x}"
     try:
@@ -351,7 +351,7 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
     finally:
         random.Random = unseeded  # type: ignore[misc]
         anyio.to_thread.run_sync = threads
-        Shell.__init__ = init  # type: ignore[method-assign]
+        Shell.watch = watch  # type: ignore[method-assign]
         CancelScope.__init__ = init_scope  # type: ignore[method-assign]
         secrets.token_hex = hexadecimal
         shell.PAUSE_LOOK_S = look_s  # type: ignore[misc]

@@ -35,6 +35,7 @@ class Facts:
 
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.tree = tree
+        #: 0 while another allocator leads.
         self.term = term
         #: True once the ledger told of jobs drawn by a later term: another allocator leads, and gives them out.
         self.superseded = False
@@ -62,6 +63,12 @@ class Facts:
         self._node_filter = ""
         #: Tags and sizes of nodes that accept jobs.
         self._shapes: frozenset[tuple[tuple[str, ...], Resources]] = frozenset()
+
+    def lead(self, term: int, timing: Timing) -> None:
+        """This allocator leads with that term."""
+        self.term = term
+        self.timing = timing
+        self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 

@@ -113,6 +113,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
             return
         case BlockDrawn():
             operation.slots.draw(event.below)
+            operation.block_term = event.term
         case JobsEnded():
             for one in event.ends:
                 _end(operation, one.end.index, one.end.attempt)
@@ -151,6 +152,11 @@ def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | Indexe
         return
     else:
         operation.slots.free = event.free
+        if is_ours and not operation.slots.are_ours:
+            # A leader takes them out itself before it returns them.
+            for run in event.runs:
+                for index in range(run.first, run.below):
+                    operation.slots.lose(index)
     if returning is not None and not (is_ours and isinstance(event, IndexesReturned)):
         operation.slots.share(0, returning.runs, event.free)
     _note_change(facts, operation, news)
@@ -169,6 +175,7 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
     operation.state, operation.suspended = live.state, live.suspended
     operation.ends_running_jobs = live.ends_running_jobs
     facts.set_spec(operation, live.spec)
+    operation.block_term = live.block_term
     if live.free is None:
         operation.slots.draw(live.block)
     else:

@@ -30,6 +30,8 @@ class JobSlots:
 
     def __init__(self, job_count: int) -> None:
         self.job_count = job_count
+        #: False while another allocator leads: the jobs that it draws, or that run again, may be out on any node.
+        self.are_ours = True
         #: The place of each drawn index, one byte each: a million jobs take a megabyte.
         self._places = bytearray()
         self._counts = [0, 0, 0, 0, 0]
@@ -42,8 +44,12 @@ class JobSlots:
 
     @classmethod
     def from_ledger(cls, live: LiveOperation, *, own_term: int) -> JobSlots:
-        """Starts from what the ledger says of the operation. Indexes that a former allocator drew are in doubt."""
+        """Starts from what the ledger says of the operation. Indexes that another allocator drew are in doubt.
+
+        `own_term` is 0 while another one leads.
+        """
         slots = cls(live.spec.job_count)
+        slots.are_ours = own_term > 0
         slots.draw(live.block)
         slots._attempts = {slot.index: slot.attempt for slot in live.attempts}
         slots.free = live.free
@@ -134,14 +140,14 @@ class JobSlots:
         """The ledger recorded an end and lets the next attempt out: of several trees to the one that draws it."""
         if slot.index < self.block and slot.attempt > self.attempt(slot.index):
             self._attempts[slot.index] = slot.attempt
-            self._put(slot.index, _READY if self.free is None else _ELSEWHERE)
+            self._put(slot.index, self._let_out if self.free is None else _ELSEWHERE)
             self.free = None if self.free is None else self.free + 1
 
     def draw(self, below: int) -> None:
         """The ledger lets more indexes out."""
         drawn = max(0, min(below, self.job_count) - self.block)
-        self._places.extend(bytes([_READY]) * drawn)
-        self._counts[_READY] += drawn
+        self._places.extend(bytes([self._let_out]) * drawn)
+        self._counts[self._let_out] += drawn
 
     def share(self, below: int, runs: Iterable[IndexRun], free: int) -> None:
         """The ledger lets indexes under `below` out to several trees, of which this one has `runs` in addition."""
@@ -151,7 +157,7 @@ class JobSlots:
         self.free = free
         for index in _indexes(runs):
             if self._places[index] == _ELSEWHERE:
-                self._put(index, _READY)
+                self._put(index, self._let_out)
 
     def lose(self, index: int) -> None:
         """The ledger does not count this job to this tree."""
@@ -183,6 +189,11 @@ class JobSlots:
         if self._places.find(_READY, 0, self._first) >= 0:
             broken.append(f"an index below {self._first} is ready")
         return broken
+
+    @property
+    def _let_out(self) -> int:
+        """The place of a job that the ledger lets out."""
+        return _READY if self.are_ours else _IN_DOUBT
 
     def _in(self, place: int) -> list[JobSlot]:
         if not self._counts[place]:

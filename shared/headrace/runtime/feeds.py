@@ -65,21 +65,38 @@ class OperationsFeed:
         self._tree = tree
         self._reader = reader
         self._terms = terms
+        self._progress = anyio.Event()
+        #: Set after the first whole.
+        self._ready = anyio.Event()
         self.sequence = 0
 
-    async def run(self, ready: anyio.Event | None = None) -> None:
-        """Runs until cancelled. `ready` is set after the first whole."""
+    async def catch_up(self) -> None:
+        """Returns when the reader has everything that is in the log now."""
+        await self._ready.wait()
+        while True:
+            try:
+                _, last = await (await self._bus.log(subjects.STREAM, subjects.LOG)).bounds()
+                break
+            except BusError as error:
+                logger().warning("log cannot be read", error=str(error))
+                await anyio.sleep(_RETRY_S * (1 + _jitter.random()))
+        while self.sequence < last:
+            await self._progress.wait()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
         inbox = await self._bus.subscribe(subjects.EVENTS)
         log = await self._bus.log(subjects.STREAM, subjects.LOG)
         await self._take_whole()
-        if ready is not None:
-            ready.set()
+        self._ready.set()
         async for message in inbox:
             published = self._border.decode(message, Published)
             # Admission is one for all trees, and so is its log: what matters to this tree the reader sees by the events.
             # What an admission publishes that somebody has succeeded is passed over.
             if published is not None and (self._terms is None or self._terms.see("admission", published.term)):
                 await self._take(published, log)
+                progress, self._progress = self._progress, anyio.Event()
+                progress.set()
 
     async def _take(self, published: Published, log: Log) -> None:
         if published.sequence <= self.sequence:

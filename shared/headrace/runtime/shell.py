@@ -47,7 +47,6 @@ class Shell(Generic[E]):
         border: Border,
         *,
         perform: Callable[[E], None] | None = None,
-        role: Role | None = None,
         figures: Callable[[], list[Figure]] = list,
     ) -> None:
         """`figures` are the service's own beside the engine's; `perform` starts one effect and never waits."""
@@ -56,7 +55,7 @@ class Shell(Generic[E]):
         self._clock = clock
         self._border = border
         self._perform = perform
-        self._role = role
+        self._role: Role | None = None
         self._figures = figures
         self._checks: Iterator[Check] = iter(())
         #: Invariants that were found broken; never anything but 0.
@@ -85,8 +84,9 @@ class Shell(Generic[E]):
             *self.pauses.figures(),
         ]
 
-    async def watch(self, bus: Bus) -> None:
-        """Answers and logs the figures, and looks at one structure a second. Runs until cancelled."""
+    async def watch(self, bus: Bus, role: Role | None = None) -> None:
+        """Answers and logs the figures, and looks at one structure a second. Runs until cancelled. `role` is the one that we lead."""
+        self._role = role
         await bus.serve(subjects.FIGURES, self._on_figures, statistics=self._plain_figures)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_checking)
