@@ -175,8 +175,8 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
     operation.state, operation.suspended = live.state, live.suspended
     operation.ends_running_jobs = live.ends_running_jobs
     facts.set_spec(operation, live.spec)
-    operation.block_term = live.block_term
     if live.free is None:
+        operation.block_term = live.block_term
         operation.slots.draw(live.block)
     else:
         operation.slots.share(live.block, (), live.free)

@@ -47,8 +47,8 @@ class Operation:
         #: How-manieth this allocator heard of: the earlier comes first where satisfaction is equal.
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
-        #: Of the allocator that drew last, as far as the ledger told of others than ours.
-        self.block_term = live.block_term
+        #: Of the allocator that drew last, as far as the ledger told of others than ours. 0 in several trees: each has its own.
+        self.block_term = live.block_term if live.free is None else 0
         #: All that it holds on nodes, and the part of it that no heartbeat has shown yet.
         self.held = ZERO
         self.precommit = ZERO

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.ids import NodeName, OperationId
+from headrace.ids import NodeName, OperationId, TreeName
 from headrace.wire.heartbeat import JobSlot
-from headrace.wire.log import BlockDrawn, Event, OperationStarted
+from headrace.wire.log import BlockDrawn, Event, IndexesReturned, IndexRun, OperationStarted
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
 from headrace_allocator.effects import Draw, Report, StepDown
@@ -110,3 +110,24 @@ def test_an_operation_that_ends_while_we_stand_by_is_released_by_whoever_leads()
     assert engine.on_operations([ending], at(1)).effects == []
 
     assert [type(each).__name__ for each in engine.on_leading(OURS, Timing(), at(2)).effects] == ["Release"]
+
+
+def test_of_an_operation_of_several_trees_only_what_this_tree_has_is_in_doubt() -> None:
+    engine = AllocatorEngine(TREE, 0, Timing())
+    name, other = OperationId("shared"), TreeName("other")
+    engine.on_operations([an_operation("shared", jobs=12, term=OURS + 90, block=0, done=b"", free=12)], at(1))
+    engine.on_events(
+        [
+            BlockDrawn(name, 8, OTHERS, TREE, [IndexRun(0, 8)], change=1, free=4),
+            BlockDrawn(name, 12, OTHERS, other, [IndexRun(8, 12)], change=2, free=0),
+            IndexesReturned(name, TREE, change=3, free=3, runs=[IndexRun(5, 8)]),
+        ],
+        at(2),
+    )
+
+    effects = engine.on_leading(OURS, Timing(), at(3)).effects
+
+    assert places(engine, "shared") == (0, 5)
+    assert engine.facts.operations[name].slots.free == 3
+    assert not any(isinstance(each, StepDown) for each in effects)
+    assert engine.check() == []
