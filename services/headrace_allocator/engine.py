@@ -15,7 +15,7 @@ from headrace.ids import NodeName, OperationId, TreeName
 from headrace.pools import TreeOptions
 from headrace.pools.node_filter import parse_formula
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
-from headrace.wire.heartbeat import Heartbeat, JobEnd, JobResult, Orders
+from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, Wanted
 from headrace.wire.log import Event
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, ListNodes, NodeList, NodeRecord, OperationPlaces, WhereRequest
@@ -29,14 +29,13 @@ from headrace_allocator.effects import Effect, HeldTwice, LowerLease, NudgeNode,
 from headrace_allocator.explain import list_nodes, operation_places
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, learn_events, learn_whole
-from headrace_allocator.facts.lost_jobs import LostJob
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.reconcile import lose_doubtful, lose_node, reconcile
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
 from headrace_allocator.usage_cut import UsageCut, cut_usage, usage_frame
-from headrace_allocator.words import words_of_loss
+from headrace_allocator.words import ends_of_lost
 
 __all__ = ["AllocatorEngine"]
 
@@ -206,7 +205,7 @@ class AllocatorEngine:
             # It was sent after an answer of ours was obeyed: it is no late word of before, and former allocators' orders are void.
             facts.recovery.settle(node.record.node, lost=False)
         ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
-        effects = _report(ends + _ends_of(findings.lost, moment))
+        effects = _report(ends + ends_of_lost(findings.lost, moment))
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
         self.twice_held_jobs += len(findings.held_twice)
         self.ranking.refresh_all(findings.operations)
@@ -370,7 +369,7 @@ class AllocatorEngine:
         holding = {one.operation for one in node.allocations.values()}
         lost = lose_node(self.facts, node, int(moment.steady_s - node.heard_s))
         self.ranking.refresh_all(holding)
-        return _report(_ends_of(lost, moment))
+        return _report(ends_of_lost(lost, moment))
 
     def _shorten_lease(self, moment: Moment) -> list[Effect]:
         """Counts by our own lease once every runner's longer one is over: that long after all nodes obeyed this term."""
@@ -387,7 +386,7 @@ class AllocatorEngine:
     def _settle_doubt(self, moment: Moment) -> list[Effect]:
         """Settles what is in doubt though doubt is over: jobs that wait for a lost node, until it speaks or they are to end."""
         doubtful = [operation for operation in self.facts.operations.values() if operation.slots.in_doubt_count]
-        effects = _report(_ends_of(lose_doubtful(self.facts), moment)) if doubtful else []
+        effects = _report(ends_of_lost(lose_doubtful(self.facts), moment)) if doubtful else []
         for operation in doubtful:
             effects += self._changed(operation)
         return effects
@@ -395,22 +394,3 @@ class AllocatorEngine:
 
 def _report(ends: list[ReportedEnd]) -> list[Effect]:
     return [Report(ends)] if ends else []
-
-
-def _ends_of(lost: list[LostJob], moment: Moment) -> list[ReportedEnd]:
-    """The ends of jobs of which nobody knows how they ended."""
-    return [
-        ReportedEnd(
-            each.node,
-            JobEnd(
-                operation=each.operation,
-                index=each.slot.index,
-                attempt=each.slot.attempt,
-                allocation=each.allocation,
-                result=JobResult.LOST,
-                reason=words_of_loss(each),
-                ended_at_ms=moment.wall_ms,
-            ),
-        )
-        for each in lost
-    ]

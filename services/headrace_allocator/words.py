@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Final, assert_never
 
 from headrace.resources import RESOURCE_NAMES, Resources, format_amount
+from headrace.runtime.engine import Moment
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.ledger import ReportedEnd
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, UnknownToNode
 
-__all__ = ["FITS_NO_NODE", "words_of", "words_of_loss"]
+__all__ = ["FITS_NO_NODE", "ends_of_lost", "words_of"]
 
 #: Published with the usage of an operation, in place of a demand.
 FITS_NO_NODE: Final = "its jobs are larger than every node that they may run on"
@@ -62,7 +65,7 @@ def words_of(reason: why.Reason) -> str:
             assert_never(reason)
 
 
-def words_of_loss(lost: LostJob) -> str:
+def _words_of_loss(lost: LostJob) -> str:
     """The reason for which a job counts as lost."""
     match lost.why:
         case UnknownToNode():
@@ -96,3 +99,22 @@ def _amounts(amount: Resources) -> str:
     figures = zip(RESOURCE_NAMES, amount.as_tuple(), strict=True)
     named = [f"{name} {format_amount(name, figure)}" for name, figure in figures if figure > 0 and name != "user_slots"]
     return ", ".join(named) or "nothing"
+
+
+def ends_of_lost(lost: list[LostJob], moment: Moment) -> list[ReportedEnd]:
+    """The ends of jobs of which nobody knows how they ended."""
+    return [
+        ReportedEnd(
+            each.node,
+            JobEnd(
+                operation=each.operation,
+                index=each.slot.index,
+                attempt=each.slot.attempt,
+                allocation=each.allocation,
+                result=JobResult.LOST,
+                reason=_words_of_loss(each),
+                ended_at_ms=moment.wall_ms,
+            ),
+        )
+        for each in lost
+    ]
