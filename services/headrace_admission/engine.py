@@ -55,7 +55,7 @@ class AdmissionEngine:
 
     def __init__(self, everywhere: GlobalRules | None = None, *, keep_finished: int = 10_000) -> None:
         self.state = State(everywhere, keep_finished=keep_finished)
-        #: 0 while another process leads.
+        #: Of the newest entry of the log: whoever leads has announced its own there.
         self._term = 0
         self._impossible_ends = 0
 
@@ -74,15 +74,10 @@ class AdmissionEngine:
         self.state.restore(records, pools, allocator_terms, sequence=sequence)
         return Outcome(None)
 
-    def on_entry(self, events: Iterable[Event], sequence: int, moment: Moment) -> Outcome[None, Never]:
-        """Takes an entry of the log, unless it is part of the state already."""
-        self.state.take_entry(events, sequence)
-        return Outcome(None)
-
-    def on_leading(self, term: int, sequence: int, moment: Moment) -> Outcome[None, Never]:
-        """The log announces our term in its entry `sequence`: from here on only we append."""
+    def on_entry(self, events: Iterable[Event], sequence: int, term: int, moment: Moment) -> Outcome[None, Never]:
+        """Takes an entry of the log that this term wrote, unless it is part of the state already."""
         self._term = term
-        self.state.take_entry((), sequence)
+        self.state.take_entry(events, sequence)
         return Outcome(None)
 
     def on_recorded(self, events: Iterable[Event], sequence: int, moment: Moment) -> Outcome[list[Operation], Event]:

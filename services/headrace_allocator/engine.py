@@ -20,7 +20,6 @@ from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, Wanted
 from headrace.wire.log import Event
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, ListNodes, NodeList, NodeRecord, OperationPlaces, WhereRequest
 from headrace.wire.refusals import NotFound, WrongState
-from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.decision.drawing import give_half, next_draw, returns, wants
 from headrace_allocator.decision.holding_back import pool_limit_reached
 from headrace_allocator.decision.nudging import nodes_to_nudge
@@ -34,7 +33,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.reconcile import lose_doubtful, lose_node, reconcile
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
-from headrace_allocator.usage_cut import UsageCut, cut_usage, usage_frame
+from headrace_allocator.usage_cut import UsageCut, cut_usage
 from headrace_allocator.words import ends_of_lost
 
 __all__ = ["AllocatorEngine"]
@@ -55,7 +54,6 @@ class AllocatorEngine:
         self.void_heartbeats = 0
         #: Jobs that a node held beside another allocation: a defect, or a host that outlived its lease.
         self.twice_held_jobs = 0
-        self._told_frame = UsageFrame()
 
     # --- the ledger -----------------------------------------------------------------------------------------------
 
@@ -252,13 +250,7 @@ class AllocatorEngine:
 
     def on_usage_due(self, moment: Moment) -> Outcome[UsageCut, Effect]:
         """Answers the usage that changed since the last time."""
-        self._told_frame = usage_frame(self.facts)
         return Outcome(cut_usage(self.facts, moment))
-
-    @property
-    def usage_changed(self) -> bool:
-        """True if usage is not what `on_usage_due` answered last."""
-        return bool(self.facts.touched or self.facts.gone) or usage_frame(self.facts) != self._told_frame
 
     def on_list_nodes(self, request: ListNodes, moment: Moment) -> Outcome[NodeList, Effect]:
         """A page of the nodes as people see them."""

@@ -49,6 +49,7 @@ from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.ledger_link import LedgerLink
 from headrace_allocator.longest_lease import LongestLease, term_of_longest_lease
 from headrace_allocator.settings import AllocatorSettings
+from headrace_allocator.usage_cut import usage_changed
 
 __all__ = ["AllocatorService", "serve"]
 
@@ -255,7 +256,7 @@ class AllocatorService:
         return answer
 
     def _tell_usage(self) -> None:
-        if self.engine.usage_changed:
+        if usage_changed(self.engine.facts):
             self._usage_changed.set()
 
     def _perform(self, effect: Effect) -> None:

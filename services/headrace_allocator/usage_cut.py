@@ -11,7 +11,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.words import FITS_NO_NODE
 
-__all__ = ["UsageCut", "cut_usage", "usage_frame"]
+__all__ = ["UsageCut", "cut_usage", "usage_changed"]
 
 
 class UsageCut(msgspec.Struct, frozen=True):
@@ -24,21 +24,25 @@ class UsageCut(msgspec.Struct, frozen=True):
 
 def cut_usage(facts: Facts, moment: Moment) -> UsageCut:
     """Cuts what changed since the last cut."""
-    frame = usage_frame(facts, moment.wall_ms)
+    facts.told_frame = _usage_frame(facts)
+    frame = msgspec.structs.replace(facts.told_frame, at_ms=moment.wall_ms)
     touched, gone = facts.touched, facts.gone
     facts.touched, facts.gone = set(), set()
     items = [_usage_of(facts.operations[name]) for name in sorted(touched & facts.operations.keys())]
     return UsageCut(frame, items, sorted(gone - facts.operations.keys()))
 
 
-def usage_frame(facts: Facts, at_ms: int = 0) -> UsageFrame:
-    """The tree as a whole."""
+def usage_changed(facts: Facts) -> bool:
+    """True if usage is not what was cut last."""
+    return bool(facts.touched or facts.gone) or _usage_frame(facts) != facts.told_frame
+
+
+def _usage_frame(facts: Facts) -> UsageFrame:
     return UsageFrame(
         total=facts.total,
         nodes=facts.online_nodes,
         complete=facts.recovery.complete,
         recovering=facts.recovery.progress(),
-        at_ms=at_ms,
     )
 
 

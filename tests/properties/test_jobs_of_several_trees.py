@@ -96,7 +96,7 @@ class JobsOfSeveralTrees(RuleBasedStateMachine):
         else:
             engine = AdmissionEngine()
             for sequence, events in enumerate(self.entries, 1):
-                engine.on_entry(decode(encode(LogBatch(1, events)), LogBatch).events, sequence, NOW)
+                engine.on_entry(decode(encode(LogBatch(1, events)), LogBatch).events, sequence, 1, NOW)
             again = engine.state.operations[NAME]
         assert msgpack(again.to_record().ledger) == msgpack(record.ledger)
         assert again.ledger.check() == []

@@ -155,7 +155,7 @@ class World:
     def restart_admission(self) -> None:
         self.admission = self._new_admission()
         for number, events in enumerate(self.log, 1):
-            self.admission.on_entry(decode(encode(LogBatch(1, events)), LogBatch).events, number, self.moment)
+            self.admission.on_entry(decode(encode(LogBatch(1, events)), LogBatch).events, number, 1, self.moment)
 
     def restart_agent(self, name: str) -> None:
         self.lives += 1

@@ -18,7 +18,7 @@ from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode
-from headrace.wire.log import Event, LogBatch
+from headrace.wire.log import LogBatch
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.checkpoint import CheckpointStore, writer_of_checkpoint
 from headrace_admission.log.recorder import encode_batch, term_of
@@ -89,7 +89,7 @@ class LogReader:
                 logger().info("term not announced yet", term=term, error=str(error))
                 await anyio.sleep(0.05)
             else:
-                self.engine.on_leading(term, announced, self._clock.moment())
+                self.engine.on_entry([], announced, term, self._clock.moment())
                 return announced
         raise Deposed("another process appends to the log faster than this one can read it")
 
@@ -110,15 +110,15 @@ class LogReader:
             if entry.sequence != self.sequence + 1:
                 # The log has just forgotten what comes next: a checkpoint covers it.
                 return
-            self.engine.on_entry(_events_of(entry, term), entry.sequence, self._clock.moment())
+            batch = _batch_of(entry)
+            if term is not None and batch.term > term:
+                raise Deposed(f"entry {entry.sequence} of the log is of term {batch.term}")
+            self.engine.on_entry(batch.events, entry.sequence, batch.term, self._clock.moment())
 
 
-def _events_of(entry: LogEntry, term: int | None) -> list[Event]:
-    """Returns the events of an entry. A foreign entry has none and is logged at error."""
+def _batch_of(entry: LogEntry) -> LogBatch:
+    """Reads an entry. A foreign one has no term and no events, and is logged at error."""
     if term_of(entry.data) is None:
         logger().error("foreign entry in the log", sequence=entry.sequence, size_bytes=len(entry.data))
-        return []
-    batch = decode(entry.data, LogBatch)
-    if term is not None and batch.term > term:
-        raise Deposed(f"entry {entry.sequence} of the log is of term {batch.term}")
-    return batch.events
+        return LogBatch(0, [])
+    return decode(entry.data, LogBatch)

@@ -18,6 +18,7 @@ from headrace.runtime.engine import Check, Moment
 from headrace.wire.heartbeat import Heartbeat, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
+from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
@@ -60,6 +61,8 @@ class Facts:
         #: Operations whose usage must be published anew; those that are gone since it was published.
         self.touched: set[OperationId] = set()
         self.gone: set[OperationId] = set()
+        #: The tree as a whole, as it was published last.
+        self.told_frame = UsageFrame()
         self._node_filter = ""
         #: Tags and sizes of nodes that accept jobs.
         self._shapes: frozenset[tuple[tuple[str, ...], Resources]] = frozenset()

@@ -138,7 +138,7 @@ class Desk:
     def replay(self, engine: AdmissionEngine, first: int = 1) -> None:
         """Gives an engine the entries from `first` on, as the log holds them."""
         for sequence, events in enumerate(self.entries[first - 1 :], first):
-            engine.on_entry(decode(encode(LogBatch(1, events)), LogBatch).events, sequence, at(0, self.now_ms))
+            engine.on_entry(decode(encode(LogBatch(1, events)), LogBatch).events, sequence, 1, at(0, self.now_ms))
 
     def record(self, events: Sequence[Event]) -> None:
         """Makes what was decided an entry."""

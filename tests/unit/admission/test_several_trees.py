@@ -266,6 +266,7 @@ def test_a_log_of_a_former_version_is_read_as_it_was_meant_one_tree_had_all_jobs
             BlockDrawn(oid("a"), 512, 4),
         ],
         1,
+        1,
         NOW,
     )
 

@@ -30,6 +30,7 @@ from headrace.wire.operations import OperationSpec, OperationState
 from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain import list_nodes
+from headrace_allocator.usage_cut import usage_changed
 from tests.support.allocating import TERM, TREE, Desk, an_operation, cores
 
 
@@ -538,17 +539,17 @@ def test_only_what_changed_is_published() -> None:
 
 def test_heartbeats_and_shares_that_change_nothing_are_no_news() -> None:
     desk = Desk({"n1": cores(4, slots=9)})
-    assert desk.engine.usage_changed
+    assert usage_changed(desk.facts)
     desk.engine.on_usage_due(desk.moment)
 
     desk.beat("n1")
-    assert desk.engine.usage_changed
+    assert usage_changed(desk.facts)
     desk.engine.on_usage_due(desk.moment)
     desk.beat("n1")
-    assert not desk.engine.usage_changed
+    assert not usage_changed(desk.facts)
 
     desk.start(an_operation("operation-1"))
-    assert desk.engine.usage_changed
+    assert usage_changed(desk.facts)
 
 
 def test_a_suspended_operation_keeps_what_runs_unless_that_is_to_end_as_well() -> None:
