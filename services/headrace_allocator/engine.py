@@ -43,7 +43,7 @@ _MOST_RELEASED: Final = 4_000
 
 
 class AllocatorEngine:
-    """One tree's allocator of one term; of term 0 it learns what another one does, and does nothing until `on_leading`."""
+    """One tree's allocator of one term. Of term 0 it learns what another one does, and does nothing until `on_leading`."""
 
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.facts = Facts(tree, term, timing)

@@ -74,7 +74,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
 
 
 class FairShareEngine:
-    """One tree, in one life of the service; of term 0 it only learns."""
+    """One tree, in one life of the service. Of term 0 it only learns."""
 
     def __init__(self, tree: TreeName, term: Term, options: EngineOptions) -> None:
         self._tree = tree
