@@ -33,13 +33,15 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.reconcile import lose_doubtful, lose_node, reconcile
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
-from headrace_allocator.usage_cut import UsageCut, cut_usage
+from headrace_allocator.usage_cut import UsageCut, UsageCutting
 from headrace_allocator.words import ends_of_lost
 
 __all__ = ["AllocatorEngine"]
 
 #: Operations in one message to the ledger; their ids are up to 64 letters.
 _MOST_RELEASED: Final = 4_000
+#: Changed operations that one tick looks at.
+_MOST_SETTLED: Final = 1_000
 
 
 class AllocatorEngine:
@@ -54,6 +56,7 @@ class AllocatorEngine:
         self.void_heartbeats = 0
         #: Jobs that a node held beside another allocation: a defect, or a host that outlived its lease.
         self.twice_held_jobs = 0
+        self._cutting = UsageCutting(self.facts)
 
     # --- the ledger -----------------------------------------------------------------------------------------------
 
@@ -97,6 +100,11 @@ class AllocatorEngine:
             # The log tells which indexes, in order with what other trees draw. Where there were none, one waits for the next tick.
             if answer is None or not answer.drawn:
                 known.drawing, known.yields = False, True
+                self.facts.unsettled[operation] = None
+            return Outcome(None)
+        known.drawing = False
+        if answer is None:
+            self.facts.unsettled[operation] = None
             return Outcome(None)
         known.drawing = False
         if answer is None:
@@ -125,30 +133,24 @@ class AllocatorEngine:
         for name in operations:
             if name in self.facts.operations:
                 self.facts.operations[name].release_told = False
+                self.facts.unsettled[name] = None
         return Outcome(None)
 
     # --- shares ---------------------------------------------------------------------------------------------------
 
     def on_shares(self, cut: ShareCut, moment: Moment) -> Outcome[None, Effect]:
-        """New shares of pools and operations. Places in the order are found by `on_refresh_due`."""
-        effects: list[Effect] = []
+        """New shares of pools and operations. Operations take theirs by `on_refresh_due`, the new ones first."""
         if self.facts.pools.take(cut):
             self.ranking.mark_all()
-        for name in cut.changed:
-            operation, item = self.facts.operations.get(OperationId(name)), cut.items.get(name)
-            if operation is None or item is None:
-                continue
-            is_first = max(operation.fair_share) == 0.0
-            operation.set_share(item)
-            self.ranking.mark(operation.id)
-            if is_first:
-                self.ranking.refresh(operation)
-                effects += self._nudges(operation)
-        return Outcome(None, effects)
+        self.ranking.on_shares(cut.items, cut.changed)
+        return Outcome(None)
 
     def on_refresh_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
         """Gives up to `most` operations their new place in the order. The answer is True while there are more."""
-        return Outcome(self.ranking.refresh_marked(most))
+        effects: list[Effect] = []
+        for operation in self.ranking.refresh_marked(most):
+            effects += self._nudges(operation)
+        return Outcome(self.ranking.some_marked, effects)
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
@@ -209,7 +211,8 @@ class AllocatorEngine:
         self.ranking.refresh_all(findings.operations)
         effects += self._finish_recovery(moment)
         orders = node.sent = self._answers.answer(node, heartbeat, findings)
-        for name in dict.fromkeys(start.operation for start in orders.start):
+        extended = (node.allocations[extend.allocation].operation for extend in orders.extend)
+        for name in dict.fromkeys([*(start.operation for start in orders.start), *extended]):
             effects += self._draws(facts.operations[name])
         return Outcome(orders, effects)
 
@@ -240,17 +243,19 @@ class AllocatorEngine:
         effects += self._shorten_lease(moment)
         if self.facts.recovery.doubt_over:
             effects += self._settle_doubt(moment)
-        operations = self.facts.operations.values()
-        for operation in operations:
+        shared = list(self.facts.of_several_trees.values())
+        for operation in shared:
             operation.yields = False
+        changed = self.facts.take_unsettled(_MOST_SETTLED)
+        for operation in dict.fromkeys([*changed, *shared]):
             effects += self._draws(operation)
-        return Outcome(None, effects + returns(operations) + wants(self.facts) + self._releases(operations))
+        return Outcome(None, effects + returns(shared) + wants(self.facts) + self._releases(changed))
 
     # --- what is told ---------------------------------------------------------------------------------------------
 
-    def on_usage_due(self, moment: Moment) -> Outcome[UsageCut, Effect]:
-        """Answers the usage that changed since the last time."""
-        return Outcome(cut_usage(self.facts, moment))
+    def on_usage_due(self, most: int, moment: Moment) -> Outcome[UsageCut | None, Effect]:
+        """Cuts the usage of up to `most` operations. Answers all that changed since the last answer, None while there is more to cut."""
+        return Outcome(self._cutting.slice(most, moment))
 
     def on_list_nodes(self, request: ListNodes, moment: Moment) -> Outcome[NodeList, Effect]:
         """A page of the nodes as people see them."""
@@ -377,9 +382,8 @@ class AllocatorEngine:
 
     def _settle_doubt(self, moment: Moment) -> list[Effect]:
         """Settles what is in doubt though doubt is over: jobs that wait for a lost node, until it speaks or they are to end."""
-        doubtful = [operation for operation in self.facts.operations.values() if operation.slots.in_doubt_count]
-        effects = _report(ends_of_lost(lose_doubtful(self.facts), moment)) if doubtful else []
-        for operation in doubtful:
+        effects = _report(ends_of_lost(lose_doubtful(self.facts), moment))
+        for operation in list(self.facts.doubtful.values()):
             effects += self._changed(operation)
         return effects
 

@@ -60,6 +60,8 @@ Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]
 _TICK_S: Final = 1.0
 #: Operations whose place in the order is found anew between two turns of the loop; some 2 ms.
 _REFRESH_SLICE: Final = 500
+#: Operations whose usage is cut between two turns of the loop; some 3 ms.
+_USAGE_SLICE: Final = 500
 #: Of shares: three periods.
 _SILENCE_S: Final = 3.0
 
@@ -324,7 +326,8 @@ class AllocatorService:
             with anyio.move_on_after(settings.usage_period_ms / 1000):
                 await self._usage_changed.wait()
             self._usage_changed = anyio.Event()
-            cut = self._shell.take(self.engine.on_usage_due(self._shell.moment()))
+            while (cut := self._shell.take(self.engine.on_usage_due(_USAGE_SLICE, self._shell.moment()))) is None:
+                await anyio.lowlevel.checkpoint()
             for part in self._publisher.advance(cut.frame, cut.items, cut.gone):
                 await self._try_publish(part)
             await anyio.sleep(settings.usage_interval_ms / 1000)

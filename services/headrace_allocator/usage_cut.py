@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import msgspec
 
+from headrace.ids import OperationId
 from headrace.resources import ZERO
 from headrace.runtime.engine import Moment
 from headrace.wire.snapshots import UsageFrame, UsageItem
@@ -11,7 +14,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.words import FITS_NO_NODE
 
-__all__ = ["UsageCut", "cut_usage", "usage_changed"]
+__all__ = ["UsageCut", "UsageCutting", "usage_changed"]
 
 
 class UsageCut(msgspec.Struct, frozen=True):
@@ -22,14 +25,37 @@ class UsageCut(msgspec.Struct, frozen=True):
     gone: list[str]
 
 
-def cut_usage(facts: Facts, moment: Moment) -> UsageCut:
-    """Cuts what changed since the last cut."""
-    facts.told_frame = _usage_frame(facts)
-    frame = msgspec.structs.replace(facts.told_frame, at_ms=moment.wall_ms)
-    touched, gone = facts.touched, facts.gone
-    facts.touched, facts.gone = set(), set()
-    items = [_usage_of(facts.operations[name]) for name in sorted(touched & facts.operations.keys())]
-    return UsageCut(frame, items, sorted(gone - facts.operations.keys()))
+class UsageCutting:
+    """A cut that is made in slices, since very many operations may have changed at once.
+
+    Each operation is told as it is when its turn comes. One that changes after its turn is told again by the next cut.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._items: dict[OperationId, UsageItem] = {}
+        #: Operations of the cut that is being made whose turn has not come.
+        self._left = 0
+
+    def slice(self, most: int, moment: Moment) -> UsageCut | None:
+        """Goes on by up to `most` operations, or begins a cut. Returns what changed since the last cut, or None until it is done."""
+        facts = self._facts
+        self._left = self._left or len(facts.touched)
+        for name in list(islice(facts.touched, min(most, self._left))):
+            del facts.touched[name]
+            self._left -= 1
+            operation = facts.operations.get(name)
+            if operation is not None:
+                self._items[name] = _usage_of(operation)
+        if self._left:
+            return None
+        items, self._items = self._items, {}
+        gone, facts.gone = facts.gone, set()
+        facts.told_frame = _usage_frame(facts)
+        frame = msgspec.structs.replace(facts.told_frame, at_ms=moment.wall_ms)
+        # Not by sets of all operations, which would be walked.
+        told = [items[name] for name in sorted(items) if name in facts.operations]
+        return UsageCut(frame, told, sorted(name for name in gone if name not in facts.operations))
 
 
 def usage_changed(facts: Facts) -> bool:

@@ -22,6 +22,7 @@ from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
+from headrace_admission.state.indexed_numbers import IndexedNumbers
 from headrace_admission.state.rules import GlobalRules, TreeRules
 from tests.simulation.bus import connect_to
 from tests.simulation.clock import LoopClock
@@ -154,7 +155,7 @@ async def test_an_operation_of_which_100_000_jobs_run_again_is_learnt_in_pages()
         assert isinstance(engine.on_start(StartOperation(each, spec), "anna", at(0, 1)).answer, StartAnswer)
     book = engine.state.live[name].ledger
     book.draw(1_000_000, 1)
-    book.attempts = {index: 2 + index % 3 for index in range(7, 1_000_000, 9)}
+    book.attempts = IndexedNumbers(numbers={index: 2 + index % 3 for index in range(7, 1_000_000, 9)})
 
     async def answer(message: Message) -> bytes:
         request = decode(message.data, WholeOperationsRequest)
@@ -173,7 +174,7 @@ async def test_an_operation_of_which_100_000_jobs_run_again_is_learnt_in_pages()
                 tasks.cancel_scope.cancel()
 
     assert hearing.wholes == [["operation-1", "operation-2"]]
-    assert {slot.index: slot.attempt for slot in hearing.operations[0].attempts} == book.attempts
+    assert {slot.index: slot.attempt for slot in hearing.operations[0].attempts} == dict(book.attempts.items())
     assert hearing.operations[1].attempts == []
 
 

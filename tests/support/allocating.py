@@ -25,6 +25,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.usage_cut import UsageCut
 from headrace_allocator.words import words_of
 from tests.support.clocks import at
 
@@ -96,10 +97,22 @@ class Desk:
     def facts(self) -> Facts:
         return self.engine.facts
 
-    def refresh(self) -> None:
+    def refresh(self) -> list[Effect]:
         """Every operation that is marked gets its place in the order."""
-        while self.engine.on_refresh_due(1000, self.moment).answer:
-            pass
+        effects: list[Effect] = []
+        more = True
+        while more:
+            outcome = self.engine.on_refresh_due(1000, self.moment)
+            more = outcome.answer
+            effects += outcome.effects
+        return effects
+
+    def cut_usage(self) -> UsageCut:
+        """The usage that changed since the last cut."""
+        cut = None
+        while cut is None:
+            cut = self.engine.on_usage_due(1000, self.moment).answer
+        return cut
 
     def start(self, *operations: LiveOperation) -> Sequence[Effect]:
         effects = self.engine.on_operations(operations, self.moment).effects
@@ -113,11 +126,8 @@ class Desk:
     def tell(self, shares: Iterable[ShareItem], total: Resources = ZERO) -> Sequence[Effect]:
         """A snapshot of shares in which all is new."""
         items = {item.key: item for item in shares}
-        effects = self.engine.on_shares(
-            ShareCut(items, items.keys(), total=total, options=self.options), self.moment
-        ).effects
-        self.refresh()
-        return effects
+        self.engine.on_shares(ShareCut(items, items.keys(), total=total, options=self.options), self.moment)
+        return self.refresh()
 
     def tick(self, now_s: float) -> Sequence[Effect]:
         return self.engine.on_tick(at(now_s)).effects

@@ -304,8 +304,8 @@ class World:
 
     def _allocator_tick(self) -> None:
         self._perform(self.allocator.on_tick(self.moment).effects)
-        self.allocator.on_refresh_due(10, self.moment)
-        self.allocator.on_usage_due(self.moment)
+        self._perform(self.allocator.on_refresh_due(10, self.moment).effects)
+        self.allocator.on_usage_due(10, self.moment)
 
     # --- carrying -------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.log import IndexRun
 from headrace.wire.operations import JobRow
 from headrace_admission.state.index_owners import IndexOwners, OwnersRecord
+from headrace_admission.state.indexed_numbers import IndexedNumbers
 from headrace_admission.state.job_results import JobResults, ResultPage
 
 __all__ = ["KEPT_FAILURES", "Ledger", "LedgerRecord", "Verdict"]
@@ -46,6 +47,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     block: int
     block_term: int
     done: bytes
+    #: Those too large for `attempt_pages`; all of them in older records. So it is with exit codes.
     attempts: dict[int, int]
     #: Of records from before there were pages.
     results: bytes
@@ -54,11 +56,15 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     exit_codes: dict[int, int]
     counts: dict[JobResult, int]
     failures: list[JobEnd]
-    #: Missing in older records.
+    #: Of older records, as `results`.
     not_retried: list[int] = []
+    #: Missing in older records, as all that follow.
     pages: list[ResultPage] = []
     #: Of operations of several trees.
     owners: OwnersRecord | None = None
+    not_retried_bits: bytes = b""
+    attempt_pages: dict[int, bytes] = {}
+    exit_code_pages: dict[int, bytes] = {}
 
 
 class Ledger:
@@ -73,24 +79,24 @@ class Ledger:
         self.block_term = 0
         self.done_count = 0
         #: Newest attempt of each index that is past its first.
-        self.attempts: dict[int, int] = {}
+        self.attempts = IndexedNumbers()
         #: How many attempts ended with each result.
         self.counts: dict[JobResult, int] = dict.fromkeys(JobResult, 0)
         self.failures: list[JobEnd] = []
-        #: Indexes whose newest attempt ended without success and is followed by no other.
-        self._not_retried: set[int] = set()
+        #: One bit per index: it is done; its newest attempt ended without success and is followed by no other.
         self._done = bytearray()
+        self._not_retried = bytearray()
         self._results = JobResults(job_count)
         self._node_names: list[str] = [""]
         self._node_numbers: dict[str, int] = {"": 0}
-        self._exit_codes: dict[int, int] = {}
+        self._exit_codes = IndexedNumbers()
 
     @property
     def all_done(self) -> bool:
         return self.done_count == self.job_count
 
     def is_done(self, index: int) -> bool:
-        return index < self.block and bool(self._done[index >> 3] >> (index & 7) & 1)
+        return index < self.block and bool(self._done[index >> 3] & _bit(index))
 
     def done_bits(self) -> bytes:
         """One bit per index below `block`, lowest first in each byte."""
@@ -108,7 +114,8 @@ class Ledger:
         below = min(below, self.job_count)
         if below > self.block:
             self.block = below
-            self._done.extend(bytes((below + 7) // 8 - len(self._done)))
+            for bits in (self._done, self._not_retried):
+                bits.extend(bytes((below + 7) // 8 - len(bits)))
             self._results.extend(below)
         self.block_term = max(self.block_term, term)
 
@@ -122,7 +129,7 @@ class Ledger:
 
     def judge(self, end: JobEnd) -> Verdict:
         """Judges a reported end by the newest attempt of its index."""
-        newest = self.attempts.get(end.index, 1)
+        newest = self.attempts[end.index] or 1
         if end.index >= self.block or end.attempt > newest:
             return Verdict.NEVER_OUT
         return Verdict.KNOWN if end.attempt < newest or self._has_ended(end.index) else Verdict.NEW
@@ -133,19 +140,16 @@ class Ledger:
         self.counts[end.result] += 1
         is_over = retry is None or end.result is JobResult.COMPLETED
         self._results.record(index, _RESULT_CODE[end.result], self._number(node), is_over=is_over)
-        if end.exit_code:
-            self._exit_codes[index] = end.exit_code
-        else:
-            self._exit_codes.pop(index, None)
+        self._exit_codes[index] = end.exit_code or 0
         if end.result is JobResult.FAILED:
             self.failures = [*self.failures[1 - KEPT_FAILURES :], end]
         if end.result is JobResult.COMPLETED:
-            self._done[index >> 3] |= 1 << (index & 7)
+            self._done[index >> 3] |= _bit(index)
             self.done_count += 1
         elif retry is not None:
             self.attempts[index] = retry.attempt
         else:
-            self._not_retried.add(index)
+            self._not_retried[index >> 3] |= _bit(index)
         if self.owners is not None:
             self.owners.end(index, runs_again=not is_over)
 
@@ -155,26 +159,25 @@ class Ledger:
 
     def attempt_slots(self, first: int, most: int) -> list[JobSlot]:
         """Indexes past their first attempt, with the attempt that counts: so many from `first` on, in their order."""
-        if not self.attempts:
-            return []
-        later = (index for index in range(first, self.block) if index in self.attempts)
-        return [JobSlot(index, self.attempts[index]) for index in islice(later, most)]
+        return [JobSlot(index, attempt) for index, attempt in islice(self.attempts.items(first), most)]
 
     def to_record(self) -> LedgerRecord:
         return LedgerRecord(
             block=self.block,
             block_term=self.block_term,
             done=bytes(self._done),
-            attempts=dict(self.attempts),
+            attempts=dict(self.attempts.large),
             results=b"",
             nodes=b"",
             node_names=list(self._node_names),
-            exit_codes=dict(self._exit_codes),
+            exit_codes=dict(self._exit_codes.large),
             counts=dict(self.counts),
             failures=list(self.failures),
-            not_retried=sorted(self._not_retried),
             pages=JobResults(self.job_count, self._results.pages).pages,
             owners=self.owners.to_record() if self.owners is not None else None,
+            not_retried_bits=bytes(self._not_retried),
+            attempt_pages=self.attempts.pages,
+            exit_code_pages=self._exit_codes.pages,
         )
 
     @classmethod
@@ -186,12 +189,14 @@ class Ledger:
         ledger._done[:] = record.done
         ledger._node_names = list(record.node_names)
         ledger._node_numbers = {name: number for number, name in enumerate(ledger._node_names)}
-        ledger._exit_codes = dict(record.exit_codes)
-        ledger.attempts = dict(record.attempts)
+        ledger._exit_codes = IndexedNumbers(record.exit_code_pages, record.exit_codes)
+        ledger.attempts = IndexedNumbers(record.attempt_pages, record.attempts)
         ledger.counts = {result: record.counts.get(result, 0) for result in JobResult}
         ledger.failures = list(record.failures)
-        ledger._not_retried = set(record.not_retried)
-        ledger.done_count = sum(byte.bit_count() for byte in ledger._done)
+        ledger._not_retried[: len(record.not_retried_bits)] = record.not_retried_bits
+        for index in record.not_retried:
+            ledger._not_retried[index >> 3] |= _bit(index)
+        ledger.done_count = int.from_bytes(ledger._done).bit_count()
         if record.pages:
             ledger._results = JobResults(job_count, record.pages)
         for index, code in enumerate(record.results):
@@ -203,35 +208,35 @@ class Ledger:
     def check(self) -> list[str]:
         """The broken invariants in words."""
         broken = []
-        if self.done_count != sum(byte.bit_count() for byte in self._done):
+        done, not_retried = int.from_bytes(self._done), int.from_bytes(self._not_retried)
+        if self.done_count != done.bit_count():
             broken.append(f"done_count {self.done_count} differs from the bits set")
         if self.done_count != self.counts[JobResult.COMPLETED]:
             broken.append(f"{self.done_count} jobs done, {self.counts[JobResult.COMPLETED]} completions counted")
         if self.block > self.job_count:
             broken.append(f"block {self.block} beyond the {self.job_count} jobs")
-        broken += [
-            f"attempt {number} of index {i} beyond block" for i, number in self.attempts.items() if i >= self.block
-        ]
-        broken += [f"index {i} is done, and ended without a retry" for i in self._not_retried if self.is_done(i)]
+        broken += [f"attempt {number} of index {i} beyond block" for i, number in self.attempts.items(self.block)]
+        if done & not_retried:
+            broken.append(f"{(done & not_retried).bit_count()} jobs are done, and ended without a retry")
         if self.owners is not None:
-            broken += self.owners.check(self.block, over=self.done_count + len(self._not_retried))
+            broken += self.owners.check(self.block, over=self.done_count + not_retried.bit_count())
         return broken
 
     def _has_ended(self, index: int) -> bool:
         """True if the newest attempt of the index has ended."""
-        return self.is_done(index) or index in self._not_retried
+        return index < self.block and bool((self._done[index >> 3] | self._not_retried[index >> 3]) & _bit(index))
 
     def _rows(self, first: int, end: int) -> Iterator[JobRow]:
         results = self._results.read(first, end)
         for index in range(first, end):
-            attempt = self.attempts.get(index, 1)
+            attempt = self.attempts[index] or 1
             code, node = next(results, (0, 0))
             if code == 0:
                 yield JobRow(JobSlot(index, attempt), None, "")
                 continue
             result = _CODE_RESULT[code]
             ended = attempt if self._has_ended(index) or attempt == 1 else attempt - 1
-            exit_code = 0 if result is JobResult.COMPLETED else self._exit_codes.get(index)
+            exit_code = 0 if result is JobResult.COMPLETED else self._exit_codes[index] or None
             yield JobRow(JobSlot(index, ended), result, self._node_names[node], exit_code)
 
     def _number(self, node: str) -> int:
@@ -242,3 +247,8 @@ class Ledger:
             number = self._node_numbers[node] = len(self._node_names)
             self._node_names.append(node)
         return number
+
+
+def _bit(index: int) -> int:
+    """The bit of an index in its byte, the lowest first."""
+    return 1 << (index & 7)

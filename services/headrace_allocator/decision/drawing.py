@@ -46,7 +46,7 @@ def wants(facts: Facts) -> list[Effect]:
     """Tells other trees of operations that have room here and no job to give out, while no index is free."""
     if facts.starts_paused or facts.superseded:
         return []
-    wanted = [each.id for each in facts.operations.values() if each.slots.free == 0 and _could_start(facts, each)]
+    wanted = [each.id for each in facts.of_several_trees.values() if each.slots.free == 0 and _could_start(facts, each)]
     return [Want(wanted[:_MOST_WANTED])] if wanted else []
 
 

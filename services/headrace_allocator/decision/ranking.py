@@ -7,11 +7,13 @@ marked may get a job, in the place that the facts give, unless a pool's limit ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 
 from headrace.ids import OperationId
 from headrace.runtime.engine import Check
+from headrace.wire.snapshots import ShareItem
 from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, entry_of
 from headrace_allocator.facts.facts import Facts
@@ -29,9 +31,13 @@ class Ranking:
         #: Operations whose place is to be found anew, and whether that is so for all of them.
         self._marked: dict[OperationId, None] = {}
         self._all_marked = False
+        #: The newest shares; an operation takes its own when its place is found. And operations that are owed nothing so far.
+        self._shares: Mapping[str, ShareItem] = {}
+        self._shareless: set[OperationId] = set()
 
     def refresh(self, operation: Operation) -> None:
-        """Gives an operation its place in the order, or takes it out if no job of it may start."""
+        """Gives an operation its place by its newest share, or takes it out if no job of it may start."""
+        self._take_share(operation)
         entry = self._entry(operation)
         if entry is None:
             self.order.remove(operation.id)
@@ -49,36 +55,54 @@ class Ranking:
         """The operation is over."""
         self.order.remove(operation)
         self._marked.pop(operation, None)
+        self._shareless.discard(operation)
 
-    def mark(self, operation: OperationId) -> None:
-        """Its place is to be found anew, by `refresh_marked`."""
-        self._marked[operation] = None
+    def on_shares(self, shares: Mapping[str, ShareItem], changed: Collection[str]) -> None:
+        """These are the newest shares: places are to be found anew, by `refresh_marked`, first of operations without a share."""
+        self._shares = shares
+        self._marked = dict.fromkeys(sorted(self._shareless.intersection(changed))) | self._marked
+        self._marked.update(dict.fromkeys(map(OperationId, changed)))
 
     def mark_all(self) -> None:
         """The room of the tree changed, and with it what every share of it means."""
         self._all_marked = True
 
-    def refresh_marked(self, most: int) -> bool:
-        """Gives up to `most` marked operations their place. True while there are more."""
+    @property
+    def some_marked(self) -> bool:
+        """True while there are marked operations."""
+        return bool(self._marked)
+
+    def refresh_marked(self, most: int) -> list[Operation]:
+        """Gives up to `most` marked operations their place. Returns those that had no share before."""
+        first_shares = []
         if self._all_marked:
             self._all_marked = False
             self._facts.note_shapes()
             # Those that waited already stay in front, so that the room may change for ever and each still gets its turn.
             self._marked.update(dict.fromkeys(self._facts.operations))
-        for _ in range(min(most, len(self._marked))):
-            name = next(iter(self._marked))
+        for name in list(islice(self._marked, most)):
             del self._marked[name]
             operation = self._facts.operations.get(name)
             if operation is not None:
+                if name in self._shareless:
+                    first_shares.append(operation)
                 self.refresh(operation)
                 self._facts.judge_size(operation)
-        return bool(self._marked)
+        return first_shares
 
     def checks(self) -> Iterator[Check]:
         """The order, and the place of each operation."""
         yield from self.order.checks()
         for name in list(self.order):
             yield partial(self._check_place, name)
+
+    def _take_share(self, operation: Operation) -> None:
+        item = self._shares.get(operation.id)
+        if item is None:
+            self._shareless.add(operation.id)
+        elif item is not operation.share:
+            operation.set_share(item)
+            (self._shareless.discard if max(operation.fair_share) > 0.0 else self._shareless.add)(operation.id)
 
     def _entry(self, operation: Operation) -> Entry | None:
         facts, held = self._facts, operation.held

@@ -6,9 +6,9 @@ the tree's total and what is used of it are the sums over the online nodes; see 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from typing import TypeVar
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
@@ -47,6 +47,9 @@ class Facts:
         self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)
         self.nodes: dict[NodeName, Node] = {}
         self.operations: dict[OperationId, Operation] = {}
+        #: Operations with jobs in doubt; those whose jobs other trees run as well.
+        self.doubtful: dict[OperationId, Operation] = {}
+        self.of_several_trees: dict[OperationId, Operation] = {}
         #: Numbers operations in the order in which they are heard of.
         self.arrivals = count(1)
         #: Numbers allocations in the order in which their progress began.
@@ -59,10 +62,12 @@ class Facts:
         self.used = ZERO
         self.online_nodes = 0
         #: Operations whose usage must be published anew; those that are gone since it was published.
-        self.touched: set[OperationId] = set()
+        self.touched: dict[OperationId, None] = {}
         self.gone: set[OperationId] = set()
         #: The tree as a whole, as it was published last.
         self.told_frame = UsageFrame()
+        #: Operations that changed and were not looked at by a tick since: blocks of them may have to be drawn, or they may be released.
+        self.unsettled: dict[OperationId, None] = {}
         self._node_filter = ""
         #: Tags and sizes of nodes that accept jobs.
         self._shapes: frozenset[tuple[tuple[str, ...], Resources]] = frozenset()
@@ -120,7 +125,7 @@ class Facts:
         """Gives out so many more jobs in an allocation that lives."""
         slots = self.operations[allocation.operation].slots.take(jobs)
         allocation.slots.update((slot.index, slot) for slot in slots)
-        self.touched.add(allocation.operation)
+        self.touch(allocation.operation)
         return slots
 
     def add(self, allocation: Allocation, *, since_ms: int | None = None) -> None:
@@ -149,7 +154,7 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             operation.precommit = operation.precommit - allocation.usage
-            self.touched.add(operation.id)
+            self.touch(operation.id)
 
     def remove(self, allocation: Allocation) -> None:
         """The allocation is no more. Its slots must have been dealt with."""
@@ -166,7 +171,7 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None and (allocation.job is None) != (job is None):
             operation.running_jobs += 1 if job is not None else -1
-            self.touched.add(operation.id)
+            self.touch(operation.id)
         if job is not None and job.started_at_ms != allocation.progress_started_ms:
             if operation is not None and allocation.progress_started_ms is not None:
                 operation.groups.remove(allocation)
@@ -175,6 +180,10 @@ class Facts:
         allocation.job = job
 
     # --- operations and pools -------------------------------------------------------------------------------------
+
+    def touch(self, operation: OperationId) -> None:
+        """Something of the operation changed."""
+        self.touched[operation] = self.unsettled[operation] = None
 
     def set_spec(self, operation: Operation, spec: OperationSpec) -> None:
         """The operation has this spec from now on. In another pool it stands with all that it holds."""
@@ -186,19 +195,34 @@ class Facts:
 
     def note_jobs(self, operation: Operation) -> None:
         """Its jobs changed: its usage is told anew, and limits are charged with those in doubt."""
-        self.touched.add(operation.id)
+        self.touch(operation.id)
+        if operation.slots.free is not None:
+            self.of_several_trees[operation.id] = operation
         if operation.charged_doubt != operation.slots.in_doubt_count:
             before, operation.charged_doubt = operation.charged, operation.slots.in_doubt_count
             self.pools.use(operation.spec.pool, operation.charged - before)
+            if operation.charged_doubt:
+                self.doubtful[operation.id] = operation
+            else:
+                del self.doubtful[operation.id]
 
     def forget(self, operation: Operation) -> None:
         """The operation is over. What still stands of it on nodes goes as they report."""
         del self.operations[operation.id]
+        self.doubtful.pop(operation.id, None)
+        self.of_several_trees.pop(operation.id, None)
         self.pools.use(operation.spec.pool, ZERO - operation.charged)
         self.gone.add(operation.id)
         for allocation in operation.allocations.values():
             allocation.take_back = TakeBackReason.OPERATION_ENDED
             allocation.slots.clear()
+
+    def take_unsettled(self, most: int) -> list[Operation]:
+        """Up to `most` of the operations that changed since they were taken last, the longest waiting first."""
+        names = list(islice(self.unsettled, most))
+        for name in names:
+            del self.unsettled[name]
+        return [self.operations[name] for name in names if name in self.operations]
 
     def judge_size(self, operation: Operation) -> None:
         """Notes whether some node could run a job of it, were the node empty."""
@@ -208,7 +232,7 @@ class Facts:
         )
         if fits != operation.fits_somewhere:
             operation.fits_somewhere = fits
-            self.touched.add(operation.id)
+            self.touch(operation.id)
 
     def note_shapes(self) -> None:
         """Notes the sizes of nodes that accept jobs, by which `judge_size` judges."""
@@ -219,7 +243,7 @@ class Facts:
     # --- checks ---------------------------------------------------------------------------------------------------
 
     def checks(self) -> Iterator[Check]:
-        """Each node, each operation, the totals, the limits, the tree of pools."""
+        """Each node, each operation, the totals, each pool."""
         for name in list(self.nodes):
             yield partial(_check, self.nodes, name)
         for operation in list(self.operations):
@@ -227,7 +251,8 @@ class Facts:
         for node in list(self.nodes.values()):
             yield partial(self.rooms.check, node)
         yield self._check_totals
-        yield lambda: self.pools.check(self._charged())
+        for pool in self.pools.known:
+            yield partial(self._check_pool, pool)
 
     def _check_totals(self) -> list[str]:
         online = [node for node in self.nodes.values() if node.online]
@@ -240,8 +265,8 @@ class Facts:
             broken.append("online_nodes differs from the online nodes")
         return broken
 
-    def _charged(self) -> Iterable[tuple[PoolName, Resources]]:
-        return ((operation.spec.pool, operation.charged) for operation in self.operations.values())
+    def _check_pool(self, pool: PoolName) -> list[str]:
+        return self.pools.check(pool, (each.charged for each in self.operations.values() if each.spec.pool == pool))
 
     def _set_room(
         self, node: Node, *, online: bool | None = None, reported: Resources | None = None, empty: bool | None = None
@@ -278,7 +303,7 @@ class Facts:
             if not allocation.confirmed:
                 operation.precommit = operation.precommit + amount
             self.pools.use(operation.spec.pool, amount)
-            self.touched.add(operation.id)
+            self.touch(operation.id)
 
 
 def _check(of: Mapping[K, Node] | Mapping[K, Operation], name: K) -> list[str]:

@@ -29,6 +29,7 @@ from headrace.wire.log import (
 from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.slots import not_ended
 
 __all__ = ["OperationNews", "drawing_terms", "learn_events", "learn_whole"]
 
@@ -181,19 +182,20 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
     else:
         operation.slots.share(live.block, (), live.free)
     for slot in live.attempts:
-        _end(operation, slot.index, slot.attempt - 1)
-        operation.slots.retry(slot)
-    not_ours = [index for index in range(live.block) if live.done[index >> 3] >> (index & 7) & 1]
-    for index in not_ours:
+        if slot.attempt > operation.slots.attempt(slot.index):
+            _end(operation, slot.index, slot.attempt - 1)
+            operation.slots.retry(slot)
+    for index in not_ended(operation.slots, live.done):
         _end(operation, index, operation.slots.attempt(index))
     if live.free is not None:
-        _update_owners(operation, live, not_ours)
+        _update_owners(operation, live)
     _note_change(facts, operation, news)
 
 
-def _update_owners(operation: Operation, live: LiveOperation, not_ours: list[int]) -> None:
+def _update_owners(operation: Operation, live: LiveOperation) -> None:
     """The whole tells which indexes are this tree's. Those that it returns are not, while the ledger may still take them."""
     slots, returning = operation.slots, operation.returning
+    not_ours = [index for index in range(live.block) if live.done[index >> 3] >> (index & 7) & 1]
     for index in not_ours:
         slots.lose(index)
     ends = [0, *(index + 1 for index in not_ours)]

@@ -58,6 +58,8 @@ class Operation:
         #: Nodes name them, so that two of them may name one alike.
         self.allocations: dict[tuple[NodeName, AllocationId], Allocation] = {}
         self.groups = AllocationGroups()
+        #: The newest item of it in a snapshot of shares that it took.
+        self.share: ShareItem | None = None
         self.fair_share: Share = ZERO_SHARE
         self.demand_share: Share = ZERO_SHARE
         self.dominant_resource = "cpu"
@@ -87,6 +89,7 @@ class Operation:
 
     def set_share(self, item: ShareItem) -> None:
         """Notes what a snapshot of shares says of it."""
+        self.share = item
         self.fair_share, self.demand_share = item.fair_share.total, item.demand_share
         self.dominant_resource = item.dominant_resource
         self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None

@@ -152,17 +152,18 @@ class PoolTree:
             self.changed.add(each.name)
             each = each.above
 
-    def check(self, held: Iterable[tuple[PoolName, Resources]]) -> list[str]:
-        """Broken invariants in words, none if all hold."""
-        sums = dict.fromkeys(self._known, ZERO)
-        for name, amount in held:
-            for above in self.path(name):
-                sums[above] = sums.get(above, ZERO) + amount
-        return [
-            f"pool {pool.name}: what it has in use differs from its operations"
-            for pool in self._known.values()
-            if pool.used != sums.get(pool.name, ZERO)
-        ]
+    @property
+    def known(self) -> list[PoolName]:
+        """All pools that a snapshot told of or something was in, without the root."""
+        return [pool.name for pool in self._known.values() if pool.above is not None]
+
+    def check(self, name: PoolName, own: Iterable[Resources]) -> list[str]:
+        """Broken invariants of one pool, whose own operations hold so much, in words. There are none if it is not known."""
+        pool = self._known.get(name)
+        if pool is None:
+            return []
+        used = Resources.sum([*own, *(each.used for each in self._known.values() if each.above is pool)])
+        return [] if used == pool.used else [f"pool {name}: what it has in use differs from its operations"]
 
     def _move(self, pools: list[Pool]) -> None:
         """Gives pools their place below their parents, with all that is in use below them."""

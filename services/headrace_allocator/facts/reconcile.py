@@ -7,6 +7,7 @@ that did not fit into the heartbeat (`ends_waiting`): while there are any, a slo
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from headrace.ids import AllocationId, OperationId
 from headrace.wire.heartbeat import (
@@ -25,6 +26,10 @@ from headrace_allocator.facts.lost_jobs import LossReason, LostJob, LostNodeInDo
 from headrace_allocator.facts.nodes import Node
 
 __all__ = ["Findings", "lose_doubtful", "lose_node", "reconcile"]
+
+
+#: Jobs in doubt that are given up as lost at once.
+_MOST_LOST: Final = 1_000
 
 
 class Findings:
@@ -69,14 +74,15 @@ def lose_doubtful(facts: Facts) -> list[LostJob]:
     in doubt, if their operation waits for such nodes.
     """
     lost: list[LostJob] = []
-    for operation in facts.operations.values():
+    for operation in facts.doubtful.values():
         if not facts.recovery.lost_nodes:
             operation.slots.release_doubt()
             continue
         if operation.waits_for_lost_nodes:
             continue
         node = facts.recovery.lost_nodes[0]
-        for slot in operation.slots.in_doubt():
+        # Very many may be in doubt: the others stay so until the next time.
+        for slot in operation.slots.in_doubt(_MOST_LOST - len(lost)):
             lost.append(LostJob(node, operation.id, slot, AllocationId("unknown"), LostNodeInDoubt()))
             operation.slots.end(slot.index, slot.attempt)
     return lost

@@ -9,20 +9,27 @@ a retry brings it there). Invariant (`check`): the counts are those of the place
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from headrace.wire.heartbeat import JobSlot
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import IndexRun
 
-__all__ = ["JobSlots"]
+__all__ = ["JobSlots", "not_ended"]
 
 _READY: Final = 0
 _OUT: Final = 1
 _IN_DOUBT: Final = 2
 _ENDED: Final = 3
 _ELSEWHERE: Final = 4
+_BYTE: Final = [bytes([place]) for place in range(_ELSEWHERE + 1)]
+#: The places of eight indexes that a former allocator drew, by a byte of the ledger's bits for what is done. A million indexes are
+#: looked at in one piece, so that it must not be one by one.
+_PLACES_OF_BITS: Final = [bytes(_ENDED if bits >> bit & 1 else _IN_DOUBT for bit in range(8)) for bits in range(256)]
+#: Makes a one bit of each place where a job has ended here, or by the ledger; and of each other place.
+_IS_ENDED: Final = bytes(place == _ENDED for place in range(256))
+_NOT_ENDED: Final = bytes(place != _ENDED for place in range(256))
 
 
 class JobSlots:
@@ -55,9 +62,9 @@ class JobSlots:
         slots.free = live.free
         if live.block_term == own_term and not live.done.strip(b"\0") and not live.attempts:
             return slots
-        done = _ENDED if live.free is None else _ELSEWHERE
-        for index in range(live.block):
-            slots._put(index, done if live.done[index >> 3] >> (index & 7) & 1 else _IN_DOUBT)
+        places = _places_of(live.done)[: live.block]
+        slots._places[:] = places if live.free is None else places.replace(_BYTE[_ENDED], _BYTE[_ELSEWHERE])
+        slots._counts = [slots._places.count(place) for place in range(_ELSEWHERE + 1)]
         return slots
 
     @property
@@ -92,9 +99,9 @@ class JobSlots:
         """The jobs that allocations hold."""
         return self._in(_OUT)
 
-    def in_doubt(self) -> list[JobSlot]:
-        """The jobs that may be out without anybody having said so."""
-        return self._in(_IN_DOUBT)
+    def in_doubt(self, most: int | None = None) -> list[JobSlot]:
+        """The jobs that may be out without anybody having said so, or the first `most` of them."""
+        return self._in(_IN_DOUBT, most)
 
     def take(self, count: int) -> list[JobSlot]:
         """Gives out up to `count` jobs, low indexes first."""
@@ -178,8 +185,12 @@ class JobSlots:
 
     def release_doubt(self) -> None:
         """Nobody holds the jobs in doubt: they are ready again. The attempt is the same, since nothing of it can be running."""
-        for slot in self.in_doubt():
-            self._put(slot.index, _READY)
+        if not self.in_doubt_count:
+            return
+        self._first = min(self._first, self._places.index(_IN_DOUBT))
+        self._places = self._places.replace(_BYTE[_IN_DOUBT], _BYTE[_READY])
+        self._counts[_READY] += self._counts[_IN_DOUBT]
+        self._counts[_IN_DOUBT] = 0
 
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""
@@ -195,10 +206,8 @@ class JobSlots:
         """The place of a job that the ledger lets out."""
         return _READY if self.are_ours else _IN_DOUBT
 
-    def _in(self, place: int) -> list[JobSlot]:
-        if not self._counts[place]:
-            return []
-        return [JobSlot(index, self.attempt(index)) for index, there in enumerate(self._places) if there == place]
+    def _in(self, place: int, most: int | None = None) -> list[JobSlot]:
+        return [JobSlot(index, self.attempt(index)) for index in islice(_positions(self._places, place), most)]
 
     def _put(self, index: int, place: int) -> None:
         self._counts[self._places[index]] -= 1
@@ -208,5 +217,25 @@ class JobSlots:
             self._first = min(self._first, index)
 
 
+def not_ended(slots: JobSlots, done: bytes) -> list[int]:
+    """The drawn indexes that are done, by one bit each, and have not ended here."""
+    places = _places_of(done)[: slots.block].translate(_IS_ENDED)
+    here = slots._places[: len(places)].translate(_NOT_ENDED)
+    both = int.from_bytes(places) & int.from_bytes(here)
+    return list(_positions(both.to_bytes(len(places)), 1))
+
+
 def _indexes(runs: Iterable[IndexRun]) -> Iterator[int]:
     return chain.from_iterable(range(run.first, run.below) for run in runs)
+
+
+def _places_of(done: bytes) -> bytes:
+    return b"".join(map(_PLACES_OF_BITS.__getitem__, done))
+
+
+def _positions(places: bytes | bytearray, place: int) -> Iterator[int]:
+    """Where a byte stands. What is passed over costs next to nothing."""
+    at = places.find(place)
+    while at >= 0:
+        yield at
+        at = places.find(place, at + 1)

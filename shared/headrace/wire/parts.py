@@ -143,11 +143,14 @@ class _Gathering(Generic[Item, Frame]):
     def __init__(self, first: Part[Item, Frame]) -> None:
         self.base = first.base
         self.parts: dict[int, Part[Item, Frame]] = {}
+        #: Of each part, by their keys: what can be done as parts come is not left for the moment when all are swapped in.
+        self.items: dict[int, dict[str, Item]] = {}
         self.count = first.parts
 
-    def add(self, part: Part[Item, Frame]) -> bool:
+    def add(self, part: Part[Item, Frame], key: Callable[[Item], str]) -> bool:
         if part.parts == self.count and part.part < self.count:
             self.parts[part.part] = part
+            self.items[part.part] = {key(item): item for item in part.items}
         return len(self.parts) == self.count
 
 
@@ -173,7 +176,7 @@ class SnapshotReader(Generic[Item, Frame]):
         if gathering is None:
             gathering = self._gathering[place] = _Gathering(part)
             self._forget_oldest()
-        if not gathering.add(part):
+        if not gathering.add(part, self._key):
             return None
         del self._gathering[place]
         if part.base is not None and (part.base != self.version or self.needs_whole):
@@ -198,10 +201,8 @@ class SnapshotReader(Generic[Item, Frame]):
                 for name in step.parts[number].removed:
                     self.items.pop(name, None)
                     removed.add(name)
-                for item in step.parts[number].items:
-                    name = self._key(item)
-                    self.items[name] = item
-                    changed.add(name)
+                self.items.update(step.items[number])
+                changed.update(step.items[number])
             self.version = at
             self.frame = step.parts[0].frame
             following = self._ahead.pop(at, None)

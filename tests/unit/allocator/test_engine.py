@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -30,8 +31,10 @@ from headrace.wire.operations import OperationSpec, OperationState
 from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain import list_nodes
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.usage_cut import usage_changed
-from tests.support.allocating import TERM, TREE, Desk, an_operation, cores
+from tests.support.allocating import TERM, TREE, Desk, a_share, an_operation, cores
 
 
 def running(start: Start, *, ended: int = 0, state: AllocationState = AllocationState.RUNNING) -> AllocationReport:
@@ -455,6 +458,41 @@ def test_more_indexes_are_drawn_before_they_run_out_and_only_once_at_a_time() ->
     assert [e for e in desk.tick(102.0) if isinstance(e, Draw)] == [draw]
 
 
+class NeverWalked(dict[OperationId, Operation]):
+    """Operations that may be looked up and not gone through."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("all operations are gone through")
+
+    values = items = __iter__
+
+
+def test_a_block_is_drawn_also_when_jobs_went_to_an_allocation_that_lives() -> None:
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=5000, block=129, done=bytes(17)))
+    orders, effects = desk.beat("n1")
+    assert not [effect for effect in effects if isinstance(effect, Draw)]
+    desk.operation("operation-1").note_length(10)
+
+    _, effects = desk.beat("n1", allocations=[running(orders.start[0])])
+
+    assert [effect.operation for effect in effects if isinstance(effect, Draw)] == ["operation-1"]
+
+
+def test_neither_a_tick_nor_a_cut_of_usage_goes_through_all_operations() -> None:
+    desk = Desk({"n1": cores(4, slots=9)})
+    desk.start(*(an_operation(f"operation-{number}", jobs=300, block=100, done=bytes(13)) for number in range(3)))
+    desk.beat("n1")
+    desk.tick(101.0)
+    desk.facts.operations = NeverWalked(desk.facts.operations)
+
+    desk.engine.on_drawn(OperationId("operation-1"), None, desk.moment)
+    desk.cut_usage()
+
+    assert [effect.operation for effect in desk.tick(102.0) if isinstance(effect, Draw)] == ["operation-1"]
+    assert not desk.tick(103.0)
+
+
 def test_a_silent_node_leaves_the_total_and_its_jobs_run_elsewhere_only_after_the_lease() -> None:
     desk = Desk({"n1": cores(1, slots=9), "n2": cores(2, slots=9)}, node_heartbeat_timeout_s=60, node_lease_s=600)
     desk.start(an_operation("operation-1", jobs=1))
@@ -521,30 +559,74 @@ def test_jobs_larger_than_every_node_ask_for_nothing_in_the_published_demand() -
     desk.beat("n1")
     desk.start(an_operation("operation-1", size=cores(64)))
 
-    (item,) = desk.engine.on_usage_due(desk.moment).answer.items
+    (item,) = desk.cut_usage().items
     assert (item.pending_jobs, item.pending, item.unschedulable_reason != "") == (10, cores(0, slots=0), True)
 
 
 def test_only_what_changed_is_published() -> None:
     desk = Desk({"n1": cores(4, slots=9)})
     desk.start(an_operation("operation-1"), an_operation("operation-2"))
-    desk.engine.on_usage_due(desk.moment)
+    desk.cut_usage()
 
     desk.learn(OperationSuspended(OperationId("operation-2"), suspended=True, at_ms=1))
-    cut = desk.engine.on_usage_due(desk.moment).answer
+    cut = desk.cut_usage()
 
     assert [item.operation for item in cut.items] == ["operation-2"]
     assert cut.gone == []
 
 
+def test_a_large_cut_of_usage_is_made_in_slices_and_tells_all_at_once() -> None:
+    desk = Desk({"n1": cores(4, slots=9)})
+    desk.start(*(an_operation(f"operation-{number}") for number in range(5)))
+
+    assert desk.engine.on_usage_due(2, desk.moment).answer is None
+    over = OperationStateChanged(OperationId("operation-0"), OperationState.ABORTED, StateCause.ABORTED_BY_USER, "", 1)
+    desk.learn(over, OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=1))
+    assert desk.engine.on_usage_due(2, desk.moment).answer is None
+    cut = desk.engine.on_usage_due(2, desk.moment).answer
+
+    assert cut is not None
+    assert [item.operation for item in cut.items] == [f"operation-{number}" for number in range(1, 5)]
+    assert cut.gone == ["operation-0"]
+    assert [(item.operation, item.pending_jobs) for item in desk.cut_usage().items] == [("operation-1", 0)]
+
+
+def test_new_shares_are_taken_in_slices_and_by_operations_without_a_share_first() -> None:
+    desk = Desk({"n1": cores(4, slots=9)})
+    desk.beat("n1")
+    desk.start(*(an_operation(f"operation-{number}") for number in range(4)))
+    desk.share(operation_0=0.1, operation_1=0.1, operation_2=0.1)
+    desk.node("n1").nudged = False
+    items = {item.key: item for item in (a_share(f"operation-{number}", 0.2) for number in range(4))}
+    desk.engine.on_shares(ShareCut(items, items.keys()), desk.moment)
+
+    more, effects = msgspec.structs.astuple(desk.engine.on_refresh_due(1, desk.moment))
+    owed = [desk.operation(f"operation-{number}").fair_share[1] for number in range(4)]
+
+    assert (more, owed) == (True, [0.1, 0.1, 0.1, 0.2])
+    assert effects == [NudgeNode(NodeName("n1"))]
+    desk.refresh()
+    assert {desk.operation(f"operation-{number}").fair_share[1] for number in range(4)} == {0.2}
+
+
+def test_a_share_that_came_before_its_operation_is_taken_once_the_operation_is_known() -> None:
+    desk = Desk({"n1": cores(4, slots=9)})
+    desk.beat("n1")
+    desk.share(operation_1=0.1)
+
+    desk.start(an_operation("operation-1"))
+
+    assert desk.operation("operation-1").fair_share[1] == 0.1
+
+
 def test_heartbeats_and_shares_that_change_nothing_are_no_news() -> None:
     desk = Desk({"n1": cores(4, slots=9)})
     assert usage_changed(desk.facts)
-    desk.engine.on_usage_due(desk.moment)
+    desk.cut_usage()
 
     desk.beat("n1")
     assert usage_changed(desk.facts)
-    desk.engine.on_usage_due(desk.moment)
+    desk.cut_usage()
     desk.beat("n1")
     assert not usage_changed(desk.facts)
 

@@ -52,7 +52,7 @@ def test_an_operation_whose_filter_no_node_matches_has_no_demand_and_is_told_why
     desk.beat("n1")
     desk.start(filtered(an_operation("a", 40), "fast"))
     desk.share(a=0.5)
-    cut = desk.engine.on_usage_due(desk.moment).answer
+    cut = desk.cut_usage()
 
     assert desk.reasons("a") == ["no node matches fast: 1 node that takes jobs has other tags"]
     assert [item.unschedulable_reason for item in cut.items] == [
@@ -61,7 +61,7 @@ def test_an_operation_whose_filter_no_node_matches_has_no_demand_and_is_told_why
 
     desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), tags=["fast"])}, desk.moment)
     desk.refresh()
-    assert [item.unschedulable_reason for item in desk.engine.on_usage_due(desk.moment).answer.items] == [""]
+    assert [item.unschedulable_reason for item in desk.cut_usage().items] == [""]
 
 
 def test_always_those_nodes_where_the_job_fits_when_each_is_asked() -> None:

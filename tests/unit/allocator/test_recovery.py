@@ -74,7 +74,7 @@ def test_a_lowered_lease_counts_once_the_longer_one_is_over_since_every_node_obe
 
 
 def is_complete(desk: Desk) -> bool:
-    return desk.engine.on_usage_due(desk.moment).answer.frame.complete
+    return desk.cut_usage().frame.complete
 
 
 def former(name: str, **changes: Any) -> LiveOperation:

@@ -1,0 +1,59 @@
+"""Numbers of jobs by index, such as attempts, where most jobs have none.
+
+They are a byte each, in pages, and only larger ones stand one by one. A checkpoint copies pages, so that a hundred thousand numbers
+take it no longer than a few.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+__all__ = ["IndexedNumbers"]
+
+_INDEXES_OF_A_PAGE: Final = 4096
+#: In a page: the number is among the larger ones.
+_LARGE: Final = 255
+_THERE: Final = re.compile(rb"[^\0]")
+
+
+class IndexedNumbers:
+    """Numbers other than 0, by index."""
+
+    def __init__(self, pages: Mapping[int, bytes] | None = None, numbers: Mapping[int, int] | None = None) -> None:
+        """Takes what `pages` and `large` were. Numbers may also come one by one, as older records have them."""
+        self._pages = {number: bytearray(page) for number, page in (pages or {}).items()}
+        self.large: dict[int, int] = {}
+        for index, value in (numbers or {}).items():
+            self[index] = value
+
+    @property
+    def pages(self) -> dict[int, bytes]:
+        """A copy of the pages that have a number, by their place."""
+        return {number: bytes(page) for number, page in self._pages.items()}
+
+    def __getitem__(self, index: int) -> int:
+        page = self._pages.get(index // _INDEXES_OF_A_PAGE)
+        value = page[index % _INDEXES_OF_A_PAGE] if page is not None else 0
+        return self.large[index] if value == _LARGE else value
+
+    def __setitem__(self, index: int, value: int) -> None:
+        number, place = divmod(index, _INDEXES_OF_A_PAGE)
+        if value and number not in self._pages:
+            self._pages[number] = bytearray(_INDEXES_OF_A_PAGE)
+        is_large = not 0 <= value < _LARGE
+        if is_large:
+            self.large[index] = value
+        else:
+            self.large.pop(index, None)
+        if number in self._pages:
+            self._pages[number][place] = _LARGE if is_large else value
+
+    def items(self, first: int = 0) -> Iterator[tuple[int, int]]:
+        """The indexes from `first` on that have a number, in their order, and the numbers."""
+        for number in sorted(self._pages):
+            begin, page = number * _INDEXES_OF_A_PAGE, self._pages[number]
+            for there in _THERE.finditer(page, max(0, first - begin)):
+                value, index = page[there.start()], begin + there.start()
+                yield index, self.large[index] if value == _LARGE else value
