@@ -125,7 +125,7 @@ class Facts:
         """Gives out so many more jobs in an allocation that lives."""
         slots = self.operations[allocation.operation].slots.take(jobs)
         allocation.slots.update((slot.index, slot) for slot in slots)
-        self.touch(allocation.operation)
+        self._touch(allocation.operation)
         return slots
 
     def add(self, allocation: Allocation, *, since_ms: int | None = None) -> None:
@@ -154,7 +154,7 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             operation.precommit = operation.precommit - allocation.usage
-            self.touch(operation.id)
+            self._touch(operation.id)
 
     def remove(self, allocation: Allocation) -> None:
         """The allocation is no more. Its slots must have been dealt with."""
@@ -171,7 +171,7 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None and (allocation.job is None) != (job is None):
             operation.running_jobs += 1 if job is not None else -1
-            self.touch(operation.id)
+            self._touch(operation.id)
         if job is not None and job.started_at_ms != allocation.progress_started_ms:
             if operation is not None and allocation.progress_started_ms is not None:
                 operation.groups.remove(allocation)
@@ -180,10 +180,6 @@ class Facts:
         allocation.job = job
 
     # --- operations and pools -------------------------------------------------------------------------------------
-
-    def touch(self, operation: OperationId) -> None:
-        """Something of the operation changed."""
-        self.touched[operation] = self.unsettled[operation] = None
 
     def set_spec(self, operation: Operation, spec: OperationSpec) -> None:
         """The operation has this spec from now on. In another pool it stands with all that it holds."""
@@ -195,7 +191,7 @@ class Facts:
 
     def note_jobs(self, operation: Operation) -> None:
         """Its jobs changed: its usage is told anew, and limits are charged with those in doubt."""
-        self.touch(operation.id)
+        self._touch(operation.id)
         if operation.slots.free is not None:
             self.of_several_trees[operation.id] = operation
         if operation.charged_doubt != operation.slots.in_doubt_count:
@@ -232,7 +228,7 @@ class Facts:
         )
         if fits != operation.fits_somewhere:
             operation.fits_somewhere = fits
-            self.touch(operation.id)
+            self._touch(operation.id)
 
     def note_shapes(self) -> None:
         """Notes the sizes of nodes that accept jobs, by which `judge_size` judges."""
@@ -267,6 +263,10 @@ class Facts:
 
     def _check_pool(self, pool: PoolName) -> list[str]:
         return self.pools.check(pool, (each.charged for each in self.operations.values() if each.spec.pool == pool))
+
+    def _touch(self, operation: OperationId) -> None:
+        """Something of the operation changed."""
+        self.touched[operation] = self.unsettled[operation] = None
 
     def _set_room(
         self, node: Node, *, online: bool | None = None, reported: Resources | None = None, empty: bool | None = None
@@ -303,7 +303,7 @@ class Facts:
             if not allocation.confirmed:
                 operation.precommit = operation.precommit + amount
             self.pools.use(operation.spec.pool, amount)
-            self.touch(operation.id)
+            self._touch(operation.id)
 
 
 def _check(of: Mapping[K, Node] | Mapping[K, Operation], name: K) -> list[str]:
