@@ -19,6 +19,7 @@ from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, Wanted
 from headrace.wire.log import Event
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, ListNodes, NodeList, NodeRecord, OperationPlaces, WhereRequest
+from headrace.wire.preemption import PreemptionReason
 from headrace.wire.refusals import NotFound, WrongState
 from headrace_allocator.decision.drawing import give_half, next_draw, returns, wants
 from headrace_allocator.decision.holding_back import pool_limit_reached
@@ -176,11 +177,11 @@ class AllocatorEngine:
         return Outcome(None, effects + self._finish_recovery(moment))
 
     def on_options(self, options: TreeOptions, moment: Moment) -> Outcome[None, Effect]:
-        """The tree uses only nodes whose tags match. While an operator lets no job start, what was given out goes on.
+        """The tree uses only nodes whose tags match. While an operator lets no job start or nothing be taken, the rest goes on.
 
         Raises `BadInput` for what is no formula, and keeps the one before.
         """
-        self.facts.starts_paused = options.pause_starts
+        self.facts.starts_paused, self.facts.preemption_paused = options.pause_starts, options.pause_preemption
         parse_formula(options.node_filter)
         if self.facts.set_node_filter(options.node_filter):
             self.ranking.mark_all()
@@ -210,7 +211,7 @@ class AllocatorEngine:
         self.twice_held_jobs += len(findings.held_twice)
         self.ranking.refresh_all(findings.operations)
         effects += self._finish_recovery(moment)
-        orders = node.sent = self._answers.answer(node, heartbeat, findings)
+        orders = node.sent = self._answers.answer(node, heartbeat, findings, moment)
         extended = (node.allocations[extend.allocation].operation for extend in orders.extend)
         for name in dict.fromkeys([*(start.operation for start in orders.start), *extended]):
             effects += self._draws(facts.operations[name])
@@ -289,6 +290,10 @@ class AllocatorEngine:
             counter("void_heartbeats", "heartbeats", self.void_heartbeats),
             counter("twice_held_jobs", "jobs", self.twice_held_jobs),
             counter("allocations_made", "allocations", self._answers.allocations_made),
+            *(
+                counter(f"preempted_by_{reason.value}", "allocations", self._answers.preemptions[reason])
+                for reason in PreemptionReason
+            ),
         ]
 
     # --- what follows from a change -------------------------------------------------------------------------------

@@ -5,18 +5,28 @@ Taking back comes first, then what living allocations get in addition, then what
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final, TypeVar
 
-from headrace.ids import AllocationId
+from headrace.ids import AllocationId, OperationId
+from headrace.runtime.engine import Moment
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.heartbeat import AllocationState, Extend, Forget, Heartbeat, Orders, Start, TakeBack, TakeBackReason
-from headrace_allocator.decision.extending import Extension, GiveBack, extend
-from headrace_allocator.decision.placing import Placement, place
+from headrace.wire.preemption import LARGEST_RECORD_BYTES, PreemptionReason
+from headrace_allocator.decision.extending import Extension, GiveBack
+from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, pace_ms_of
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.facts.reconcile import Findings
+from headrace_allocator.preemption.audit import record_of
+from headrace_allocator.preemption.heartbeat_decision import Due, decide
+from headrace_allocator.preemption.stages import Preemption
+from headrace_allocator.words import words_of_preemption
 
 __all__ = ["HeartbeatAnswers"]
 
@@ -59,26 +69,26 @@ class HeartbeatAnswers:
         self._facts = facts
         self._ranking = ranking
         self.allocations_made = 0
+        self.preemptions: Counter[PreemptionReason] = Counter()
 
-    def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings) -> Orders:
+    def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings, moment: Moment) -> Orders:
         """The orders for a node whose heartbeat was held against the facts. They are carried out in the facts already."""
         pace_ms = self._pace_ms()
         budget = _Budget()
         forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
-        take_back = budget.cut(self._take_back(node))
-        extends: list[Extend] = []
-        starts: list[Start] = []
-        if node.accepts_jobs and not self._facts.superseded and not self._facts.starts_paused:
-            overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms))
-            decided = extend(overlay)
-            may_start = self._facts.pools.limits_known and not _waits_for_room(node)
-            placed = place(overlay) if may_start else []
-            # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
-            take_back += budget.cut([_give_back(one) for one in decided if isinstance(one, GiveBack)])
-            extensions = [one for one in decided if isinstance(one, Extension)]
-            extends = [self._extend(one) for one in extensions if budget.fits(one.jobs * _SLOT_BYTES)]
-            starts = self._starts(node, placed, budget)
-            self._ranking.refresh_all(overlay.touched)
+        take_back = self._take_back(node, budget)
+        node.note_overcommit(moment)
+        overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms))
+        decided = decide(overlay, self._due(node, moment))
+        # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
+        take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
+        extensions = [one for one in decided.extensions if isinstance(one, Extension)]
+        extends = [self._extend(one) for one in extensions if budget.fits(one.jobs * _SLOT_BYTES)]
+        starts = self._starts(node, decided.placements, budget)
+        take_back += self._preempt(decided.preemptions, {start.operation for start in starts}, budget, moment)
+        if decided.stages:
+            node.preemptive_stages_s = moment.steady_s
+        self._ranking.refresh_all(overlay.touched)
         return Orders(
             node=node.record.node,
             incarnation=heartbeat.incarnation,
@@ -103,7 +113,29 @@ class HeartbeatAnswers:
             enrolled=False,
         )
 
-    def _take_back(self, node: Node) -> list[TakeBack]:
+    def _due(self, node: Node, moment: Moment) -> Due:
+        """What may be decided for the node at this moment."""
+        facts = self._facts
+        if facts.superseded:
+            return Due(extend=False, start=False, preempt=False)
+        gives_out = node.accepts_jobs and not facts.starts_paused
+        over_since_s, ran_s = node.overcommitted_since_s, node.preemptive_stages_s
+        backoff_s = facts.pools.options.preemptive_scheduling_backoff / 1000
+        return Due(
+            extend=gives_out,
+            start=gives_out and facts.pools.limits_known and not _waits_for_room(node),
+            # While usage is not complete, nobody's share may be judged by it.
+            preempt=facts.recovery.complete and not facts.preemption_paused and not node.outside,
+            preemptive_stages=ran_s is None or moment.steady_s > ran_s + backoff_s,
+            repair_overcommit=(
+                not node.outside
+                and over_since_s is not None
+                and moment.steady_s > over_since_s + facts.timing.allowed_overcommit_s
+            ),
+        )
+
+    def _take_back(self, node: Node, budget: _Budget) -> list[TakeBack]:
+        """Orders for what is to go already. They are told again until the node shows it closing."""
         orders = []
         for allocation in node.allocations.values():
             operation = self._facts.operations.get(allocation.operation)
@@ -111,12 +143,30 @@ class HeartbeatAnswers:
                 allocation.take_back = operation.taken_back
             if allocation.state is AllocationState.ENDED:
                 continue
+            if node.has_no_slots and allocation.take_back is None:
+                allocation.take_back = TakeBackReason.LIMITS
             if allocation.take_back is not None:
                 # A closing one is told again: it may have been closed for a reason that lets its job run to the end.
-                timeout_ms = operation.spec.interruption_timeout_ms if operation else _INTERRUPTION_TIMEOUT_MS
-                orders.append(TakeBack(allocation=allocation.id, reason=allocation.take_back, timeout_ms=timeout_ms))
+                orders += _within(budget, _order_to_take_back(node, allocation, operation))
             elif node.record.drained and allocation.unstarted and allocation.state is not AllocationState.CLOSING:
-                orders.append(TakeBack(allocation=allocation.id, reason=TakeBackReason.NODE_DRAINED, timeout_ms=None))
+                order = TakeBack(allocation=allocation.id, reason=TakeBackReason.NODE_DRAINED, timeout_ms=None)
+                orders += _within(budget, order)
+        return orders
+
+    def _preempt(
+        self, decided: list[Preemption], started: set[OperationId], budget: _Budget, moment: Moment
+    ) -> list[TakeBack]:
+        """Books preemptions. Without the start that one was for it is left out: both are one decision."""
+        facts = self._facts
+        orders = []
+        for one in decided:
+            if one.beneficiary is not None and one.beneficiary.id not in started:
+                continue
+            operation = facts.operations[one.allocation.operation]
+            preempt(facts, one.allocation, record_of(one, operation, facts.pools, moment))
+            self.preemptions[one.reason] += 1
+            node = facts.nodes[one.allocation.node]
+            orders += _within(budget, _order_to_take_back(node, one.allocation, operation))
         return orders
 
     def _extend(self, extension: Extension) -> Extend:
@@ -147,6 +197,23 @@ class HeartbeatAnswers:
 
     def _pace_ms(self) -> int:
         return pace_ms_of(len(self._facts.nodes), self._facts.timing)
+
+
+def _order_to_take_back(node: Node, allocation: Allocation, operation: Operation | None) -> TakeBack:
+    assert allocation.take_back is not None
+    record = allocation.preemption
+    if record is not None:
+        timeout_ms = record.timeout_ms
+    elif node.has_no_slots:
+        timeout_ms = 0
+    else:
+        timeout_ms = operation.spec.interruption_timeout_ms if operation else _INTERRUPTION_TIMEOUT_MS
+    return TakeBack(allocation.id, allocation.take_back, timeout_ms, words_of_preemption(record), record)
+
+
+def _within(budget: _Budget, order: TakeBack) -> list[TakeBack]:
+    """The order, if it still fits. If not it is told with the next answer."""
+    return [order] if budget.fits(LARGEST_RECORD_BYTES if order.preemption is not None else 0) else []
 
 
 def _give_back(one: GiveBack) -> TakeBack:

@@ -8,10 +8,11 @@ from headrace.resources import RESOURCE_NAMES, Resources, format_amount
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.ledger import ReportedEnd
+from headrace.wire.preemption import PreemptionRecord
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, UnknownToNode
 
-__all__ = ["FITS_NO_NODE", "ends_of_lost", "words_of"]
+__all__ = ["FITS_NO_NODE", "ends_of_lost", "words_of", "words_of_preemption"]
 
 #: Published with the usage of an operation, in place of a demand.
 FITS_NO_NODE: Final = "its jobs are larger than every node that they may run on"
@@ -24,6 +25,8 @@ def words_of(reason: why.Reason) -> str:
             return "the operation is suspended"
         case why.OperationNotRunning():
             return f"the operation is {reason.state.value}"
+        case why.FairShareReached():
+            return "it is a graceful operation that has its fair share, and gets no more"
         case why.NoJobReady():
             return "no job of it can be given out at this moment"
         case why.StartsPaused():
@@ -63,6 +66,14 @@ def words_of(reason: why.Reason) -> str:
             return f"it has {times} times its fair share already; those below theirs go first"
         case _:
             assert_never(reason)
+
+
+def words_of_preemption(record: PreemptionRecord | None) -> str:
+    """Words for the end of a preempted job. There are none without a record."""
+    if record is None:
+        return ""
+    reason = record.reason.value.replace("_", " ")
+    return f"{reason}, for {record.beneficiary}" if record.beneficiary else reason
 
 
 def _words_of_loss(lost: LostJob) -> str:

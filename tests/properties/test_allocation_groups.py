@@ -79,7 +79,6 @@ class History:
                 threshold=self.random.choice([1.0, 1.5]),
                 usage_threshold=self.random.choice([NOTHING, threshold]),
                 crossing_is_preemptible=self.random.random() < 0.2,
-                owed_everything=self.random.random() < 0.2,
             )
         )
 

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from headrace.ids import PoolName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
+from headrace.wire.operation_spec import PreemptionMode
 from headrace_allocator.decision.reasons import (
     Exceeded,
+    FairShareReached,
     NoJobReady,
     OperationLimitReached,
     OperationNotRunning,
@@ -22,7 +24,7 @@ from headrace_allocator.decision.reasons import (
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree
 
-__all__ = ["held_back", "not_schedulable", "own_limit_reached", "pool_limit_reached"]
+__all__ = ["fair_share_reached", "held_back", "not_schedulable", "own_limit_reached", "pool_limit_reached"]
 
 _NO_ADDITION: Mapping[PoolName, Resources] = {}
 
@@ -34,7 +36,7 @@ def held_back(operation: Operation, ready: int, held: Resources) -> Reason | Non
     """
     if not operation.schedulable:
         return not_schedulable(operation)
-    return NoJobReady() if ready <= 0 else own_limit_reached(operation, held)
+    return NoJobReady() if ready <= 0 else fair_share_reached(operation) or own_limit_reached(operation, held)
 
 
 def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRunning | None:
@@ -42,6 +44,12 @@ def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRu
     if operation.schedulable:
         return None
     return OperationSuspended() if operation.suspended else OperationNotRunning(operation.state)
+
+
+def fair_share_reached(operation: Operation) -> FairShareReached | None:
+    """A graceful operation gets nothing while it has what it is owed."""
+    graceful = operation.spec.preemption_mode is PreemptionMode.GRACEFUL
+    return FairShareReached() if graceful and not operation.below_fair_share else None
 
 
 def own_limit_reached(operation: Operation, held: Resources) -> OperationLimitReached | None:
@@ -52,11 +60,16 @@ def own_limit_reached(operation: Operation, held: Resources) -> OperationLimitRe
 
 
 def pool_limit_reached(
-    operation: Operation, pools: PoolTree, added: Mapping[PoolName, Resources] = _NO_ADDITION
+    operation: Operation,
+    pools: PoolTree,
+    added: Mapping[PoolName, Resources] = _NO_ADDITION,
+    *,
+    tolerant: bool = False,
 ) -> PoolLimitReached | None:
     """The lowest pool above the operation whose limit leaves no room for one more job of it."""
     for pool in pools.above(operation.spec.pool):
-        exceeded = _exceeded(operation, pool.most, pool.used + added.get(pool.name, ZERO))
+        most = pool.limit(pools.options, tolerant=tolerant)
+        exceeded = _exceeded(operation, most, pool.used + added.get(pool.name, ZERO))
         if exceeded:
             return PoolLimitReached(pool.name, exceeded)
     return None

@@ -38,7 +38,7 @@ def next_in_line_plainly(
         and all(matches(formula, view.tags) for formula in view.pools.filters_of(operation.spec))
         and held_back(operation, operation.slots.ready_count, operation.held) is None
         and held_back(operation, overlay.ready(operation), overlay.held(operation)) is None
-        and pool_limit_reached(operation, view.pools, overlay.pools) is None
+        and pool_limit_reached(operation, view.pools, overlay.pools, tolerant=overlay.passes_limits) is None
     ]
     chosen = _best_below(overlay, view.pools.root, able)
     return chosen.operation if chosen is not None else None

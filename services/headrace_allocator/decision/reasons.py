@@ -28,6 +28,10 @@ class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended")
     """Somebody suspended it."""
 
 
+class FairShareReached(msgspec.Struct, frozen=True, tag="fair_share_reached"):
+    """It is graceful and not below its fair share: it gets no more than that."""
+
+
 class NoJobReady(msgspec.Struct, frozen=True, tag="no_job_ready"):
     """No job of it can be given out at this moment."""
 
@@ -114,6 +118,7 @@ class OverFairShare(msgspec.Struct, frozen=True, tag="over_fair_share"):
 Reason = (
     OperationNotRunning
     | OperationSuspended
+    | FairShareReached
     | NoJobReady
     | StartsPaused
     | StillRecovering

@@ -25,6 +25,7 @@ from headrace_allocator.decision.least_satisfied import (
 from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
@@ -41,6 +42,8 @@ class View(msgspec.Struct, frozen=True):
     #: Of the whole tree, and what of it nobody has.
     total: Resources
     free_in_tree: Resources
+    #: All that the tree may use of the node.
+    limits: Resources
     #: Nothing more starts on a node with less room than this.
     min_spare: Resources
     operations: Mapping[OperationId, Operation]
@@ -59,6 +62,7 @@ class View(msgspec.Struct, frozen=True):
             allocations=tuple(node.allocations.values()),
             total=facts.total,
             free_in_tree=facts.total - facts.used,
+            limits=node.total,
             min_spare=facts.pools.options.min_spare_allocation_resources_on_node.whole,
             operations=facts.operations,
             pools=facts.pools,
@@ -81,6 +85,12 @@ class Overlay:
         self._pools_below: dict[PoolName, list[Pool]] = {}
         self._entries: dict[OperationId, Entry | None] = {}
         self._pool_entries: dict[PoolName, Entry] = {}
+        #: Allocations that are to go, of which nothing counts as used any more.
+        self.freed: set[Allocation] = set()
+        #: True in a preemptive stage, which may pass limits by their tolerance.
+        self.passes_limits = False
+        self._freed_of: set[OperationId] = set()
+        self._groups: dict[OperationId, dict[Allocation, Group]] = {}
         self._jobs: dict[OperationId, int] = {}
         self._held: dict[OperationId, Resources] = {}
 
@@ -103,7 +113,7 @@ class Overlay:
     def held_back(self, operation: Operation) -> Reason | None:
         """The reason for which no more of its jobs may start, or None if one may."""
         own = held_back(operation, self.ready(operation), self.held(operation))
-        return own or pool_limit_reached(operation, self.view.pools, self.pools)
+        return own or pool_limit_reached(operation, self.view.pools, self.pools, tolerant=self.passes_limits)
 
     def entry(self, operation: Operation) -> Entry | None:
         """The place of an operation among the children of its pool, None if it may not start anything.
@@ -131,9 +141,12 @@ class Overlay:
     def open(self, pool: Pool, order: PoolOrder) -> int:
         """The classes of jobs of which one more stays within the pool's limit."""
         added = self.pools.get(pool.name)
-        if added is None:
+        if not pool.limited:
+            return ALL_CLASSES
+        if added is None and not self.passes_limits:
             return order.open
-        return self.view.order.classes.below(pool.most, pool.used + added) if pool.limited else ALL_CLASSES
+        most = pool.limit(self.view.pools.options, tolerant=self.passes_limits)
+        return self.view.order.classes.below(most, pool.used + (added or ZERO))
 
     def touched_in(self, pool: PoolName) -> Collection[Operation]:
         """The operations in a pool of which something changed."""
@@ -161,6 +174,26 @@ class Overlay:
                 self._pools_below.setdefault(pool.above.name, []).append(pool)
             self.pools[pool.name] = self.pools.get(pool.name, ZERO) + amount
             self._pool_entries.pop(pool.name, None)
+
+    def usage(self, allocation: Allocation) -> Resources:
+        """The amount that counts as used by an allocation."""
+        return ZERO if allocation in self.freed else allocation.usage
+
+    def group(self, operation: Operation, allocation: Allocation) -> Group:
+        """The group of an allocation. What is freed counts no more among those before it."""
+        groups = operation.cut_groups(self.view.pools)
+        if operation.id not in self._freed_of:
+            return groups.group(allocation)
+        if operation.id not in self._groups:
+            self._groups[operation.id] = groups.groups_without(self.freed)
+        return self._groups[operation.id][allocation]
+
+    def free(self, operation: Operation, allocation: Allocation) -> None:
+        """Takes an allocation away: others may have its room at once."""
+        self.use(operation, ZERO - allocation.usage)
+        self.freed.add(allocation)
+        self._freed_of.add(operation.id)
+        self._groups.pop(operation.id, None)
 
     def _touch(self, operation: Operation) -> None:
         if operation.id not in self.touched:

@@ -8,7 +8,12 @@ from typing import Final
 from headrace.pools.node_filter import matches
 from headrace.resources import Resources
 from headrace_allocator.decision import reasons as why
-from headrace_allocator.decision.holding_back import not_schedulable, own_limit_reached, pool_limit_reached
+from headrace_allocator.decision.holding_back import (
+    fair_share_reached,
+    not_schedulable,
+    own_limit_reached,
+    pool_limit_reached,
+)
 from headrace_allocator.decision.least_satisfied import satisfaction
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
@@ -33,6 +38,7 @@ def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
         None if facts.pools.limits_known else why.LimitsUnknown(),
         pool_limit_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
+        fair_share_reached(operation),
         _no_room(facts, operation),
         why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None,
         # What nobody can run is no demand, so it is owed no share either.

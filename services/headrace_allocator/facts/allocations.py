@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationState, JobSlot, RunningJob, TakeBackReason
+from headrace.wire.preemption import PreemptionRecord
 
 __all__ = ["Allocation"]
 
@@ -29,6 +30,8 @@ class Allocation:
         self.progress_started_ms: int | None = None
         #: The reason for which it is to be taken back; ordered again with each answer until the node shows it closing.
         self.take_back: TakeBackReason | None = None
+        #: The record of its preemption, from the decision on.
+        self.preemption: PreemptionRecord | None = None
 
     @property
     def unstarted(self) -> int:

@@ -42,6 +42,8 @@ class Facts:
         self.superseded = False
         #: True while an operator lets no job start.
         self.starts_paused = False
+        #: True while an operator lets nothing be taken for others.
+        self.preemption_paused = False
         self.timing = timing
         #: No heartbeat for this long: a node's jobs are given to others. Longer than ours where a former allocator told a longer one.
         self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)

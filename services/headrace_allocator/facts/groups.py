@@ -54,8 +54,11 @@ class Protection(msgspec.Struct, frozen=True):
     usage_threshold: PartialResources = NOTHING
     #: True if the allocation that crosses a bound is beyond it.
     crossing_is_preemptible: bool = False
-    #: True if the operation is owed all that it wants: nothing of it is plainly preemptible.
-    owed_everything: bool = False
+
+    @property
+    def owed_everything(self) -> bool:
+        """True if it is owed all that it wants, and wants anything: then nothing of it is plainly preemptible."""
+        return max(self.demand_share) >= EPS and _near(self.fair_share, self.demand_share)
 
     def bound(self, border: Group) -> Share:
         """The share below which allocations are left of the border before a group."""
@@ -71,9 +74,7 @@ class Protection(msgspec.Struct, frozen=True):
         share = usage.share_of(self.total)
         if self._below_usage_threshold(usage) or self._below(bound, share):
             return True
-        return self.crossing_is_preemptible and all(
-            abs(most - has) < EPS for most, has in zip(bound, share, strict=True)
-        )
+        return self.crossing_is_preemptible and _near(bound, share)
 
     def _below(self, bound: Share, share: Share) -> bool:
         """True if `bound` strictly dominates `share` on what more fair share would help; on anything, if it would help nothing."""
@@ -91,6 +92,10 @@ class Protection(msgspec.Struct, frozen=True):
             return False
         limits = zip(self.usage_threshold.as_tuple(), usage.as_tuple(), strict=True)
         return all(most is None or most > used for most, used in limits)
+
+
+def _near(one: Share, other: Share) -> bool:
+    return all(abs(a - b) < EPS for a, b in zip(one, other, strict=True))
 
 
 class _Border:

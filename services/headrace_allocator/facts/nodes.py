@@ -26,6 +26,8 @@ class Timing(msgspec.Struct, frozen=True):
     node_lease_s: float = 600.0
     #: Nodes may have been told so long a one before.
     longest_lease_s: float = 0.0
+    #: More of a node may be used than it has for so long, before it is repaired.
+    allowed_overcommit_s: float = 15.0
     #: The shortest time between two heartbeats of a node.
     shortest_pace_ms: int = 1_000
     #: Heartbeats a second of all nodes together, above which the pace slows down.
@@ -77,6 +79,9 @@ class Node:
         self.reporting: set[JobKey] = set()
         self.recorded: set[JobKey] = set()
         self.nudged = False
+        #: When preemptive stages ran on it last, and since when more of it is used than it has.
+        self.preemptive_stages_s: float | None = None
+        self.overcommitted_since_s: float | None = None
         self.state = NodeState.OPEN
         self.isolation = ""
         self.trouble = ""
@@ -103,6 +108,11 @@ class Node:
         if self.outside:
             return NodeCondition.OUTSIDE
         return NodeCondition.ONLINE if self.state is NodeState.OPEN else NodeCondition(self.state.value)
+
+    @property
+    def has_no_slots(self) -> bool:
+        """True if it says that no job may be on it, not even those that are."""
+        return self.online and self.reported.user_slots == 0
 
     @property
     def accepts_jobs(self) -> bool:
@@ -139,6 +149,13 @@ class Node:
         self.heard_s = moment.steady_s
         self.nudged = False
         self.state, self.isolation, self.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
+
+    def note_overcommit(self, moment: Moment) -> None:
+        """Notes whether more of it is used than it has, and since when."""
+        if self.reported.dominates(self.used):
+            self.overcommitted_since_s = None
+        elif self.overcommitted_since_s is None:
+            self.overcommitted_since_s = moment.steady_s
 
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""

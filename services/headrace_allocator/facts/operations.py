@@ -7,15 +7,18 @@ from typing import Final
 import msgspec
 
 from headrace.ids import AllocationId, NodeName
+from headrace.pools.effective_options import EffectiveOptions, of_operation, of_tree
+from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import TakeBackReason
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import IndexRun
 from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
-from headrace.wire.snapshots import PreemptionPriority, ShareItem
+from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationStatus
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.groups import AllocationGroups
+from headrace_allocator.facts.groups import AllocationGroups, Protection
+from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.slots import JobSlots
 
 __all__ = ["Operation", "Returning"]
@@ -67,6 +70,12 @@ class Operation:
         self.rank = live.started_at_ms
         self.in_fifo_pool = False
         self.preemption_priority = PreemptionPriority.NONE
+        #: All that the last snapshot of shares says of it.
+        self.item: ShareItem | None = None
+        #: Its options in force, and how its groups are cut, each with what that was made of.
+        self._options: tuple[tuple[EffectiveOptions | None, OperationSpec, AllocationOptions], EffectiveOptions] | None
+        self._options = None
+        self._cut_by: tuple[object, ...] = ()
         #: Mean length of its jobs, a moving average; None before the first ended.
         self.mean_job_ms: float | None = None
         #: True while a block of indexes is being drawn.
@@ -94,6 +103,46 @@ class Operation:
         self.dominant_resource = item.dominant_resource
         self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None
         self.preemption_priority = item.preemption_priority
+        self.item = item
+
+    @property
+    def starvation(self) -> StarvationStatus:
+        """For how long it has been below its fair share, in one word."""
+        return StarvationStatus.NON_STARVING if self.item is None else self.item.starvation_status
+
+    @property
+    def below_fair_share(self) -> bool:
+        """True if it had less than it is owed at the last snapshot."""
+        return self.item is not None and self.item.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
+
+    def options(self, pools: PoolTree) -> EffectiveOptions:
+        """The options in force for it: those of its pool, and what it asks for itself."""
+        item = pools.pool(self.spec.pool).item
+        made_of = (None if item is None else item.options, self.spec, pools.options)
+        if self._options is None or self._options[0] != made_of:
+            of_pool = of_tree(pools.options) if made_of[0] is None else made_of[0]
+            self._options = made_of, of_operation(of_pool, self.spec, pools.options)
+        return self._options[1]
+
+    def cut_groups(self, pools: PoolTree) -> AllocationGroups:
+        """Its allocations, cut by the last snapshot of shares."""
+        made_of = (self.item, self.options(pools), pools.options, pools.total)
+        if self._cut_by != made_of:
+            self._cut_by = made_of
+            self.groups.publish(self._protection(pools))
+        return self.groups
+
+    def _protection(self, pools: PoolTree) -> Protection:
+        policy = pools.options
+        return Protection(
+            fair_share=self.fair_share,
+            demand_share=self.demand_share,
+            total=pools.total,
+            aggressive_threshold=policy.aggressive_preemption_satisfaction_threshold,
+            threshold=policy.preemption_satisfaction_threshold,
+            usage_threshold=self.options(pools).non_preemptible_resource_usage_threshold,
+            crossing_is_preemptible=policy.consider_allocation_on_fair_share_bound_preemptible,
+        )
 
     @property
     def usage(self) -> Resources:

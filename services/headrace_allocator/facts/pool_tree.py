@@ -70,6 +70,18 @@ class Pool:
         """Formulas over tags of nodes, each of which a node must match to run jobs below it."""
         return _options(self.item).scheduling_tag_filters
 
+    def limit(self, policy: AllocationOptions, *, tolerant: bool) -> PartialResources:
+        """The most that may be used below it. A preemptive stage, which is `tolerant`, adds its tolerance."""
+        if not tolerant or self.item is None or self.item.options is None:
+            return self.most
+        if policy.enable_infinite_resource_limits_overcommit:
+            return NOTHING
+        more = self.item.options.resource_limits_overcommit_tolerance
+        if more == NOTHING:
+            return self.most
+        pairs = zip(self.most.as_tuple(), more.whole.as_tuple(), strict=True)
+        return PartialResources(*(None if most is None else most + extra for most, extra in pairs))
+
     def path(self) -> Iterator[Pool]:
         """The pool and all pools above it, the lowest first, without the root."""
         pool = self

@@ -24,6 +24,7 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.lost_jobs import LossReason, LostJob, LostNodeInDoubt, NodeSilent, UnknownToNode
 from headrace_allocator.facts.nodes import Node
+from headrace_allocator.facts.preempted import note_preemption, undo_preemption
 
 __all__ = ["Findings", "lose_doubtful", "lose_node", "reconcile"]
 
@@ -169,12 +170,23 @@ class _Reconciliation:
             elif never_happened:
                 self._give_back(allocation, list(allocation.slots.values()))
                 self._remove(allocation)
+        for take_back in sent.take_back if never_happened else ():
+            # Whoever the room was for did not start either.
+            allocation = self._node.allocations.get(take_back.allocation)
+            if allocation is not None and allocation.preemption is not None and not self._is_going(allocation):
+                undo_preemption(self._facts, allocation)
+                self._findings.operations.add(allocation.operation)
         for extend in sent.extend if never_happened else ():
             allocation = self._node.allocations.get(extend.allocation)
             report = self._picture.get(extend.allocation)
             if allocation is not None and report is not None:
                 shown = _shown_indexes(report)
                 self._give_back(allocation, [slot for slot in extend.slots if slot.index not in shown])
+
+    def _is_going(self, allocation: Allocation) -> bool:
+        """True if the picture shows it on its way out, or not at all."""
+        report = self._picture.get(allocation.id)
+        return report is None or report.state in (AllocationState.CLOSING, AllocationState.ENDED)
 
     def _take_report(self, report: AllocationReport) -> None:
         allocation = self._node.allocations.get(report.id)
@@ -204,6 +216,8 @@ class _Reconciliation:
         self._facts.add(allocation, since_ms=None if report.job is None else report.job.started_at_ms)
         self._findings.operations.add(report.operation)
         operation = self._facts.operations.get(report.operation)
+        if report.preemption is not None:
+            note_preemption(self._facts, allocation, report.preemption)
         if operation is None or operation.ending:
             allocation.take_back = TakeBackReason.OPERATION_ENDED
         return allocation

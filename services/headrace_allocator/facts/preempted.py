@@ -1,0 +1,37 @@
+"""Allocations that are taken back for others. From the decision on they count as used no more, so that others may have the room.
+
+A graceful request is no more than that: what it asks for counts until it ends.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.resources import ZERO
+from headrace.wire.heartbeat import TakeBackReason
+from headrace.wire.preemption import PreemptionReason, PreemptionRecord
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.facts import Facts
+
+__all__ = ["note_preemption", "preempt", "undo_preemption"]
+
+_FOR_LIMITS: Final = frozenset({PreemptionReason.RESOURCE_LIMITS_VIOLATED, PreemptionReason.RESOURCE_OVERCOMMIT})
+
+
+def preempt(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> None:
+    """Takes an allocation back."""
+    allocation.take_back = TakeBackReason.LIMITS if record.reason in _FOR_LIMITS else TakeBackReason.PREEMPTED
+    note_preemption(facts, allocation, record)
+
+
+def note_preemption(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> None:
+    """Notes that an allocation was preempted, by this allocator or one before."""
+    allocation.preemption = record
+    if record.reason is not PreemptionReason.GRACEFUL_PREEMPTION:
+        facts.set_usage(allocation, ZERO)
+
+
+def undo_preemption(facts: Facts, allocation: Allocation) -> None:
+    """Books an allocation as before, since its node was never told."""
+    allocation.take_back = allocation.preemption = None
+    facts.set_usage(allocation, allocation.resources)

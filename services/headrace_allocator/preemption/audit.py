@@ -1,0 +1,50 @@
+"""The record of a preemption: who got the place, by what right, and what the loser keeps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.ids import OperationId
+from headrace.resources import ZERO
+from headrace.runtime.engine import Moment
+from headrace.wire.operation_spec import PreemptionMode
+from headrace.wire.preemption import PreemptionReason, PreemptionRecord
+from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.preemption.stages import Preemption
+
+__all__ = ["record_of"]
+
+#: Reasons that take no account of groups.
+_WHATEVER_THE_GROUP: Final = frozenset({PreemptionReason.RESOURCE_OVERCOMMIT})
+
+
+def record_of(preemption: Preemption, victim: Operation, pools: PoolTree, moment: Moment) -> PreemptionRecord:
+    """The record to be written before the allocation is taken out of the victim's usage."""
+    options, beneficiary = victim.options(pools), preemption.beneficiary
+    graceful = victim.spec.preemption_mode is PreemptionMode.GRACEFUL
+    left = victim.held - preemption.allocation.usage
+    return PreemptionRecord(
+        reason=preemption.reason,
+        beneficiary=OperationId("") if beneficiary is None else beneficiary.id,
+        properly=preemption.properly,
+        decided_at_ms=moment.wall_ms,
+        timeout_ms=(
+            options.allocation_graceful_preemption_timeout_ms if graceful else options.allocation_preemption_timeout_ms
+        ),
+        group=preemption.group,
+        threshold=_threshold(preemption, pools),
+        fair_share=victim.fair_share,
+        share_before=victim.held.share_of(pools.total),
+        share_after=left.share_of(pools.total) if left.dominates(ZERO) else victim.held.share_of(pools.total),
+    )
+
+
+def _threshold(preemption: Preemption, pools: PoolTree) -> float:
+    """The satisfaction above which allocations are of its group."""
+    if preemption.reason in _WHATEVER_THE_GROUP or preemption.group is Group.NON_PREEMPTIBLE:
+        return 0.0
+    if preemption.group is Group.PREEMPTIBLE:
+        return pools.options.preemption_satisfaction_threshold
+    return pools.options.aggressive_preemption_satisfaction_threshold

@@ -1,0 +1,29 @@
+"""Graceful operations: they are asked early and gently for what is above their share. They never lose anything in another way.
+
+Source: section 10 of the specification of allocation and preemption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.pools.pool_config import Preemption as PreemptionSwitch
+from headrace.wire.operation_spec import PreemptionMode
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.groups import Group
+
+__all__ = ["asked_gracefully"]
+
+
+def asked_gracefully(overlay: Overlay) -> Iterator[Allocation]:
+    """The preemptible allocations of graceful operations on the node that were not asked before. They count as used until they end."""
+    for allocation in overlay.view.allocations:
+        operation = overlay.view.operations.get(allocation.operation)
+        if operation is None or operation.spec.preemption_mode is not PreemptionMode.GRACEFUL:
+            continue
+        if allocation.take_back is not None or allocation.preemption is not None:
+            continue
+        allowed = operation.options(overlay.view.pools).preemption is PreemptionSwitch.ON
+        if allowed and overlay.group(operation, allocation) is Group.PREEMPTIBLE:
+            yield allocation

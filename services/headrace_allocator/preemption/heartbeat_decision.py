@@ -1,0 +1,70 @@
+"""All that is decided on one heartbeat, in order: graceful requests, regular starts, preemptive stages, an overcommitted node.
+
+Nothing is booked: the decision is over an overlay, and whoever applies it changes the facts once.
+Source: section 8.1 of the specification of allocation and preemption.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.wire.preemption import PreemptionReason
+from headrace_allocator.decision.extending import Extension, GiveBack, extend
+from headrace_allocator.decision.placing import Placement, place
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.facts.groups import Group
+from headrace_allocator.preemption.graceful import asked_gracefully
+from headrace_allocator.preemption.overcommit import victims_of_overcommit
+from headrace_allocator.preemption.stages import Preemption, StageOutcome, run_stages
+
+__all__ = ["Due", "HeartbeatDecision", "decide"]
+
+
+class Due(msgspec.Struct, frozen=True):
+    """Steps of the decision that may be made on this heartbeat."""
+
+    #: False where no job may be given out, not even to allocations that are there.
+    extend: bool = True
+    #: False while an allocation waits on the node for room, too.
+    start: bool = True
+    #: True if places may be taken for others at all, and if the pause since the last preemptive stages on the node is over.
+    preempt: bool = True
+    preemptive_stages: bool = True
+    #: True if the node has had less than was given out on it for longer than that is allowed.
+    repair_overcommit: bool = False
+
+
+class HeartbeatDecision(msgspec.Struct):
+    """Everything to be done for one node."""
+
+    extensions: list[Extension | GiveBack] = []
+    placements: list[Placement] = []
+    preemptions: list[Preemption] = []
+    #: Of the preemptive stages that ran.
+    stages: list[StageOutcome] = []
+
+
+def decide(overlay: Overlay, due: Due) -> HeartbeatDecision:
+    """Decides on one heartbeat. Graceful requests and overcommit are not held up by an allocation that waits."""
+    made = HeartbeatDecision()
+    if due.preempt:
+        made.preemptions = [
+            Preemption(one, PreemptionReason.GRACEFUL_PREEMPTION, Group.PREEMPTIBLE)
+            for one in asked_gracefully(overlay)
+        ]
+    if due.extend:
+        made.extensions = extend(overlay)
+    if due.start:
+        made.placements = place(overlay)
+        if due.preempt and due.preemptive_stages:
+            for outcome in run_stages(overlay):
+                made.stages.append(outcome)
+                made.preemptions += outcome.preemptions
+                made.placements += [outcome.placement] if outcome.placement is not None else []
+    if due.repair_overcommit:
+        groups = {one: overlay.group(overlay.view.operations[one.operation], one) for one in overlay.view.allocations}
+        made.preemptions += [
+            Preemption(victim, PreemptionReason.RESOURCE_OVERCOMMIT, groups[victim])
+            for victim in victims_of_overcommit(overlay)
+        ]
+    return made

@@ -1,0 +1,30 @@
+"""A node that has been overcommitted for too long: what fits is kept, the rest goes.
+
+No group, starvation or pool protects here. A smaller allocation may stay though a larger one before it goes.
+Source: section 11 of the specification of allocation and preemption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.resources import ZERO
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.preemption.victims import keep_order
+
+__all__ = ["victims_of_overcommit"]
+
+
+def victims_of_overcommit(overlay: Overlay) -> Iterator[Allocation]:
+    """Takes each allocation that does not fit beside those that are kept before it."""
+    if overlay.room.dominates(ZERO):
+        return
+    operations, kept = overlay.view.operations, ZERO
+    using = [one for one in overlay.view.allocations if one.operation in operations and overlay.usage(one) != ZERO]
+    for allocation in keep_order(overlay, using):
+        if overlay.view.limits.dominates(kept + allocation.usage):
+            kept = kept + allocation.usage
+        else:
+            overlay.free(operations[allocation.operation], allocation)
+            yield allocation

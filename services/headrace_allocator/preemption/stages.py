@@ -1,0 +1,105 @@
+"""The preemptive stages of a heartbeat: one start in room that others give up, and the victims that make it.
+
+Aggressive comes first. At most one operation starts one job through preemption on a heartbeat, and what it takes goes with that start.
+Source: sections 8.2, 8.4 and 9.4 to 9.6 of the specification of allocation and preemption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from headrace.resources import Resources
+from headrace.wire.preemption import PreemptionReason
+from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
+from headrace_allocator.decision.placing import Placement, place
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.preemption.limits_repair import victims_above_limits
+from headrace_allocator.preemption.victims import candidates, keep_order, victims_until_it_fits
+
+__all__ = ["Preemption", "PreemptiveStage", "StageOutcome", "run_stages"]
+
+
+class PreemptiveStage(msgspec.Struct, frozen=True):
+    """One kind of preemption."""
+
+    #: Only operations of exactly this priority start something.
+    priority: PreemptionPriority
+    #: The most protected group that may be taken.
+    least: Group
+    reason: PreemptionReason
+
+
+_AGGRESSIVE: Final = PreemptiveStage(
+    PreemptionPriority.AGGRESSIVE, Group.AGGRESSIVELY_PREEMPTIBLE, PreemptionReason.AGGRESSIVE_PREEMPTION
+)
+_NORMAL: Final = PreemptiveStage(PreemptionPriority.NORMAL, Group.PREEMPTIBLE, PreemptionReason.PREEMPTION)
+
+
+class Preemption(msgspec.Struct, frozen=True):
+    """A decision to take an allocation, and what it is taken for."""
+
+    allocation: Allocation
+    reason: PreemptionReason
+    #: At the moment of the decision.
+    group: Group
+    #: The operation that gets the room; None where nothing was started for it.
+    beneficiary: Operation | None = None
+    #: True if the beneficiary starves itself, and not only a pool above it.
+    properly: bool = False
+
+
+class StageOutcome(msgspec.Struct, frozen=True):
+    """The start and the preemptions of one stage."""
+
+    stage: PreemptiveStage
+    placement: Placement | None
+    preemptions: list[Preemption]
+    #: Allocations that could have been taken, and what they use together.
+    candidates: int
+    discount: Resources
+
+
+def run_stages(overlay: Overlay) -> Iterator[StageOutcome]:
+    """Runs the stages until one started something. The normal one runs even if nobody starves, since it repairs violated limits."""
+    overlay.passes_limits = True
+    for stage in (_AGGRESSIVE, _NORMAL):
+        if stage is _AGGRESSIVE and not overlay.view.order.classes.of_priority(stage.priority):
+            continue
+        outcome = _run(overlay, stage)
+        yield outcome
+        if outcome.placement is not None:
+            break
+    overlay.passes_limits = False
+
+
+def _run(overlay: Overlay, stage: PreemptiveStage) -> StageOutcome:
+    """Looks who could go, starts what fits then, and takes as many as that needs."""
+    able_to_go = candidates(overlay, stage.least)
+    discount = Resources.sum(overlay.usage(one) for one in able_to_go)
+    kept = keep_order(overlay, able_to_go)
+    groups = {one: overlay.group(overlay.view.operations[one.operation], one) for one in able_to_go}
+    placement = next(iter(place(overlay, stage.priority, discount=discount, one=True)), None)
+    starter = None if placement is None else placement.operation
+    properly = starter is not None and _starves_itself(starter, stage.priority)
+    preemptions = [
+        Preemption(victim, stage.reason, groups[victim], starter, properly)
+        for victim in victims_until_it_fits(overlay, kept)
+    ]
+    preemptions += [
+        Preemption(victim, PreemptionReason.RESOURCE_LIMITS_VIOLATED, groups[victim])
+        for victim in victims_above_limits(overlay, kept)
+    ]
+    return StageOutcome(stage, placement, preemptions, len(able_to_go), discount)
+
+
+def _starves_itself(starter: Operation, priority: PreemptionPriority) -> bool:
+    """True if the operation has the stage's priority by its own starvation, and not only through a pool above it."""
+    if priority is PreemptionPriority.AGGRESSIVE:
+        return starter.starvation is StarvationStatus.AGGRESSIVELY_STARVING
+    return starter.starvation is StarvationStatus.STARVING
