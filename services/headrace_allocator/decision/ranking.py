@@ -16,7 +16,7 @@ from headrace.runtime.engine import Check
 from headrace.wire.snapshots import ShareItem
 from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, entry_of
-from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.facts import Facts, judge_size
 from headrace_allocator.facts.operations import Operation
 
 __all__ = ["Ranking"]
@@ -77,7 +77,7 @@ class Ranking:
         first_shares = []
         if self._all_marked:
             self._all_marked = False
-            self._facts.note_shapes()
+            self._facts.shapes.note(self._facts.nodes.values())
             # Those that waited already stay in front, so that the room may change for ever and each still gets its turn.
             self._marked.update(dict.fromkeys(self._facts.operations))
         for name in list(islice(self._marked, most)):
@@ -87,7 +87,7 @@ class Ranking:
                 if name in self._shareless:
                     first_shares.append(operation)
                 self.refresh(operation)
-                self._facts.judge_size(operation)
+                judge_size(self._facts, operation)
         return first_shares
 
     def checks(self) -> Iterator[Check]:

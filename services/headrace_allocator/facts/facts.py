@@ -12,7 +12,6 @@ from itertools import count, islice
 from typing import TypeVar
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
-from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Check, Moment
 from headrace.wire.heartbeat import Heartbeat, JobSlot, RunningJob, TakeBackReason
@@ -20,13 +19,14 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.node_shapes import NodeShapes
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.rooms import Rooms
 
-__all__ = ["Facts"]
+__all__ = ["Facts", "judge_size"]
 
 K = TypeVar("K", NodeName, OperationId)
 
@@ -72,7 +72,7 @@ class Facts:
         self.unsettled: dict[OperationId, None] = {}
         self._node_filter = ""
         #: Tags and sizes of nodes that accept jobs.
-        self._shapes: frozenset[tuple[tuple[str, ...], Resources]] = frozenset()
+        self.shapes = NodeShapes()
 
     def lead(self, term: int, timing: Timing) -> None:
         """This allocator leads with that term."""
@@ -127,7 +127,7 @@ class Facts:
         """Gives out so many more jobs in an allocation that lives."""
         slots = self.operations[allocation.operation].slots.take(jobs)
         allocation.slots.update((slot.index, slot) for slot in slots)
-        self._touch(allocation.operation)
+        self.touch(allocation.operation)
         return slots
 
     def add(self, allocation: Allocation, *, since_ms: int | None = None) -> None:
@@ -156,7 +156,7 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             operation.precommit = operation.precommit - allocation.usage
-            self._touch(operation.id)
+            self.touch(operation.id)
 
     def remove(self, allocation: Allocation) -> None:
         """The allocation is no more. Its slots must have been dealt with."""
@@ -173,7 +173,7 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None and (allocation.job is None) != (job is None):
             operation.running_jobs += 1 if job is not None else -1
-            self._touch(operation.id)
+            self.touch(operation.id)
         if job is not None and job.started_at_ms != allocation.progress_started_ms:
             if operation is not None and allocation.progress_started_ms is not None:
                 operation.groups.remove(allocation)
@@ -193,7 +193,7 @@ class Facts:
 
     def note_jobs(self, operation: Operation) -> None:
         """Its jobs changed: its usage is told anew, and limits are charged with those in doubt."""
-        self._touch(operation.id)
+        self.touch(operation.id)
         if operation.slots.free is not None:
             self.of_several_trees[operation.id] = operation
         if operation.charged_doubt != operation.slots.in_doubt_count:
@@ -221,22 +221,6 @@ class Facts:
         for name in names:
             del self.unsettled[name]
         return [self.operations[name] for name in names if name in self.operations]
-
-    def judge_size(self, operation: Operation) -> None:
-        """Notes whether some node could run a job of it, were the node empty."""
-        size, filters = operation.spec.resources, self.pools.filters_of(operation.spec)
-        fits = not self._shapes or any(
-            shape.dominates(size) and all(matches(formula, tags) for formula in filters) for tags, shape in self._shapes
-        )
-        if fits != operation.fits_somewhere:
-            operation.fits_somewhere = fits
-            self._touch(operation.id)
-
-    def note_shapes(self) -> None:
-        """Notes the sizes of nodes that accept jobs, by which `judge_size` judges."""
-        self._shapes = frozenset(
-            (tuple(node.record.tags), node.total) for node in self.nodes.values() if node.accepts_jobs
-        )
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
@@ -266,7 +250,7 @@ class Facts:
     def _check_pool(self, pool: PoolName) -> list[str]:
         return self.pools.check(pool, (each.charged for each in self.operations.values() if each.spec.pool == pool))
 
-    def _touch(self, operation: OperationId) -> None:
+    def touch(self, operation: OperationId) -> None:
         """Something of the operation changed."""
         self.touched[operation] = self.unsettled[operation] = None
 
@@ -305,7 +289,15 @@ class Facts:
             if not allocation.confirmed:
                 operation.precommit = operation.precommit + amount
             self.pools.use(operation.spec.pool, amount)
-            self._touch(operation.id)
+            self.touch(operation.id)
+
+
+def judge_size(facts: Facts, operation: Operation) -> None:
+    """Notes whether some node could ever run a job of the operation."""
+    fits = facts.shapes.may_fit(operation.spec.resources, facts.pools.filters_of(operation.spec))
+    if fits != operation.fits_somewhere:
+        operation.fits_somewhere = fits
+        facts.touch(operation.id)
 
 
 def _check(of: Mapping[K, Node] | Mapping[K, Operation], name: K) -> list[str]:

@@ -27,7 +27,7 @@ from headrace.wire.log import (
     ParametersChanged,
 )
 from headrace.wire.operations import FINAL_STATES, OperationState
-from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.facts import Facts, judge_size
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.slots import not_ended
 
@@ -167,7 +167,7 @@ def _add(facts: Facts, live: LiveOperation, news: OperationNews) -> None:
     operation = facts.operations[live.operation] = Operation(live, next(facts.arrivals), facts.term)
     if facts.recovery.doubt_over:
         operation.slots.release_doubt()
-    facts.judge_size(operation)
+    judge_size(facts, operation)
     _note_change(facts, operation, news)
 
 
