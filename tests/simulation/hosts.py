@@ -1,7 +1,7 @@
 """Simulated hosts: the truth of which processes run, the runner's real engine over it, and the agent's real shell.
 
-Processes and kept files survive the agent and the runner. A job is `work SECONDS [EXIT [STDERR_BYTES]]`, or `stubborn SECONDS`,
-which ignores SIGTERM.
+Processes and kept files survive the agent and the runner. A job is `work SECONDS [EXIT [STDERR_BYTES]]`, which ends by a signal;
+`stubborn SECONDS`, which ignores all but SIGKILL; `saver SECONDS`, which ends with 75 at a signal, or `hasty SECONDS`, with 0.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from tests.simulation.recorded import Recorded
 
 __all__ = ["Host", "JobProcess", "SimulatedAgent", "Truth"]
 
+#: Exit status after a signal, by the program.
+_EXIT_AFTER_SIGNAL: Final = {"saver": 75, "hasty": 0}
 #: From a signal to the end of who obeys it, and from an order to the process.
 _MOMENT_S: Final = 0.02
 
@@ -240,8 +242,10 @@ class Host:
             self._later(_MOMENT_S, self._obey, process, number)
 
     def _obey(self, process: JobProcess, number: int) -> None:
-        if process.ended_s is None:
-            self._end(process, None, signal_number=number)
+        if process.ended_s is not None:
+            return
+        exit_code = _EXIT_AFTER_SIGNAL.get(process.run.argv[0]) if number != signal.SIGKILL else None
+        self._end(process, exit_code, signal_number=number if exit_code is None else None)
 
     def _end(
         self, process: JobProcess, exit_code: int | None, *, signal_number: int | None = None, tell: bool = True

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.ids import OperationId
 from headrace.resources import ZERO, Resources
 from headrace.runtime.shell import Shell
+from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import FINAL_STATES, OperationState
 from tests.simulation.recorded import Violation
 
@@ -22,6 +23,8 @@ __all__ = ["GONE_WITHIN_S", "Invariants"]
 
 #: Who was succeeded and can hear of it ends within this: a request to the bucket of leases may have to time out first.
 GONE_WITHIN_S: Final = 8.0
+#: As what the end of a job counts that understands its signal, by exit status.
+_TOLD_BY_EXIT: Final[dict[int | None, JobResult]] = {0: JobResult.COMPLETED, 75: JobResult.ABORTED}
 
 
 class Invariants:
@@ -148,6 +151,10 @@ class Invariants:
                 yield f"{name} completed, and {len(done)} of {spec.job_count} jobs really did"
             if view.completed_jobs != spec.job_count:
                 yield f"{name} completed with {view.completed_jobs} of {spec.job_count} jobs"
+        for each in runs if spec.interruptible else ():
+            end, told = world.recorded.end_of(each.key), _TOLD_BY_EXIT.get(each.exit_code)
+            if end is not None and told is not None and end not in (told, JobResult.LOST):
+                yield f"{each.key} ended with {each.exit_code} and counts as {end}"
         if view.state is OperationState.FAILED and not any(each.exit_code for each in runs):
             yield f"{name} failed, and none of its processes did"
         if view.state is OperationState.ABORTED and name not in world.stopped:

@@ -14,6 +14,7 @@ from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.operations import OnLostNode, OperationSpec
+from headrace.wire.preemption import InterruptSignal
 from tests.simulation.bus import connect_to
 from tests.simulation.world import World, a_spec, chance_from
 
@@ -67,6 +68,9 @@ def _wanted(world: World) -> tuple[OperationSpec, Sequence[Wish]]:
     elif kind < 0.35:
         argv = ["stubborn", seconds]
         options["interruption_timeout_ms"] = 2_000
+    elif argv[0] == "work" and chance_from(world.loop, 0.2):
+        argv = ["saver" if chance_from(world.loop, 0.5) else "hasty", seconds]
+        options |= {"interruptible": True, "interrupt_signal": InterruptSignal.SIGUSR1}
     if chance_from(world.loop, 0.1):
         options["on_lost_node"] = OnLostNode.WAIT
     return a_spec(pool, jobs, argv, **options), _then(world)

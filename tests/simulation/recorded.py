@@ -105,6 +105,11 @@ class Recorded:
             return ""
         return f"the end of {job} is forgotten, and the log does not have it"
 
+    def end_of(self, job: JobKey) -> JobResult | None:
+        """As what the end of a job counts, or None if it is not recorded."""
+        operation = self.operations.get(job.operation)
+        return operation.ends.get((job.index, job.attempt)) if operation is not None else None
+
     # --- entries --------------------------------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
