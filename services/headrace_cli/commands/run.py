@@ -19,7 +19,7 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import Resources, parse_amount
 from headrace.wire.operation_spec import OnLostNode, OperationSpec, PreemptionMode
-from headrace.wire.preemption import InterruptSignal
+from headrace.wire.preemption import parse_signal
 from headrace_cli.session import Common, Flag, talk
 from headrace_cli.show.progress import follow
 from headrace_cli.show.screen import Screen
@@ -94,8 +94,8 @@ class PreemptionOptions:
 
     interruptible: Flag = False
     """Its jobs understand the signal of an interruption: status 0 after it means done, 75 saved and to be run again."""
-    interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
-    """The signal that tells a job that its place is taken back."""
+    interrupt_signal: str = "TERM"
+    """The signal that tells a job that its place is taken back: TERM, INT, HUP, QUIT, USR1 or USR2, or its number."""
     interruption_timeout: str | None = None
     """What a job gets between that signal and SIGKILL. 10s unless given, and the tree's time when others get its place."""
     preemption_mode: PreemptionMode = PreemptionMode.NORMAL
@@ -105,7 +105,7 @@ class PreemptionOptions:
         """Fields of the spec. Raises `BadInput`."""
         wishes: dict[str, Any] = {
             "interruptible": self.interruptible,
-            "interrupt_signal": self.interrupt_signal,
+            "interrupt_signal": parse_signal(self.interrupt_signal, place="--interrupt-signal"),
             "preemption_mode": self.preemption_mode,
         }
         if self.interruption_timeout is not None:
@@ -140,6 +140,8 @@ def run(
         headrace run --pool research --jobs 50 --cpu 1 --memory 512M --wait -- python work.py
 
         headrace run --pool vision --gpu 1 --env TOKEN --env MODE=fast -- ./train.sh --epochs 3
+
+        headrace run --interruptible --interrupt-signal USR1 --interruption-timeout 2m -- ./train.sh --save-on-signal
 
     Parameters
     ----------

@@ -6,16 +6,19 @@ forgotten. So the record outlives a restart of either.
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import signal
 from typing import Annotated, Final
 
 import msgspec
 
+from headrace.errors import BadInput
 from headrace.ids import OperationId
 from headrace.resources import ZERO_SHARE, Share
 from headrace.wire.version import Counter
 
-__all__ = ["LARGEST_RECORD_BYTES", "InterruptSignal", "PreemptionReason", "PreemptionRecord"]
+__all__ = ["LARGEST_RECORD_BYTES", "InterruptSignal", "PreemptionReason", "PreemptionRecord", "parse_signal"]
 
 #: Of one record, whatever it says.
 LARGEST_RECORD_BYTES: Final = 300
@@ -30,6 +33,18 @@ class InterruptSignal(enum.StrEnum):
     SIGQUIT = "SIGQUIT"
     SIGUSR1 = "SIGUSR1"
     SIGUSR2 = "SIGUSR2"
+
+
+def parse_signal(text: str, *, place: str) -> InterruptSignal:
+    """Reads a signal by its name, with or without SIG, or by its number. Raises `BadInput`."""
+    name = text.strip().upper()
+    with contextlib.suppress(ValueError):
+        name = signal.Signals(int(name)).name
+    try:
+        return InterruptSignal("SIG" + name.removeprefix("SIG"))
+    except ValueError:
+        known = ", ".join(each.removeprefix("SIG") for each in InterruptSignal)
+        raise BadInput(place, text, f"one of {known}, or its number") from None
 
 
 class PreemptionReason(enum.StrEnum):

@@ -1,0 +1,74 @@
+"""docs/reference/jobs.md: its script saves its state at the signal and goes on where it was, through all services."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.headrace_up import Up
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "jobs.md"
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    with Up() as running:
+        yield running
+
+
+def view(up: Up) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(up.run("op", "get", "steps-one", "--json").stdout)["operation"]
+    return shown
+
+
+def test_the_script_of_the_page_goes_on_where_it_was(up: Up) -> None:
+    (script,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (commands,) = re.findall(r"```\n(headrace run --id steps.*?)```", PAGE.read_text(), re.DOTALL)
+    start, suspend, resume, logs = (line.removeprefix("headrace ").split() for line in commands.splitlines())
+    (up.state / "work.py").write_text(script)
+
+    up.run(*start)
+    up.wait_line("steps-one", "step 2")
+    up.run(*suspend)
+    while view(up)["aborted_jobs"] == 0:
+        pass
+    saved = int((up.state / "saved-0").read_text())
+    up.run(*resume)
+    up.run("op", "wait", "steps-one")
+
+    over = view(up)
+    assert (over["state"], over["completed_jobs"], over["failed_jobs"]) == ("completed", 1, 0)
+    assert over["aborted_jobs"] == 1
+    assert 2 <= saved < 40
+    assert up.run(*logs).stdout.splitlines()[0].endswith(f"step {saved}")
+
+
+@pytest.mark.parametrize(
+    "signal",
+    [
+        "KILL",
+        "19",
+        "sigwinch",
+        "99",
+    ],
+)
+def test_a_signal_by_which_no_job_can_be_told_is_refused(up: Up, signal: str) -> None:
+    done = up.run("run", "--interrupt-signal", signal, "--", "true", expect=2)
+
+    expected = "one of TERM, INT, HUP, QUIT, USR1, USR2, or its number"
+    assert f"--interrupt-signal: {signal!r} cannot be used; expected {expected}" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("signal", ["USR1", "sigusr1", "10"])
+def test_a_signal_is_named_as_people_name_it(up: Up, signal: str) -> None:
+    script = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.02; done"
+
+    operation = up.start_operation("--interruptible", "--interrupt-signal", signal, "--", "sh", "-c", script)
+    up.wait_line(operation, "ready")
+    up.run("op", "suspend", operation, "--abort-running-jobs")
+    up.run("op", "wait", operation)
