@@ -96,6 +96,7 @@ class AdmissionService:
         self._nodes = await bus.key_value(subjects.NODES_BUCKET)
         writer = f"admission-{term}"
         last = await self._reader.finish(log, store, term=term, writer=writer)
+        self._tell_terms()
         tree = TreeName(self._settings.tree)
         self._recorder = Recorder(
             bus, log, tree, term=term, last=last, writer=writer, clock=clock, on_durable=self._on_durable
@@ -305,7 +306,13 @@ class AdmissionService:
             return Busy(waiting=appender.waiting, oldest_waiting_ms=oldest_ms)
         return None
 
+    def _tell_terms(self) -> None:
+        """Whoever takes an allocator's term asks for the highest: one below what the ledger knows would be refused for ever."""
+        for tree, term in self.engine.state.allocator_terms.items():
+            self._runtime.terms.see(role_of("allocator", tree), term)
+
     def _on_durable(self, events: list[Event], sequence: int) -> None:
+        self._tell_terms()
         for event in events:
             self._log.debug("recorded", operation=concerned(event), kind=type(event).__name__, sequence=sequence)
         for operation in self._shell.take(self.engine.on_recorded(events, sequence, self._shell.moment())):

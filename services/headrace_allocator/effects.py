@@ -10,7 +10,19 @@ from headrace.wire.ledger import ReportedEnd
 from headrace.wire.log import IndexRun
 from headrace.wire.version import Term
 
-__all__ = ["Draw", "Effect", "HeldTwice", "LowerLease", "NudgeNode", "Release", "Report", "Return", "StepDown", "Want"]
+__all__ = [
+    "Draw",
+    "Effect",
+    "HeldTwice",
+    "LowerLease",
+    "NudgeNode",
+    "Release",
+    "Report",
+    "Return",
+    "StepDown",
+    "Superseded",
+    "Want",
+]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -68,10 +80,15 @@ class LowerLease(msgspec.Struct, frozen=True):
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """A node or the ledger knows a higher term: if it was truly taken, this process ends."""
+    """A node knows a higher term: if it was truly taken, this process ends."""
 
     term: Term
-    told_by: str = "a node"
 
 
-Effect = Report | Draw | Return | Want | Release | NudgeNode | HeldTwice | LowerLease | StepDown
+class Superseded(msgspec.Struct, frozen=True):
+    """The log has jobs drawn for a higher term, so the ledger refuses ours: this process ends."""
+
+    term: Term
+
+
+Effect = Report | Draw | Return | Want | Release | NudgeNode | HeldTwice | LowerLease | StepDown | Superseded

@@ -25,7 +25,7 @@ from headrace_allocator.decision.drawing import give_half, next_draw, returns, w
 from headrace_allocator.decision.holding_back import pool_limit_reached
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.decision.ranking import Ranking
-from headrace_allocator.effects import Effect, HeldTwice, LowerLease, NudgeNode, Release, Report, StepDown
+from headrace_allocator.effects import Effect, HeldTwice, LowerLease, NudgeNode, Release, Report, StepDown, Superseded
 from headrace_allocator.explain import list_nodes, operation_places
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, learn_events, learn_whole
@@ -304,7 +304,7 @@ class AllocatorEngine:
         if latest <= self.facts.term or not self.facts.term:
             return []
         self.facts.superseded = True
-        return [StepDown(latest, "the ledger")]
+        return [Superseded(latest)]
 
     def _follow(self, news: OperationNews) -> list[Effect]:
         effects: list[Effect] = []

@@ -41,6 +41,7 @@ from headrace_allocator.effects import (
     Report,
     Return,
     StepDown,
+    Superseded,
     Want,
 )
 from headrace_allocator.engine import AllocatorEngine
@@ -286,7 +287,9 @@ class AllocatorService:
             case LowerLease():
                 tasks.start_soon(self._lower_lease, effect.lease_ms)
             case StepDown():
-                self._role.on_term(effect.term, effect.told_by)
+                self._role.on_term(effect.term, "a node")
+            case Superseded():
+                self._role.step_down(f"the ledger drew jobs for term {effect.term}, ours is {self._role.term}")
 
     async def _lower_lease(self, lease_ms: int) -> None:
         try:

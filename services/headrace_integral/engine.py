@@ -31,7 +31,7 @@ from headrace.wire.integral import (
     Volume,
 )
 from headrace.wire.refusals import BadRequest, NotFound, StaleTerm
-from headrace.wire.version import NEVER, Counter, Term, Version
+from headrace.wire.version import LARGEST_JUMP, NEVER, Counter, Term, Version
 from headrace_integral.free_volume import family_of, handed_out, total_flows
 from headrace_integral.volumes import Floats, Refill, Refilled, keeps_bounds, ratio_volumes, refilled
 
@@ -192,6 +192,8 @@ class IntegralEngine:
             return NotFound(what="tree", name=request.tree, near=[self._tree])
         if request.version.term < self._term:
             return StaleTerm(role=f"fair_share.{self._tree}", known=self._term, got=request.version.term)
+        if request.version.term > self._term + LARGEST_JUMP:
+            return BadRequest("version.term", str(request.version.term), f"at most {self._term + LARGEST_JUMP}")
         if request.version <= request.previous or request.version.term == 0:
             return BadRequest("version", str(request.version), f"a version of a taken term, after {request.previous}")
         if request.previous.term != request.version.term and request.dt_us:

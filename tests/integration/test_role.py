@@ -11,10 +11,10 @@ import pytest
 from headrace.bus import Bus, Message, NoResponders
 from headrace.runtime.lease import Candidate, LeaseRecord
 from headrace.runtime.role import Deposed, Deposition, Role, lead
-from headrace.runtime.terms import LARGEST_JUMP, TermBook, take_term
+from headrace.runtime.terms import TermBook, take_term
 from headrace.wire import subjects
 from headrace.wire.codec import encode
-from headrace.wire.version import WhoAnswer
+from headrace.wire.version import LARGEST_JUMP, WhoAnswer
 from tests.contract.both_worlds import World, on_both_worlds
 from tests.contract.waiting import eventually
 from tests.simulation.bus import connect_to

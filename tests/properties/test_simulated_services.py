@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import anyio
+import msgspec
+import pytest
 
-from headrace.ids import OperationId
+from headrace.ids import OperationId, TreeName
 from headrace.pools import TreeOptions
 from headrace.wire import operations as wire
 from headrace.wire import subjects
+from headrace.wire.codec import encode
+from headrace.wire.ledger import Attach
+from headrace.wire.log import Published
 from headrace.wire.refusals import Busy, NotRecorded, Refusal
 from tests.simulation.bus import SimulatedBus, connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
@@ -33,6 +38,9 @@ def in_world(course: Callable[[World], Awaitable[None]]) -> None:
 
     with everything_by_seed(lambda: worlds[0] if worlds else None, 1):
         run_virtually(1, run)
+
+
+TREE = TreeName("default")
 
 
 async def start(world: World, bus: SimulatedBus, name: str) -> wire.StartAnswer | Refusal | None:
@@ -59,3 +67,26 @@ def test_a_start_is_refused_as_busy_while_an_older_one_waits_for_the_log_too_lon
 
     assert isinstance(answers["operation-1"], NotRecorded)
     assert isinstance(answers["operation-2"], Busy)
+
+
+@pytest.mark.parametrize("ahead", [1, 1_000, 2**40])
+@pytest.mark.parametrize(
+    ("subject", "lie"),
+    [
+        (subjects.ledger("attach"), lambda term: Attach(TREE, term)),
+        (subjects.EVENTS, lambda term: Published(TREE, term, 10**6, 10**6, [])),
+    ],
+)
+def test_one_message_of_a_term_that_nobody_took_shuts_nobody_out(
+    subject: str, lie: Callable[[int], msgspec.Struct], ahead: int
+) -> None:
+    """Everything a reader believes of a term it can read for itself."""
+
+    async def course(world: World) -> None:
+        async with connect_to(world.server, "stranger", subjects.inbox("service", "stranger")) as bus:
+            await bus.publish(subject, encode(lie(1 + ahead)))
+        await anyio.sleep(1)
+        with anyio.fail_after(30):
+            await world.run_operation("operation-1", a_spec("research", 4, ["work", "0.1"]))
+
+    in_world(course)

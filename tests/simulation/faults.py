@@ -304,6 +304,14 @@ async def roll_a_bucket_back(world: World) -> None:
     world.server.start()
 
 
+async def let_strangers_in(world: World) -> None:
+    """Somebody sends damaged and forged messages beside the true ones."""
+    world.note("strangers")
+    world.server.faults = msgspec.structs.replace(world.server.faults, forged=0.3)
+    await anyio.sleep(world.random.uniform(2, 6))
+    world.server.faults = msgspec.structs.replace(world.server.faults, forged=0.0)
+
+
 async def fill_the_log(world: World) -> None:
     """The log has no room for more, for a while."""
     stream = world.server.store.stream(subjects.STREAM)
@@ -340,6 +348,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     lose(*_LOSABLE),
     roll_a_bucket_back,
     fill_the_log,
+    let_strangers_in,
     set_clocks_wrong,
     flood,
 )

@@ -136,7 +136,21 @@ class Invariants:
                 held = [one.id for node in facts.nodes.values() for one in node.allocations.values()]
                 if held:
                     defects.append(f"{process} still books {held[:3]}")
-        return defects
+        return [*defects, *self._deaf_readers()]
+
+    def _deaf_readers(self) -> Iterator[str]:
+        """Words on readers of snapshots that do not follow the present publisher."""
+        leading = {shell._role.name: (process, shell) for process, shell in self._shells() if shell._role is not None}
+        for reader, publisher, name in (
+            ("allocator.default", "fair_share.default", "_shares"),
+            ("fair_share.default", "allocator.default", "_usage"),
+        ):
+            if reader in leading and publisher in leading:
+                process, shell = leading[reader]
+                read = getattr(shell._perform.__self__, name).version.term  # type: ignore[union-attr]
+                told = leading[publisher][1]._role.term  # type: ignore[union-attr]
+                if read != told:
+                    yield f"{process} reads snapshots of term {read}, and those of term {told} are published"
 
     def _defects_of_operation(self, name: OperationId) -> Iterator[str]:
         world, spec = self._world, self._world.accepted[name]

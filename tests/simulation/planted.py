@@ -54,10 +54,10 @@ def no_in_doubt_rule() -> Patches:
 
 def no_term_check() -> Patches:
     """Nobody refuses the word of a former leader."""
-    on_heartbeat, stale_term = AllocatorEngine.on_heartbeat, blocks.stale_term
+    on_heartbeat, refused_term = AllocatorEngine.on_heartbeat, blocks.refused_term
 
     def refuses_nobody(transaction: Transaction, tree: TreeName, term: int) -> None:
-        stale_term(transaction, tree, term)
+        refused_term(transaction, tree, term)
 
     def obeyed_by_all(self: AllocatorEngine, heartbeat: Any, moment: Any) -> Any:
         if heartbeat.term > self.facts.term:
@@ -74,8 +74,8 @@ def no_term_check() -> Patches:
                 orders, msgspec.structs.replace(awaited, term=0), held
             ),
         ),
-        _replaced(blocks, "stale_term", refuses_nobody),
-        _replaced(ends_and_retries, "stale_term", refuses_nobody),
+        _replaced(blocks, "refused_term", refuses_nobody),
+        _replaced(ends_and_retries, "refused_term", refuses_nobody),
         _replaced(TermBook, "see", lambda self, role, term: True),
     ]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from headrace.bus import BusError, Message, NoResponders, PermissionRefused
+from tests.simulation.forgery import forged
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.store import Store
 
@@ -39,6 +40,8 @@ class Faults(msgspec.Struct):
     #: A message that takes up to `late_s`, and those behind it on the connection with it.
     late: float = 0.0
     late_s: float = 1.5
+    #: A message that a stranger saw and sends again, damaged.
+    forged: float = 0.0
     #: A change of a bucket that its watches do not hear of until they look.
     blind: float = 0.0
 
@@ -156,6 +159,8 @@ class SimulatedServer:
         for interest in chosen:
             for _ in range(2 if self.random.random() < self.faults.repeat else 1):
                 self._deliver(interest, message)
+            if self.faults.forged and self.random.random() < self.faults.forged:
+                self._deliver(interest, forged(message, self.random))
 
     def _deliver(self, interest: Interest, message: Message) -> None:
         if self.random.random() < self.faults.drop:

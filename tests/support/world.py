@@ -43,7 +43,7 @@ from headrace_admission.state.rules import TreeRules
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
 from headrace_agent.runner.protocol import Acknowledge, Ended, Hello, Interrupt, KeptJob, Picture, Run, Started
-from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown
+from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown, Superseded
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
@@ -213,7 +213,7 @@ class World:
         if fate < 0.25:
             self.beats[name].append(heartbeat)
         outcome = self.allocator.on_heartbeat(heartbeat, self.moment)
-        if any(isinstance(effect, StepDown) for effect in outcome.effects):
+        if any(isinstance(effect, StepDown | Superseded) for effect in outcome.effects):
             self.problems.append("stepped down for a term nobody took")
         if outcome.answer is not None:
             self.answers[name].append(outcome.answer)

@@ -11,37 +11,41 @@ from headrace.ids import TreeName
 from headrace.wire.ledger import Attach, Attached, DrawAnswer, DrawBlock, ReturnAnswer, ReturnIndexes
 from headrace.wire.log import AllocatorAttached, BlockDrawn, IndexesReturned
 from headrace.wire.operations import OperationState
-from headrace.wire.refusals import NotFound, StaleTerm, WrongState
+from headrace.wire.refusals import BadRequest, Refusal, StaleTerm, WrongState
+from headrace.wire.version import LARGEST_JUMP
 from headrace_admission import queries
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.operation import Operation
 
-__all__ = ["attach", "draw", "return_indexes", "stale_term"]
+__all__ = ["attach", "draw", "refused_term", "return_indexes"]
 
 #: One draw of an operation of several trees is at most its tree's part of so many.
 _PARTS_OF_A_TREE: Final = 2
 
 
-def stale_term(transaction: Transaction, tree: TreeName, term: int) -> StaleTerm | None:
-    """The refusal for an allocator of a lower term than was heard of. A higher term is recorded."""
+def refused_term(transaction: Transaction, tree: TreeName, term: int) -> Refusal | None:
+    """The refusal for an allocator of a lower term than was heard of, or of one out of all reach. A higher one is recorded."""
     highest = transaction.state.allocator_terms.get(tree, 0)
+    if term > highest + LARGEST_JUMP:
+        # Once recorded it would shut out every allocator that takes the next term.
+        return BadRequest("term", str(term), f"at most {highest + LARGEST_JUMP}")
     if term > highest:
         transaction.record(AllocatorAttached(tree, term))
     return StaleTerm(role=f"allocator.{tree}", known=highest, got=term) if term < highest else None
 
 
-def attach(transaction: Transaction, request: Attach, admission_term: int) -> Attached | StaleTerm:
+def attach(transaction: Transaction, request: Attach, admission_term: int) -> Attached | Refusal:
     """Lets blocks be drawn by this allocator's term from now on."""
-    stale = stale_term(transaction, request.tree, request.term)
-    return stale or Attached(request.term, transaction.state.sequence, admission_term)
+    refused = refused_term(transaction, request.tree, request.term)
+    return refused or Attached(request.term, transaction.state.sequence, admission_term)
 
 
-def draw(transaction: Transaction, request: DrawBlock) -> DrawAnswer | StaleTerm | NotFound | WrongState:
+def draw(transaction: Transaction, request: DrawBlock) -> DrawAnswer | Refusal:
     """Lets more indexes of a running operation out, up to its number of jobs."""
-    stale = stale_term(transaction, request.tree, request.term)
-    if stale is not None:
-        return stale
+    refused = refused_term(transaction, request.tree, request.term)
+    if refused is not None:
+        return refused
     operation = transaction.state.operations.get(request.operation)
     if operation is None:
         return queries.not_found(transaction.state, request.operation)
@@ -55,13 +59,11 @@ def draw(transaction: Transaction, request: DrawBlock) -> DrawAnswer | StaleTerm
     return DrawAnswer(operation=operation.id, below=operation.ledger.block)
 
 
-def return_indexes(
-    transaction: Transaction, request: ReturnIndexes
-) -> ReturnAnswer | StaleTerm | NotFound | WrongState:
+def return_indexes(transaction: Transaction, request: ReturnIndexes) -> ReturnAnswer | Refusal:
     """Takes indexes back that a tree has not given out, for each tree to draw. Refused if owners have changed meanwhile."""
-    stale = stale_term(transaction, request.tree, request.term)
-    if stale is not None:
-        return stale
+    refused = refused_term(transaction, request.tree, request.term)
+    if refused is not None:
+        return refused
     operation = transaction.state.operations.get(request.operation)
     if operation is None:
         return queries.not_found(transaction.state, request.operation)

@@ -11,8 +11,8 @@ from headrace.wire.codec import runs_within
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.ledger import Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
 from headrace.wire.log import IndexesReturned, JobsEnded, LoggedEnd, StateCause
-from headrace.wire.refusals import StaleTerm
-from headrace_admission.decisions.blocks import stale_term
+from headrace.wire.refusals import Refusal
+from headrace_admission.decisions.blocks import refused_term
 from headrace_admission.decisions.configuration import take_held_back
 from headrace_admission.decisions.promotion import offer_slots
 from headrace_admission.decisions.transaction import Transaction
@@ -24,11 +24,11 @@ from headrace_admission.state.operation import Operation
 __all__ = ["end_operation", "has_failed_too_often", "next_attempt", "release", "report"]
 
 
-def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer | StaleTerm, int]:
+def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer | Refusal, int]:
     """Records the new ends among those that an allocator reports. Also returns how many were impossible."""
-    stale = stale_term(transaction, request.tree, request.term)
-    if stale is not None:
-        return stale, 0
+    refused = refused_term(transaction, request.tree, request.term)
+    if refused is not None:
+        return refused, 0
     reported: dict[OperationId, list[ReportedEnd]] = {}
     for one in request.ends:
         reported.setdefault(one.end.operation, []).append(one)
@@ -52,11 +52,11 @@ def has_failed_too_often(operation: Operation, failed_jobs: int) -> bool:
     return failed_jobs >= operation.spec.max_failed_job_count
 
 
-def release(transaction: Transaction, request: Released) -> ReleasedAnswer | StaleTerm:
+def release(transaction: Transaction, request: Released) -> ReleasedAnswer | Refusal:
     """Ends the ending operations among those of which no node holds an allocation any more."""
-    stale = stale_term(transaction, request.tree, request.term)
-    if stale is not None:
-        return stale
+    refused = refused_term(transaction, request.tree, request.term)
+    if refused is not None:
+        return refused
     for name in request.operations:
         operation = transaction.state.operations.get(name)
         if operation is not None:

@@ -92,11 +92,14 @@ class OperationsFeed:
         async for message in inbox:
             published = self._border.decode(message, Published)
             # Admission is one for all trees, and so is its log: what matters to this tree the reader sees by the events.
-            # What an admission publishes that somebody has succeeded is passed over.
-            if published is not None and (self._terms is None or self._terms.see("admission", published.term)):
-                await self._take(published, log)
-                progress, self._progress = self._progress, anyio.Event()
-                progress.set()
+            if published is None:
+                continue
+            if self._terms is not None and not self._terms.see("admission", published.term):
+                # Somebody has succeeded that admission, or somebody lied about its term: the log itself tells what is new.
+                published = msgspec.structs.replace(published, events=[])
+            await self._take(published, log)
+            progress, self._progress = self._progress, anyio.Event()
+            progress.set()
 
     async def _take(self, published: Published, log: Log) -> None:
         if published.sequence <= self.sequence:

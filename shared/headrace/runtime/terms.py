@@ -6,20 +6,15 @@ bucket that lost its newest writes cannot bring an old term back while anybody r
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from headrace.bus import Bus, Message, WrongRevision
 from headrace.obs.logging import logger
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
-from headrace.wire.version import Term, WhoAnswer, WhoRequest
+from headrace.wire.version import LARGEST_JUMP, Term, WhoAnswer, WhoRequest
 
-__all__ = ["LARGEST_JUMP", "TermBook", "stored_term", "take_term"]
-
-#: A peer that knows a term so far above all that is recorded is mistaken or lies: believed once, no higher one could ever be taken.
-LARGEST_JUMP: Final = 1_000_000
+__all__ = ["TermBook", "stored_term", "take_term"]
 
 
 class TermBook:

@@ -5,15 +5,19 @@ A service takes a higher term at every start, so two versions are always compara
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
-__all__ = ["NEVER", "Counter", "Term", "Version", "WhoAnswer", "WhoRequest"]
+__all__ = ["LARGEST_JUMP", "NEVER", "Counter", "Term", "Version", "WhoAnswer", "WhoRequest"]
 
 Counter = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 #: A life of a service; starts at 1, 0 is «none seen yet».
 Term = Counter
+
+
+#: A term so far above all that is recorded is a mistake or a lie: believed once, no higher one could ever be taken.
+LARGEST_JUMP: Final = 1_000_000
 
 
 class Version(msgspec.Struct, frozen=True, order=True, array_like=True):

@@ -28,7 +28,7 @@ from headrace.wire.heartbeat import (
 from headrace.wire.log import OperationStarted, OperationStateChanged, OperationSuspended, StateCause
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec, OperationState
-from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown
+from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown, Superseded
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain import list_nodes
 from headrace_allocator.facts.operations import Operation
@@ -262,7 +262,7 @@ def test_an_allocator_that_hears_of_jobs_drawn_for_a_later_term_steps_down_and_g
     effects = desk.learn(started)
     orders, _ = desk.beat("n1")
 
-    assert StepDown(TERM + 1, "the ledger") in effects
+    assert Superseded(TERM + 1) in effects
     assert orders.start == []
 
 

@@ -9,7 +9,7 @@ from headrace.wire.heartbeat import JobSlot
 from headrace.wire.log import BlockDrawn, Event, IndexesReturned, IndexRun, OperationStarted
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
-from headrace_allocator.effects import Draw, Report, StepDown
+from headrace_allocator.effects import Draw, Report, Superseded
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
 from tests.support.allocating import TREE, an_operation
@@ -80,7 +80,7 @@ def test_whoever_finds_at_its_lead_that_a_later_term_drew_gives_nothing_out() ->
 
     effects = engine.on_leading(OURS, Timing(), at(3)).effects
 
-    assert StepDown(OURS + 1, "the ledger") in effects
+    assert Superseded(OURS + 1) in effects
     assert engine.facts.superseded
 
 
@@ -129,5 +129,5 @@ def test_of_an_operation_of_several_trees_only_what_this_tree_has_is_in_doubt() 
 
     assert places(engine, "shared") == (0, 5)
     assert engine.facts.operations[name].slots.free == 3
-    assert not any(isinstance(each, StepDown) for each in effects)
+    assert not any(isinstance(each, Superseded) for each in effects)
     assert engine.check() == []

@@ -10,7 +10,7 @@ from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Outcome
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes, PoolFlow, PoolVolume, Volume
 from headrace.wire.refusals import BadRequest, NotFound, StaleTerm
-from headrace.wire.version import NEVER, Version
+from headrace.wire.version import LARGEST_JUMP, NEVER, Version
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.support.clocks import NOW
 
@@ -140,6 +140,7 @@ def test_a_cluster_without_nodes_freezes_what_there_is() -> None:
         (an_advance(4, previous=Version(1, 4)), BadRequest),
         (Advance(TREE, Version(2, 1), NEVER, 5, TOTAL, [a_flow()]), BadRequest),
         (Advance(TREE, Version(2, 1), Version(1, 3), 5, TOTAL, [a_flow()]), BadRequest),
+        (Advance(TREE, Version(2 + LARGEST_JUMP, 1), NEVER, 0, TOTAL, [a_flow()]), BadRequest),
         (Advance(TREE, Version(0, 5), NEVER, 0, TOTAL, [a_flow()]), StaleTerm),
         (an_advance(4, 2**62, a_flow(flow=1e6)), BadRequest),
     ],
