@@ -137,9 +137,12 @@ class HeartbeatAnswers:
     def _take_back(self, node: Node, budget: _Budget) -> list[TakeBack]:
         """Orders for what is to go already. They are told again until the node shows it closing."""
         orders = []
+        operations, taken = self._facts.operations, node.record.drained or node.has_no_slots
         for allocation in node.allocations.values():
-            operation = self._facts.operations.get(allocation.operation)
+            operation = operations.get(allocation.operation)
             if operation is not None and allocation.take_back is None:
+                if operation.schedulable and not taken:
+                    continue
                 allocation.take_back = operation.taken_back
             if allocation.state is AllocationState.ENDED:
                 continue

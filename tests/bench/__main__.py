@@ -16,6 +16,7 @@ import tests.bench.admission
 import tests.bench.fair_share
 import tests.bench.fair_share_service
 import tests.bench.heartbeats
+import tests.bench.heartbeats_at_size
 import tests.bench.history
 import tests.bench.integral
 import tests.bench.recovery

@@ -13,7 +13,7 @@ from tests.support.allocating import Desk, a_share, an_operation, cores
 
 NODES = 50
 ROUNDS = 6
-FEW, MANY = 100, 10_000
+MANY = 10_000
 
 
 def a_busy_desk(operations: int) -> Desk:
@@ -76,9 +76,3 @@ def an_end(start: Start) -> JobEnd:
 @REGISTRY.add("heartbeat_us", "a heartbeat that ends some 21 jobs and starts as many, 10,000 operations", 1000)
 def heartbeat() -> Figure:
     return Figure.of(heartbeats_us(MANY), "us")
-
-
-@REGISTRY.add("heartbeat_growth", "the same heartbeat at 10,000 operations over that at 100", 1.5)
-def heartbeat_growth() -> Figure:
-    ratios = [Figure.of(heartbeats_us(MANY), "").median / Figure.of(heartbeats_us(FEW), "").median for _ in range(3)]
-    return Figure.of(ratios, "times")

@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.resources import EPS, ZERO
 from headrace.wire.heartbeat import AllocationState
-from headrace_allocator.decision.job_length import jobs_ahead, spare_jobs
+from headrace_allocator.decision.job_length import jobs_ahead, runs_ahead, spare_jobs
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
@@ -33,9 +33,12 @@ class GiveBack(msgspec.Struct, frozen=True):
 def extend(overlay: Overlay) -> list[Extension | GiveBack]:
     """Decides on each allocation of the node, in the order in which they started."""
     decided: list[Extension | GiveBack] = []
+    operations, pace_ms = overlay.view.operations, overlay.view.pace_ms
     for allocation in overlay.view.allocations:
-        operation = overlay.view.operations.get(allocation.operation)
-        if operation is None or allocation.take_back is not None or allocation.state is not AllocationState.RUNNING:
+        operation = operations.get(allocation.operation)
+        if operation is None or (len(allocation.slots) <= 1 and not runs_ahead(operation, pace_ms)):
+            continue
+        if allocation.take_back is not None or allocation.state is not AllocationState.RUNNING:
             continue
         if not operation.schedulable:
             continue

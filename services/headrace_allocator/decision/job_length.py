@@ -10,10 +10,15 @@ from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["jobs_ahead", "spare_jobs"]
+__all__ = ["jobs_ahead", "runs_ahead", "spare_jobs"]
 
 #: An allocation gets as many jobs as end in this many heartbeat round trips.
 _ROUND_TRIPS_AHEAD: Final = 2
+
+
+def runs_ahead(operation: Operation, pace_ms: int) -> bool:
+    """True if its jobs are known to be so short that an allocation gets more than one."""
+    return operation.mean_job_ms is not None and operation.mean_job_ms < _ROUND_TRIPS_AHEAD * pace_ms
 
 
 def jobs_ahead(operation: Operation, pace_ms: int) -> int:
@@ -21,10 +26,9 @@ def jobs_ahead(operation: Operation, pace_ms: int) -> int:
 
     Example: jobs of 100 ms and a heartbeat each second: 2 * 1000 / 100 = 20.
     """
-    if operation.mean_job_ms is None:
+    if operation.mean_job_ms is None or not runs_ahead(operation, pace_ms):
         return 1
-    ahead = math.ceil(_ROUND_TRIPS_AHEAD * pace_ms / max(operation.mean_job_ms, 1.0))
-    return max(1, min(LARGEST_ALLOCATION_JOBS, ahead))
+    return min(LARGEST_ALLOCATION_JOBS, math.ceil(_ROUND_TRIPS_AHEAD * pace_ms / max(operation.mean_job_ms, 1.0)))
 
 
 def spare_jobs(overlay: Overlay, operation: Operation) -> int:

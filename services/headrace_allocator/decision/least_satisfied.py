@@ -181,9 +181,7 @@ class LeastSatisfied:
 
     def settle(self, total: Resources) -> None:
         """Gives all pools their place whose use, shares or parent changed, in a cluster of `total`."""
-        if total != self.total:
-            self.total = total
-            self._stale.update(self._pools.values())
+        self.total = total
         changed = [self._pools[name] for name in self._facts.changed if name in self._pools]
         self._facts.changed.clear()
         self._move([pool for pool in changed if not self._is_in_place(pool)])
@@ -202,6 +200,10 @@ class LeastSatisfied:
     def pool(self, name: PoolName) -> PoolOrder:
         """The order in a pool that is in the order itself."""
         return self._pools[name]
+
+    def pools(self) -> list[PoolName]:
+        """The pools below which an operation is in the order."""
+        return list(self._pools)
 
     def has_pool(self, name: PoolName) -> bool:
         """True if an operation below this pool is in the order."""
@@ -283,11 +285,7 @@ class LeastSatisfied:
             return
         facts = self._facts.pool(pool.name)
         pool.open = self.classes.below(facts.most, facts.used) if facts.limited else ALL_CLASSES
-        entry = None
-        if pool.classes & pool.open and (pool.buckets or pool.children):
-            entry = entry_of_pool(facts, facts.used, self.total)
-            if not facts.follows_own_satisfaction:
-                entry = (pool.first(), *entry[1:])
+        entry = self._entry_of(pool)
         if entry == pool.entry:
             return
         if pool.entry is not None:
@@ -296,6 +294,22 @@ class LeastSatisfied:
             pool.above.children.add(entry)
         pool.entry = entry
         self._stale.add(pool.above)
+
+    def _entry_of(self, pool: PoolOrder) -> Entry | None:
+        if not pool.classes & pool.open or not (pool.buckets or pool.children):
+            return None
+        facts = self._facts.pool(pool.name)
+        entry = entry_of_pool(facts, facts.used, self.total)
+        return entry if facts.follows_own_satisfaction else (pool.first(), *entry[1:])
+
+    def check_place(self, name: PoolName) -> list[str]:
+        """Broken invariants in words where the place of a pool is not what the facts give, none while it is to be found anew."""
+        pool = self._pools.get(name)
+        if pool is None or pool.above is None or pool in self._stale or name in self._facts.changed:
+            return []
+        if pool.entry == self._entry_of(pool):
+            return []
+        return [f"pool {name}: its place in the order is not what the facts give"]
 
     def _check(self, name: PoolName) -> list[str]:
         pool = self._pools.get(name)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 
-from headrace.ids import OperationId
+from headrace.ids import OperationId, PoolName
 from headrace.runtime.engine import Check
 from headrace.wire.snapshots import ShareItem
 from headrace_allocator.decision.holding_back import held_back
@@ -34,6 +34,7 @@ class Ranking:
         #: The newest shares; an operation takes its own when its place is found. And operations that are owed nothing so far.
         self._shares: Mapping[str, ShareItem] = {}
         self._shareless: set[OperationId] = set()
+        self._marked_pools: list[PoolName] = []
 
     def refresh(self, operation: Operation) -> None:
         """Gives an operation its place by its newest share, or takes it out if no job of it may start."""
@@ -69,18 +70,22 @@ class Ranking:
 
     @property
     def some_marked(self) -> bool:
-        """True while there are marked operations."""
-        return bool(self._marked)
+        """True while there are marked pools or operations."""
+        return bool(self._marked or self._marked_pools)
 
     def refresh_marked(self, most: int) -> list[Operation]:
-        """Gives up to `most` marked operations their place. Returns those that had no share before."""
+        """Gives up to `most` marked pools and operations their place. Returns operations that had no share before."""
         first_shares = []
         if self._all_marked:
             self._all_marked = False
             self._facts.shapes.note(self._facts.nodes.values())
             # Those that waited already stay in front, so that the room may change for ever and each still gets its turn.
             self._marked.update(dict.fromkeys(self._facts.operations))
-        for name in list(islice(self._marked, most)):
+            self._marked_pools = self.order.pools()
+        now, self._marked_pools = self._marked_pools[:most], self._marked_pools[most:]
+        self._facts.pools.changed.update(now)
+        self.order.settle(self._facts.total)
+        for name in list(islice(self._marked, most - len(now))):
             del self._marked[name]
             operation = self._facts.operations.get(name)
             if operation is not None:
@@ -95,6 +100,8 @@ class Ranking:
         yield from self.order.checks()
         for name in list(self.order):
             yield partial(self._check_place, name)
+        for pool in self.order.pools():
+            yield partial(self._check_pool, pool)
 
     def _take_share(self, operation: Operation) -> None:
         item = self._shares.get(operation.id)
@@ -109,6 +116,10 @@ class Ranking:
         if held_back(operation, operation.slots.ready_count, held) is not None:
             return None
         return entry_of(operation, facts.pools.pool(operation.spec.pool), held, facts.total)
+
+    def _check_pool(self, name: PoolName) -> list[str]:
+        marked = self._all_marked or name in self._marked_pools or self._facts.total != self.order.total
+        return [] if marked else self.order.check_place(name)
 
     def _check_place(self, name: OperationId) -> list[str]:
         operation, entry = self._facts.operations.get(name), self.order.entry(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.resources import Resources
-from headrace.wire.heartbeat import AllocationState, JobSlot, RunningJob, TakeBackReason
+from headrace.wire.heartbeat import AllocationReport, AllocationState, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.preemption import PreemptionRecord
 
 __all__ = ["Allocation"]
@@ -32,6 +32,26 @@ class Allocation:
         self.take_back: TakeBackReason | None = None
         #: The record of its preemption, from the decision on.
         self.preemption: PreemptionRecord | None = None
+
+    def shows_nothing_new(self, report: AllocationReport) -> bool:
+        """True if all that a report says is booked already, but for how long its job has run."""
+        job, known, slots, waiting = report.job, self.job, self.slots, report.unstarted
+        if (
+            job is None
+            or known is None
+            or report.state is not AllocationState.RUNNING
+            or report.state is not self.state
+        ):
+            return False
+        slot = slots.get(job.index)
+        return (
+            slot is not None
+            and slot.attempt == job.attempt == known.attempt
+            and job.index == known.index
+            and job.started_at_ms == known.started_at_ms
+            and len(slots) == 1 + len(waiting)
+            and (not waiting or all(slots.get(each.index) == each for each in waiting))
+        )
 
     @property
     def unstarted(self) -> int:

@@ -102,10 +102,15 @@ class _Reconciliation:
     def run(self) -> Findings:
         self._take_ends()
         self._settle_sent()
+        allocations = self._node.allocations
         for report in self._heartbeat.allocations:
-            self._take_report(report)
-        if self._heartbeat.ends_waiting == 0:
-            for allocation in [one for one in self._node.allocations.values() if one.id not in self._picture]:
+            known = allocations.get(report.id)
+            if known is None or not known.shows_nothing_new(report):
+                self._take_report(report)
+            else:
+                known.job = report.job
+        if self._heartbeat.ends_waiting == 0 and not allocations.keys() <= self._picture.keys():
+            for allocation in [one for one in allocations.values() if one.id not in self._picture]:
                 self._lose_slots(allocation, allocation.slots.values())
                 self._remove(allocation)
         return self._findings

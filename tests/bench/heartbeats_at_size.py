@@ -1,0 +1,294 @@
+"""What a heartbeat costs at 10,000 operations and 10,000 nodes with twenty running allocations each, and at a hundredth of that."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Any, Final
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, Incarnation, NodeName, PoolName
+from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.pools.effective_options import EffectiveOptions
+from headrace.resources import Resources
+from headrace.wire.heartbeat import (
+    AllocationReport,
+    AllocationState,
+    Heartbeat,
+    HeartbeatReason,
+    JobEnd,
+    JobResult,
+    Orders,
+    RunningJob,
+    Start,
+)
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.log import JobsEnded, LoggedEnd
+from headrace.wire.snapshots import ElementKind, ShareItem
+from tests.bench.registry import REGISTRY, Figure
+from tests.support.allocating import TERM, TREE, Desk, a_share, an_operation, cores
+
+FEW, MANY = 100, 10_000
+#: Heartbeats that are measured, each of another node where there are as many.
+_MEASURED: Final = 300
+_PLACES: Final = 20
+_FULL, _HALF_FREE = cores(_PLACES, slots=_PLACES), cores(2 * _PLACES, slots=200)
+_OPTIONS: Final = EffectiveOptions(use_pool_satisfaction_for_scheduling=True)
+
+
+class Fleet(Desk):
+    """Nodes full of allocations of some operations, beside as many operations that wait.
+
+    There are ten operations in each pool, and ten pools in each pool above.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__({f"n{number}": _FULL for number in range(count)})
+        self.engine.check = list  # type: ignore[method-assign]  # checking everything is no part of a heartbeat
+        self.working = [
+            in_pool(an_operation(f"works-{number}", 1000, small(number)), number) for number in range(count)
+        ]
+        self.shown: dict[str, list[Start]] = {node: [] for node in self.nodes}
+        self.only(self.working)
+        for node in self.nodes:
+            self.show(node)
+            self.show(node)
+        assert {len(starts) for starts in self.shown.values()} == {_PLACES}
+
+    def only(self, demanding: list[LiveOperation], limit: PartialResources = NOTHING) -> None:
+        """From now on these operations alone want more; the lowest pools have this limit."""
+        names = {each.operation for each in demanding}
+        others = [msgspec.structs.replace(each, suspended=each.operation not in names) for each in self.working]
+        operations = [*others, *(each for each in demanding if each not in self.working)]
+        self.engine.on_operations(operations, self.moment)
+        items = [
+            msgspec.structs.replace(a_share(each.operation, 0.5 / self.count), parent=each.spec.pool)
+            for each in operations
+        ]
+        pools = [
+            a_pool(f"pool-{number}", f"above-{number // 10}", 10 / self.count, limit)
+            for number in range(self.count // 10)
+        ]
+        above = [a_pool(f"above-{number}", ROOT_POOL, 100 / self.count) for number in range(self.count // 100)]
+        self.tell([*above, *pools, *items], total=_FULL * self.count)
+
+    def free_half(self, *, free: bool) -> None:
+        """Half of each node is free from now on, or none of it."""
+        for node in self.nodes:
+            self.nodes[node] = _HALF_FREE if free else _FULL
+            self.show(node)
+        self.refresh()
+
+    def heartbeat(self, node: str, ended: int | None = None) -> Heartbeat:
+        """The heartbeat of a node on which all goes on, but for one allocation that ended."""
+        self.seq[node] += 1
+        reports, ends = [], []
+        for place, start in enumerate(self.shown[node]):
+            slot = start.slots[0]
+            if place == ended:
+                reports.append(
+                    AllocationReport(start.allocation, start.operation, AllocationState.ENDED, start.resources)
+                )
+                ends.append(an_end(start))
+            else:
+                job = RunningJob(slot.index, slot.attempt, 1, 10 * self.seq[node])
+                reports.append(
+                    AllocationReport(start.allocation, start.operation, AllocationState.RUNNING, start.resources, job)
+                )
+        return Heartbeat(
+            NodeName(node), TREE, Incarnation("life-1"), self.seq[node], self.seq[node] - 1, TERM,
+            HeartbeatReason.PERIOD, total=self.nodes[node], allocations=reports, ends=ends,
+        )  # fmt: skip
+
+    def show(self, node: str, ended: int | None = None) -> tuple[Orders, float]:
+        """Sends the heartbeat of a node. The answer, and the microseconds that it took."""
+        heartbeat = self.heartbeat(node, ended)
+        begun = time.perf_counter()
+        orders = self.engine.on_heartbeat(heartbeat, self.moment).answer
+        taken_us = (time.perf_counter() - begun) * 1e6
+        assert orders is not None
+        if ended is not None:
+            del self.shown[node][ended]
+        self.shown[node] += orders.start
+        return orders, taken_us
+
+    def measured(self) -> Iterator[str]:
+        """The nodes whose heartbeats are measured, after a few that do not count."""
+        names = list(self.nodes)
+        step = max(1, len(names) // _MEASURED)
+        for node in names[::step][:20]:
+            self.show(node)
+        gc.collect()
+        gc.freeze()
+        for number in range(_MEASURED):
+            yield names[number * step % len(names)]
+        gc.unfreeze()
+
+
+def in_pool(live: LiveOperation, number: int, **spec: Any) -> LiveOperation:
+    return msgspec.structs.replace(
+        live, spec=msgspec.structs.replace(live.spec, pool=PoolName(f"pool-{number // 10}"), **spec)
+    )
+
+
+def a_pool(name: str, parent: str, cpu: float, limit: PartialResources = NOTHING) -> ShareItem:
+    share = a_share(name, cpu)
+    item = ShareItem(ElementKind.POOL, name, PoolName(parent), share.fair_share, demand_share=share.demand_share)
+    return msgspec.structs.replace(item, options=_OPTIONS, limits=limit)
+
+
+def _running(start: Start) -> AllocationReport:
+    job = RunningJob(start.slots[0].index, start.slots[0].attempt, 1, 10)
+    return AllocationReport(start.allocation, start.operation, AllocationState.RUNNING, start.resources, job)
+
+
+def an_end(start: Start) -> JobEnd:
+    slot = start.slots[0]
+    return JobEnd(
+        start.operation, slot.index, slot.attempt, start.allocation, JobResult.COMPLETED,
+        started_at_ms=1000, ended_at_ms=601_000,
+    )  # fmt: skip
+
+
+def small(number: int) -> Resources:
+    """Sixteen sizes of the jobs that run."""
+    return cores(0.85 + number % 16 * 0.01)
+
+
+@cache
+def fleet(count: int) -> Fleet:
+    return Fleet(count)
+
+
+@cache
+def idle_us(count: int) -> list[float]:
+    """Of heartbeats with nothing new, of full nodes, while every operation wants more."""
+    desk = fleet(count)
+    desk.only(desk.working)
+    return [desk.show(node)[1] for node in desk.measured()]
+
+
+@cache
+def start_us(count: int) -> list[float]:
+    """Of heartbeats in which one allocation ended and one starts in its place."""
+    desk = fleet(count)
+    desk.only(desk.working)
+    taken = []
+    for node in desk.measured():
+        orders, taken_us = desk.show(node, ended=0)
+        assert len(orders.start) == 1
+        taken.append(taken_us)
+        desk.show(node)
+    return taken
+
+
+#: By case: the size of the jobs of an operation, more of its wishes, and the limit of its pool in hundredths of a core.
+UNFIT: Final[dict[str, tuple[Callable[[int], Resources], Callable[[int], dict[str, Any]], PartialResources]]] = {
+    "sixteen sizes": (lambda number: cores(_PLACES + 6 + number % 16), lambda _: {}, NOTHING),
+    "10,000 sizes": (
+        lambda number: Resources(1, _PLACES * 100 + 600 + number, 0, (number * 7919) % 10_000 * 2**20),
+        lambda _: {},
+        NOTHING,
+    ),
+    "two tag filters": (small, lambda number: {"scheduling_tag_filter": ("ssd", "fast & !old")[number % 2]}, NOTHING),
+    "every pool at its limit": (small, lambda _: {}, PartialResources(cpu=0)),
+}
+
+
+@cache
+def unfit_us(count: int, case: str) -> list[float]:
+    """Of heartbeats of nodes with half their cpu free, where none of the operations that want more has a job that fits."""
+    desk = fleet(count)
+    size, spec, limit = UNFIT[case]
+    desk.only([])
+    desk.free_half(free=True)
+    desk.only(
+        [
+            in_pool(an_operation(f"waits-{number}", 1000, size(number)), number, **spec(number))
+            for number in range(count)
+        ],
+        limit,
+    )
+    taken = []
+    for node in desk.measured():
+        orders, taken_us = desk.show(node)
+        assert not orders.start
+        taken.append(taken_us)
+    desk.only([])
+    desk.free_half(free=False)
+    return taken
+
+
+def _worst(count: int) -> list[float]:
+    return max((unfit_us(count, case) for case in UNFIT), key=statistics.median)
+
+
+@REGISTRY.add("heartbeat_idle_us", "a heartbeat with nothing new of a full node, 10,000 operations and nodes", 60)
+def heartbeat_idle() -> Figure:
+    return Figure.of(idle_us(MANY), "us")
+
+
+@REGISTRY.add(
+    "heartbeat_start_us", "one in which an allocation ended and another starts, 10,000 operations and nodes", 200
+)
+def heartbeat_start() -> Figure:
+    return Figure.of(start_us(MANY), "us")
+
+
+@REGISTRY.add(
+    "heartbeat_unfit_us",
+    "one of a half-free node where no job fits: sixteen sizes, 10,000, filters, full pools; the worst",
+    400,
+)
+def heartbeat_unfit() -> Figure:
+    return Figure.of(_worst(MANY), "us")
+
+
+@REGISTRY.add("heartbeat_growth", "the worst ratio of these at 10,000 operations and nodes over those at 100", 1.3)
+def heartbeat_growth() -> Figure:
+    ratios = [
+        statistics.median(of(MANY)) / statistics.median(of(FEW))
+        for of in (idle_us, start_us, *(partial(unfit_us, case=case) for case in UNFIT))
+    ]
+    return Figure.of([max(ratios)], "times")
+
+
+@REGISTRY.add(
+    "limit_full_ms", "the heartbeat by which a limited pool of 10,000 operations becomes full, and the next", 20
+)
+def limit_full() -> Figure:
+    taken = []
+    for _ in range(5):
+        desk = Desk({"n": cores(2 * _PLACES, slots=200)})
+        desk.engine.check = list  # type: ignore[method-assign]
+        names = [f"operation-{number}" for number in range(MANY)]
+        desk.engine.on_operations(
+            [an_operation(name, 10, small(number)) for number, name in enumerate(names)], desk.moment
+        )
+        pool = a_pool("p", ROOT_POOL, 1.0, PartialResources(cpu=_PLACES * 100))
+        desk.tell([pool, *(a_share(name, 1 / MANY) for name in names)], total=cores(_PLACES, slots=200))
+        begun = time.perf_counter()
+        started = desk.beat("n")[0].start
+        desk.refresh()
+        assert not desk.beat("n", obeyed=True, allocations=[_running(start) for start in started])[0].start
+        taken.append((time.perf_counter() - begun) * 1e3)
+    return Figure.of(taken, "ms")
+
+
+@REGISTRY.add("jobs_ended_ms", "the log tells of an end while 10,000 nodes are full", 1)
+def jobs_ended() -> Figure:
+    desk = fleet(MANY)
+    desk.only(desk.working)
+    taken = []
+    for node in desk.measured():
+        start = desk.shown[node][0]
+        event = JobsEnded(start.operation, [LoggedEnd(an_end(start), NodeName(node))], at_ms=1)
+        begun = time.perf_counter()
+        desk.engine.on_events([event], desk.moment)
+        taken.append((time.perf_counter() - begun) * 1e3)
+    return Figure.of(taken, "ms")
