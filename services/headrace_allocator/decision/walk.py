@@ -6,6 +6,8 @@ looked at beside the lists, which stay as they are. Cost: for each pool on the w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from heapq import merge
 from typing import NamedTuple
 
 from headrace.ids import PoolName
@@ -49,16 +51,26 @@ def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Fou
     if not fitting & order.classes:
         return None
     best = _first_operation(overlay, order, fitting)
-    for entry in order.children:
+    for entry in _pools_below(overlay, pool, order):
         if best is not None and entry >= best.entry:
             break
-        if entry[-1] not in overlay.pools:
-            best = _better(best, _pool(overlay, entry, fitting))
-    for below in overlay.pools_below(pool):
-        entry = overlay.entry_of_pool(below)
-        if best is None or entry < best.entry or not below.follows_own_satisfaction:
-            best = _better(best, _pool(overlay, entry, fitting))
+        found = _pool(overlay, entry, fitting)
+        if found is not None and (best is None or found.entry < best.entry):
+            best = found
     return best
+
+
+def _pools_below(overlay: Overlay, pool: Pool, order: PoolOrder) -> Iterable[Entry]:
+    """The pools of a pool in their order. None comes before its entry, though one judged by those below may come later."""
+    touched = overlay.pools_below(pool)
+    children: Iterable[Entry] = order.children
+    if not touched:
+        return children
+    moved = []
+    for below in touched:
+        entry = overlay.entry_of_pool(below)
+        moved.append(entry if below.follows_own_satisfaction else (0.0, *entry[1:]))
+    return merge((entry for entry in children if entry[-1] not in overlay.pools), sorted(moved))
 
 
 def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found | None:
@@ -93,9 +105,3 @@ def _pool(overlay: Overlay, entry: Entry, fitting: int) -> _Found | None:
         # Its entry does not tell.
         satisfied = overlay.satisfaction(found.operation)
     return _Found((satisfied, *entry[1:]), found.operation)
-
-
-def _better(one: _Found | None, other: _Found | None) -> _Found | None:
-    if one is None or other is None:
-        return one or other
-    return min(one, other, key=lambda found: found.entry)
