@@ -303,7 +303,7 @@ class LeastSatisfied:
         return entry if facts.follows_own_satisfaction else (pool.first(), *entry[1:])
 
     def check_place(self, name: PoolName) -> list[str]:
-        """Broken invariants in words where the place of a pool is not what the facts give, none while it is to be found anew."""
+        """Broken invariants of the place of a pool in words, none while it is to be found anew."""
         pool = self._pools.get(name)
         if pool is None or pool.above is None or pool in self._stale or name in self._facts.changed:
             return []

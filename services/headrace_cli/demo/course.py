@@ -32,7 +32,9 @@ class Course:
         self._client = client
         self._clock = clock
         self._bars = bars
-        self._operations: dict[str, Operation] = {}
+        self._operations: dict[str, list[Operation]] = {pool.name: [] for pool in POOLS}
+        #: Jobs that completed, by operation.
+        self._completed: dict[str, int] = {}
         self._fair_shares: dict[str, float] = {}
         self.averages = Averages([pool.name for pool in POOLS])
         self.done = {pool.name: 0 for pool in POOLS}
@@ -46,23 +48,30 @@ class Course:
             tasks.start_soon(self._look_at_shares)
             async with anyio.create_task_group() as waits:
                 for pool in POOLS:
-                    operation = await self._client.run(
-                        [sys.executable, "-I", "-S", str(_SCRIPT)],
-                        pool=pool.name,
-                        jobs=pool.jobs,
-                        memory="64M",
-                        working_directory="/",
-                        title="count primes",
-                    )
-                    self._operations[pool.name] = operation
-                    waits.start_soon(self._wait, pool.name, operation)
+                    for jobs in pool.operations:
+                        operation = await self._start(pool.name, jobs)
+                        self._operations[pool.name].append(operation)
+                        waits.start_soon(self._wait, pool.name, operation)
             tasks.cancel_scope.cancel()
         for pool in POOLS:
-            await self._judge(pool.name, pool.jobs, self._operations[pool.name])
+            for jobs, operation in zip(pool.operations, self._operations[pool.name], strict=True):
+                await self._judge(pool.name, jobs, operation)
+            self._judge_usage(pool.name)
+
+    async def _start(self, pool: str, jobs: int) -> Operation:
+        return await self._client.run(
+            [sys.executable, "-I", "-S", str(_SCRIPT)],
+            pool=pool,
+            jobs=jobs,
+            memory="64M",
+            working_directory="/",
+            title="count primes",
+        )
 
     async def _wait(self, pool: str, operation: Operation) -> None:
         def progress(view: object) -> None:
-            self.done[pool] = getattr(view, "completed_jobs", 0)
+            self._completed[operation.id] = getattr(view, "completed_jobs", 0)
+            self.done[pool] = sum(self._completed.get(each.id, 0) for each in self._operations[pool])
 
         await operation.wait(progress)
 
@@ -70,13 +79,14 @@ class Course:
         """Takes the usage that the allocator has given out by now, jobs that are being started included."""
         cores: dict[str, float] = {}
         samples: dict[str, Sample] = {}
-        for pool, operation in self._operations.items():
-            item = operations.get(operation.id)
-            if item is None:
+        for pool, started in self._operations.items():
+            items = [item for each in started if (item := operations.get(each.id)) is not None]
+            if not items:
                 continue
-            cores[pool] = (item.usage.cpu + item.precommit.cpu) / 100
+            cores[pool] = sum(item.usage.cpu + item.precommit.cpu for item in items) / 100
             if pool in self._fair_shares:
-                samples[pool] = Sample(cores[pool], self._fair_shares[pool], item.pending_jobs > 0)
+                waits = any(item.pending_jobs > 0 for item in items)
+                samples[pool] = Sample(cores[pool], self._fair_shares[pool], waits)
         self.averages.on_sample(self._clock.steady_s(), samples)
         self._bars.update(self.done, cores)
 
@@ -100,6 +110,8 @@ class Course:
         lines = [line.text async for line in operation.logs()]
         if len(lines) != jobs or not all("primes from" in line for line in lines):
             self.troubles.append(f"{pool}: its logs have {len(lines)} lines, not one for each of {jobs} jobs")
+
+    def _judge_usage(self, pool: str) -> None:
         owed, used = self.averages.fair_share(pool), self.averages.usage(pool)
         if used < owed * _FAIR_ENOUGH:
             self.troubles.append(f"{pool}: used {used:.2f} cores on average, of a fair share of {owed:.2f}")

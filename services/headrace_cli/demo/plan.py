@@ -1,7 +1,8 @@
 """The plan of the demo: three nodes of different sizes, three pools, sixty jobs.
 
 Of six cores production is guaranteed two; the other four are shared by weight, 1 : 2 : 1. So the pools are owed three, two and one
-core while all of them have work, and their jobs are in the same proportion: they end at about the same time.
+core while all of them have work, and their jobs are in the same proportion: they end at about the same time. Many small operations get
+no more than few large ones: that is a matter of pools.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ __all__ = ["JOBS", "NODES", "POOLS", "DemoPool"]
 
 
 class DemoPool(msgspec.Struct, frozen=True):
-    """A pool and the jobs of its one operation."""
+    """A pool, and how many jobs each of its operations has."""
 
     name: str
     options: PoolOptions
-    jobs: int
+    operations: tuple[int, ...]
+
+    @property
+    def jobs(self) -> int:
+        """The number of all its jobs."""
+        return sum(self.operations)
 
 
 NODES: list[NodeOption] = parse_nodes(["small:cpu=1,memory=1G", "medium:cpu=2,memory=2G", "large:cpu=3,memory=3G"])
 POOLS = [
-    DemoPool("production", PoolOptions(weight=1.0, guarantee="cpu=2"), 30),
-    DemoPool("research", PoolOptions(weight=2.0), 20),
-    DemoPool("students", PoolOptions(weight=1.0), 10),
+    DemoPool("production", PoolOptions(weight=1.0, guarantee="cpu=2"), (20, 10)),
+    DemoPool("research", PoolOptions(weight=2.0), (5, 5, 5, 5)),
+    DemoPool("students", PoolOptions(weight=1.0), (1,) * 10),
 ]
 JOBS = sum(pool.jobs for pool in POOLS)
