@@ -12,7 +12,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
 from headrace.wire.integral import Volume
 from headrace.wire.pools import GetPools, IntegralType, PoolConfig, PoolList, PoolView, ResourceDistribution
 from headrace.wire.refusals import NotFound
-from headrace.wire.snapshots import ElementKind, ShareItem
+from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem, StarvationStatus
 from headrace.wire.version import Version
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.facts.volumes import saturation_period_s
@@ -44,7 +44,7 @@ def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> P
         order = [PoolName(request.name)]
     wanted = order[request.first : request.first + request.limit]
     while True:
-        operations = view.operations(wanted) if request.operations else []
+        operations = view.operations(wanted, only_starving=request.only_starving) if request.operations else []
         left_out = 0
         while True:
             answer = PoolList(
@@ -85,10 +85,11 @@ class _View:
         """The root, configured pools with parents first, then ephemeral ones by path."""
         return [ROOT_POOL, *self.configured.preorder, *sorted(self._ephemeral, key=self._path)]
 
-    def operations(self, pools: list[PoolName]) -> list[ShareItem]:
-        """The operations in some pools."""
+    def operations(self, pools: list[PoolName], *, only_starving: bool) -> list[ShareItem]:
+        """The operations in some pools, all or those that starve or may preempt."""
         chosen, items = set(pools), self._engine.items.values()
-        return [item for item in items if item.kind is ElementKind.OPERATION and item.parent in chosen]
+        there = [item for item in items if item.kind is ElementKind.OPERATION and item.parent in chosen]
+        return [item for item in there if _is_hungry(item)] if only_starving else there
 
     def pool(self, name: PoolName) -> PoolView:
         """One pool with all its fields."""
@@ -169,6 +170,11 @@ class _View:
         strong = [pools.settings(name).strong_guarantee_resources.whole for name in pools.children[ROOT_POOL]]
         ratios = (root.total_resource_flow_ratio, root.total_burst_ratio) if root else (0.0, 0.0)
         return distribution(self._engine.frame.total, strong, *ratios)
+
+
+def _is_hungry(item: ShareItem) -> bool:
+    starves = item.starvation_status is not StarvationStatus.NON_STARVING
+    return starves or item.preemption_priority is not PreemptionPriority.NONE
 
 
 def _new_item(name: PoolName, parent: PoolName, settings: PoolConfig, *, ephemeral: bool) -> ShareItem:

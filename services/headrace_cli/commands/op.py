@@ -9,17 +9,19 @@ from cyclopts import App, Parameter
 
 from headrace.client import Client, Refused, Unanswered
 from headrace.errors import BadInput
+from headrace.pools.effective_options import EffectiveOptions, of_operation
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace_cli.commands import op_changes
 from headrace_cli.session import Common, CommonOfLists, Flag, talk
+from headrace_cli.show.elements.shares import share_facts, share_table
+from headrace_cli.show.elements.starving import starvation_facts
 from headrace_cli.show.operations import failure_lines, job_table, operation_facts, operation_table
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.progress import follow as follow_to_end
 from headrace_cli.show.screen import Screen
-from headrace_cli.show.shares import share_facts, share_table
 
 __all__ = ["app"]
 
@@ -91,7 +93,7 @@ def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) 
     async def work(client: Client, screen: Screen) -> None:
         view = await client.get(operation)
         places = await _places(client, view)
-        share, frame = await _share(client, view)
+        share, pool, frame = await _share(client, view)
         rows = [row async for row in client.jobs(operation)] if jobs else []
         if screen.json:
             answer = {"operation": view, "places": places, "share": share} | ({"jobs": rows} if jobs else {})
@@ -99,7 +101,10 @@ def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) 
             return
         screen.print(operation_facts(view, places, SystemClock().wall_ms()))
         if share is not None:
-            screen.print("", share_table(share, frame.total, None, screen.width), "", share_facts(share, []))
+            facts = share_facts(share, [])
+            for label, words in starvation_facts(share, _options(view, pool, frame), frame.at_ms):
+                facts.add_row(label, words)
+            screen.print("", share_table(share, frame.total, None, screen.width), "", facts)
         for end in view.last_failures[-1:]:
             screen.print("", *failure_lines(end, ""))
         if jobs:
@@ -118,15 +123,21 @@ async def _places(client: Client, view: OperationView) -> OperationPlaces | None
         return None
 
 
-async def _share(client: Client, view: OperationView) -> tuple[ShareItem | None, ShareFrame]:
-    """What fair share says of it; None when it is over, and when fair share does not answer or has not heard of it yet."""
+async def _share(client: Client, view: OperationView) -> tuple[ShareItem | None, ShareItem | None, ShareFrame]:
+    """What fair share says of it and its pool; None when it is over, and when fair share does not answer or has not heard of it yet."""
     if view.state in FINAL_STATES:
-        return None, ShareFrame()
+        return None, None, ShareFrame()
     try:
         answer = await client.pools.list(view.spec.pool, operations=True)
     except (Unanswered, Refused):
-        return None, ShareFrame()
-    return next((item for item in answer.operations if item.name == view.operation), None), answer.frame
+        return None, None, ShareFrame()
+    share = next((item for item in answer.operations if item.name == view.operation), None)
+    return share, next((pool.share for pool in answer.pools), None), answer.frame
+
+
+def _options(view: OperationView, pool: ShareItem | None, frame: ShareFrame) -> EffectiveOptions | None:
+    above = None if pool is None else pool.options
+    return None if above is None else of_operation(above, view.spec, frame.options)
 
 
 @app.command

@@ -14,8 +14,9 @@ from headrace_cli.commands import pool_changes
 from headrace_cli.commands.pool_volume import volume
 from headrace_cli.pools.fields import field_of, read, words
 from headrace_cli.session import Common, Flag, talk
+from headrace_cli.show.elements.shares import pool_facts
+from headrace_cli.show.elements.starving import starving_in, starving_table
 from headrace_cli.show.screen import Screen
-from headrace_cli.show.shares import pool_facts
 from headrace_cli.show.trees import pool_table, tree_table
 
 __all__ = ["app"]
@@ -91,7 +92,7 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
         elif screen.json:
             screen.show(pool, pool_table(answer))
         else:
-            screen.print(*pool_facts(pool, answer.frame.total, answer.frame.complaints, screen.width))
+            screen.print(*pool_facts(pool, answer.frame, screen.width))
 
     return talk(common, work)
 
@@ -135,6 +136,32 @@ def tree(*, operations: Flag = False, common: Common | None = None) -> int:
             screen.say(f"{answer.operations_left_out} operations had no room in the answer and are not shown")
         for error in answer.frame.errors:
             screen.say(error, style="yellow")
+
+    return talk(common, work)
+
+
+@app.command
+def starving(*, common: Common | None = None) -> int:
+    """Show what starves: pools and operations that are below their fair share, or strong guarantee, for too long.
+
+    Since when, for what, how much of it each has, and which operations may preempt for that; `!` marks what starves aggressively.
+
+    Examples:
+
+        headrace pool starving
+
+        headrace pool starving --json
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        answer = await client.pools.list(operations=True, only_starving=True)
+        found = starving_in(answer)
+        if found or screen.json:
+            screen.show(found, starving_table(found, answer.frame.at_ms))
+        else:
+            screen.say("nothing starves")
+        if answer.operations_left_out:
+            screen.say(f"{answer.operations_left_out} operations had no room in the answer and are not shown")
 
     return talk(common, work)
 

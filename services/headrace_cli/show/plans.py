@@ -11,7 +11,7 @@ from headrace.resources import Resources
 from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement
 from headrace.wire.snapshots import ElementKind
 from headrace_cli.show.amounts import amounts, compact, component, percent, short_name
-from headrace_cli.show.shares import complaint_lines, gibberish_free
+from headrace_cli.show.elements.shares import complaint_lines, gibberish_free
 from headrace_cli.show.tables import table
 from headrace_cli.show.trees import branches
 

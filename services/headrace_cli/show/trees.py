@@ -12,7 +12,7 @@ from headrace.resources import Resources, Share
 from headrace.wire.pools import PoolList
 from headrace.wire.snapshots import ElementKind, ShareItem, StarvationStatus
 from headrace_cli.show.amounts import amounts, component, percent, short_name
-from headrace_cli.show.shares import gibberish_free
+from headrace_cli.show.elements.shares import gibberish_free
 from headrace_cli.show.tables import table
 
 __all__ = ["bar", "branches", "pool_table", "tree_table"]

@@ -5,6 +5,7 @@ An operation of which nothing changed since the update before keeps what was mad
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -21,7 +22,7 @@ from headrace_fair_share.demand import Demand, demand_of
 from headrace_fair_share.facts.ephemeral_pools import ephemeral_pools_of
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.facts.pool_inputs import effective_options_of, pool_input, tree_options
-from headrace_fair_share.hdrf.arrays import Bools, Ints, amounts_of
+from headrace_fair_share.hdrf.arrays import Bools
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, Volume
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements, elements_of, pool_key
@@ -38,9 +39,7 @@ class UpdateInput:
     #: By place of operations among themselves: True if jobs of it wait for a place, and if it has a running slot.
     pending: Bools
     running: Bools
-    #: Of operations, where an option of the tree asks for it: the smallest job of each, and slots that its pending jobs need.
-    min_needed: Ints | None = None
-    needed_slots: Ints | None = None
+    demands: Sequence[Demand] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +105,12 @@ class InputMaker:
         if moved or self._elements is None:
             own = {at: entry.own_options for at, entry in enumerate(entries.values()) if entry.own_options is not None}
             self._elements = elements_of(tree, len(cut.pools.preorder), self._options, own)
-        options = cut.pools.options
-        asks_for_jobs = options.enable_absolute_fair_share_starvation_tolerance
-        asks_for_slots = options.allocation_count_preemption_timeout_coefficient > 1.0
         return UpdateInput(
             elements=self._elements,
             tree=tree,
             pending=np.fromiter((demand.is_pending for demand in demands), np.bool_, count),
             running=np.fromiter((not entry.known.waits for entry in entries.values()), np.bool_, count),
-            min_needed=amounts_of((demand.min_needed for demand in demands), count) if asks_for_jobs else None,
-            needed_slots=np.array([demand.needed_slots for demand in demands]) if asks_for_slots else None,
+            demands=demands,
         )
 
     def _take_pools(self, cut: Cut) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.ids import OperationId
-from headrace_fair_share.hdrf.arrays import Bools, Floats, column, shares_of
+from headrace_fair_share.hdrf.arrays import Bools, Floats, amounts_of, column, shares_of
 from headrace_fair_share.starvation.clocks import Clocks, Timeouts, step
 from headrace_fair_share.starvation.status import below_fair_share, below_guarantee, lacks_a_job
 from headrace_fair_share.update.cut import Cut
@@ -55,10 +55,11 @@ def _takes_part(cut: Cut, elements: Elements, clocks: Clocks) -> Bools:
 def _below(cut: Cut, given: UpdateInput, shares: JudgedShares) -> Bools:
     elements, (usage, fair, demand, _) = given.elements, shares
     below = below_fair_share(usage, fair, demand, elements.tolerance, elements.is_operation)
-    if given.min_needed is not None:
-        operations = slice(elements.pools, None)
-        needed = shares_of(given.min_needed, column(cut.total))
-        below[operations] &= lacks_a_job(usage[:, operations], fair[:, operations], demand[:, operations], needed)
+    if cut.pools.options.enable_absolute_fair_share_starvation_tolerance:
+        places = elements.pools + np.flatnonzero(below[elements.pools :])
+        jobs = (given.demands[place - elements.pools].min_needed for place in places.tolist())
+        needed = shares_of(amounts_of(jobs, len(places)), column(cut.total))
+        below[places] = lacks_a_job(usage[:, places], fair[:, places], demand[:, places], needed)
     return below
 
 
@@ -66,9 +67,10 @@ def _timeouts(cut: Cut, given: UpdateInput) -> Timeouts:
     """Returns the timeouts in force. Those of operations with few jobs pending are shortened."""
     elements, options = given.elements, cut.pools.options
     part = np.ones(len(elements.names))
-    if given.needed_slots is not None:
-        coefficient = options.allocation_count_preemption_timeout_coefficient
-        part[elements.pools :] = np.minimum(given.needed_slots / coefficient, 1.0)
+    coefficient = options.allocation_count_preemption_timeout_coefficient
+    if coefficient > 1.0:
+        needed_slots = np.array([demand.needed_slots for demand in given.demands])
+        part[elements.pools :] = np.minimum(needed_slots / coefficient, 1.0)
     return Timeouts(
         starving_ms=elements.starvation_timeout_ms * part,
         aggressive_ms=options.fair_share_aggressive_starvation_timeout * part,

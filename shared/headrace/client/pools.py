@@ -27,12 +27,17 @@ class Pools:
         #: Revision of the last change made through this client; 0 for none.
         self.revision = 0
 
-    async def list(self, name: str = "", *, operations: bool = False) -> PoolList:
-        """All pools with their shares, or one, parents before children. Raises `Refused`, `Unanswered`."""
+    async def list(self, name: str = "", *, operations: bool = False, only_starving: bool = False) -> PoolList:
+        """All pools with their shares, or one, parents before children.
+
+        With `only_starving` of the operations those that starve or may preempt. Raises `Refused`, `Unanswered`.
+        """
         pages: list[PoolList] = []
         first = 0
         while True:
-            request = GetPools(name=name, tree=self._tree, operations=operations, first=first)
+            request = GetPools(
+                name=name, tree=self._tree, operations=operations, first=first, only_starving=only_starving
+            )
             page = await self._asker.ask("pool.list", request, PoolList, timeout_s=self._timeout_s)
             pages.append(page)
             first += len(page.pools)
@@ -42,6 +47,7 @@ class Pools:
             pages[0],
             pools=[pool for page in pages for pool in page.pools],
             operations=[operation for page in pages for operation in page.operations],
+            operations_left_out=sum(page.operations_left_out for page in pages),
             more=False,
         )
 

@@ -38,6 +38,8 @@ class GetPools(msgspec.Struct, frozen=True):
     #: Place of the first pool of this page; the next page begins behind the last of this one.
     first: Counter = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 200
+    #: Of the operations only those that starve or may preempt.
+    only_starving: bool = False
 
 
 class ResourceDistribution(msgspec.Struct, frozen=True):

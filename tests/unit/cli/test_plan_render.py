@@ -18,8 +18,8 @@ from headrace.wire.pools import IntegralGuarantees, IntegralType, PoolConfig, Po
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareComplaint, ShareFrame, ShareItem, StarvationStatus
 from headrace.wire.version import Version
 from headrace_cli.show.amounts import compact, percent
+from headrace_cli.show.elements.shares import pool_facts, share_facts
 from headrace_cli.show.plans import plan_notes, plan_table, plan_title
-from headrace_cli.show.shares import pool_facts, share_facts
 from headrace_cli.show.trees import bar, branches, tree_table
 
 TOTAL = Resources(cpu=10_000, memory=100 * 1024**3)
@@ -169,8 +169,8 @@ def pool_view(item: ShareItem) -> PoolView:
 def test_a_pool_is_told_with_all_parts_of_its_share() -> None:
     pool = pool_view(an_item(ElementKind.POOL, "research", "<Root>"))
 
-    wide = shown(120, *pool_facts(pool, TOTAL, [COMPLAINT], 120))
-    narrow = shown(60, *pool_facts(pool, TOTAL, [COMPLAINT], 60))
+    wide = shown(120, *pool_facts(pool, ShareFrame(total=TOTAL, complaints=[COMPLAINT]), 120))
+    narrow = shown(60, *pool_facts(pool, ShareFrame(total=TOTAL, complaints=[COMPLAINT]), 60))
 
     told = [" ".join(line.split()) for line in wide]
     assert {

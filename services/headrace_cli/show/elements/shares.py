@@ -10,9 +10,10 @@ from rich.text import Text
 from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.pools import PoolView
-from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareItem
+from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareFrame, ShareItem
 from headrace_cli.show.amounts import component, percent
-from headrace_cli.show.integral_guarantees import integral_facts, integral_tables
+from headrace_cli.show.elements.integral_guarantees import integral_facts, integral_tables
+from headrace_cli.show.elements.starving import starvation_facts
 from headrace_cli.show.tables import facts_table, resource_table
 
 __all__ = ["complaint_lines", "gibberish_free", "pool_facts", "share_facts", "share_table"]
@@ -126,10 +127,13 @@ def _status(share: ShareItem) -> Text:
     return Text(f"{words}, {share.starvation_status.value.replace('_', ' ')}", style="red")
 
 
-def pool_facts(pool: PoolView, total: Resources, complaints: list[ShareComplaint], width: int) -> list[Table | Text]:
+def pool_facts(pool: PoolView, frame: ShareFrame, width: int) -> list[Table | Text]:
     """All about one pool."""
+    total = frame.total
     title = Text(f"{pool.path}{' (ephemeral)' if pool.ephemeral else ''}", style="bold")
-    facts = share_facts(pool.share, complaints)
+    facts = share_facts(pool.share, frame.complaints)
+    for label, words in starvation_facts(pool.share, pool.share.options, frame.at_ms):
+        facts.add_row(label, words)
     facts.add_row("operations", f"{pool.running_operation_count} running of {pool.operation_count}")
     for label, words in integral_facts(pool):
         facts.add_row(label, words)

@@ -1,0 +1,133 @@
+"""Starvation as a person reads it: since when, for what, and who may preempt for that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from headrace.durations import exact_duration, format_duration
+from headrace.pools.effective_options import EffectiveOptions
+from headrace.starvation import lowest_starving_ancestor
+from headrace.wire.pools import PoolList
+from headrace.wire.snapshots import (
+    ElementKind,
+    PreemptionPriority,
+    SchedulingStatus,
+    ShareItem,
+    StarvationReason,
+    StarvationStatus,
+)
+from headrace_cli.show.tables import table, widest
+
+__all__ = ["Starving", "starvation_facts", "starving_in", "starving_table"]
+
+#: So many operations are named in a line of the table.
+_MOST_NAMED: Final = 3
+_REASONS: Final = {StarvationReason.FAIR_SHARE: "fair share", StarvationReason.MIN_SHARE: "strong guarantee"}
+
+
+class Starving(msgspec.Struct, frozen=True):
+    """An element that starves."""
+
+    kind: ElementKind
+    name: str
+    #: Pool that it stands in.
+    parent: str
+    starvation_status: StarvationStatus
+    starvation_reason: StarvationReason
+    starving_since_ms: int
+    below_fair_share_since_ms: int | None
+    #: Of its fair share, by the resource that tells most.
+    local_satisfaction_ratio: float
+    #: Operations that may preempt since it starves: itself, or those below it that nothing nearer gives a priority.
+    may_preempt: dict[str, PreemptionPriority]
+
+
+def starving_in(answer: PoolList) -> list[Starving]:
+    """Lists what starves, the longest first."""
+    items = {item.key: item for item in (*(pool.share for pool in answer.pools), *answer.operations)}
+    may_preempt: dict[str, dict[str, PreemptionPriority]] = {}
+    for item in answer.operations:
+        if item.preemption_priority is not PreemptionPriority.NONE:
+            cause = _cause(items, item)
+            if cause is not None:
+                may_preempt.setdefault(cause.key, {})[item.name] = item.preemption_priority
+    starving = [item for item in items.values() if item.starvation_status is not StarvationStatus.NON_STARVING]
+    return [
+        Starving(
+            kind=item.kind,
+            name=item.name,
+            parent=item.parent,
+            starvation_status=item.starvation_status,
+            starvation_reason=item.starvation_reason,
+            starving_since_ms=item.starving_since_ms or 0,
+            below_fair_share_since_ms=item.below_fair_share_since_ms,
+            local_satisfaction_ratio=item.local_satisfaction_ratio,
+            may_preempt=may_preempt.get(item.key, {}),
+        )
+        for item in sorted(starving, key=lambda item: (item.starving_since_ms or 0, item.key))
+    ]
+
+
+def starving_table(starving: Sequence[Starving], now_ms: int) -> Table:
+    """One line for each element that starves. `now_ms` is the time of its shares."""
+    made = table(
+        "starving",
+        "in pool",
+        "since",
+        "for its",
+        "of fair share",
+        "may preempt",
+        right=("since", "of fair share"),
+        whole={"starving": widest(each.name for each in starving)},
+    )
+    for each in starving:
+        aggressive = each.starvation_status is StarvationStatus.AGGRESSIVELY_STARVING
+        made.add_row(
+            Text(each.name, style="bold" if each.kind is ElementKind.POOL else ""),
+            each.parent,
+            format_duration(max(0, now_ms - each.starving_since_ms)) + (" !" if aggressive else ""),
+            _REASONS[each.starvation_reason],
+            f"{min(each.local_satisfaction_ratio, 1.0):.0%}" if each.local_satisfaction_ratio < 1.0 else "all",
+            _named(each.may_preempt),
+        )
+    return made
+
+
+def _named(operations: dict[str, PreemptionPriority]) -> Text:
+    more = len(operations) - _MOST_NAMED
+    words = ", ".join(list(operations)[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return Text(words or "–")
+
+
+def starvation_facts(share: ShareItem, options: EffectiveOptions | None, now_ms: int) -> list[tuple[str, str]]:
+    """Facts of one element that is short of something. `options` are those in force for it, if they are known."""
+    facts: list[tuple[str, str]] = []
+    if share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE and share.below_fair_share_since_ms is not None:
+        words = f"for {_passed(share.below_fair_share_since_ms, now_ms)}"
+        if options is not None and share.starvation_status is StarvationStatus.NON_STARVING:
+            words += f"; it starves after {exact_duration(options.fair_share_starvation_timeout_ms)}"
+        facts.append(("below fair share", words))
+    if share.starvation_status is not StarvationStatus.NON_STARVING and share.starving_since_ms is not None:
+        words = f"for {_passed(share.starving_since_ms, now_ms)}, for its {_REASONS[share.starvation_reason]}"
+        facts.append(("starves", words))
+    if share.preemption_priority is not PreemptionPriority.NONE:
+        cause = _cause({}, share)
+        stage = "aggressive" if share.preemption_priority is PreemptionPriority.AGGRESSIVE else "normal"
+        why = "it starves itself" if cause is not None else "a pool above it starves"
+        facts.append(("may preempt", f"in the {stage} stage: {why}"))
+    return facts
+
+
+def _cause(items: dict[str, ShareItem], item: ShareItem) -> ShareItem | None:
+    """Finds the element whose starvation gives an operation its priority."""
+    aggressively = item.preemption_priority is PreemptionPriority.AGGRESSIVE
+    return lowest_starving_ancestor(items, item, aggressively=aggressively)
+
+
+def _passed(since_ms: int, now_ms: int) -> str:
+    return format_duration(max(0, now_ms - since_ms))

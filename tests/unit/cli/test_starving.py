@@ -1,0 +1,108 @@
+"""What starves, in words and as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.pools.effective_options import EffectiveOptions
+from headrace.wire.pools import GetPools, PoolList
+from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationReason
+from headrace.wire.version import Version
+from headrace_cli.show.elements.starving import starvation_facts, starving_in, starving_table
+from headrace_cli.show.plain_values import plain
+from headrace_fair_share.view import pool_list
+from tests.support.small_trees import SmallTree, Work
+from tests.unit.cli.test_render import shown
+
+
+def listed(small: SmallTree) -> PoolList:
+    """What fair share answers."""
+    answer = pool_list(small.engine, GetPools(operations=True, only_starving=True), Version(1, 1))
+    assert isinstance(answer, PoolList)
+    return answer
+
+
+def a_starving_tree(**options: Any) -> SmallTree:
+    """Pool `a` starves with two of its operations, one of which may starve aggressively; one in it has what it is owed."""
+    pools = {"a": {}, "fierce": {"parent": "a", "enable_aggressive_starvation": True}, "b": {}}
+    work = [
+        Work("fed", "a", 100, running=17),
+        Work("hungry", "a", 100, running=1),
+        Work("wolf", "fierce", 100),
+        Work("rich", "b", 200, running=82),
+    ]
+    small = SmallTree(pools, work, options)
+    small.update()
+    small.update(31.0)
+    small.update(90.0)
+    return small
+
+
+def test_what_starves_is_listed_with_those_who_may_preempt_for_it() -> None:
+    answer = listed(a_starving_tree())
+
+    lines = [" ".join(line.split()) for line in shown(starving_table(starving_in(answer), answer.frame.at_ms), 100)]
+
+    assert lines == [
+        "starving in pool since for its of fair share may preempt",
+        "a <Root> 1m30s fair share 36% fed",
+        "fierce a 1m30s ! fair share 0% –",
+        "hungry a 1m30s fair share 6% hungry",
+        "wolf fierce 1m30s ! fair share 0% wolf",
+    ]
+
+
+def test_operations_that_are_content_and_may_not_preempt_are_left_out_of_the_answer() -> None:
+    assert {item.name for item in listed(a_starving_tree()).operations} == {"fed", "hungry", "wolf"}
+
+
+def test_nobody_preempts_for_a_pool_where_only_operations_count() -> None:
+    found = starving_in(listed(a_starving_tree(scheduling_preemption_priority_scope="operation_only")))
+
+    assert {each.name: list(each.may_preempt) for each in found} == {
+        "a": [],
+        "fierce": [],
+        "hungry": ["hungry"],
+        "wolf": ["wolf"],
+    }
+
+
+def test_the_json_of_an_element_that_starves_has_all_of_it() -> None:
+    first: Any = plain(starving_in(listed(a_starving_tree()))[0])
+
+    assert first["name"] == "a"
+    assert (first["starvation_status"], first["starvation_reason"]) == ("starving", "fair_share")
+    assert first["may_preempt"] == {"fed": "normal"}
+    assert first["starving_since_ms"] - first["below_fair_share_since_ms"] == 31_000
+
+
+def test_what_is_short_is_told_for_how_long_and_when_it_starves() -> None:
+    small = a_starving_tree()
+    now_ms = small.engine.frame.at_ms
+    hungry, fed, pool = (small.engine.items[key] for key in ("hungry", "fed", "/a"))
+
+    assert starvation_facts(hungry, None, now_ms) == [
+        ("below fair share", "for 2m1s"),
+        ("starves", "for 1m30s, for its fair share"),
+        ("may preempt", "in the normal stage: it starves itself"),
+    ]
+    assert starvation_facts(fed, None, now_ms) == [("may preempt", "in the normal stage: a pool above it starves")]
+    assert starvation_facts(pool, pool.options, now_ms)[1] == ("starves", "for 1m30s, for its fair share")
+
+
+def test_who_does_not_starve_yet_is_told_after_how_long_it_will() -> None:
+    item = ShareItem("pool", "a", "<Root>", below_fair_share_since_ms=1_000, scheduling_status=BELOW)  # type: ignore[arg-type]
+
+    assert starvation_facts(item, EffectiveOptions(), 6_000) == [
+        ("below fair share", "for 5s; it starves after 30s"),
+    ]
+
+
+def test_nothing_is_told_of_who_has_what_it_is_owed() -> None:
+    item = ShareItem("pool", "a", "<Root>")  # type: ignore[arg-type]
+
+    assert starvation_facts(item, EffectiveOptions(), 6_000) == []
+    assert (item.preemption_priority, item.starvation_reason) == (PreemptionPriority.NONE, StarvationReason.NONE)
+
+
+BELOW = SchedulingStatus.BELOW_FAIR_SHARE
