@@ -177,9 +177,13 @@ class AdmissionService:
         return handle
 
     def _deciding(self, on_request: Callable[[Any, Moment], Decision]) -> Handler:
-        """The handler of a service's requests that the engine decides."""
+        """The handler of an allocator's requests that the engine decides."""
 
         async def handle(request: Any, _caller: Caller) -> msgspec.Struct:
+            # A term that nobody took must not be recorded: no true one would be heard after it.
+            role, known = role_of("allocator", request.tree), self.engine.state.allocator_terms.get(request.tree, 0)
+            if request.term > known and not await self._runtime.terms.believes(self._runtime.bus, role, request.term):
+                return NotReady(f"term {request.term} of {role} is not known to be taken")
             return await self._decide(lambda moment: on_request(request, moment))
 
         return handle
@@ -228,7 +232,7 @@ class AdmissionService:
             await self._pools.catch_up(wait_s)
         return None
 
-    async def _on_report(self, request: ledger_wire.ReportEnds, _caller: Caller) -> msgspec.Struct:
+    async def _on_report(self, request: ledger_wire.ReportEnds, caller: Caller) -> msgspec.Struct:
         for one in request.ends:
             end = one.end
             self._log.debug(
@@ -240,7 +244,7 @@ class AdmissionService:
                 allocation=end.allocation,
                 result=end.result,
             )
-        return await self._decide(lambda moment: self.engine.on_report(request, moment))
+        return await self._deciding(self.engine.on_report)(request, caller)
 
     async def _on_whole(self, request: ledger_wire.WholeOperationsRequest, _caller: Caller) -> msgspec.Struct:
         # The state runs ahead of the log by what is in flight; the page must not tell what may never have happened.

@@ -16,7 +16,7 @@ from headrace.bus import Bus, BusError
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.engine import Moment, Outcome
-from headrace.runtime.role import Deposed
+from headrace.runtime.role import Role
 from headrace.wire import ledger as wire
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, encode, runs_within
@@ -43,7 +43,7 @@ class LedgerLink:
         self,
         bus: Bus,
         engine: AllocatorEngine,
-        term: Term,
+        role: Role,
         take: Callable[[Outcome[None, Effect]], None],
         moment: Callable[[], Moment],
     ) -> None:
@@ -52,7 +52,8 @@ class LedgerLink:
         self._take = take
         self._moment = moment
         self._tree: TreeName = engine.facts.tree
-        self._term = term
+        self._role = role
+        self._term: Term = role.term
         self._log = logger(tree=self._tree, term=self._term)
         self._to_report: list[wire.ReportedEnd] = []
         self._report_wanted = anyio.Event()
@@ -102,7 +103,7 @@ class LedgerLink:
                 self._take(self._engine.on_recorded(batch, self._moment()))
 
     async def _ask(self, verb: str, request: msgspec.Struct, kind: type[A], **what: object) -> A | None:
-        """The ledger's answer, or None where it gave none or refused. A refusal of our term ends this process."""
+        """The ledger's answer, or None where it gave none or refused."""
         try:
             data = await self._bus.request(subjects.ledger(verb), encode(request), timeout_s=_TIMEOUT_S)
             answer = decode_answer(data, kind)
@@ -110,7 +111,9 @@ class LedgerLink:
             self._log.info("ledger does not answer", verb=verb, error=str(error), **what)
             return None
         if isinstance(answer, StaleTerm):
-            raise Deposed(answer.text())
+            # Nothing comes of it unless somebody has taken that term: one forged answer deposes nobody.
+            self._role.on_term(answer.known, "the ledger")
+            return None
         if isinstance(answer, Refusal):
             self._log.info("ledger refuses", verb=verb, why=answer.text(), **what)
             return None

@@ -123,6 +123,8 @@ class AllocatorService:
             self._shares,
             self._on_shares,
             silence_s=_SILENCE_S,
+            terms=runtime.terms,
+            publisher=role_of("fair_share", self._tree),
         )
         tasks.start_soon(self.operations.run)
         tasks.start_soon(self._follow, subjects.NODES_BUCKET, 1, self._on_nodes, self._nodes_known)
@@ -138,7 +140,7 @@ class AllocatorService:
         self._longest_lease = LongestLease(runtime.bus, self._tree, role.term)
         # Durable before the first node is told of ours: the record keeps the term too, should the bucket of terms be lost.
         longest_ms = await self._longest_lease.raise_to(runtime.settings.node_lease_ms)
-        self._ledger = LedgerLink(runtime.bus, self.engine, role.term, self._take, self._shell.moment)
+        self._ledger = LedgerLink(runtime.bus, self.engine, role, self._take, self._shell.moment)
         self._publisher = SnapshotPublisher(
             UsagePart, self._tree, role.term, UsageFrame(), key=lambda item: item.operation
         )
@@ -213,7 +215,6 @@ class AllocatorService:
         self._take(self.engine.on_events(events, self._shell.moment()))
 
     async def _on_shares(self, applied: Applied) -> None:
-        self._runtime.terms.see(role_of("fair_share", self._tree), applied.version.term)
         frame = self._shares.frame
         cut = ShareCut(self._shares.items, applied.changed, applied.removed, frame.total, frame.options)
         self._take(self.engine.on_shares(cut, self._shell.moment()))

@@ -1,6 +1,6 @@
 """The effects that the engine of fair share asks its shell to perform.
 
-Every effect but `UpdateSooner` and `OfferSample` ends with a message to the engine that tells what became of it.
+Every effect but `UpdateSooner`, `OfferSample` and `StepDown` ends with a message to the engine that tells what became of it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.wire.integral import Advance
 from headrace.wire.snapshots import ShareFrame, ShareItem
+from headrace.wire.version import Term
 from headrace_fair_share.configuration.tree_configuration import Change
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.update.cut import Cut
@@ -65,9 +66,10 @@ class KeepBrokenTree(msgspec.Struct, frozen=True):
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """End the process: another one leads."""
+    """Another process may lead with that term. If it does, this one ends."""
 
-    reason: str
+    term: Term
+    told_by: str
 
 
 class WriteTree(msgspec.Struct, frozen=True):

@@ -186,7 +186,8 @@ class FairShareEngine:
     def on_advance_answer(self, answer: AdvanceAnswer, moment: Moment) -> Outcome[None, Effect]:
         """Integral answered the oldest advance that it has not confirmed."""
         if isinstance(answer, StaleTerm):
-            return Outcome(None, [StepDown(answer.text())])
+            # Unless that is true and ends us, the update goes on as if nobody had answered.
+            return Outcome(None, [StepDown(answer.known, "integral"), *self._advanced(None, moment).effects])
         return self._advanced(self.volumes.on_answer(answer), moment)
 
     def on_advance_unanswered(self, moment: Moment) -> Outcome[None, Effect]:

@@ -110,10 +110,22 @@ class FairShareService:
         self._usage: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(
             tree, UsageFrame(), key=lambda item: item.operation
         )
+        self._usage_feed: SnapshotFeed[UsageItem, UsageFrame] = SnapshotFeed(
+            runtime.bus,
+            runtime.border,
+            runtime.clock,
+            subjects.usage(tree),
+            subjects.usage_whole(tree),
+            UsagePart,
+            self._usage,
+            self._on_usage,
+            silence_s=runtime.settings.usage_silence_ms / 1000,
+            terms=runtime.terms,
+            publisher=role_of("allocator", tree),
+        )
         self.operations = OperationsFeed(runtime.bus, runtime.border, tree, self, runtime.terms)
         self._sooner = anyio.Event()
         self._serves_whole = False
-        self._old_terms = 0
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -122,7 +134,7 @@ class FairShareService:
         """Learns pools, operations and usage meanwhile."""
         async with self._pools.mirror(self._store.on_change), anyio.create_task_group() as tasks:
             tasks.start_soon(self.operations.run)
-            tasks.start_soon(self._usage_feed().run)
+            tasks.start_soon(self._usage_feed.run)
             yield
             tasks.cancel_scope.cancel()
 
@@ -149,20 +161,7 @@ class FairShareService:
 
     def figures(self) -> list[Figure]:
         """Snapshots of allocators that somebody has succeeded, and the history's own."""
-        return [counter("old_terms", "snapshots", self._old_terms), *self._history.figures()]
-
-    def _usage_feed(self) -> SnapshotFeed[UsageItem, UsageFrame]:
-        return SnapshotFeed(
-            self._bus,
-            self._runtime.border,
-            self._runtime.clock,
-            subjects.usage(self._tree),
-            subjects.usage_whole(self._tree),
-            UsagePart,
-            self._usage,
-            self._on_usage,
-            silence_s=self._settings.usage_silence_ms / 1000,
-        )
+        return [counter("old_terms", "snapshots", self._usage_feed.refused), *self._history.figures()]
 
     async def _keep_clocks(self) -> None:
         while True:
@@ -193,9 +192,6 @@ class FairShareService:
                 self._log.debug("event", sequence=sequence, operation=concerned(event), kind=type(event).__name__)
 
     async def _on_usage(self, applied: Applied) -> None:
-        if not self._runtime.terms.see(role_of("allocator", self._tree), applied.version.term):
-            self._old_terms += 1
-            return
         items = self._usage.items
         change = UsageChange(
             version=applied.version,
@@ -253,8 +249,7 @@ class FairShareService:
             case KeepBrokenTree():
                 self._runtime.tasks.start_soon(self._keep_broken_tree, effect)
             case StepDown():
-                self._role.step_down(effect.reason)
-                await anyio.sleep_forever()
+                self._role.on_term(effect.term, effect.told_by)
         return Outcome(None)
 
     async def _send(self, effect: SendAdvance) -> _Next:

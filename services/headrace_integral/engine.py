@@ -79,7 +79,8 @@ class IntegralEngine:
     def __init__(self, tree: TreeName, writer: Term, record: VolumesRecord | None = None) -> None:
         self._tree = tree
         self._writer = writer
-        self._term: Term = 0
+        #: The highest of fair_share that advanced anything.
+        self.term: Term = 0
         self._remembered: dict[Version, Advanced] = {}
         #: Parts of the newest advance that is not whole yet.
         self._parts: dict[int, Advance] = {}
@@ -106,7 +107,7 @@ class IntegralEngine:
         if refusal is not None:
             self.refused += 1
             return Outcome(refusal)
-        self._term = max(self._term, request.version.term)
+        self.term = max(self.term, request.version.term)
         known = self._remembered.get(request.version)
         if known is not None:
             self.repeated += 1
@@ -171,7 +172,7 @@ class IntegralEngine:
 
     def _remember(self, record: VolumesRecord) -> None:
         self.record = record
-        self._term = max(self._term, record.version.term)
+        self.term = max(self.term, record.version.term)
         if record.version != NEVER:
             self._remembered[record.version] = record.answer()
         while len(self._remembered) > _REMEMBERED:
@@ -190,10 +191,10 @@ class IntegralEngine:
     def _refusal(self, request: Advance) -> BadRequest | NotFound | StaleTerm | None:
         if request.tree != self._tree:
             return NotFound(what="tree", name=request.tree, near=[self._tree])
-        if request.version.term < self._term:
-            return StaleTerm(role=f"fair_share.{self._tree}", known=self._term, got=request.version.term)
-        if request.version.term > self._term + LARGEST_JUMP:
-            return BadRequest("version.term", str(request.version.term), f"at most {self._term + LARGEST_JUMP}")
+        if request.version.term < self.term:
+            return StaleTerm(role=f"fair_share.{self._tree}", known=self.term, got=request.version.term)
+        if request.version.term > self.term + LARGEST_JUMP:
+            return BadRequest("version.term", str(request.version.term), f"at most {self.term + LARGEST_JUMP}")
         if request.version <= request.previous or request.version.term == 0:
             return BadRequest("version", str(request.version), f"a version of a taken term, after {request.previous}")
         if request.previous.term != request.version.term and request.dt_us:

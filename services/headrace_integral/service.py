@@ -16,7 +16,7 @@ from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.integral import Advance, GetVolumes
-from headrace.wire.refusals import BadRequest, NotFound, NotReady
+from headrace.wire.refusals import NotReady
 from headrace.wire.version import Term
 from headrace_integral.engine import IntegralEngine, Save
 from headrace_integral.settings import IntegralSettings
@@ -56,6 +56,7 @@ class IntegralService:
         """Restores the volumes, then answers until the process is asked to stop."""
         record = await self._store.claim()
         self._shell.take(self.engine.on_restored(record, self._shell.moment()))
+        self._runtime.terms.see(role_of("fair_share", self._tree), self.engine.term)
         border, tree = self._runtime.border, self._tree
         advances = await border.serve(
             subjects.integral_advance(tree),
@@ -78,14 +79,17 @@ class IntegralService:
 
     async def _on_advance(self, request: Advance, _caller: Caller) -> msgspec.Struct:
         async with self._turn:
+            if request.version.term > self.engine.term and not await self._is_taken(request.version.term):
+                return NotReady(f"term {request.version.term} of fair_share is not known to be taken")
             outcome = self.engine.on_advance(request, self._shell.moment())
-            if not isinstance(outcome.answer, BadRequest | NotFound):
-                self._runtime.terms.see(role_of("fair_share", self._tree), request.version.term)
             if outcome.answer is not None:
                 logger().debug("advance answered", version=str(request.version), answer=type(outcome.answer).__name__)
                 return outcome.answer
             (save,) = outcome.effects
             return await self._save(save, request)
+
+    async def _is_taken(self, term: Term) -> bool:
+        return await self._runtime.terms.believes(self._runtime.bus, role_of("fair_share", self._tree), term)
 
     async def _save(self, save: Save, request: Advance) -> msgspec.Struct:
         try:

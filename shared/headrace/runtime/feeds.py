@@ -94,7 +94,7 @@ class OperationsFeed:
             # Admission is one for all trees, and so is its log: what matters to this tree the reader sees by the events.
             if published is None:
                 continue
-            if self._terms is not None and not self._terms.see("admission", published.term):
+            if self._terms is not None and not await self._terms.believes(self._bus, "admission", published.term):
                 # Somebody has succeeded that admission, or somebody lied about its term: the log itself tells what is new.
                 published = msgspec.structs.replace(published, events=[])
             await self._take(published, log)
@@ -195,7 +195,10 @@ class SnapshotFeed(Generic[Item, Frame]):
         on_applied: Callable[[Applied], Awaitable[None]],
         *,
         silence_s: float,
+        terms: TermBook | None = None,
+        publisher: str = "",
     ) -> None:
+        """`publisher` is the role of which terms are known by `terms`: what others publish in its place is passed over."""
         self._bus = bus
         self._border = border
         self._clock = clock
@@ -205,6 +208,10 @@ class SnapshotFeed(Generic[Item, Frame]):
         self.reader = reader
         self._on_applied = on_applied
         self._silence_s = silence_s
+        self._terms = terms
+        self._publisher = publisher
+        #: Parts of terms that another publisher has succeeded, or that nobody took.
+        self.refused = 0
         self._heard_s = 0.0
         self._missing = anyio.Event()
         #: How often the whole was asked for.
@@ -226,6 +233,9 @@ class SnapshotFeed(Generic[Item, Frame]):
                     await self._apply(part)
 
     async def _apply(self, part: Any) -> None:
+        if self._terms is not None and not await self._terms.believes(self._bus, self._publisher, part.version.term):
+            self.refused += 1
+            return
         applied = self.reader.on_part(part)
         if applied is not None:
             self._heard_s = self._clock.steady_s()

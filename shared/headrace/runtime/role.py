@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.lease import Lease
-from headrace.runtime.terms import TermBook, stored_term, take_term
+from headrace.runtime.terms import TermBook, take_term, taken_term
 from headrace.wire import subjects
 from headrace.wire.version import Term
 
@@ -91,17 +91,17 @@ class Role:
             assert self._told is not None
             term, told_by = self._told
             try:
-                stored = await stored_term(bus, self.name)
+                taken = await taken_term(bus, self.name, at_least=term)
             except BusError as error:
                 logger().info("terms cannot be read", role=self.name, error=str(error))
                 await anyio.sleep(LEASE_S / 4)
                 self._doubt.set()
                 continue
-            if stored > self.term:
-                self.step_down(f"{told_by} knows term {stored} of {self.name}, ours is {self.term}")
+            if taken > self.term:
+                self.step_down(f"{told_by} knows term {taken} of {self.name}, ours is {self.term}")
                 return
             self._told = None
-            logger().error("term refused", role=self.name, term=term, told_by=told_by, stored=stored)
+            logger().error("term refused", role=self.name, term=term, told_by=told_by, taken=taken)
 
 
 async def _cancel_when(stopping: anyio.Event, scope: anyio.CancelScope) -> None:

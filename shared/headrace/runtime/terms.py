@@ -6,15 +6,20 @@ bucket that lost its newest writes cannot bring an old term back while anybody r
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-from headrace.bus import Bus, Message, WrongRevision
+from headrace.bus import Bus, BusError, Entry, Message, WrongRevision
 from headrace.obs.logging import logger
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.version import LARGEST_JUMP, Term, WhoAnswer, WhoRequest
 
-__all__ = ["TermBook", "stored_term", "take_term"]
+__all__ = ["TermBook", "take_term", "taken_term"]
+
+#: Peers have so long to answer.
+_WHO_WAIT_S: Final = 0.1
 
 
 class TermBook:
@@ -33,6 +38,23 @@ class TermBook:
         if term > known:
             self._highest[role] = term
         return term >= known
+
+    async def believes(self, bus: Bus, role: str, term: Term) -> bool:
+        """True if a message of this term counts: no higher one is known, and somebody has taken it.
+
+        A higher term than the known one is looked up first. One forged message would otherwise silence the true leader for good.
+        """
+        if term <= self.highest(role):
+            return term == self.highest(role)
+        try:
+            taken = await taken_term(bus, role, at_least=term)
+        except BusError as error:
+            logger().info("terms cannot be read", role=role, error=str(error))
+            return False
+        if 0 < taken < term:
+            logger().error("term refused", role=role, term=term, taken=taken)
+            return False
+        return self.see(role, term)
 
     def highest(self, role: str) -> Term:
         """The highest term seen of the role, 0 for none."""
@@ -56,23 +78,28 @@ class _TermRecord(msgspec.Struct, frozen=True):
     term: Term
 
 
-async def stored_term(bus: Bus, role: str) -> Term:
-    """The term that the bucket has for a role, 0 for none. Raises `BusError`."""
-    entry = await (await bus.key_value(subjects.TERMS_BUCKET)).get(role)
-    return msgspec.json.decode(entry.value, type=_TermRecord).term if entry is not None else 0
+async def taken_term(bus: Bus, role: str, *, at_least: Term) -> Term:
+    """The highest term that the bucket has for a role, or any peer where the bucket has a lower one than that.
+
+    0 where nobody knows any. Raises `BusError`.
+    """
+    stored = _term_in(await (await bus.key_value(subjects.TERMS_BUCKET)).get(role))
+    if stored >= at_least:
+        return stored
+    return max(stored, _highest_of(await _ask_peers(bus, role), role, stored))
 
 
-async def take_term(bus: Bus, role: str, *, recorded: Term = 0, wait_s: float = 0.1) -> Term:
+async def take_term(bus: Bus, role: str, *, recorded: Term = 0) -> Term:
     """Returns a term above every one ever seen of the role, after writing it by compare-and-set.
 
-    `recorded` is the highest term in what the service itself has written. Peers have `wait_s` to answer; one that is
-    `LARGEST_JUMP` above bucket and records is not believed. Raises `BusError` if the bucket is out of reach.
+    `recorded` is the highest term in what the service itself has written. A peer that is `LARGEST_JUMP` above bucket and
+    records is not believed. Raises `BusError` if the bucket is out of reach.
     """
     bucket = await bus.key_value(subjects.TERMS_BUCKET)
-    answers = await bus.gather(subjects.WHO, encode(WhoRequest(role=role)), wait_s=wait_s)
+    answers = await _ask_peers(bus, role)
     while True:
         entry = await bucket.get(role)
-        stored = msgspec.json.decode(entry.value, type=_TermRecord).term if entry is not None else 0
+        stored = _term_in(entry)
         known = max(stored, recorded)
         term = max(known, _highest_of(answers, role, known)) + 1
         value = msgspec.json.encode(_TermRecord(term=term))
@@ -82,6 +109,14 @@ async def take_term(bus: Bus, role: str, *, recorded: Term = 0, wait_s: float = 
             continue
         logger().info("term taken", role=role, term=term)
         return term
+
+
+async def _ask_peers(bus: Bus, role: str) -> list[bytes]:
+    return await bus.gather(subjects.WHO, encode(WhoRequest(role=role)), wait_s=_WHO_WAIT_S)
+
+
+def _term_in(entry: Entry | None) -> Term:
+    return 0 if entry is None else msgspec.json.decode(entry.value, type=_TermRecord).term
 
 
 def _highest_of(answers: list[bytes], role: str, known: Term) -> Term:

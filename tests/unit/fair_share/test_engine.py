@@ -506,13 +506,13 @@ def test_advances_are_sent_one_after_another_while_the_update_may_wait_for_them(
     assert third.cut.stale_volumes
 
 
-def test_a_process_that_another_one_has_succeeded_steps_down() -> None:
+def test_a_process_that_another_one_may_have_succeeded_looks_it_up_and_goes_on_meanwhile() -> None:
     desk = Desk(("a", ROOT_POOL, BURST))
     desk.update()
-    (effect,) = desk.engine.on_advance_answer(StaleTerm("fair_share.default", 9, 3), desk.now).effects
+    effect, compute = desk.engine.on_advance_answer(StaleTerm("fair_share.default", 9, 3), desk.now).effects
 
-    assert isinstance(effect, StepDown)
-    assert "9" in effect.reason
+    assert effect == StepDown(9, "integral")
+    assert isinstance(compute, Compute)
     assert len(desk.engine.volumes.chain) == 1
 
 
