@@ -79,9 +79,9 @@ class _TermRecord(msgspec.Struct, frozen=True):
 
 
 async def taken_term(bus: Bus, role: str, *, at_least: Term) -> Term:
-    """The highest term that the bucket has for a role, or any peer where the bucket has a lower one than that.
+    """The highest term of a role that the bucket knows, or a peer. 0 where nobody knows any.
 
-    0 where nobody knows any. Raises `BusError`.
+    Peers are asked where the bucket knows none `at_least` so high. Raises `BusError`.
     """
     stored = _term_in(await (await bus.key_value(subjects.TERMS_BUCKET)).get(role))
     if stored >= at_least:
