@@ -11,7 +11,6 @@ import pytest
 from headrace.ids import Incarnation, NodeName, OperationId
 from headrace.pools import TreeOptions
 from headrace.resources import ZERO
-from headrace.runtime.terms import LARGEST_JUMP
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason
@@ -19,7 +18,7 @@ from headrace.wire.integral import Advance
 from headrace.wire.ledger import Attach, DrawBlock, Released, ReportEnds
 from headrace.wire.log import Published
 from headrace.wire.snapshots import ShareFrame, SharePart, UsageFrame, UsagePart
-from headrace.wire.version import NEVER, Version
+from headrace.wire.version import LARGEST_JUMP, NEVER, Version
 from tests.contract.waiting import eventually
 from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
