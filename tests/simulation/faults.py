@@ -66,7 +66,9 @@ def _a_service(world: World) -> str:
 def _a_leader(world: World, *kinds: str) -> str:
     """An allocator or admission, the one that leads where there is one."""
     names = [name for name in world._programs if name.startswith(kinds or ("allocator", "admission"))]
-    return world.random.choice([name for name in names if world.process(name) in world.shells] or names)
+    shells = {name: world.shells.get(world.process(name)) for name in names}
+    leading = [name for name, shell in shells.items() if shell is not None and shell._role is not None]
+    return world.random.choice(leading or names)
 
 
 def _a_host(world: World) -> str | None:
