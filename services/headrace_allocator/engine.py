@@ -204,7 +204,10 @@ class AllocatorEngine:
         findings = reconcile(facts, node, heartbeat)
         if heartbeat.term == facts.term:
             # It was sent after an answer of ours was obeyed: it is no late word of before, and former allocators' orders are void.
-            facts.recovery.settle(node.record.node, lost=False)
+            facts.recovery.miss_no_more(node.record.node)
+            if heartbeat.ends_waiting == 0:
+                # A job that is nowhere may be among the ends that found no room: until they come its index goes to nobody.
+                facts.recovery.settle(node.record.node, lost=False)
         ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
         effects = _report(ends + ends_of_lost(findings.lost, moment))
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]

@@ -94,6 +94,20 @@ def test_a_job_that_a_drained_node_may_run_is_given_to_no_other() -> None:
     assert desk.operation("op").slots.out() == [JobSlot(0)]
 
 
+def test_a_job_whose_end_found_no_room_in_a_heartbeat_is_in_doubt_until_it_comes() -> None:
+    desk = after_a_restart(former("op", jobs=1), nodes={"crowded": False, "open": False})
+    desk.beat("open", term=TERM)
+    desk.beat("crowded", term=TERM, ends_waiting=1)
+
+    early, _ = desk.beat("open", term=TERM)
+    end = JobEnd(OperationId("op"), 0, 1, AllocationId("4-1"), JobResult.COMPLETED)
+    desk.beat("crowded", term=TERM, ends=[end])
+    late, _ = desk.beat("open", term=TERM)
+
+    assert early.start == late.start == []
+    assert desk.operation("op").slots.in_doubt() == []
+
+
 def test_a_dead_node_keeps_usage_incomplete_for_the_heartbeat_timeout_and_its_jobs_in_doubt_for_the_lease() -> None:
     desk = after_a_restart(former("op", jobs=2), nodes={"dead": False, "alive": False})
     desk.beat("alive", term=TERM)
