@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 import tests.bench.admission
+import tests.bench.delivered_share
 import tests.bench.fair_share
 import tests.bench.fair_share_service
 import tests.bench.heartbeats

@@ -1,0 +1,189 @@
+"""What pools have of what they are owed, by the clock: real services, agents and processes, without any preemption."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import cycle
+
+import anyio
+import msgspec
+
+import headrace
+from headrace.client import Client, Endpoint
+from headrace.ids import ROOT_POOL
+from headrace.runtime.clock import SystemClock
+from headrace.wire.snapshots import UsageItem
+from headrace_cli.demo.usage_watch import watch_usage
+from tests.support.headrace_up import Up
+
+__all__ = ["SHAPES", "Delivered", "Shape", "Team", "delivered_shares"]
+
+_TOLD_S = 0.25
+#: Until the services know all operations.
+_KNOWN_S = 20.0
+
+
+class Team(msgspec.Struct, frozen=True):
+    """A pool with operations that are alike but for the lengths of their jobs."""
+
+    pool: str
+    operations: int
+    #: Of each operation.
+    jobs: int
+    seconds: tuple[float, ...]
+    settings: dict[str, object] = {}
+    parent: str = ROOT_POOL
+    cpu: tuple[float, ...] = (1.0,)
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Pools that all want more than there is for a while."""
+
+    teams: tuple[Team, ...]
+    #: Pools above, from the top down, each with its parent.
+    above: tuple[tuple[str, str], ...] = ()
+    nodes: tuple[str, ...] = ("alpha:cpu=4,memory=4G",)
+
+
+_SECONDS = (0.5, 1.0, 3.0, 1.5, 2.0)
+SHAPES = {
+    "many_against_one": Shape(
+        (
+            Team("many", 60, 1, _SECONDS),
+            Team("one", 1, 300, (2.0,), {"weight": 3, "strong_guarantee_resources": {"cpu": 12}}),
+        ),
+        nodes=("alpha:cpu=16,memory=4G",),
+    ),
+    "two_below_production": Shape(
+        (
+            Team("production", 2, 60, (1.0, 1.5), {"weight": 3}),
+            Team("research", 60, 1, _SECONDS),
+        )
+    ),
+    "three_levels": Shape(
+        (
+            Team("small-a", 40, 1, _SECONDS, parent="left-team"),
+            Team("small-b", 40, 1, _SECONDS, parent="left-team"),
+            Team("large", 1, 200, (1.0,), parent="right-team"),
+        ),
+        (("left", ROOT_POOL), ("right", ROOT_POOL), ("left-team", "left"), ("right-team", "right")),
+        ("alpha:cpu=4,memory=4G", "beta:cpu=4,memory=4G"),
+    ),
+    "sizes": Shape(
+        (
+            Team("halves", 20, 6, _SECONDS, cpu=(0.5,)),
+            Team("doubles", 10, 6, _SECONDS, {"weight": 2}, cpu=(2.0,)),
+            Team("mixed", 20, 6, _SECONDS, cpu=(0.5, 1.0)),
+        ),
+        nodes=("alpha:cpu=4,memory=4G", "beta:cpu=4,memory=4G"),
+    ),
+    "fifo": Shape(
+        (
+            Team("queue", 20, 4, (1.0, 0.5, 2.0), {"mode": "fifo"}),
+            Team("fair", 40, 2, _SECONDS),
+        )
+    ),
+}
+
+
+class Delivered(msgspec.Struct):
+    """One pool over the time in which all wanted more."""
+
+    #: Sums over that time of cores times seconds: owed, used, and the distance between both at each moment.
+    owed: float = 0.0
+    used: float = 0.0
+    distance: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """The mean distance of usage from the fair share, as a part of that."""
+        return self.distance / self.owed
+
+
+class _Watch:
+    """Adds up what the allocator publishes, as long as jobs of every pool wait."""
+
+    def __init__(self, operations: Mapping[str, str], clock: SystemClock) -> None:
+        self._pool_of = operations
+        self._clock = clock
+        self._last: tuple[float, dict[str, float]] | None = None
+        self.fair: dict[str, float] = {}
+        self.pools = {pool: Delivered() for pool in operations.values()}
+        self.over = anyio.Event()
+
+    def on_usage(self, items: Mapping[str, UsageItem]) -> None:
+        now_s = self._clock.steady_s()
+        if self._last is not None and self.fair.keys() >= self.pools.keys():
+            then_s, before = self._last
+            for pool, sums in self.pools.items():
+                had, owed, length_s = before[pool], self.fair[pool], now_s - then_s
+                sums.owed += owed * length_s
+                sums.used += had * length_s
+                sums.distance += abs(had - owed) * length_s
+        used = dict.fromkeys(self.pools, 0.0)
+        waiting: set[str] = set()
+        for name, pool in self._pool_of.items():
+            item = items.get(name)
+            if item is not None:
+                used[pool] += (item.usage.cpu + item.precommit.cpu) / 100
+                waiting |= {pool} if item.pending_jobs else set()
+        begun = self._last is not None or any(used.values())
+        self._last = (now_s, used) if begun else None
+        if begun and waiting != self.pools.keys():
+            self.over.set()
+
+
+async def delivered_shares(shape: Shape, window_s: float) -> dict[str, Delivered]:
+    """Runs the shape from the start of its first job on, for so long or until some pool has nothing more to start."""
+    with Up(nodes=shape.nodes) as up:
+        async with headrace.connect(state=up.state) as client:
+            await client.trees.set("default", {"pause_starts": True, "preemption": "off"})
+            operations = await _start(client, shape)
+            await _known(client, shape)
+            clock = SystemClock()
+            watch = _Watch(operations, clock)
+            url = msgspec.json.decode((up.state / "endpoint.json").read_bytes(), type=Endpoint).url
+            async with watch_usage(url, str(up.state / "credential"), clock, watch.on_usage):
+                await client.trees.set("default", {"pause_starts": False})
+                with anyio.move_on_after(window_s):
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(_tell_fair_shares, client, watch)
+                        await watch.over.wait()
+                        tasks.cancel_scope.cancel()
+    return watch.pools
+
+
+async def _start(client: Client, shape: Shape) -> dict[str, str]:
+    """Makes the pools and starts all operations, whose ids it answers with their pools."""
+    for pool, parent in shape.above:
+        await client.pools.create(pool, parent=parent)
+    operations: dict[str, str] = {}
+    for team in shape.teams:
+        await client.pools.create(team.pool, parent=team.parent, attributes=team.settings)
+        for _, seconds, cpu in zip(range(team.operations), cycle(team.seconds), cycle(team.cpu), strict=False):
+            operation = await client.run(
+                ["sleep", str(seconds)], pool=team.pool, jobs=team.jobs, cpu=cpu, working_directory="/"
+            )
+            operations[operation.id] = team.pool
+    return operations
+
+
+async def _known(client: Client, shape: Shape) -> None:
+    """Waits until every pool is owed something."""
+    with anyio.fail_after(_KNOWN_S):
+        while True:
+            fair = await _fair_shares(client)
+            if all(fair.get(team.pool, 0.0) > 0 for team in shape.teams):
+                return
+            await anyio.sleep(_TOLD_S)
+
+
+async def _tell_fair_shares(client: Client, watch: _Watch) -> None:
+    while True:
+        watch.fair = await _fair_shares(client)
+        await anyio.sleep(_TOLD_S)
+
+
+async def _fair_shares(client: Client) -> dict[str, float]:
+    answer = await client.pools.list()
+    return {pool.name: pool.fair_resources.cpu / 100 for pool in answer.pools}
