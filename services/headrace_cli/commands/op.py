@@ -9,10 +9,12 @@ from cyclopts import App, Parameter
 
 from headrace.client import Client, Refused, Unanswered
 from headrace.errors import BadInput
+from headrace.ids import TreeName
 from headrace.pools.effective_options import EffectiveOptions, of_operation
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
+from headrace.wire.placements import TreePlacement
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace_cli.commands import op_changes
 from headrace_cli.session import Common, CommonOfLists, Flag, talk
@@ -92,19 +94,27 @@ def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) 
 
     async def work(client: Client, screen: Screen) -> None:
         view = await client.get(operation)
-        places = await _places(client, view)
-        share, pool, frame = await _share(client, view)
+        trees = [each.tree for each in view.placements]
+        in_trees = {tree: await _places(client, view, [tree]) for tree in trees} if len(trees) > 1 else {}
+        places = await _places(client, view, trees)
+        shares = {each.tree: await _share(client, view, each) for each in view.placements}
         rows = [row async for row in client.jobs(operation)] if jobs else []
         if screen.json:
-            answer = {"operation": view, "places": places, "share": share} | ({"jobs": rows} if jobs else {})
+            share = shares[view.spec.tree][0] if view.spec.tree in shares else None
+            answer: dict[str, object] = {"operation": view, "places": places, "share": share}
+            answer |= {"jobs": rows} if jobs else {}
+            if in_trees:
+                answer["trees"] = {each: {"places": in_trees[each], "share": shares[each][0]} for each in trees}
             screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
             return
-        screen.print(operation_facts(view, places, SystemClock().wall_ms()))
-        if share is not None:
-            facts = share_facts(share, [])
-            for label, words in starvation_facts(share, _options(view, pool, frame), frame.at_ms):
-                facts.add_row(label, words)
-            screen.print("", share_table(share, frame.total, None, screen.width), "", facts)
+        screen.print(operation_facts(view, places, SystemClock().wall_ms(), in_trees))
+        for tree, (share, pool, frame) in shares.items():
+            if share is not None:
+                facts = share_facts(share, [])
+                for label, words in starvation_facts(share, _options(view, pool, frame), frame.at_ms):
+                    facts.add_row(label, words)
+                title = [f"in tree {tree}"] if in_trees else []
+                screen.print("", *title, share_table(share, frame.total, None, screen.width), "", facts)
         for end in view.last_failures[-1:]:
             screen.print("", *failure_lines(end, ""))
         if jobs:
@@ -113,22 +123,24 @@ def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) 
     return talk(common, work)
 
 
-async def _places(client: Client, view: OperationView) -> OperationPlaces | None:
+async def _places(client: Client, view: OperationView, trees: Sequence[TreeName]) -> OperationPlaces | None:
     """Where it runs; None when it is over, and when the allocator does not answer or has not heard of it yet."""
     if view.state in FINAL_STATES:
         return None
     try:
-        return await client.places(view.operation)
+        return await client.places(view.operation, trees)
     except (Unanswered, Refused):
         return None
 
 
-async def _share(client: Client, view: OperationView) -> tuple[ShareItem | None, ShareItem | None, ShareFrame]:
+async def _share(
+    client: Client, view: OperationView, placement: TreePlacement
+) -> tuple[ShareItem | None, ShareItem | None, ShareFrame]:
     """What fair share says of it and its pool; None when it is over, and when fair share does not answer or has not heard of it yet."""
     if view.state in FINAL_STATES:
         return None, None, ShareFrame()
     try:
-        answer = await client.pools.list(view.spec.pool, operations=True)
+        answer = await client.pools.of(placement.tree).list(placement.pool, operations=True)
     except (Unanswered, Refused):
         return None, None, ShareFrame()
     share = next((item for item in answer.operations if item.name == view.operation), None)

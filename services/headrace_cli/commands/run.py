@@ -18,8 +18,9 @@ from headrace.ids import PoolName, pool_name
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import Resources, parse_amount
-from headrace.wire.operation_spec import OnLostNode, OperationSpec, PreemptionMode
+from headrace.wire.operation_spec import OnLostNode, OperationSpec, PerTree, PreemptionMode
 from headrace.wire.preemption import parse_signal
+from headrace_cli.commands.pool_tree_option import parse_pool_trees
 from headrace_cli.session import Common, Flag, talk
 from headrace_cli.show.progress import follow
 from headrace_cli.show.screen import Screen
@@ -71,6 +72,9 @@ class ShareOptions:
     """Its part among the operations of its pool."""
     gang: Flag = False
     """Its jobs are of use only together: where the pool and the tree have it so, it is owed all that it wants or nothing."""
+    pool_tree: Annotated[list[str] | None, Parameter(negative=())] = None
+    """A pool tree that runs it, such as gpu or gpu:pool=vision,weight=2 where it is different there; may be repeated. Of several each runs
+    a part of the jobs, as soon as it has room. The first tree of `headrace up`, or `$HEADRACE_TREE`, unless given."""
     max_cpu: str | None = None
     """Cores that it is owed at most, all its jobs together. No limit unless given."""
     max_memory: str | None = None
@@ -167,7 +171,8 @@ def run(
     spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool, **wishes)
 
     async def work(client: Client, screen: Screen) -> int | None:
-        operation = await client.start(spec, operation=id or "")
+        in_own_tree = msgspec.structs.replace(spec, tree=client.trees.own)
+        operation = await client.start(in_own_tree, operation=id or "")
         _tell_start(screen, operation, named=bool(pool), alone=not wait)
         return await follow(screen, operation, abort_on_interrupt=abort_on_interrupt) if wait else None
 
@@ -179,6 +184,7 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         raise BadInput(
             "command", "", "a program and its arguments behind `--`, such as: headrace run -- python work.py"
         )
+    trees = parse_pool_trees(share.pool_tree or [])
     return OperationSpec(
         pool=pool,
         argv=list(command),
@@ -189,6 +195,8 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         weight=share.weight,
         is_gang=share.gang,
         resource_limits=share.limits(),
+        pool_trees=list(trees),
+        scheduling_options_per_pool_tree={tree: said for tree, said in trees.items() if said != PerTree()},
         max_failed_job_count=_at_least("--max-failed-job-count", jobs.max_failed_job_count, 0),
         on_lost_node=jobs.on_lost_node,
         scheduling_tag_filter=_formula(jobs.node_filter or ""),

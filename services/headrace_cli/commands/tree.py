@@ -26,7 +26,8 @@ app = App(
     help="""List, make, change and remove pool trees, each with pools, options and nodes of its own.
 
     A tree is configuration. It is shared out by a fair_share, an integral and an allocator of its own, started with the setting
-    `tree`, and by agents with the same setting; until somebody serves it, it does nothing. `headrace up` serves one tree, `default`.
+    `tree`, and by agents with the same setting; until somebody serves it, it does nothing. `headrace up --tree NAME` serves the
+    trees that it is given, else `default`.
     """,
 )
 

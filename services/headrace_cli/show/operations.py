@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
 
 from headrace.durations import format_duration
+from headrace.ids import TreeName
 from headrace.wire.heartbeat import JobEnd
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
+from headrace.wire.placements import TreePlacement
 from headrace_cli.show.amounts import amounts
 from headrace_cli.show.tables import facts_table, table, widest
-from headrace_cli.show.waiting_reasons import waiting_words
+from headrace_cli.show.waiting_reasons import pool_words, waiting_words
 
 __all__ = ["failure_lines", "job_table", "operation_facts", "operation_table"]
 
+_ONE_TREE: Final[Mapping[TreeName, OperationPlaces | None]] = {}
 _STATE_STYLES = {
     OperationState.COMPLETED: "green",
     OperationState.FAILED: "red",
@@ -61,8 +65,13 @@ def operation_table(views: Sequence[OperationView], now_ms: int, width: int = 12
     return made
 
 
-def operation_facts(view: OperationView, places: OperationPlaces | None, now_ms: int) -> Table:
-    """All about one operation, with every reason why jobs wait."""
+def operation_facts(
+    view: OperationView,
+    places: OperationPlaces | None,
+    now_ms: int,
+    in_trees: Mapping[TreeName, OperationPlaces | None] = _ONE_TREE,
+) -> Table:
+    """All about one operation, with every reason why jobs wait. `in_trees` has the places in each tree, where there are several."""
     facts = facts_table()
     spec = view.spec
     facts.add_row("operation", view.operation)
@@ -71,7 +80,13 @@ def operation_facts(view: OperationView, places: OperationPlaces | None, now_ms:
     facts.add_row("state", _state(view))
     if view.reason:
         facts.add_row("because", Text(view.reason))
-    facts.add_row("pool", spec.pool + (" (ephemeral)" if view.ephemeral_pool else ""))
+    if in_trees:
+        for placement in view.placements:
+            facts.add_row(f"in tree {placement.tree}", _tree_words(placement, in_trees.get(placement.tree)))
+    else:
+        facts.add_row("pool", spec.pool + (" (ephemeral)" if view.ephemeral_pool else ""))
+    if view.erased_trees:
+        facts.add_row("left out", "without room for it, or removed: " + ", ".join(view.erased_trees))
     if view.waiting:
         facts.add_row("waits for", waiting_words(view))
     facts.add_row("user", view.user)
@@ -83,6 +98,15 @@ def operation_facts(view: OperationView, places: OperationPlaces | None, now_ms:
         for number, reason in enumerate(places.reasons):
             facts.add_row("waits because" if number == 0 else "", Text(reason))
     return facts
+
+
+def _tree_words(placement: TreePlacement, places: OperationPlaces | None) -> str:
+    words = [f"pool {placement.pool}"]
+    if placement.blocked_by is not None:
+        words.append(f"waits at {pool_words(placement.blocked_by)}")
+    elif places is not None:
+        words.append(f"{places.running_jobs} running")
+    return ", ".join(words)
 
 
 def _job_words(view: OperationView, places: OperationPlaces | None) -> str:

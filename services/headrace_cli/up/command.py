@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,11 +24,28 @@ from headrace_cli.show.amounts import amounts
 from headrace_cli.show.screen import Screen
 from headrace_cli.up.configuration import DEFAULT_PORT
 from headrace_cli.up.engine import StopMode
-from headrace_cli.up.node_option import NodeOption, parse_nodes
+from headrace_cli.up.node_option import NodeOption, parse_nodes, parse_trees, spread
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.supervisor import Ready, run_up
 
 __all__ = ["up"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class StopOptions:
+    """The fate of running jobs when it is stopped."""
+
+    wait: Flag = False
+    """The first Ctrl-C lets running jobs end, however long they take."""
+    leave_running: Flag = False
+    """The first Ctrl-C leaves running jobs for the next `headrace up`."""
+
+    def mode(self) -> StopMode:
+        """Raises `BadInput`."""
+        if self.wait and self.leave_running:
+            raise BadInput("--leave-running", "with --wait", "one of the two")
+        return StopMode.WAIT if self.wait else StopMode.LEAVE_RUNNING if self.leave_running else StopMode.INTERRUPT
 
 
 def up(
@@ -35,9 +53,9 @@ def up(
     state: Path | None = None,
     port: int = DEFAULT_PORT,
     node: Annotated[list[str] | None, Parameter(negative=())] = None,
+    tree: Annotated[list[str] | None, Parameter(negative=())] = None,
     standby: Flag = False,
-    wait: Flag = False,
-    leave_running: Flag = False,
+    stop_options: StopOptions | None = None,
     ready_timeout: str = "60s",
     log_level: Literal["debug", "info", "warning", "error"] = "info",
     verbose: Annotated[Flag, Parameter(name=["--verbose", "-v"])] = False,
@@ -55,6 +73,7 @@ def up(
         headrace up
 
         headrace up --port 0 --node small:cpu=1,memory=1G --node large:cpu=4,memory=8G
+        headrace up --tree cpu --tree gpu --node a:cpu=4,tree=cpu --node b:cpu=2,gpu=1,tree=gpu
 
     Parameters
     ----------
@@ -64,12 +83,11 @@ def up(
         Port of the NATS server on 127.0.0.1; 0: any free one.
     node
         An agent NAME:cpu=2,memory=2G,… with what it offers; may be repeated. Unless given: one with all that this host has.
+    tree
+        A pool tree to serve; may be repeated. Each needs a `--node`, and nodes without `tree=NAME` go to the trees in turn.
+        Other commands ask the first, or `$HEADRACE_TREE`.
     standby
         Run two of each service: one leads, the other stands by and takes over when the first is stopped or dies.
-    wait
-        The first Ctrl-C lets running jobs end, however long they take.
-    leave_running
-        The first Ctrl-C leaves running jobs for the next `headrace up`.
     ready_timeout
         Give up when not everything answers by then.
     log_level
@@ -77,19 +95,19 @@ def up(
     verbose
         Print all log lines here too.
     """
-    screen = Screen()
+    trees = parse_trees(tree or ["default"])
     options = UpOptions(
         state=Path(os.path.abspath(state)) if state is not None else state_folder(),
         port=_port(port),
-        nodes=parse_nodes(node) if node else [NodeOption(node=node_name_from_host(os.uname().nodename))],
+        nodes=spread(parse_nodes(node) if node else [_this_host()], trees),
+        trees=tuple(trees),
         standby=standby,
         log_level=log_level,
         verbose=verbose,
         ready_timeout_s=parse_duration_ms(ready_timeout, place="--ready-timeout") / 1000,
-        stop_mode=_stop_mode(wait=wait, leave_running=leave_running),
+        stop_mode=(stop_options or StopOptions()).mode(),
     )
-
-    return _run(options, screen)
+    return _run(options, Screen())
 
 
 def _run(options: UpOptions, screen: Screen) -> int:
@@ -109,10 +127,8 @@ def _run(options: UpOptions, screen: Screen) -> int:
     return Exit.INTERRUPTED if outcome.interrupted else Exit.FAILED
 
 
-def _stop_mode(*, wait: bool, leave_running: bool) -> StopMode:
-    if wait and leave_running:
-        raise BadInput("--leave-running", "with --wait", "one of the two")
-    return StopMode.WAIT if wait else StopMode.LEAVE_RUNNING if leave_running else StopMode.INTERRUPT
+def _this_host() -> NodeOption:
+    return NodeOption(node=node_name_from_host(os.uname().nodename))
 
 
 def _port(port: int) -> int:
@@ -129,6 +145,8 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
         out.print(
             Text(f"  node          {node.node}: {amounts(node.total, leave_out=('user_slots',))}"), soft_wrap=True
         )
+    if len(options.trees) > 1:
+        out.print(Text(f"  trees         {', '.join(options.trees)}"), soft_wrap=True)
     for warning in ready.warnings:
         screen.say(warning, style="yellow")
     out.print("\nIn another terminal:")

@@ -9,16 +9,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.errors import HeadraceError
+from headrace.ids import TreeName
 from headrace_cli.up.configuration import agent_settings, nats_configuration, service_settings
 from headrace_cli.up.engine import ProcessPlan, StopGroup
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import Command
 from headrace_cli.up.state_folder import StateFolder
 
-__all__ = ["SERVICES", "STANDBY", "NoServer", "commands", "find_nats_server", "scrubbed", "write_configuration"]
+__all__ = [
+    "ADMISSION",
+    "SERVICES",
+    "STANDBY",
+    "NoServer",
+    "commands",
+    "find_nats_server",
+    "process_name",
+    "scrubbed",
+    "write_configuration",
+]
 
+ADMISSION = "admission"
 SERVICES = {
-    "admission": StopGroup.ADMISSION,
+    ADMISSION: StopGroup.ADMISSION,
     "integral": StopGroup.INTEGRAL,
     "fair_share": StopGroup.FAIR_SHARE,
     "allocator": StopGroup.ALLOCATOR,
@@ -46,8 +58,9 @@ def write_configuration(state: StateFolder, options: UpOptions, port: int) -> No
     state.write(state.path / "nats.conf", nats_configuration(state, port, user, password))
     for suffix in _suffixes(options):
         instance = os.uname().nodename + suffix
-        text = service_settings(state, port, options.log_level, instance)
-        state.write(state.path / f"services{suffix}.toml", text)
+        for tree in options.trees:
+            text = service_settings(state, port, options.log_level, instance, tree)
+            state.write(state.path / f"{process_name('services', tree, options)}{suffix}.toml", text)
     for node in options.nodes:
         text = agent_settings(state, port, options.log_level, node)
         state.write(state.path / f"agent-{node.node}.toml", text)
@@ -59,13 +72,21 @@ def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, 
     found = [_entry(state, "nats-server", StopGroup.BUS, server)]
     for suffix in _suffixes(options):
         for service, group in SERVICES.items():
-            argv = [sys.executable, "-m", f"headrace_{service}", "--config", str(state.path / f"services{suffix}.toml")]
-            found.append(_entry(state, service + suffix, group, argv))
+            # One admission is there for all trees.
+            for tree in options.trees[:1] if service == ADMISSION else options.trees:
+                settings = state.path / f"{process_name('services', tree, options)}{suffix}.toml"
+                argv = [sys.executable, "-m", f"headrace_{service}", "--config", str(settings)]
+                found.append(_entry(state, process_name(service, tree, options) + suffix, group, argv))
     for node in options.nodes:
         name = f"agent-{node.node}"
         argv = [sys.executable, "-m", "headrace_agent", "--config", str(state.path / f"{name}.toml")]
         found.append(_entry(state, name, StopGroup.AGENTS, argv))
     return found
+
+
+def process_name(service: str, tree: TreeName, options: UpOptions) -> str:
+    """The name of a service's process, with its tree where there are several."""
+    return service if service == ADMISSION or len(options.trees) == 1 else f"{service}-{tree}"
 
 
 def _suffixes(options: UpOptions) -> Sequence[str]:

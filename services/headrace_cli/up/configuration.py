@@ -45,11 +45,11 @@ authorization {{
 """
 
 
-def service_settings(state: StateFolder, port: int, log_level: str, instance: str) -> str:
-    """For admission, integral, fair_share and allocator. `instance` tells those from one another that do the same."""
+def service_settings(state: StateFolder, port: int, log_level: str, instance: str, tree: str) -> str:
+    """For the services of one tree. `instance` tells those from one another that do the same."""
     return to_toml(
         {
-            "common": {**_common(state, port, log_level), "instance": instance},
+            "common": {**_common(state, port, log_level), "instance": instance, "tree": tree},
             "admission": {"max_operation_count": _MANY_OPERATIONS},
             "fair_share": {"broken_trees_folder": str(state.path / "broken-trees")},
             "fair_share.new_tree_options": {
@@ -74,7 +74,7 @@ def agent_settings(state: StateFolder, port: int, log_level: str, node: NodeOpti
     folder = state.agents / node.node
     agent: dict[str, str | int | float | bool | list[str]] = {"node": node.node, "state_folder": str(folder)}
     agent.update(node.amounts)
-    return to_toml({"common": _common(state, port, log_level), "agent": agent})
+    return to_toml({"common": {**_common(state, port, log_level), "tree": node.tree or "default"}, "agent": agent})
 
 
 def _common(state: StateFolder, port: int, log_level: str) -> Table:

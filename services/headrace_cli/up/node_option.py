@@ -1,14 +1,18 @@
-"""The value of `--node`: a node's name and what it offers, such as `small:cpu=2,memory=2G,user_slots=8`."""
+"""The value of `--node`: a node's name, what it offers and its tree, such as `small:cpu=2,memory=2G,tree=one`."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Literal
 
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.ids import NodeName, node_name
+from headrace.ids import NodeName, TreeName, node_name, tree_name
 from headrace.resources import RESOURCE_NAMES, parse_amount
 
-__all__ = ["NodeOption", "parse_node", "parse_nodes"]
+__all__ = ["NodeOption", "parse_node", "parse_nodes", "parse_trees", "spread"]
 
 
 class NodeOption(msgspec.Struct, frozen=True):
@@ -17,21 +21,49 @@ class NodeOption(msgspec.Struct, frozen=True):
     node: NodeName
     #: As people write them.
     amounts: dict[str, str] = {}
+    #: Empty where the person left it open.
+    tree: TreeName | Literal[""] = ""
 
 
 def parse_node(text: str) -> NodeOption:
-    """Reads `NAME` or `NAME:resource=amount,…`. Raises `BadInput`."""
+    """Reads `NAME` or `NAME:resource=amount,…,tree=TREE`. Raises `BadInput`."""
     name, _, rest = text.partition(":")
     amounts: dict[str, str] = {}
+    tree: TreeName | Literal[""] = ""
     for item in filter(None, (piece.strip() for piece in rest.split(","))):
         resource, equals, figure = item.partition("=")
+        if resource == "tree":
+            tree = tree_name(figure.strip())
+            continue
         if not equals or resource not in RESOURCE_NAMES:
-            raise BadInput("--node", item, "resource=amount, the resource one of " + ", ".join(RESOURCE_NAMES))
+            known = ", ".join(RESOURCE_NAMES)
+            raise BadInput("--node", item, f"resource=amount, the resource one of {known}, or tree=NAME")
         if resource in amounts:
             raise BadInput("--node", item, f"{resource} only once")
         parse_amount(resource, figure, place=f"--node {name}: {resource}")
         amounts[resource] = figure.strip()
-    return NodeOption(node=node_name(name.strip()), amounts=amounts)
+    return NodeOption(node=node_name(name.strip()), amounts=amounts, tree=tree)
+
+
+def parse_trees(texts: list[str]) -> list[TreeName]:
+    """Reads all values of `--tree`. A name may stand only once. Raises `BadInput`."""
+    for text in texts:
+        if texts.count(text) > 1:
+            raise BadInput("--tree", text, "a name that no other --tree has")
+    return [tree_name(text) for text in texts]
+
+
+def spread(nodes: Sequence[NodeOption], trees: Sequence[TreeName]) -> list[NodeOption]:
+    """Gives those nodes that name no tree to the trees in turn. Raises `BadInput` where a tree gets none, or is not served."""
+    for node in nodes:
+        if node.tree and node.tree not in trees:
+            raise BadInput(f"--node {node.node}: tree", node.tree, "a tree that is served: " + ", ".join(trees))
+    turns = cycle(trees)
+    placed = [node if node.tree else msgspec.structs.replace(node, tree=next(turns)) for node in nodes]
+    for tree in trees:
+        if not any(node.tree == tree for node in placed):
+            raise BadInput("--tree", tree, f"a node for each tree, such as --node NAME:cpu=2,memory=4G,tree={tree}")
+    return placed
 
 
 def parse_nodes(texts: list[str]) -> list[NodeOption]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from headrace.ids import TreeName
 from headrace_cli.up.engine import StopMode
 from headrace_cli.up.node_option import NodeOption
 
@@ -21,6 +22,8 @@ class UpOptions(msgspec.Struct, frozen=True):
     port: int
     #: At least one.
     nodes: list[NodeOption]
+    #: Served trees, each with a node at least. The first is that of commands which name none.
+    trees: tuple[TreeName, ...] = (TreeName("default"),)
     #: Two of each service run, of which one stands by.
     standby: bool = False
     log_level: str = "info"

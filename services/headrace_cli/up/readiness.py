@@ -8,10 +8,14 @@ from functools import partial
 
 import anyio
 
-from headrace.client import Client, NotRunning, Unanswered, connect
+from headrace.client import Client, NotRunning, Refused, Unanswered, connect
 from headrace.errors import HeadraceError
+from headrace.ids import TreeName
+from headrace.runtime.role import role_of
 from headrace.wire.nodes import NodeView
-from headrace_cli.up.commands import SERVICES, STANDBY
+from headrace.wire.refusals import NotFound
+from headrace_cli.up.commands import ADMISSION, SERVICES, STANDBY, process_name
+from headrace_cli.up.options import UpOptions
 
 __all__ = ["tell_pauses", "wait_ready"]
 
@@ -23,30 +27,44 @@ _PAUSES_S = 5.0
 
 
 async def wait_ready(
-    url: str, credential_file: str, nodes: Sequence[str], standby: bool, on_progress: Callable[[str], None]
+    url: str, credential_file: str, options: UpOptions, on_progress: Callable[[str], None]
 ) -> tuple[list[NodeView], list[str]]:
-    """Returns the nodes, and the warnings about the tree, once all is well.
+    """Returns the nodes, and the warnings about the trees, once all is well.
 
     `on_progress` is told what is waited for. The caller limits the time.
     """
+    nodes: list[NodeView] = []
+    warnings: list[str] = []
+    for tree in options.trees:
+        there, warned = await _tree_ready(url, credential_file, tree, options, on_progress)
+        nodes += there
+        warnings += warned
+    return nodes, warnings
+
+
+async def _tree_ready(
+    url: str, credential_file: str, tree: TreeName, options: UpOptions, on_progress: Callable[[str], None]
+) -> tuple[list[NodeView], list[str]]:
     while True:
         on_progress("nats-server")
         try:
-            async with connect(url=url, credential_file=credential_file, timeout_s=_TRY_S) as client:
-                return await _ask_everybody(client, nodes, standby, on_progress)
+            async with connect(url=url, credential_file=credential_file, tree=tree, timeout_s=_TRY_S) as client:
+                return await _ask_everybody(client, tree, options, on_progress)
         except NotRunning:
             await anyio.sleep(_LOOK_S)
 
 
-async def tell_pauses(url: str, credential_file: str, known: Sequence[str], tell: Callable[[str], None]) -> None:
+async def tell_pauses(
+    url: str, credential_file: str, tree: TreeName, known: Sequence[str], tell: Callable[[str], None]
+) -> None:
     """Tells what an operator pauses and resumes from now on, beside the warnings that are known. Runs until cancelled."""
     told: list[str] | None = None
     while True:
         with suppress(HeadraceError):
-            async with connect(url=url, credential_file=credential_file, timeout_s=_TRY_S) as client:
+            async with connect(url=url, credential_file=credential_file, tree=tree, timeout_s=_TRY_S) as client:
                 while True:
-                    (tree,) = (await client.trees.list(client.trees.own)).trees
-                    paused = tree.options.pauses()
+                    (view,) = (await client.trees.list(tree)).trees
+                    paused = view.options.pauses()
                     told = [words for words in paused if words in known] if told is None else told
                     for words in paused:
                         if words not in told:
@@ -60,29 +78,34 @@ async def tell_pauses(url: str, credential_file: str, known: Sequence[str], tell
 
 
 async def _ask_everybody(
-    client: Client, nodes: Sequence[str], standby: bool, on_progress: Callable[[str], None]
+    client: Client, tree: TreeName, options: UpOptions, on_progress: Callable[[str], None]
 ) -> tuple[list[NodeView], list[str]]:
     for service, ask in (
         ("admission", partial(client.list, limit=1)),
         ("fair_share", client.pools.list),
         ("allocator", client.nodes),
     ):
-        on_progress(service)
+        on_progress(process_name(service, tree, options))
         await _until_answered(ask)
-    while standby:
-        standing_by = {view.service for view in await client.services() if not view.leads}
-        missing_services = SERVICES.keys() - standing_by
+    while options.standby:
+        standing_by = {view.role for view in await client.services() if not view.leads}
+        missing_services = [name for name in SERVICES if _role(name, tree) not in standing_by]
         if not missing_services:
             break
-        on_progress(min(missing_services) + STANDBY)
+        on_progress(process_name(min(missing_services), tree, options) + STANDBY)
+    nodes = [node.node for node in options.nodes if node.tree == tree]
     while True:
         listed = {node.node: node for node in (await client.nodes()).nodes}
-        missing = [name for name in nodes if name not in listed or listed[name].state != "online"]  # type: ignore[index]
+        missing = [name for name in nodes if name not in listed or listed[name].state != "online"]
         if not missing:
-            (tree,) = (await client.trees.list(client.trees.own)).trees
-            return [listed[name] for name in nodes], tree.warnings  # type: ignore[index]
+            (view,) = (await client.trees.list(tree)).trees
+            return [listed[name] for name in nodes], view.warnings
         on_progress(f"agent-{missing[0]}")
         await anyio.sleep(_LOOK_S)
+
+
+def _role(service: str, tree: TreeName) -> str:
+    return role_of(service) if service == ADMISSION else role_of(service, tree)
 
 
 async def _until_answered(ask: Callable[[], Awaitable[object]]) -> None:
@@ -90,5 +113,11 @@ async def _until_answered(ask: Callable[[], Awaitable[object]]) -> None:
         try:
             await ask()
         except Unanswered:
+            continue
+        except Refused as error:
+            # Services of another tree may be there before those of this one have made it.
+            if not isinstance(error.refusal, NotFound):
+                raise
+            await anyio.sleep(_LOOK_S)
             continue
         return

@@ -234,8 +234,7 @@ class _Supervisor:
         warnings: list[str] = []
         credential = str(self._state.credential)
         with anyio.move_on_after(self._options.ready_timeout_s):
-            names = [str(node.node) for node in self._options.nodes]
-            nodes, warnings = await wait_ready(self._url, credential, names, self._options.standby, self._on_progress)
+            nodes, warnings = await wait_ready(self._url, credential, self._options, self._on_progress)
         if self._engine.stopping:
             return
         if not nodes:
@@ -244,12 +243,14 @@ class _Supervisor:
             return
         took_s = self._clock.moment().steady_s - begun.steady_s
         self._ready = True
-        self._state.announce(Endpoint(url=self._url, pid=os.getpid()))
+        self._state.announce(Endpoint(url=self._url, tree=self._options.trees[0], pid=os.getpid()))
         logger().info("ready", took_s=round(took_s, 3))
         if await self._when_ready(Ready(self._url, nodes, took_s, warnings)) and not self._engine.stopping:
             await self._events.send(_StopAsked(by_signal=False))
             return
-        await tell_pauses(self._url, credential, warnings, self._tell)
+        async with anyio.create_task_group() as tasks:
+            for tree in self._options.trees:
+                tasks.start_soon(tell_pauses, self._url, credential, tree, warnings, self._tell)
 
     def _on_progress(self, waiting_for: str) -> None:
         self._waiting_for = waiting_for

@@ -47,6 +47,7 @@ from headrace.wire.operations import (
     UpdateOperation,
 )
 from headrace.wire.placements import PoolLevel
+from headrace.wire.refusals import Refused
 from headrace.wire.services import ListServices, ServiceView
 
 __all__ = ["Client", "Operation"]
@@ -265,11 +266,22 @@ class Client:
                 return
             first = page.jobs[-1].slot.index + 1
 
-    async def places(self, operation: str) -> OperationPlaces:
-        """Which jobs run where at this moment, and every reason why pending ones wait."""
-        request = WhereRequest(operation=operation_id(operation))
-        verb = subjects.of_tree("op.where", self._place.tree)
-        return await self._asker.ask(verb, request, OperationPlaces, timeout_s=self._timeout_s)
+    async def places(self, operation: str, trees: Sequence[TreeName] = ()) -> OperationPlaces:
+        """Which jobs run where, and every reason why pending ones wait, in some trees or in all that answer."""
+        name = operation_id(operation)
+        asked = trees or [each.tree for each in (await self.get(name)).placements]
+        request = WhereRequest(operation=name)
+        found: list[OperationPlaces] = []
+        missing: Refused | Unanswered | None = None
+        for tree in asked or [self._place.tree]:
+            verb = subjects.of_tree("op.where", tree)
+            try:
+                found.append(await self._asker.ask(verb, request, OperationPlaces, timeout_s=self._timeout_s))
+            except (Refused, Unanswered) as error:
+                missing = error
+        if missing is not None and not found:
+            raise missing
+        return _joined(found)
 
     async def nodes(self, tree: str = "") -> NodeList:
         """All nodes of a tree, by name. Raises `Refused` for another tree than the own one that there is not."""
@@ -313,6 +325,18 @@ def _newer(known: OperationView, data: bytes) -> OperationView | None:
     except BadMessage:
         return None
     return view if view.sequence > known.sequence or view.state != known.state else None
+
+
+def _joined(places: Sequence[OperationPlaces]) -> OperationPlaces:
+    return OperationPlaces(
+        operation=places[0].operation,
+        running=[place for each in places for place in each.running],
+        running_jobs=sum(each.running_jobs for each in places),
+        # Jobs that no tree has wait in each of them.
+        pending_jobs=max(each.pending_jobs for each in places),
+        in_doubt_jobs=sum(each.in_doubt_jobs for each in places),
+        reasons=list(dict.fromkeys(reason for each in places for reason in each.reasons)),
+    )
 
 
 class Operation:

@@ -31,14 +31,15 @@ async def connect(
     credential_file: Path | str | None = None,
     ca_file: Path | str | None = None,
     user: str = "",
+    tree: str = "",
     timeout_s: float = 10.0,
 ) -> AsyncIterator[Client]:
     """Connects, by the state folder (`state`, else `$HEADRACE_STATE`, else the usual one) or by `url` and `credential_file`.
 
-    `user` is the login name unless given; `timeout_s` is how long requests are tried; `ca_file` has the authorities by whose word a
-    server at `tls://` is believed. Raises `NotRunning`, `NotAdmitted`, `BadInput`.
+    `user` is the login name unless given; `tree` is asked where a question names none; `timeout_s` is how long requests are tried;
+    `ca_file` has the authorities by whose word a server at `tls://` is believed. Raises `NotRunning`, `NotAdmitted`, `BadInput`.
     """
-    place = find_place(state=state, url=url, credential_file=credential_file, ca_file=ca_file)
+    place = find_place(state=state, url=url, credential_file=credential_file, ca_file=ca_file, tree=tree)
     name = user_name(user) if user else login_user()
     await _knock(place, timeout_s)
     credential = read_credential(place.credential_file)

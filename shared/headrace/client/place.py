@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.client.errors import NotRunning
-from headrace.ids import TreeName, UserName, user_name
+from headrace.ids import TreeName, UserName, tree_name, user_name
 
 __all__ = ["CREDENTIAL_FILE", "ENDPOINT_FILE", "Endpoint", "Place", "find_place", "login_user", "state_folder"]
 
@@ -66,18 +66,22 @@ def find_place(
     url: str = "",
     credential_file: Path | str | None = None,
     ca_file: Path | str | None = None,
+    tree: str = "",
     environment: Mapping[str, str] = os.environ,
 ) -> Place:
     """Finds the server. An explicit `url` wins over `state`, both over `$HEADRACE_NATS_URL` and the state folder.
 
-    Raises `NotRunning` where the state folder has no endpoint.
+    The tree is the given one, else `$HEADRACE_TREE`, else the first that `headrace up` serves.
+    Raises `NotRunning` where the state folder has no endpoint, and `BadInput`.
     """
+    tree = tree or environment.get("HEADRACE_TREE", "")
+    wanted = tree_name(tree) if tree else None
     if not url and state is None:
         url = environment.get("HEADRACE_NATS_URL", "")
         credential_file = credential_file or environment.get("HEADRACE_CREDENTIAL_FILE")
         ca_file = ca_file or environment.get("HEADRACE_CA_FILE")
     if url:
-        return Place(url, str(credential_file or ""), str(ca_file or ""), TreeName("default"), where=url)
+        return Place(url, str(credential_file or ""), str(ca_file or ""), wanted or TreeName("default"), where=url)
     folder = Path(state) if state is not None else state_folder(environment)
     try:
         endpoint = msgspec.json.decode((folder / ENDPOINT_FILE).read_bytes(), type=Endpoint)
@@ -89,7 +93,7 @@ def find_place(
         url=endpoint.url,
         credential_file=str(credential_file or folder / CREDENTIAL_FILE),
         ca_file=str(ca_file or ""),
-        tree=endpoint.tree,
+        tree=wanted or endpoint.tree,
         where=str(folder),
     )
 

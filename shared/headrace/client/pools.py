@@ -27,6 +27,10 @@ class Pools:
         #: Revision of the last change made through this client; 0 for none.
         self.revision = 0
 
+    def of(self, tree: TreeName) -> Pools:
+        """The pools of another tree."""
+        return Pools(self._asker, tree, self._timeout_s)
+
     async def list(self, name: str = "", *, operations: bool = False, only_starving: bool = False) -> PoolList:
         """All pools with their shares, or one, parents before children.
 

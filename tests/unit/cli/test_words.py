@@ -11,16 +11,18 @@ import pytest
 
 from headrace.client import NotRunning, find_place, new_operation_id, state_folder
 from headrace.errors import BadInput
-from headrace.ids import operation_id
+from headrace.ids import PoolName, operation_id
 from headrace.pools import POOL_ATTRIBUTES, PartialResources, PoolConfig
+from headrace.wire.operation_spec import PerTree
 from headrace_cli.__main__ import COMMANDS, app
 from headrace_cli.commands.pool import get
 from headrace_cli.commands.pool_changes import move, transfer
+from headrace_cli.commands.pool_tree_option import parse_pool_trees
 from headrace_cli.commands.pool_volume import volume
 from headrace_cli.commands.run import parse_environment
 from headrace_cli.pools.options import PoolOptions
 from headrace_cli.up.commands import scrubbed
-from headrace_cli.up.node_option import parse_node, parse_nodes
+from headrace_cli.up.node_option import parse_node, parse_nodes, parse_trees, spread
 from tests.support.clocks import HandClock
 
 
@@ -139,3 +141,38 @@ def test_help_names_the_root_though_it_looks_like_markup(
 
     assert command.__doc__ is not None
     assert capsys.readouterr().out.count("<Root>") == command.__doc__.count("<Root>") > 0
+
+
+def test_nodes_that_name_no_tree_go_to_the_trees_in_turn() -> None:
+    trees = parse_trees(["one", "two"])
+
+    nodes = spread(parse_nodes(["a:cpu=1", "b:cpu=1,tree=one", "c", "d"]), trees)
+
+    assert [(node.node, node.tree) for node in nodes] == [("a", "one"), ("b", "one"), ("c", "two"), ("d", "one")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        (["a"], "--tree: 'two' cannot be used; expected a node for each tree"),
+        (["a", "b:tree=three"], "--node b: tree: 'three' cannot be used; expected a tree that is served: one, two"),
+    ],
+)
+def test_a_tree_without_nodes_and_a_node_of_a_tree_that_is_not_served_are_refused(nodes: list[str], words: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        spread(parse_nodes(nodes), parse_trees(["one", "two"]))
+
+    assert words in str(refusal.value)
+
+
+def test_a_pool_tree_is_read_with_what_is_different_there() -> None:
+    assert parse_pool_trees(["one", "two:pool=vision,weight=2"]) == {
+        "one": PerTree(),
+        "two": PerTree(PoolName("vision"), 2.0),
+    }
+
+
+@pytest.mark.parametrize("text", ["one:cpu=1", "one:pool", "one:weight=0", "one:weight=x", "one:pool=a,pool=b", "a b"])
+def test_a_pool_tree_that_means_nothing_is_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        parse_pool_trees([text])
