@@ -65,7 +65,7 @@ class StartsAndEnds:
         allocation = self._held.by_id.get(order.allocation)
         if allocation is None or allocation.state is AllocationState.ENDED:
             return []
-        allocation.preemption = allocation.preemption or order.preemption
+        allocation.preemption = order.preemption or allocation.preemption
         reason = f"{order.reason.value.replace('_', ' ')}: {order.detail}" if order.detail else order.reason.value
         return self.close(allocation, order.timeout_ms, reason)
 

@@ -189,7 +189,9 @@ class HeartbeatAnswers:
             allocation = self._facts.start(name, operation, node, one.jobs)
             shown.add(operation.id)
             spec = None if is_shown else operation.job_spec
-            starts.append(Start(name, operation.id, allocation.resources, list(allocation.slots.values()), spec))
+            slots, options = list(allocation.slots.values()), operation.options(self._facts.pools)
+            waiting_ms = options.waiting_for_resources_on_node_timeout_ms
+            starts.append(Start(name, operation.id, allocation.resources, slots, spec, waiting_ms))
         return starts
 
     def _next_heartbeat_ms(self, node: Node, pace_ms: int, *, starts: bool) -> int:

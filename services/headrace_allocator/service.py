@@ -182,6 +182,10 @@ class AllocatorService:
         if heartbeat.tree != self._tree:
             return BadRequest("tree", heartbeat.tree, f"this allocator's tree, {self._tree}")
         orders = self._take(self.engine.on_heartbeat(heartbeat, self._shell.moment()))
+        for report in heartbeat.allocations:
+            if report.given_back_for:
+                ids = {"operation": report.operation, "allocation": report.id, "node": heartbeat.node}
+                self._log.info("allocation given back", **ids, why=report.given_back_for)
         if orders is not None:
             self._log_orders(orders)
         return orders

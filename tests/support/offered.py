@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from headrace.ids import PoolName
+from headrace.wire.heartbeat import Start
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.small_trees import TOTAL, Work, a_tree, shares
 
-__all__ = ["offered"]
+__all__ = ["first_starts", "offered"]
 
 
 def offered(
@@ -21,6 +22,16 @@ def offered(
     **spec: Any,
 ) -> list[str]:
     """Operations by the order of their first eight starts on one node, whose jobs take a core each."""
+    return [start.operation for start in first_starts(pools, work, options, **spec)]
+
+
+def first_starts(
+    pools: Mapping[str, Mapping[str, Any]],
+    work: Sequence[Work],
+    options: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> list[Start]:
+    """The starts themselves."""
     given = {"min_spare_allocation_resources_on_node": {"user_slots": 1}} | dict(options or {})
     desk = Desk({"n": cores(8, slots=90)})
     desk.options = a_tree(pools, given).options.for_allocation()
@@ -32,4 +43,4 @@ def offered(
         )
     )
     desk.tell(shares(pools, list(work), given).values(), total=TOTAL)
-    return [start.operation for start in desk.beat("n")[0].start]
+    return list(desk.beat("n")[0].start)

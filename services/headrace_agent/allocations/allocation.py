@@ -70,7 +70,7 @@ class Allocation(msgspec.Struct):
     job: Job | None = None
     #: What the runner was told last to end the job with; told again to a runner that may have missed it.
     interrupt: Interrupt | None = None
-    #: What it was preempted for, by the first order that said so.
+    #: What it was preempted for, by the newest order that said so.
     preemption: PreemptionRecord | None = None
     #: CLOCK_BOOTTIME until which it may wait for room; None: for ever.
     waits_until_ns: int | None = None

@@ -13,19 +13,33 @@ from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 
-__all__ = ["note_preemption", "preempt", "undo_preemption"]
+__all__ = ["preempt", "settle_preemption", "undo_preemption"]
 
 _FOR_LIMITS: Final = frozenset({PreemptionReason.RESOURCE_LIMITS_VIOLATED, PreemptionReason.RESOURCE_OVERCOMMIT})
 
 
 def preempt(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> None:
     """Takes an allocation back."""
-    allocation.take_back = TakeBackReason.LIMITS if record.reason in _FOR_LIMITS else TakeBackReason.PREEMPTED
-    note_preemption(facts, allocation, record)
+    allocation.take_back = _reason(record)
+    _note(facts, allocation, record)
 
 
-def note_preemption(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> None:
-    """Notes that an allocation was preempted, by this allocator or one before."""
+def settle_preemption(facts: Facts, allocation: Allocation, shown: PreemptionRecord | None) -> None:
+    """Brings an allocation in line with what its node knows of its preemption.
+
+    What the node does not know it is told again, though the allocation may be closing: that may let its job run to the end.
+    """
+    if allocation.preemption is not None:
+        allocation.take_back = _reason(allocation.preemption)
+    elif shown is not None:
+        _note(facts, allocation, shown)
+
+
+def _reason(record: PreemptionRecord) -> TakeBackReason:
+    return TakeBackReason.LIMITS if record.reason in _FOR_LIMITS else TakeBackReason.PREEMPTED
+
+
+def _note(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> None:
     allocation.preemption = record
     if record.reason is not PreemptionReason.GRACEFUL_PREEMPTION:
         facts.set_usage(allocation, ZERO)

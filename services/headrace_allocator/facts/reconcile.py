@@ -24,7 +24,7 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.lost_jobs import LossReason, LostJob, LostNodeInDoubt, NodeSilent, UnknownToNode
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.preempted import note_preemption, undo_preemption
+from headrace_allocator.facts.preempted import settle_preemption, undo_preemption
 
 __all__ = ["Findings", "lose_doubtful", "lose_node", "reconcile"]
 
@@ -189,9 +189,9 @@ class _Reconciliation:
                 self._give_back(allocation, [slot for slot in extend.slots if slot.index not in shown])
 
     def _is_going(self, allocation: Allocation) -> bool:
-        """True if the picture shows it on its way out, or not at all."""
+        """True if the picture shows it as preempted, or over, or not at all."""
         report = self._picture.get(allocation.id)
-        return report is None or report.state in (AllocationState.CLOSING, AllocationState.ENDED)
+        return report is None or report.state is AllocationState.ENDED or report.preemption is not None
 
     def _take_report(self, report: AllocationReport) -> None:
         allocation = self._node.allocations.get(report.id)
@@ -207,6 +207,8 @@ class _Reconciliation:
         if ended or report.state is AllocationState.CLOSING:
             allocation.take_back = None
             self._give_back(allocation, report.unstarted)
+        if allocation.preemption != report.preemption and not ended:
+            settle_preemption(self._facts, allocation, report.preemption)
         if allocation.slots and self._heartbeat.ends_waiting == 0:
             shown = _shown_indexes(report)
             self._lose_slots(allocation, [slot for slot in allocation.slots.values() if slot.index not in shown])
@@ -221,8 +223,6 @@ class _Reconciliation:
         self._facts.add(allocation, since_ms=None if report.job is None else report.job.started_at_ms)
         self._findings.operations.add(report.operation)
         operation = self._facts.operations.get(report.operation)
-        if report.preemption is not None:
-            note_preemption(self._facts, allocation, report.preemption)
         if operation is None or operation.ending:
             allocation.take_back = TakeBackReason.OPERATION_ENDED
         return allocation

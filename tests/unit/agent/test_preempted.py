@@ -21,7 +21,7 @@ def test_the_record_of_a_preemption_is_told_until_the_allocation_is_forgotten() 
 
     desk.turn(take_back("a", record=RECORD))
     closing = desk.report("a")
-    desk.turn(take_back("a"), take_back("a", record=OTHER))
+    desk.turn(take_back("a"))
     told_again = desk.report("a")
     desk.ended(end_of(job(0)))
     desk.turn()
@@ -35,6 +35,18 @@ def test_the_record_of_a_preemption_is_told_until_the_allocation_is_forgotten() 
     assert other.preemption is None
     desk.turn(forget=Forget(allocations=[ended.id] if ended else []))
     assert desk.report("a") is None
+
+
+def test_the_newest_record_is_told() -> None:
+    desk = Desk()
+    desk.turn(start("a", [0]))
+    desk.turn(take_back("a", record=RECORD))
+
+    desk.turn(take_back("a", record=OTHER))
+
+    report = desk.report("a")
+    assert report is not None
+    assert report.preemption == OTHER
 
 
 def test_a_waiting_allocation_that_is_preempted_ends_with_its_record() -> None:

@@ -14,7 +14,7 @@ from headrace.resources import Resources, Share
 from headrace.wire.heartbeat import AllocationReport, AllocationState, Orders, RunningJob, Start, TakeBackReason
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import PreemptionMode
-from headrace.wire.preemption import PreemptionReason
+from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import (
     DetailedShare,
     ElementKind,
@@ -52,6 +52,8 @@ class Host(Desk):
 
     def __init__(self, *others: LiveOperation, **changes: Any) -> None:
         super().__init__({"n": FOUR})
+        #: What the node was told that they are preempted for.
+        self.records: dict[AllocationId, PreemptionRecord | None] = {}
         self.start(rich(**changes), *others)
         self.tell([a_share("rich", 4)], total=FOUR)
         self.starts: list[Start] = list(self.beat("n")[0].start)
@@ -60,13 +62,18 @@ class Host(Desk):
     def picture(self, *, closing: Sequence[str] = ()) -> list[AllocationReport]:
         """All that was started, as the node shows it. Each began a second after the one before."""
         return [
-            report(one, number, AllocationState.CLOSING if one.allocation in closing else AllocationState.RUNNING)
+            msgspec.structs.replace(
+                report(one, number, AllocationState.CLOSING if one.allocation in closing else AllocationState.RUNNING),
+                preemption=self.records.get(one.allocation) if one.allocation in closing else None,
+            )
             for number, one in enumerate(self.starts)
         ]
 
     def next_beat(self, *, after_s: float = 6, **changes: Any) -> Orders:
         self.now_s += after_s
-        return self.beat("n", **{"allocations": self.picture(), **changes})[0]
+        orders = self.beat("n", **{"allocations": self.picture(), **changes})[0]
+        self.records |= {one.allocation: one.preemption for one in orders.take_back}
+        return orders
 
 
 def rich(**changes: Any) -> LiveOperation:
@@ -147,6 +154,37 @@ def test_the_order_is_repeated_until_the_node_shows_the_allocation_closing() -> 
     # While an allocation waits there for room, nothing more starts.
     assert (orders.take_back, orders.start) == ([], [])
     assert used(host, "rich") == 3
+
+
+def test_an_allocation_that_closes_already_is_told_until_it_knows_that_it_is_preempted() -> None:
+    """A place that is given back at the end of its job is closing, and its job runs on."""
+    host = Host(an_operation("poor"))
+    host.next_beat()
+    host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
+    first = host.next_beat()
+    victim, told = first.take_back[0], dict(host.records)
+    waiting = msgspec.structs.replace(report(first.start[0], 5, AllocationState.WAITING), job=None)
+    host.records.clear()
+
+    again = host.next_beat(allocations=[*host.picture(closing=[victim.allocation]), waiting])
+    host.records = told
+    known = host.next_beat(allocations=[*host.picture(closing=[victim.allocation]), waiting])
+
+    assert (again.take_back, known.take_back) == ([victim], [])
+
+
+def test_a_closing_allocation_that_was_never_told_of_its_preemption_was_not_preempted() -> None:
+    host = Host(an_operation("poor"))
+    host.next_beat()
+    host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
+    victim = host.next_beat().take_back[0]
+    host.records.clear()
+    host.tell([a_share("rich", 4), a_share("poor", 0)], total=FOUR)
+
+    orders = host.next_beat(allocations=host.picture(closing=[victim.allocation]), obeyed=False)
+
+    assert orders.take_back == []
+    assert (used(host, "rich"), used(host, "poor")) == (4, 0)
 
 
 def test_a_later_allocator_knows_what_was_preempted() -> None:

@@ -19,7 +19,7 @@ from headrace.wire.snapshots import StarvationStatus
 from headrace_admission.queries import get_operation
 from headrace_allocator.facts.operations import Operation as AllocatorOperation
 from tests.support.clocks import at
-from tests.support.offered import offered
+from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, Work, clocks, shares
 from tests.support.tree_services import live
 from tests.unit.admission.desk import Desk, oid
@@ -51,7 +51,6 @@ NOT_IN_FORCE = {
     "allocation_graceful_preemption_timeout_ms",
     "non_preemptible_resource_usage_threshold",
     "resource_limits_overcommit_tolerance",
-    "waiting_for_resources_on_node_timeout_ms",
 }
 
 
@@ -193,6 +192,11 @@ def beside_another_in_a_pool_for_lightweight_operations(options: Options) -> lis
     desk = Desk({"a": {"mode": "fifo", "max_running_operation_count": 1, "enable_lightweight_operations": True}})
     desk.started("one", "two", pool="a", **options)
     return desk.running()
+
+
+@case("waiting_for_resources_on_node_timeout_ms", 7)
+def waits_on_the_node_for_ms(options: Options) -> int | None:
+    return first_starts({"a": {}}, [Work("x", "a", 1)], **options)[0].waiting_timeout_ms
 
 
 @case("max_failed_job_count", 1)

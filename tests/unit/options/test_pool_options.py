@@ -15,7 +15,7 @@ from headrace.wire.snapshots import StarvationStatus
 from headrace_admission.state.rules import GlobalRules
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
 from tests.support.fair_share import set_pool, stored
-from tests.support.offered import offered
+from tests.support.offered import first_starts, offered
 from tests.support.small_trees import TREE, Work, a_tree, clocks, in_force, saved, savings, shares
 from tests.unit.admission.desk import Desk
 
@@ -295,6 +295,11 @@ def starts(settings: Settings) -> list[str]:
 
 case("use_pool_satisfaction_for_scheduling", True)(starts)
 case("scheduling_tag_filter", "gpu")(starts)
+
+
+@case("waiting_for_resources_on_node_timeout", "7s")
+def waits_on_the_node_for_ms(settings: Settings) -> int | None:
+    return first_starts({"a": settings}, [Work("x", "a", 1)])[0].waiting_timeout_ms
 
 
 @case("fifo_pool_scheduling_order", "fifo")

@@ -20,7 +20,7 @@ from tests.support.allocating import Desk as AllocatorDesk
 from tests.support.allocating import an_operation, cores
 from tests.support.distribution_gap import share_of_a_gang_in_a_pool_that_is_short_by
 from tests.support.fair_share import set_pool, stored
-from tests.support.offered import offered
+from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, Work, a_tree, clocks, in_force, saved, savings, shares
 from tests.unit.admission.desk import Desk, oid
 
@@ -232,6 +232,11 @@ def starts(options: Options) -> list[str]:
 def starts_in_a_fifo_pool(options: Options) -> list[str]:
     work = [Work("x", "a", 80), Work("y", "a", 80, started_at_ms=2)]
     return offered({"a": {"mode": "fifo"}}, work, options)
+
+
+@case("waiting_for_resources_on_node_timeout", "7s")
+def waits_on_the_node_for_ms(options: Options) -> int | None:
+    return first_starts({"a": {}}, [Work("x", "a", 1)], options)[0].waiting_timeout_ms
 
 
 @case("min_spare_allocation_resources_on_node", {"cpu": 4})

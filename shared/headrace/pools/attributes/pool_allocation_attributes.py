@@ -93,7 +93,6 @@ PREEMPTION: Final = [
         "how long an allocation may wait on its node for room",
         _PARENT,
         who=_ADMIN,
-        support=_KEPT,
         aliases=("waiting_job_timeout",),
         preset=True,
     ),

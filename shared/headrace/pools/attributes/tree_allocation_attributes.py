@@ -224,7 +224,6 @@ ORDER: Final = [
         Duration(),
         "how long an allocation may wait on its node for room",
         "no limit",
-        support=_KEPT,
         aliases=("waiting_job_timeout",),
     ),
     Attribute("ssd_priority_preemption", Data(), "preemption on nodes with SSD", "off", support=_KEPT),
