@@ -1,0 +1,84 @@
+"""The largest messages of an agent: heartbeats of a thousand full allocations, with thousands of ends that nobody records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from headrace.ids import AllocationId, Incarnation
+from headrace.resources import Resources
+from headrace.runtime.engine import Moment, Outcome
+from headrace.wire.heartbeat import Extend, Heartbeat, JobEnd, JobResult, JobSlot, JobSpec, Orders, Start
+from headrace_agent.effects import AgentEffect, Beat, Identity, Tell, Trouble
+from headrace_agent.engine import MOST_UNRECORDED_ENDS, AgentEngine
+from headrace_agent.runner.frames import pack
+from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Ended, Picture, Run, Started
+from tests.support.largest.names import FAT, TREE, a_node, an_operation
+
+__all__ = ["heartbeats"]
+
+SLOTS = 1_000
+_ROUND_NS = 10**10
+
+
+class _Node:
+    """An agent on a large host; its runner starts what it is told to."""
+
+    def __init__(self) -> None:
+        room = Resources(user_slots=SLOTS, cpu=2**50, memory=2**60)
+        self.identity = Identity(a_node(1), TREE, Incarnation("9" * 20), room, {}, 8_000)
+        self.engine = AgentEngine(self.identity)
+        self.now = Moment(2**60, 2**50)
+        self.made = 0
+        self.beats: list[Heartbeat] = []
+        self.do(self.engine.on_start(self.now))
+        self.do(self.engine.on_runner(Picture([], [], "rlimit", "", 2**22), self.now))
+        self.do(self.engine.on_enrolled(self.now))
+
+    def do(self, outcome: Outcome[None, AgentEffect]) -> None:
+        for effect in outcome.effects:
+            if isinstance(effect, Beat):
+                self.beats.append(effect.heartbeat)
+            elif isinstance(effect, Tell) and isinstance(effect.message, Run):
+                assert len(pack(effect.message)) <= LARGEST_REQUEST_BYTES
+                job = effect.message.job
+                self.do(self.engine.on_runner(Started(job, 2**22, self.now.wall_ms, self.now.steady_ns), self.now))
+
+    def answer(self, starts: list[Start], extends: list[Extend]) -> Heartbeat:
+        """The heartbeat after one that was answered with these orders."""
+        beat = self.beats[-1]
+        orders = Orders(beat.node, beat.incarnation, beat.seq, 1, 1_000, starts, extends)
+        self.do(self.engine.on_orders(orders, self.now))
+        self.now = Moment(self.now.steady_ns + _ROUND_NS, self.now.wall_ms + 10**4)
+        self.do(self.engine.on_tick(self.now))
+        assert self.engine.check() == []
+        return self.beats[-1]
+
+    def start(self, slots: int) -> Start:
+        """An allocation of an operation of its own, with a large command for every hundredth."""
+        self.made += 1
+        name = an_operation(self.made)
+        spec = JobSpec(name, ["x" * (120_000 if self.made % 100 == 0 else 1)], job_count=2**30)
+        given = [JobSlot(2**30 + place, 2**30) for place in range(slots)]
+        room = Resources(user_slots=1, cpu=2**40, memory=2**49)
+        return Start(AllocationId(f"{self.made:020}"), name, room, given, spec)
+
+
+def heartbeats() -> Iterator[msgspec.Struct]:
+    """Allocations as many as there is room for, filled up slot by slot, then all their jobs end with long last words."""
+    node = _Node()
+    for _ in range(SLOTS // 50):
+        yield node.answer([node.start(slots=10) for _ in range(50)], [])
+    known = [AllocationId(f"{number:020}") for number in range(1, SLOTS + 1)]
+    for first in range(11, 64, 9):
+        more = [JobSlot(place, 2**30) for place in range(2**30 + first, 2**30 + first + 9)]
+        for place in range(0, SLOTS, 100):
+            yield node.answer([], [Extend(one, more) for one in known[place : place + 100]])
+    node.do(node.engine.on_trouble(Trouble.LOGS, FAT * 4096, node.now))
+    while len(node.engine.held.ends) < MOST_UNRECORDED_ENDS and node.engine.held.by_job:
+        for key, allocation in list(node.engine.held.by_job.items()):
+            words = FAT * 4096 if key.index % 7 == 0 else "e" * 2_000
+            end = JobEnd(key.operation, key.index, key.attempt, allocation.id, JobResult.FAILED, 1, None, words, words)
+            node.do(node.engine.on_runner(Ended(end), node.now))
+        yield node.answer([], [])

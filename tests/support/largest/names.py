@@ -1,0 +1,25 @@
+"""Names at their longest, in letters of four bytes each where the rules of names allow them."""
+
+from __future__ import annotations
+
+from headrace.ids import NodeName, OperationId, PoolName, TreeName
+
+__all__ = ["FAT", "MANY", "TREE", "USER", "a_node", "a_pool", "an_operation"]
+
+MANY = 10**6
+FAT = "\U0001f600"
+USER = "u" * 63
+TREE = TreeName("tree-000".ljust(63, "t"))
+
+
+def a_pool(name: str) -> PoolName:
+    """A name of a hundred letters, four bytes each."""
+    return PoolName(name + FAT * (100 - len(name)))
+
+
+def an_operation(number: int) -> OperationId:
+    return OperationId(f"operation-{number:07}".ljust(64, "n"))
+
+
+def a_node(number: int) -> NodeName:
+    return NodeName(f"node-{number:05}".ljust(63, "n"))
