@@ -10,7 +10,8 @@ What is decided here, beyond the wire's own words:
 * While something is wrong (`trouble`), and once the agent was asked to stop, starts end at once with their slots given back.
 * Every picture is answered with the lease, before any job: the runner may be a new one, which starts nothing without.
 * An answer that says `enrolled=False` extends no lease: whoever does not count the node may give its jobs to others.
-* Orders that would take an allocation beyond `LARGEST_ALLOCATION_JOBS` are void as a whole, as a heartbeat could not report it.
+* Orders that would take an allocation beyond `LARGEST_ALLOCATION_JOBS`, or all beyond `LARGEST_PICTURE_BYTES`, are void as a whole,
+  as a heartbeat could not report it.
 """
 
 from __future__ import annotations
@@ -45,8 +46,6 @@ _LEASE_MARGIN_MS: Final = 10_000
 _LATEST_NS: Final = 2**62
 #: Enrolled, and the allocator does not know it yet: not asked again before this.
 _ENROL_AGAIN_MS: Final = 1_000
-#: A picture of this estimated size takes no more allocations, so that it never grows too large to be sent.
-_LARGEST_PICTURE_BYTES: Final = 350 * 1024
 _TROUBLE_CHARACTERS: Final = 2_000
 _STOP_REASON: Final = "the agent of this host stopped"
 
@@ -271,8 +270,6 @@ class AgentEngine:
             words.append(
                 f"{len(self.held.ends)} ends of jobs are not recorded yet, at most {MOST_UNRECORDED_ENDS} may wait"
             )
-        if self.held.picture_bytes() > _LARGEST_PICTURE_BYTES:
-            words.append(f"{len(self.held.by_id)} allocations are as many as one heartbeat can tell of")
         return "; ".join(words)[:_TROUBLE_CHARACTERS]
 
     def _done(self, effects: list[AgentEffect], moment: Moment) -> Outcome[None, AgentEffect]:

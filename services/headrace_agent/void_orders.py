@@ -10,14 +10,14 @@ from typing import Final
 import msgspec
 
 from headrace.ids import AllocationId, Incarnation, NodeName
-from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, Nudge, Orders
+from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, LARGEST_PICTURE_BYTES, Nudge, Orders, picture_bytes
 from headrace.wire.version import Term
 from headrace_agent.allocations.node_allocations import NodeAllocations
 
 __all__ = ["Awaited", "why_nudge_is_void", "why_orders_are_void"]
 
 #: Longer ones are nobody's names, and would make heartbeats too large.
-_LONGEST_ID: Final = 200
+_LONGEST_ID: Final = 64
 
 
 class Awaited(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations)
     if not orders.enrolled and (orders.start or orders.extend):
         # No lease comes with them.
         return "jobs for a node that is not enrolled"
-    return _too_long_an_id(orders) or _too_many_slots(orders, held)
+    return _too_long_an_id(orders) or _too_many_slots(orders, held) or _too_large_a_picture(orders, held)
 
 
 def why_nudge_is_void(nudge: Nudge, node: NodeName, term: Term) -> str:
@@ -59,6 +59,16 @@ def _too_long_an_id(orders: Orders) -> str:
         if max(len(start.allocation), len(start.operation)) > _LONGEST_ID:
             return f"{start.allocation[:20]}… of {start.operation[:20]}… has too long an id"
     return ""
+
+
+def _too_large_a_picture(orders: Orders, held: NodeAllocations) -> str:
+    """A heartbeat could not tell of all that the node would hold."""
+    allocations = len(held.by_id) + len(orders.start)
+    given = [order.slots for order in orders.start] + [order.slots for order in orders.extend]
+    unstarted = held.unstarted + sum(map(len, given))
+    if not given or picture_bytes(allocations, unstarted) <= LARGEST_PICTURE_BYTES:
+        return ""
+    return f"{allocations} allocations with {unstarted} slots are more than a heartbeat can tell of"
 
 
 def _too_many_slots(orders: Orders, held: NodeAllocations) -> str:

@@ -11,7 +11,18 @@ from typing import Final, TypeVar
 from headrace.ids import AllocationId, OperationId
 from headrace.runtime.engine import Moment
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
-from headrace.wire.heartbeat import AllocationState, Extend, Forget, Heartbeat, Orders, Start, TakeBack, TakeBackReason
+from headrace.wire.heartbeat import (
+    LARGEST_PICTURE_BYTES,
+    AllocationState,
+    Extend,
+    Forget,
+    Heartbeat,
+    Orders,
+    Start,
+    TakeBack,
+    TakeBackReason,
+    picture_bytes,
+)
 from headrace.wire.preemption import LARGEST_RECORD_BYTES, PreemptionReason
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
@@ -46,16 +57,30 @@ Item = TypeVar("Item")
 
 
 class _Budget:
-    """Bytes that an answer may still take. What does not fit is left for the next one."""
+    """Bytes that an answer may still take, and the node's heartbeats after it. What does not fit is left for the next one."""
 
-    def __init__(self) -> None:
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
         self._left_bytes = LARGEST_MESSAGE_BYTES - 4 * _ORDER_BYTES
+        self._left_picture_bytes: int | None = None
 
     def fits(self, more_bytes: int) -> bool:
         """True if an order with so many bytes more than any has fits, which it then takes."""
         fits = _ORDER_BYTES + more_bytes <= self._left_bytes
         self._left_bytes -= _ORDER_BYTES + more_bytes if fits else 0
         return fits
+
+    def fits_jobs(self, jobs: int, *, allocations: int = 0, command_bytes: int = 0) -> bool:
+        """True if an order of so many jobs fits, and the node can tell of them."""
+        if self._left_picture_bytes is None:
+            held = self._heartbeat.allocations
+            held_bytes = picture_bytes(len(held), sum(len(one.unstarted) for one in held))
+            self._left_picture_bytes = LARGEST_PICTURE_BYTES - held_bytes
+        more_bytes = picture_bytes(allocations, jobs)
+        if more_bytes > self._left_picture_bytes or not self.fits(jobs * _SLOT_BYTES + command_bytes):
+            return False
+        self._left_picture_bytes -= more_bytes
+        return True
 
     def cut(self, items: list[Item]) -> list[Item]:
         """As many of these as fit."""
@@ -74,7 +99,7 @@ class HeartbeatAnswers:
     def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings, moment: Moment) -> Orders:
         """The orders for a node whose heartbeat was held against the facts. They are carried out in the facts already."""
         pace_ms = self._pace_ms()
-        budget = _Budget()
+        budget = _Budget(heartbeat)
         forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
         take_back = self._take_back(node, budget)
         node.note_overcommit(moment)
@@ -83,7 +108,7 @@ class HeartbeatAnswers:
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
         take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
         extensions = [one for one in decided.extensions if isinstance(one, Extension)]
-        extends = [self._extend(one) for one in extensions if budget.fits(one.jobs * _SLOT_BYTES)]
+        extends = [self._extend(one) for one in extensions if budget.fits_jobs(one.jobs)]
         starts = self._starts(node, decided.placements, budget)
         take_back += self._preempt(decided.preemptions, {start.operation for start in starts}, budget, moment)
         if decided.stages:
@@ -182,7 +207,8 @@ class HeartbeatAnswers:
         starts: list[Start] = []
         for one in placed:
             operation, is_shown = one.operation, one.operation.id in shown
-            if not budget.fits(one.jobs * _SLOT_BYTES + (0 if is_shown else operation.job_spec_bytes)):
+            command_bytes = 0 if is_shown else operation.job_spec_bytes
+            if not budget.fits_jobs(one.jobs, allocations=1, command_bytes=command_bytes):
                 continue
             self.allocations_made += 1
             name = AllocationId(f"{self._facts.term:x}-{self.allocations_made:x}")

@@ -26,9 +26,6 @@ from headrace_agent.allocations.unrecorded_ends import UnrecordedEnds
 
 __all__ = ["NodeAllocations"]
 
-#: What a report of an allocation without slots, and a slot, take at most in a message; for judging the picture's size cheaply.
-_REPORT_BYTES = 200
-_SLOT_BYTES = 12
 #: Records of preemptions in one heartbeat, so that it stays a message though all allocations are preempted at once.
 _MOST_RECORDS = 300
 
@@ -170,9 +167,10 @@ class NodeAllocations:
             allocation.report(moment, with_record=allocation.id in with_record) for allocation in self.by_id.values()
         ]
 
-    def picture_bytes(self) -> int:
-        """An upper estimate of the bytes that the report takes in a message."""
-        return _REPORT_BYTES * len(self.by_id) + _SLOT_BYTES * self._slots
+    @property
+    def unstarted(self) -> int:
+        """The slots of all allocations that have not begun."""
+        return self._slots
 
     def figures(self) -> list[Figure]:
         """Allocations by state, and what they have."""

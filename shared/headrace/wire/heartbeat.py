@@ -19,6 +19,7 @@ from headrace.wire.version import Counter, Term
 
 __all__ = [
     "LARGEST_ALLOCATION_JOBS",
+    "LARGEST_PICTURE_BYTES",
     "MOST_ENDS_PER_HEARTBEAT",
     "AllocationReport",
     "AllocationState",
@@ -38,12 +39,21 @@ __all__ = [
     "Start",
     "TakeBack",
     "TakeBackReason",
+    "picture_bytes",
 ]
 
 #: Unacknowledged ends in one heartbeat; the others wait for the next.
 MOST_ENDS_PER_HEARTBEAT = 500
 #: Indexes that one allocation may run without asking.
 LARGEST_ALLOCATION_JOBS = 64
+#: All that a node holds must fit its heartbeat, by `picture_bytes`. The rest is for records of preemptions, and one end at least.
+LARGEST_PICTURE_BYTES = 360 * 1024
+
+
+def picture_bytes(allocations: int, unstarted: int) -> int:
+    """The most bytes that so many allocations take in a heartbeat, with so many slots that have not begun."""
+    return 250 * allocations + 12 * unstarted
+
 
 ShortText = Annotated[str, msgspec.Meta(max_length=4096)]
 Millis = Annotated[int, msgspec.Meta(ge=0, le=2**53)]

@@ -16,13 +16,13 @@ from headrace_agent.runner.frames import pack
 from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Ended, Picture, Run, Started
 from tests.support.largest.names import FAT, TREE, a_node, an_operation
 
-__all__ = ["heartbeats"]
+__all__ = ["LargeNode", "heartbeats"]
 
 SLOTS = 1_000
 _ROUND_NS = 10**10
 
 
-class _Node:
+class LargeNode:
     """An agent on a large host; its runner starts what it is told to."""
 
     def __init__(self) -> None:
@@ -48,7 +48,10 @@ class _Node:
     def answer(self, starts: list[Start], extends: list[Extend]) -> Heartbeat:
         """The heartbeat after one that was answered with these orders."""
         beat = self.beats[-1]
-        orders = Orders(beat.node, beat.incarnation, beat.seq, 1, 1_000, starts, extends)
+        return self.obey(Orders(beat.node, beat.incarnation, beat.seq, 1, 1_000, starts, extends))
+
+    def obey(self, orders: Orders) -> Heartbeat:
+        """The heartbeat after these orders."""
         self.do(self.engine.on_orders(orders, self.now))
         self.now = Moment(self.now.steady_ns + _ROUND_NS, self.now.wall_ms + 10**4)
         self.do(self.engine.on_tick(self.now))
@@ -62,15 +65,15 @@ class _Node:
         spec = JobSpec(name, ["x" * (120_000 if self.made % 100 == 0 else 1)], job_count=2**30)
         given = [JobSlot(2**30 + place, 2**30) for place in range(slots)]
         room = Resources(user_slots=1, cpu=2**40, memory=2**49)
-        return Start(AllocationId(f"{self.made:020}"), name, room, given, spec)
+        return Start(AllocationId(f"{self.made:064}"), name, room, given, spec)
 
 
 def heartbeats() -> Iterator[msgspec.Struct]:
     """Allocations as many as there is room for, filled up slot by slot, then all their jobs end with long last words."""
-    node = _Node()
+    node = LargeNode()
     for _ in range(SLOTS // 50):
         yield node.answer([node.start(slots=10) for _ in range(50)], [])
-    known = [AllocationId(f"{number:020}") for number in range(1, SLOTS + 1)]
+    known = [AllocationId(f"{number:064}") for number in range(1, SLOTS + 1)]
     for first in range(11, 64, 9):
         more = [JobSlot(place, 2**30) for place in range(2**30 + first, 2**30 + first + 9)]
         for place in range(0, SLOTS, 100):

@@ -1,0 +1,164 @@
+"""The largest messages of an allocator: orders with long commands, lists of nodes in trouble, reports of ends with long last words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import msgspec
+from msgspec.structs import replace
+
+from headrace.ids import AllocationId, PoolName
+from headrace.resources import Resources
+from headrace.runtime.engine import Moment
+from headrace.wire import subjects
+from headrace.wire.codec import decode, encode
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.ledger import LiveOperation, Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
+from headrace.wire.nodes import LONGEST_TAG, MOST_TAGS, Enrol, ListNodes, NodeRecord, WhereRequest
+from headrace.wire.operations import OperationSpec, OperationState
+from headrace.wire.parts import SnapshotPublisher
+from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeRequest
+from headrace_agent.runner.protocol import Ended
+from headrace_allocator.effects import Release
+from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.facts.nodes import Timing
+from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.slots import JobSlots
+from headrace_allocator.ledger_link import LedgerLink
+from tests.support.largest.agent import LargeNode
+from tests.support.largest.names import FAT, MANY, TREE, a_node, an_operation
+
+__all__ = ["orders", "reports", "views_of_nodes"]
+
+TERM = 2**40
+OPERATIONS = 60
+SIZE = Resources(user_slots=1, cpu=2**30, memory=2**40)
+
+
+def live(number: int, *, command_bytes: int = 1, jobs: int = MANY) -> LiveOperation:
+    spec = OperationSpec(PoolName("p"), ["x" * command_bytes], jobs, SIZE, max_failed_job_count=MANY)
+    done = bytes((jobs + 7) // 8)
+    name, state = an_operation(number), OperationState.RUNNING
+    return LiveOperation(name, "anna", spec, state, False, False, 2**50, jobs, TERM, done)
+
+
+def an_engine(*operations: LiveOperation, nodes: int = 1) -> AllocatorEngine:
+    moment = Moment(2**60, 2**50)
+    engine = AllocatorEngine(TREE, TERM, Timing())
+    engine.on_nodes({a_node(number): NodeRecord(a_node(number), TREE) for number in range(1, nodes + 1)}, moment)
+    engine.on_operations(operations, moment)
+    engine.on_shares(ShareCut({}, frozenset(), total=Resources(*[2**60] * 5)), moment)
+    return engine
+
+
+def orders() -> Iterator[msgspec.Struct]:
+    """A thousand slots of one node for operations of which some have a command of 120 kB, and jobs that end as soon as they began."""
+    node = LargeNode()
+    engine = an_engine(
+        *(live(number, command_bytes=120_000 if number % 5 == 1 else 1, jobs=100_000) for number in range(OPERATIONS))
+    )
+    while len(node.beats) < 12:
+        outcome = engine.on_heartbeat(node.beats[-1], node.now)
+        assert outcome.answer is not None
+        yield from (node.beats[-1], outcome.answer)
+        void = node.engine.void
+        node.obey(outcome.answer)
+        assert node.engine.void == void
+        end_some(node)
+        while engine.on_refresh_due(MANY, node.now).answer:
+            pass
+    yield from (engine.on_where(WhereRequest(an_operation(number)), node.now).answer for number in range(100))
+    yield from of_usage(engine, node.now)
+
+
+def end_some(node: LargeNode) -> None:
+    """Half of the jobs end, after a moment."""
+    for key, allocation in list(node.engine.held.by_job.items())[::2]:
+        wall_ms = node.now.wall_ms
+        end = JobEnd(
+            *(key.operation, key.index, key.attempt, allocation.id, JobResult.COMPLETED, 0),
+            started_at_ms=wall_ms,
+            ended_at_ms=wall_ms,
+        )
+        node.do(node.engine.on_runner(Ended(end), node.now))
+
+
+def of_usage(engine: AllocatorEngine, moment: Moment) -> Iterator[msgspec.Struct]:
+    """Parts of usage: what the engine tells, then 60,000 operations that come, and all of them gone."""
+    publisher: SnapshotPublisher[UsageItem, UsageFrame] = SnapshotPublisher(
+        UsagePart, TREE, TERM, UsageFrame(), key=lambda item: item.operation
+    )
+    cut = engine.on_usage_due(moment).answer
+    (widest, *_) = sorted(cut.items, key=lambda item: -len(encode(item)))
+    many = [replace(widest, operation=an_operation(number)) for number in range(60_000)]
+    parts = publisher.advance(cut.frame, cut.items, cut.gone)
+    parts += publisher.advance(cut.frame, many, [])
+    parts.append(publisher.page(WholeRequest()))
+    parts += publisher.advance(cut.frame, [], [item.operation for item in many])
+    yield from (decode(part, UsagePart) for part in parts)
+
+
+def views_of_nodes() -> Iterator[msgspec.Struct]:
+    """Two thousand nodes with all the tags that they may have, and long words on what is wrong with them."""
+    tags = [f"{number:03}".ljust(LONGEST_TAG, FAT) for number in range(MOST_TAGS)]
+    records = {a_node(number): NodeRecord(a_node(number), TREE, tags) for number in range(2_000)}
+    engine, moment = AllocatorEngine(TREE, TERM, Timing()), Moment(2**60, 2**50)
+    engine.on_nodes(records, moment)
+    for node in engine.facts.nodes.values():
+        node.trouble = FAT * 4096
+    first, more = 0, True
+    while more:
+        page = engine.on_list_nodes(ListNodes(first), moment).answer
+        yield page
+        first, more = first + len(page.nodes), page.more
+    assert first == len(records)
+    yield from (NodeRecord(a_node(1), TREE, tags, True, 2**62), Enrol(a_node(1), TREE, tags))
+
+
+def reports() -> Iterator[msgspec.Struct]:
+    """Ends of which each has the longest words that there are, and operations that all end at once."""
+    released: list[Released] = []
+    reported: list[ReportEnds] = []
+    answers: list[msgspec.Struct] = []
+
+    class Ledger:
+        async def request(self, subject: str, data: bytes, *, timeout_s: float) -> bytes:
+            if subject == subjects.ledger("released"):
+                released.append(decode(data, Released))
+                answers.append(ReleasedAnswer(released[-1].operations))
+                return encode(answers[-1])
+            reported.append(decode(data, ReportEnds))
+            answers.append(ReportAnswer([one.end.key for one in reported[-1].ends]))
+            return encode(answers[-1])
+
+    engine, moment = an_engine(*(live(number, jobs=1) for number in range(20_000))), Moment(2**60, 2**50)
+    bus: Any = Ledger()
+    link = LedgerLink(bus, engine, lambda _: None, lambda: moment)
+    an_end = JobEnd(an_operation(0), 2**30, 2**30, AllocationId("a" * 100), JobResult.FAILED, 1, 9)
+    for words in (FAT * 4096, "e" * 2_000, ""):
+        end = replace(an_end, reason=words, stderr_tail=words)
+        link.report([ReportedEnd(a_node(1), replace(end, operation=an_operation(number))) for number in range(2_000)])
+
+    async def tell() -> None:
+        with anyio.move_on_after(60):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(link.keep_reporting)
+                for operation in engine.facts.operations.values():
+                    operation.state, operation.slots = (
+                        OperationState.ABORTING,
+                        JobSlots.from_ledger(live(0, jobs=1), own_term=TERM),
+                    )
+                for effect in engine.on_tick(moment).effects:
+                    if isinstance(effect, Release):
+                        await link.release(effect)
+                while link._to_report:
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+
+    anyio.run(tell)
+    assert sum(len(one.ends) for one in reported) == 6_000
+    assert sum(len(one.operations) for one in released) == 20_000
+    yield from (*reported, *released, *answers)
