@@ -55,6 +55,8 @@ __all__ = ["EngineOptions", "FairShareEngine"]
 _ADVANCE_US_PER_THOUSAND = 50_000
 #: Faults of which the trees are kept, in one life of the service.
 _MOST_FAULTS = 10
+#: In characters, since every part of a snapshot carries it.
+_LONGEST_FAULT = 2_000
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
@@ -218,7 +220,7 @@ class FairShareEngine:
         if failure.tree is not None and words not in self._faults and len(self._faults) < _MOST_FAULTS:
             self._faults.add(words)
             effects.append(KeepBrokenTree(failure.tree, failure.fault))
-        told = f"an update failed, earlier shares stay: {failure.fault}"
+        told = f"an update failed, earlier shares stay: {failure.fault}"[:_LONGEST_FAULT]
         frame = msgspec.structs.replace(self.frame, at_ms=failure.at_ms, errors=[told])
         return Outcome(None, [*effects, Publish(frame, [], [])])
 

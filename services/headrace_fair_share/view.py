@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.near import near
-from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.integral import Volume
 from headrace.wire.pools import GetPools, IntegralType, PoolConfig, PoolList, PoolView, ResourceDistribution
 from headrace.wire.refusals import NotFound
@@ -33,6 +33,8 @@ __all__ = ["pool_list"]
 #: The most that a page takes; pools without room go to the next page.
 _PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES // 2
 
+_encode = msgspec.msgpack.Encoder().encode
+
 
 def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> PoolList | NotFound:
     """Lists the pools that were asked for, as many as fit a page, at least one if there is any."""
@@ -43,34 +45,29 @@ def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> P
             return NotFound(what="pool", name=request.name, near=near(request.name, order))
         order = [PoolName(request.name)]
     wanted = order[request.first : request.first + request.limit]
-    while True:
-        operations = view.operations(wanted, only_starving=request.only_starving) if request.operations else []
-        left_out = 0
-        while True:
-            answer = PoolList(
-                tree=view.configured.name,
-                pools=[view.pool(name) for name in wanted],
-                frame=engine.frame,
-                version=version,
-                revision=engine.configuration.revision,
-                operations=operations,
-                more=request.first + len(wanted) < len(order),
-                operations_left_out=left_out,
-            )
-            if _fits(answer) or len(wanted) > 1 or not operations:
-                break
-            kept = len(operations) // 2
-            left_out, operations = left_out + len(operations) - kept, operations[:kept]
-        if _fits(answer) or len(wanted) <= 1:
-            return answer
-        wanted = wanted[: len(wanted) // 2]
+    operations = view.operations(wanted, only_starving=request.only_starving) if request.operations else {}
+    answer = PoolList(view.configured.name, [], engine.frame, version, engine.configuration.revision)
+    left_bytes = _PAGE_BYTES - len(_encode(answer))
+    left_out = 0
+    for name in wanted:
+        pool, inside = view.pool(name), operations.get(name, [])
+        told, left_bytes = _within(inside, left_bytes - len(_encode(pool)))
+        if answer.pools and left_bytes < 0:
+            break
+        answer.pools.append(pool)
+        answer.operations.extend(told)
+        left_out = len(inside) - len(told)
+    more = request.first + len(answer.pools) < len(order)
+    return msgspec.structs.replace(answer, more=more, operations_left_out=left_out)
 
 
-def _fits(answer: PoolList) -> bool:
-    try:
-        return len(encode(answer)) <= _PAGE_BYTES
-    except MessageTooLarge:
-        return False
+def _within(items: list[ShareItem], most_bytes: int) -> tuple[list[ShareItem], int]:
+    """The first of some items, as many as fit, and the bytes that are left: less than none if there are more."""
+    for place, item in enumerate(items):
+        most_bytes -= len(_encode(item))
+        if most_bytes < 0:
+            return items[:place], most_bytes
+    return items, most_bytes
 
 
 class _View:
@@ -85,11 +82,13 @@ class _View:
         """The root, configured pools with parents first, then ephemeral ones by path."""
         return [ROOT_POOL, *self.configured.preorder, *sorted(self._ephemeral, key=self._path)]
 
-    def operations(self, pools: list[PoolName], *, only_starving: bool) -> list[ShareItem]:
+    def operations(self, pools: list[PoolName], *, only_starving: bool) -> dict[PoolName, list[ShareItem]]:
         """The operations in some pools, all or those that starve or may preempt."""
-        chosen, items = set(pools), self._engine.items.values()
-        there = [item for item in items if item.kind is ElementKind.OPERATION and item.parent in chosen]
-        return [item for item in there if _is_hungry(item)] if only_starving else there
+        found: dict[PoolName, list[ShareItem]] = {name: [] for name in pools}
+        for item in self._engine.items.values():
+            if item.kind is ElementKind.OPERATION and item.parent in found and (_is_hungry(item) or not only_starving):
+                found[item.parent].append(item)
+        return found
 
     def pool(self, name: PoolName) -> PoolView:
         """One pool with all its fields."""

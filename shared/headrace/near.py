@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["hint", "is_misspelt", "near", "some"]
+__all__ = ["hint", "is_misspelt", "near", "some", "some_lines"]
 
 _MOST_NAMED: Final = 3
 _SHORTEST_PART: Final = 3
@@ -40,3 +40,13 @@ def some(names: Iterable[str], most: int = _MOST_NAMED) -> str:
     listed = list(names)
     rest = len(listed) - most
     return ", ".join(listed[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def some_lines(lines: Iterable[str], most_bytes: int) -> list[str]:
+    """The first of some lines, as many as fit, and how many more there are."""
+    listed = list(lines)
+    for place, line in enumerate(listed):
+        most_bytes -= len(line.encode())
+        if most_bytes < 0:
+            return [*listed[:place], f"and {len(listed) - place} more"]
+    return listed

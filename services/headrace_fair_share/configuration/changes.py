@@ -39,6 +39,9 @@ from headrace_fair_share.configuration.written_attributes import kept_unknown, r
 __all__ = ["Draft"]
 
 _LONGEST_NAME: Final = 100
+#: Of what is set on one pool, and on one tree, as JSON.
+_LARGEST_POOL_BYTES: Final = 64 * 1024
+_LARGEST_OPTIONS_BYTES: Final = 192 * 1024
 _HUB_SIGN: Final = "$"
 #: Options of a tree by which rules of its pools go.
 _CONCERN_POOLS: Final = (
@@ -206,6 +209,7 @@ class Draft:
             self.problems.extend(map(as_refusal, defects.problems))
             return
         options: TreeOptions = changed.value
+        self._check_size("options", options, _LARGEST_OPTIONS_BYTES)
         self._options, self._index = options, None
         self.warnings.extend(kept_unknown(TREE_ATTRIBUTES, f"tree {self.before.name}", changed))
 
@@ -232,7 +236,14 @@ class Draft:
                     self.problems.append(self._rights.to_set(attribute.name, name))
         self.warnings.extend(kept_unknown(POOL_ATTRIBUTES, f"pool {name}", changed))
         settings: PoolConfig = changed.value
+        self._check_size(place, settings, _LARGEST_POOL_BYTES)
         return settings
+
+    def _check_size(self, place: str, value: msgspec.Struct, most_bytes: int) -> None:
+        """A page of a list has room for any one pool or tree."""
+        size_bytes = len(msgspec.json.encode(value))
+        if size_bytes > most_bytes:
+            self.problems.append(BadRequest(place, f"{size_bytes} bytes", f"at most {most_bytes} bytes"))
 
     def _is_free_name(self, name: PoolName, parent: PoolName) -> bool:
         problem = self._problem_of_name(name, self._rights.administers(parent))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import anyio.to_thread
 import msgspec
 
 from headrace.bus import BusError, Entry, KeyValue
@@ -16,7 +17,6 @@ from headrace.pools import Person, PoolTree, Tree
 from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace.resources import ZERO
 from headrace.runtime.clock import Clock
-from headrace.wire.codec import MessageTooLarge, encode, runs_within
 from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
 from headrace.wire.refusals import Exists, NotFound, NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.trees import CreateTree, RemoveTree, TreeList, TreeView
@@ -45,13 +45,15 @@ class _OtherTree(PoolStore):
 
 
 class OtherTrees:
-    """The trees of the bucket, without keeping any of them."""
+    """The trees of the bucket."""
 
     def __init__(self, bucket: KeyValue, own: TreeName, bounds: Bounds, clock: Clock) -> None:
         self._bucket = bucket
         self._own = own
         self._bounds = bounds
         self._clock = clock
+        #: What was told last, with the values that it was made of.
+        self._views: dict[str, tuple[Entry, TreeView]] = {}
 
     async def list(self, name: str = "", after: str = "") -> TreeList | Refusal:
         """A page of all trees, or one of them."""
@@ -62,7 +64,12 @@ class OtherTrees:
         if name and name not in entries:
             return NotFound("tree", name, near(name, entries))
         wanted = [name] if name else sorted(key for key in entries if key > after)
-        page = next(runs_within(map(self._view, map(entries.__getitem__, wanted)), _PAGE_BYTES), [])
+        page: list[TreeView] = []
+        for key in wanted:
+            more = [*page, await self._view(entries[key])]
+            if len(more) > 1 and len(msgspec.msgpack.encode(TreeList(more))) > _PAGE_BYTES:
+                break
+            page = more
         return TreeList(page, more=len(page) < len(wanted))
 
     async def create(self, request: CreateTree, person: Person) -> PoolPlan | Refusal:
@@ -133,7 +140,14 @@ class OtherTrees:
         tree.on_change(entries, frozenset())
         return tree
 
-    def _view(self, entry: Entry) -> TreeView:
+    async def _view(self, entry: Entry) -> TreeView:
+        known = self._views.get(entry.key)
+        if known is None or known[0] != entry:
+            # Beside the loop, and once: to judge a tree of thousands of pools takes seconds.
+            known = self._views[entry.key] = (entry, await anyio.to_thread.run_sync(self._viewed, entry))
+        return known[1]
+
+    def _viewed(self, entry: Entry) -> TreeView:
         stored = read_stored(entry)
         name = TreeName(entry.key)
         if stored.tree is None:
@@ -141,11 +155,5 @@ class OtherTrees:
         configured = TreeConfiguration(name, self._bounds)
         configured.on_stored(stored)
         tree = PoolTree(stored.tree)
-        warnings, pools = option_warnings(tree), len(tree.pools)
-        view = TreeView(name, tree.options, entry.revision, pools, configured.trouble[:_LONGEST_TROUBLE], warnings)
-        try:
-            encode(view)
-        except MessageTooLarge as error:
-            trouble = f"its options are too large to be told, {error.size_bytes} bytes"
-            return TreeView(name, Tree(name).options, entry.revision, pools, trouble)
-        return view
+        trouble = configured.trouble[:_LONGEST_TROUBLE]
+        return TreeView(name, tree.options, entry.revision, len(tree.pools), trouble, option_warnings(tree))

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.near import some
+from headrace.near import some, some_lines
 from headrace.pools import (
     POOL_ATTRIBUTES,
     TREE_ATTRIBUTES,
@@ -38,6 +38,8 @@ __all__ = ["Change", "StoredTree", "TreeConfiguration", "option_warnings", "pool
 
 #: So many problems of what is stored are told.
 _MOST_TOLD: Final = 3
+#: Of all problems of a change, of all its warnings, and of all that is not in force.
+_MOST_WORDS_BYTES: Final = 48 * 1024
 
 
 class StoredTree(msgspec.Struct, frozen=True):
@@ -143,8 +145,10 @@ class TreeConfiguration:
         plan = msgspec.structs.replace(
             planned(self.pools, draft.tree),
             dry_run=request.dry_run,
-            broken=[problem.text() for problem in draft.problems],
-            warnings=[*overcommitted(draft.tree, total), *draft.warnings, *_warnings(draft, total)],
+            broken=some_lines((problem.text() for problem in draft.problems), _MOST_WORDS_BYTES),
+            warnings=some_lines(
+                [*overcommitted(draft.tree, total), *draft.warnings, *_warnings(draft, total)], _MOST_WORDS_BYTES
+            ),
         )
         return plan if request.dry_run else Change(draft.tree.tree, plan, self.pools)
 
@@ -201,7 +205,7 @@ def option_warnings(tree: PoolTree) -> list[str]:
         found.append(
             f"preemption_policy is {options.preemption_policy}, but yarn/enabled is false: nothing is taken back"
         )
-    return found + _not_in_force(tree)
+    return some_lines(found + _not_in_force(tree), _MOST_WORDS_BYTES)
 
 
 def _not_in_force(tree: PoolTree) -> list[str]:
@@ -225,4 +229,6 @@ def _warnings(draft: Draft, total: Resources) -> list[str]:
 
 def _told(problems: list[Refusal]) -> Refusal:
     """One as it is. Several as a list of what they say."""
-    return problems[0] if len(problems) == 1 else BrokenRules([problem.text() for problem in problems])
+    if len(problems) == 1:
+        return problems[0]
+    return BrokenRules(some_lines((problem.text() for problem in problems), _MOST_WORDS_BYTES))

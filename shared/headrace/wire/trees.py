@@ -28,7 +28,6 @@ class TreeView(msgspec.Struct, frozen=True):
     """A tree as it is stored."""
 
     tree: TreeName
-    #: Their defaults where they are too large to be told, which `trouble` says.
     options: TreeOptions
     revision: Counter
     pools: Counter
