@@ -183,7 +183,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """A tree could run jobs of these operations at once, and no index is free. Told to the allocators of other trees."""
 
     tree: TreeName
-    operations: Annotated[list[OperationId], msgspec.Meta(max_length=10_000)]
+    operations: Annotated[list[OperationId], msgspec.Meta(max_length=5_000)]
 
 
 class ReportedEnd(msgspec.Struct, frozen=True, array_like=True):

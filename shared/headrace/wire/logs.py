@@ -44,7 +44,7 @@ class ReadLog(msgspec.Struct, frozen=True):
 class LogChunk(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """Bytes from `next_offset - len(data)` on. Where the wanted ones were rotated away, the oldest that are left."""
 
-    data: bytes
+    data: Annotated[bytes, msgspec.Meta(max_length=MOST_LOG_BYTES)]
     #: Ask with this for what follows.
     next_offset: Counter
     #: So many bytes at the beginning are not kept any more.

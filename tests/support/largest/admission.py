@@ -5,14 +5,15 @@ What is recorded is held against the cap of an event and yielded as an entry of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.ids import ROOT_POOL, AllocationId, OperationId, PoolName, TreeName
+from headrace.runtime.engine import Outcome
 from headrace.wire import ledger
 from headrace.wire import operations as wire
 from headrace.wire.heartbeat import JobEnd, JobResult
@@ -21,13 +22,13 @@ from headrace.wire.placements import EphemeralPool
 from headrace.wire.refusals import OverLimit
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
-from headrace_admission.log.byte_budget import LARGEST_SPEC_BYTES, encode_event, size_bytes
+from headrace_admission.log.byte_budget import LARGEST_EVENT_BYTES, LARGEST_SPEC_BYTES, encode_event, size_bytes
 from headrace_admission.log.checkpoint import Checkpoint
 from headrace_admission.state.rules import GlobalRules, PoolRules, TreeRules
 from tests.support.clocks import at
-from tests.support.largest.names import FAT, MANY, USER, a_pool
+from tests.support.largest.names import FAT, MANY, USER, a_node, a_pool, an_operation
 
-__all__ = ["changes", "configurations", "counts", "ends", "starts", "views"]
+__all__ = ["counts", "ends", "ephemeral_pools", "operations"]
 
 #: Trees that one operation may name, the tentative ones included.
 TREES = [TreeName(f"tree-{number:03}".ljust(63, "t")) for number in range(128)]
@@ -35,6 +36,8 @@ TREE = TREES[0]
 LEVELS = 30
 NOW = at(0, 2**50)
 WIDEST = OperationId("operation-".ljust(64, "w"))
+#: As long a name as a person may give one.
+NEW_POOL = PoolName("p" * 100)
 Made = Iterator[msgspec.Struct]
 
 
@@ -65,146 +68,128 @@ def a_chain() -> dict[PoolName, PoolRules]:
 DEEPEST = a_pool(f"level-{LEVELS - 1:02}")
 
 
-def started(engine: AdmissionEngine, name: OperationId, **spec: Any) -> msgspec.Struct:
+def started(engine: AdmissionEngine, name: OperationId, **spec: Any) -> Made:
+    """The answer to a start and what it records."""
     wanted = wire.OperationSpec(**spec | {"argv": spec.get("argv", ["true"])})
     outcome = engine.on_start(wire.StartOperation(name, wanted), USER, NOW)
-    check_events(outcome.effects)
-    return outcome.answer
+    assert isinstance(outcome.answer, wire.StartAnswer | OverLimit), outcome.answer
+    yield from decided(outcome)
 
 
-def check_events(events: Any) -> None:
-    for event in events:
-        assert len(encode_event(event)) == size_bytes(event)
-        check(LogBatch(1, [event], "writer", 1))
+def decided(outcome: Outcome[Any, Event]) -> Made:
+    """The answer to a request and what it records."""
+    for event in outcome.effects:
+        assert len(encode_event(event)) == size_bytes(event) <= LARGEST_EVENT_BYTES
+        yield LogBatch(2**62, [event], "w" * 100, 2**62)
+        yield Published(TREE, 2**62, 2**62, 2**62, [event])
+    if outcome.answer is not None:
+        yield outcome.answer
 
 
-def check(message: msgspec.Struct) -> None:
-    assert len(encode(message)) <= LARGEST_MESSAGE_BYTES
-
-
-@pytest.fixture(scope="module")
-def widest() -> AdmissionEngine:
-    """An operation in 128 trees, each of 30 full levels with many who wait, and 100,000 of its million jobs retried."""
+def operations() -> Made:
+    """An operation in 128 trees, each of 30 full levels with many who wait, seen from all sides and changed."""
     engine = an_engine(*TREES, pools=a_chain(), running=21)
+    trees: dict[str, Any] = {"pool": DEEPEST, "pool_trees": TREES[:64], "tentative_pool_trees": TREES[64:]}
     for number in range(42):
-        name = OperationId(f"operation-{number:03}".ljust(64, "n"))
-        answer = started(engine, name, pool=DEEPEST, pool_trees=TREES[:64], tentative_pool_trees=TREES[64:])
-        assert isinstance(answer, wire.StartAnswer), answer
-        check(answer)
+        yield from started(engine, an_operation(number), **trees)
     long = "x" * (LARGEST_SPEC_BYTES - 20_000)
-    answer = started(
-        engine,
-        WIDEST,
-        pool=DEEPEST,
-        argv=[long],
-        job_count=MANY,
-        max_failed_job_count=MANY,
-        pool_trees=TREES[:64],
-        tentative_pool_trees=TREES[64:],
-    )
-    assert isinstance(answer, wire.StartAnswer)
-    check(answer)
-    return engine
-
-
-def test_no_answer_about_an_operation_outgrows_the_wire(widest: AdmissionEngine) -> None:
-    state = widest.state
-    check(queries.get_operation(state, wire.GetOperation(WIDEST)))
+    yield from started(engine, WIDEST, argv=[long], job_count=MANY, max_failed_job_count=MANY, **trees)
+    state = engine.state
+    yield queries.get_operation(state, wire.GetOperation(WIDEST))
     listed = queries.list_operations(state, wire.ListOperations(limit=500))
     assert isinstance(listed, wire.OperationList)
     assert listed.more
-    check(listed)
+    yield listed
     explained = queries.explain_operation(state, wire.ExplainOperation(WIDEST))
     assert isinstance(explained, wire.OperationExplanation)
     assert len(explained.levels) + explained.levels_left_out == len(TREES) * (LEVELS + 1)
-    check(explained)
+    yield explained
+    for outcome in (
+        engine.on_suspend(wire.SuspendOperation(WIDEST), USER, NOW),
+        engine.on_resume(wire.ResumeOperation(WIDEST), USER, NOW),
+        engine.on_update(wire.UpdateOperation(WIDEST, weight=2.0), USER, NOW),
+        engine.on_update(wire.UpdateOperation(WIDEST, pool=NEW_POOL), USER, NOW),
+        engine.on_abort(wire.AbortOperation(WIDEST, reason=FAT * 4096), USER, NOW),
+    ):
+        yield from decided(outcome)
 
 
-def test_no_page_of_counted_pools_outgrows_the_wire() -> None:
+def counts() -> Made:
+    """Pages of 45 pools with twice as many operations as may run, and of 2,000 ephemeral pools that hold a configuration back."""
     pools = [a_pool(f"pool-{number:02}") for number in range(45)]
     engine = an_engine(pools=dict.fromkeys(pools, PoolRules()), running=20)
     for number in range(len(pools) * 41):
-        name = OperationId(f"operation-{number:04}".ljust(64, "n"))
-        started(engine, name, pool=pools[number % len(pools)], tree=TREE)
+        yield from started(engine, an_operation(number), pool=pools[number % len(pools)], tree=TREE)
     seen: list[str] = []
     more = True
     while more:
         page = queries.count_pools(engine.state, wire.CountPools(tree=TREE, after=(seen or [""])[-1]))
         assert isinstance(page, wire.PoolCounts)
-        check(page)
+        yield page
         seen += [level.pool for level in page.pools]
         more = page.more
     assert sorted(seen) == sorted([ROOT_POOL, *pools])
+    hubs = [a_pool(f"hub-{number:04}") for number in range(2_000)]
+    engine = an_engine()
+    engine.on_configuration(TREE, rules({hub: PoolRules(create_ephemeral_subpools=True) for hub in hubs}), NOW)
+    for number, hub in enumerate(hubs):
+        yield from started(engine, an_operation(number), pool=hub, tree=TREE)
+    yield from decided(engine.on_configuration(TREE, rules({hub: PoolRules(fifo=True) for hub in hubs}), NOW))
+    counted = queries.count_pools(engine.state, wire.CountPools(tree=TREE))
+    assert isinstance(counted, wire.PoolCounts)
+    assert counted.held_back
+    yield counted
 
 
-def test_no_change_of_an_operation_outgrows_the_log(widest: AdmissionEngine) -> None:
-    for outcome in (
-        widest.on_suspend(wire.SuspendOperation(WIDEST), USER, NOW),
-        widest.on_resume(wire.ResumeOperation(WIDEST), USER, NOW),
-        widest.on_update(wire.UpdateOperation(WIDEST, weight=2.0), USER, NOW),
-        widest.on_update(wire.UpdateOperation(WIDEST, pool=a_pool("else")), USER, NOW),
-        widest.on_abort(wire.AbortOperation(WIDEST, reason=FAT * 4096), USER, NOW),
-    ):
-        check_events(outcome.effects)
-        check(outcome.answer)
-
-
-def test_ends_of_a_million_jobs_with_long_words_fit_the_log_its_views_and_its_checkpoint() -> None:
+def ends() -> Made:
+    """100,000 of a million jobs fail, many with long words: what is recorded, answered, seen, handed on and kept of them."""
     engine = an_engine()
     argv = ["x" * 120_000]
-    started(engine, WIDEST, pool=a_pool("p"), tree=TREE, argv=argv, job_count=MANY, max_failed_job_count=MANY)
-    drawn = engine.on_draw(ledger.DrawBlock(TREE, 1, WIDEST, MANY), NOW)
-    check_events(drawn.effects)
+    yield from started(engine, WIDEST, pool=NEW_POOL, tree=TREE, argv=argv, job_count=MANY, max_failed_job_count=MANY)
+    yield from decided(engine.on_draw(ledger.DrawBlock(TREE, 1, WIDEST, MANY), NOW))
     for first in range(0, 100_000, 1_000):
         words = FAT * 4096 if first == 0 else "e" * 2_000 if first < 5_000 else ""
-        ends = [
-            JobEnd(WIDEST, index, 1, AllocationId("a" * 40), JobResult.FAILED, 1, None, words, words)
-            for index in range(first, first + 1_000)
-        ]
-        node = NodeName(f"node-{first}".ljust(63, "n"))
-        report = ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(node, end) for end in ends])
-        outcome = engine.on_report(report, NOW)
-        check_events(outcome.effects)
-        check(outcome.answer)
-        check(queries.get_operation(engine.state, wire.GetOperation(WIDEST)))
-    check(queries.jobs_of(engine.state, wire.GetJobs(WIDEST, limit=1_000)))
-    check(queries.whole_operations(engine.state, ledger.WholeOperationsRequest(TREE), 1))
-    check(queries.whole_operations(engine.state, ledger.WholeOperationsRequest(TREE, WIDEST, next_index=1), 1))
+        end = JobEnd(WIDEST, 0, 1, AllocationId("a" * 64), JobResult.FAILED, 1, None, words, words)
+        reported = [ledger.ReportedEnd(a_node(first), replace(end, index=first + more)) for more in range(1_000)]
+        yield from decided(engine.on_report(ledger.ReportEnds(TREE, 1, reported), NOW))
+        yield queries.get_operation(engine.state, wire.GetOperation(WIDEST))
+    yield queries.jobs_of(engine.state, wire.GetJobs(WIDEST, limit=1_000))
+    pages = list(wholes(engine))
+    assert sum(len(page.more_attempts) + sum(len(one.attempts) for one in page.operations) for page in pages) == 100_000
+    yield from pages
+    # A page above the cap is written in pieces.
     assert all(len(page) < 16 * 1024 * 1024 for page in Checkpoint(engine.state).pages())
 
 
-def test_the_record_of_a_preemption_is_no_longer_than_it_says() -> None:
-    share = (1 / 3,) * 5
-    for reason in PreemptionReason:
-        record = PreemptionRecord(reason, WIDEST, False, 2**53, 2**62, 2, 1 / 3, share, share, share)
-
-        assert len(encode(record)) <= LARGEST_RECORD_BYTES
-
-
-def test_ten_thousand_ephemeral_pools_of_one_person_fit_a_refusal() -> None:
+def ephemeral_pools() -> Made:
+    """10,000 ephemeral pools of one person in each of eight trees: one too many, and all of them told to a reader."""
     trees = TREES[:8]
     engine = an_engine(*trees)
     for tree in trees:
         for number in range(10_000):
             pool = EphemeralPool(PoolName(f"e-{number:05}".ljust(100, "e")), ROOT_POOL, user=USER)
             engine.state.apply(EphemeralPoolSet(tree, pool))
-
-    refused = started(engine, WIDEST, pool=PoolName("one-more"), pool_trees=trees)
-
+    (refused,) = started(engine, WIDEST, pool=PoolName("one-more"), pool_trees=trees)
     assert isinstance(refused, OverLimit)
-    check(refused)
+    yield refused
+    assert sum(len(page.ephemeral_pools) for page in wholes(engine)) == 10_000
+    yield from wholes(engine)
 
 
-def test_a_configuration_that_two_thousand_ephemeral_pools_hold_back_says_so_in_a_message() -> None:
-    hubs = [a_pool(f"hub-{number:04}") for number in range(2_000)]
-    engine = an_engine()
-    engine.on_configuration(TREE, rules({hub: PoolRules(create_ephemeral_subpools=True) for hub in hubs}), NOW)
-    for number, hub in enumerate(hubs):
-        started(engine, OperationId(f"operation-{number:04}"), pool=hub, tree=TREE)
-
-    check_events(engine.on_configuration(TREE, rules({hub: PoolRules(fifo=True) for hub in hubs}), NOW).effects)
-
-    counted = queries.count_pools(engine.state, wire.CountPools(tree=TREE))
-    assert isinstance(counted, wire.PoolCounts)
-    assert counted.held_back
-    check(counted)
+def wholes(engine: AdmissionEngine) -> Iterator[ledger.WholeOperations]:
+    """All pages of a tree, as a reader asks for them."""
+    request, live = ledger.WholeOperationsRequest(TREE), []
+    while True:
+        page = queries.whole_operations(engine.state, request, 1)
+        assert isinstance(page, ledger.WholeOperations)
+        yield page
+        if not page.more:
+            return
+        live += page.operations
+        attempts = page.more_attempts or (live[-1].attempts if live else [])
+        request = ledger.WholeOperationsRequest(
+            tree=TREE,
+            after=live[-1].operation if live else "",
+            after_pool=page.ephemeral_pools[-1].name if page.ephemeral_pools else request.after_pool,
+            next_index=attempts[-1].index + 1 if attempts else 0,
+        )

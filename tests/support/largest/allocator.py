@@ -26,7 +26,6 @@ from headrace_allocator.effects import Release
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
-from headrace_allocator.facts.slots import JobSlots
 from headrace_allocator.ledger_link import LedgerLink
 from tests.support.largest.agent import LargeNode
 from tests.support.largest.names import FAT, MANY, TREE, a_node, an_operation
@@ -91,7 +90,8 @@ def of_usage(engine: AllocatorEngine, moment: Moment) -> Iterator[msgspec.Struct
     publisher: SnapshotPublisher[UsageItem, UsageFrame] = SnapshotPublisher(
         UsagePart, TREE, TERM, UsageFrame(), key=lambda item: item.operation
     )
-    cut = engine.on_usage_due(moment).answer
+    cut = engine.on_usage_due(MANY, moment).answer
+    assert cut is not None
     (widest, *_) = sorted(cut.items, key=lambda item: -len(encode(item)))
     many = [replace(widest, operation=an_operation(number)) for number in range(60_000)]
     parts = publisher.advance(cut.frame, cut.items, cut.gone)
@@ -134,9 +134,12 @@ def reports() -> Iterator[msgspec.Struct]:
             answers.append(ReportAnswer([one.end.key for one in reported[-1].ends]))
             return encode(answers[-1])
 
-    engine, moment = an_engine(*(live(number, jobs=1) for number in range(20_000))), Moment(2**60, 2**50)
+    over = replace(live(0, jobs=1), block=0, done=b"", state=OperationState.ABORTING)
+    engine, moment = an_engine(), Moment(2**60, 2**50)
+    ending = [replace(over, operation=an_operation(number)) for number in range(20_000)]
+    effects = engine.on_operations(ending, moment).effects
     bus: Any = Ledger()
-    link = LedgerLink(bus, engine, lambda _: None, lambda: moment)
+    link = LedgerLink(bus, engine, TERM, lambda _: None, lambda: moment)
     an_end = JobEnd(an_operation(0), 2**30, 2**30, AllocationId("a" * 100), JobResult.FAILED, 1, 9)
     for words in (FAT * 4096, "e" * 2_000, ""):
         end = replace(an_end, reason=words, stderr_tail=words)
@@ -146,12 +149,7 @@ def reports() -> Iterator[msgspec.Struct]:
         with anyio.move_on_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(link.keep_reporting)
-                for operation in engine.facts.operations.values():
-                    operation.state, operation.slots = (
-                        OperationState.ABORTING,
-                        JobSlots.from_ledger(live(0, jobs=1), own_term=TERM),
-                    )
-                for effect in engine.on_tick(moment).effects:
+                for effect in effects:
                     if isinstance(effect, Release):
                         await link.release(effect)
                 while link._to_report:

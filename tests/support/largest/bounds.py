@@ -35,7 +35,7 @@ def most_bytes(kind: Any) -> float:
     if get_origin(kind) is Annotated:
         inner, *bounds = get_args(kind)
         length = min((one.max_length for one in bounds if getattr(one, "max_length", None) is not None), default=None)
-        return most_bytes(inner) if length is None else _of_length(inner, length)
+        return most_bytes(inner) if length is None else min(most_bytes(inner), _of_length(inner, length))
     if get_origin(kind) in (Union, types.UnionType):
         return max(map(most_bytes, get_args(kind)))
     if get_origin(kind) is Literal:
