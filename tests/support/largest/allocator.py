@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from headrace.ids import AllocationId, PoolName
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
+from headrace.runtime.role import Deposition, Role
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
@@ -139,13 +140,15 @@ def reports() -> Iterator[msgspec.Struct]:
     ending = [replace(over, operation=an_operation(number)) for number in range(20_000)]
     effects = engine.on_operations(ending, moment).effects
     bus: Any = Ledger()
-    link = LedgerLink(bus, engine, TERM, lambda _: None, lambda: moment)
     an_end = JobEnd(an_operation(0), 2**30, 2**30, AllocationId("a" * 100), JobResult.FAILED, 1, 9)
-    for words in (FAT * 4096, "e" * 2_000, ""):
-        end = replace(an_end, reason=words, stderr_tail=words)
-        link.report([ReportedEnd(a_node(1), replace(end, operation=an_operation(number))) for number in range(2_000)])
 
     async def tell() -> None:
+        link = LedgerLink(bus, engine, Role("allocator", TERM, Deposition()), lambda _: None, lambda: moment)
+        for words in (FAT * 4096, "e" * 2_000, ""):
+            end = replace(an_end, reason=words, stderr_tail=words)
+            link.report(
+                [ReportedEnd(a_node(1), replace(end, operation=an_operation(number))) for number in range(2_000)]
+            )
         with anyio.move_on_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(link.keep_reporting)
