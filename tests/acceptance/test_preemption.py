@@ -1,0 +1,86 @@
+"""An idle pool comes back to a machine that is full: what the jobs do that make room for it, through all services."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.headrace_up import Up
+
+#: Counts up, and says from where it began.
+_SAVES = """
+saved=saved-$HEADRACE_JOB_INDEX
+count=$(cat $saved 2>/dev/null || echo 0)
+trap 'echo $count > $saved; exit 75' USR1
+echo "from $count"
+while [ ! -e enough ]; do sleep 0.02; count=$((count + 1)); done
+"""
+_IS_DONE = "trap 'exit 0' TERM; echo from 0; while :; do sleep 0.02; done"
+_IS_DEAF = "trap '' TERM; echo from 0; while :; do sleep 0.02; done"
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    with Up() as running:
+        for pool in ("research", "production"):
+            running.run("pool", "create", pool)
+        running.run("tree", "set", "default", "fair_share_starvation_timeout=500ms", "preemptive_scheduling_backoff=0")
+        yield running
+
+
+def research(up: Up, script: str, *options: str) -> str:
+    """Two jobs that take the whole machine and would never end."""
+    operation = up.start_operation("--pool", "research", "--jobs", "2", *options, "--", "sh", "-c", script)
+    for index in range(2):
+        up.wait_line(operation, f"{index}: from 0")
+    return operation
+
+
+def production_returns(up: Up) -> None:
+    """One job is owed half of the machine, and runs to its end."""
+    up.run("run", "--pool", "production", "--wait", "--", "true")
+
+
+def view(up: Up, operation: str) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(up.run("op", "get", operation, "--json").stdout)["operation"]
+    return shown
+
+
+def test_a_job_saves_its_state_makes_room_and_goes_on_where_it_was(up: Up) -> None:
+    operation = research(up, _SAVES, "--interruptible", "--interrupt-signal", "USR1")
+
+    production_returns(up)
+    (saved,) = up.state.glob("saved-*")
+    count = int(saved.read_text())
+    up.wait_line(operation, f"{saved.name.removeprefix('saved-')}: from {count}")
+    (up.state / "enough").touch()
+    up.run("op", "wait", operation)
+
+    over = view(up, operation)
+    assert count > 0
+    assert (over["completed_jobs"], over["failed_jobs"], over["aborted_jobs"]) == (2, 0, 1)
+
+
+def test_a_job_that_was_done_anyway_counts_and_does_not_run_again(up: Up) -> None:
+    operation = research(up, _IS_DONE, "--interruptible")
+
+    production_returns(up)
+
+    seen = view(up, operation)
+    assert (seen["completed_jobs"], seen["open_jobs"], seen["aborted_jobs"]) == (1, 1, 0)
+    up.run("op", "abort", operation)
+    up.run("op", "wait", operation, expect=1)
+
+
+def test_a_job_that_ignores_the_signal_is_killed_in_time_and_runs_again(up: Up) -> None:
+    operation = research(up, _IS_DEAF, "--interruption-timeout", "400ms")
+
+    production_returns(up)
+
+    seen = view(up, operation)
+    assert (seen["completed_jobs"], seen["failed_jobs"], seen["aborted_jobs"]) == (0, 0, 1)
+    up.run("op", "abort", operation)
+    up.run("op", "wait", operation, expect=1)
