@@ -81,6 +81,7 @@ class FairShareService:
     _role: Role
     _clocks: ClockStore
     _publisher: SnapshotPublisher[ShareItem, ShareFrame]
+    _history: HistoryKeeper
 
     def __init__(self, runtime: Runtime[FairShareSettings], tree: TreeName, pools: KeyValue) -> None:
         self._runtime = runtime
@@ -102,7 +103,6 @@ class FairShareService:
         self._store = PoolStore(pools, tree, runtime.clock, self._on_stored)
         others = OtherTrees(pools, tree, options.bounds, runtime.clock)
         self._requests = ConfigurationRequests(self.engine, self._shell, self._store, others, runtime.settings.person)
-        self._history = HistoryKeeper(runtime.bus, tree, self.engine, runtime.settings.history_options())
         #: Used by one worker thread at a time.
         self._updater = Updater()
         #: Held by whoever works on the publisher, which nobody else may look into meanwhile.
@@ -141,6 +141,7 @@ class FairShareService:
     async def lead(self, role: Role) -> None:
         """Serves from the first subscription to the last saved clock."""
         self._role = role
+        self._history = HistoryKeeper(self._bus, self._tree, self.engine, self._settings.history_options(), role)
         self._clocks = ClockStore(await self._bus.key_value(subjects.CLOCKS_BUCKET), self._tree, role.term)
         saved = await self._clocks.load()
         self._shell.take(self.engine.on_leading(role.term, self._shell.moment()))

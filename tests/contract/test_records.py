@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from headrace.bus import BusError, LogEntry, Records, WrongConfiguration, connect
+from headrace.bus import AppendRefused, BusError, LogEntry, Records, WrongConfiguration, connect
 from tests.support.nats_server import NatsServer, nats_server
 
 DAY_S = 86_400.0
@@ -80,3 +80,17 @@ async def test_a_server_without_so_much_room_says_so(word: str) -> None:
         async with connect([small.url], name="test") as bus:
             with pytest.raises(BusError, match="storage"):
                 await bus.records(word, f"{word}.records", max_age_s=DAY_S, max_bytes=2**30)
+
+
+async def test_an_entry_that_names_the_one_before_is_added_right_after_it_or_not_at_all(
+    server: NatsServer, word: str
+) -> None:
+    async with connect([server.url], name="test") as bus:
+        records = await bus.records(word, f"{word}.records", max_age_s=DAY_S, max_bytes=2**20)
+        assert await records.last() == LogEntry(0, b"")
+        assert await records.add(b"first", timeout_s=10, expected_last=0) == 1
+        with pytest.raises(AppendRefused):
+            await records.add(b"late", timeout_s=10, expected_last=0)
+
+        assert await records.add(b"second", timeout_s=10, expected_last=1) == 2
+        assert await records.last() == LogEntry(2, b"second")

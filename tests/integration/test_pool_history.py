@@ -9,7 +9,7 @@ import anyio.lowlevel
 import nats
 import pytest
 
-from headrace.bus import Records
+from headrace.bus import Bus, Records
 from headrace.bus.nats.streams.records import NatsRecords
 from headrace.client.asking import Asker
 from headrace.client.pools import Pools
@@ -17,6 +17,7 @@ from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.runtime.clock import SystemClock
+from headrace.runtime.role import Deposition, Role
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, PoolHistory
@@ -149,7 +150,8 @@ async def test_the_root_is_known_before_anything_was_computed() -> None:
     with nats_server() as server:
         async with a_bus(server, "service", "fair_share") as bus:
             options = HistoryOptions()
-            keeper = HistoryKeeper(bus, TREE, FairShareEngine(TREE, 1, EngineOptions()), options)
+            role = Role("fair_share.default", 1, Deposition())
+            keeper = HistoryKeeper(bus, TREE, FairShareEngine(TREE, 1, EngineOptions()), options, role)
             stream, subject = subjects.history_stream(TREE), subjects.history(TREE)
             records = await bus.records(stream, subject, max_age_s=60, max_bytes=options.max_bytes)
             answer = await keeper._read(records, GetHistory(ROOT_POOL, 0, 1_000))
@@ -159,6 +161,40 @@ async def test_the_root_is_known_before_anything_was_computed() -> None:
 
 async def add(stream: Records, data: bytes) -> None:
     await stream.add(data, timeout_s=20)
+
+
+async def test_late_samples_of_a_fair_share_that_was_succeeded_are_refused() -> None:
+    """A frozen one woke up, and its figures of long ago stood among those of its successor."""
+
+    def a_keeper(bus: Bus, term: int) -> tuple[HistoryKeeper, Deposition]:
+        deposition = Deposition()
+        role, engine = Role("fair_share.default", term, deposition), FairShareEngine(TREE, term, EngineOptions())
+        return HistoryKeeper(bus, TREE, engine, HistoryOptions(), role), deposition
+
+    def a_sample(at_ms: int, term: int) -> bytes:
+        return encode(HistorySample(TREE, at_ms, 10, Resources(cpu=10), 86_400.0, {}, term=term))
+
+    with nats_server() as server:
+        async with a_bus(server, "service", "fair_share") as bus, anyio.create_task_group() as tasks:
+            (frozen, frozen_deposed), (successor, deposed) = a_keeper(bus, 1), a_keeper(bus, 2)
+            of_frozen = await frozen._open()
+            assert await frozen._add(of_frozen, [a_sample(1, 1)])
+            tasks.start_soon(successor.run)
+            stream = await bus.records(
+                subjects.history_stream(TREE), subjects.history(TREE), max_age_s=7 * 86_400, max_bytes=512 * 2**20
+            )
+            with anyio.fail_after(PATIENCE_S):
+                while (await stream.last()).sequence < 2:  # noqa: ASYNC110 - the stream tells nobody
+                    await anyio.sleep(0.01)
+
+            assert not await frozen._add(of_frozen, [a_sample(2, 1)])
+            assert await successor._add(await successor._open(), [a_sample(3, 2)])
+            entries = [decode(entry.data, HistorySample) async for entry in stream.read()]
+            tasks.cancel_scope.cancel()
+
+    assert [(sample.at_ms, sample.term) for sample in entries] == [(1, 1), (0, 2), (3, 2)]
+    assert frozen_deposed.is_deposed
+    assert not deposed.is_deposed
 
 
 async def test_a_name_that_nobody_knows_is_refused_with_the_nearest() -> None:

@@ -615,13 +615,21 @@ class _Records:
         self._name = name
         self._subject = subject
 
-    async def add(self, data: bytes, *, timeout_s: float) -> int:
+    async def add(self, data: bytes, *, timeout_s: float, expected_last: int | None = None) -> int:
         self._bus._check(self._subject, data, None)
         server = self._bus.server
         stream = server.store.stream(self._name)
-        return (
-            await self._bus.ask_stream(lambda: stream.add(self._subject, data, server.now_ms()), timeout_s)
-        ).sequence
+
+        def add() -> int:
+            last = stream.last_sequence if expected_last is None else expected_last
+            return stream.append(self._subject, data, server.now_ms(), last)
+
+        return await self._bus.ask_stream(add, timeout_s)
+
+    async def last(self) -> LogEntry:
+        stream = self._bus.server.store.stream(self._name)
+        kept = await self._bus.ask_stream(lambda: stream.after(stream.last_sequence - 1))
+        return kept[-1] if kept else LogEntry(stream.last_sequence, b"")
 
     async def oldest_ms(self) -> int | None:
         stream = self._bus.server.store.stream(self._name)

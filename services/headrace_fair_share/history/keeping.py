@@ -1,6 +1,7 @@
 """The shell of the history: records samples beside the updates, and answers people who ask for it.
 
 Best effort: a sample that cannot be made or kept is counted and forgotten; neither updates nor heartbeats wait for anything here.
+Samples are added by one term at a time: whoever was succeeded adds nothing more.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from headrace.obs.logging import logger
 from headrace.resources import RESOURCE_NAMES
 from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.runtime.engine import Figure, counter
+from headrace.runtime.fenced import FencedRecords, KeyFenced
+from headrace.runtime.role import Role
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode
 from headrace.wire.history import GetHistory, HistorySample, PoolHistory
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal
+from headrace.wire.version import Term
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.history.downsampling import Downsampler
 from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
@@ -46,14 +50,15 @@ _READERS = 2
 
 
 class HistoryKeeper:
-    """Keeps the history of one tree."""
+    """Keeps the history of one tree, in one term of its fair_share."""
 
-    def __init__(self, bus: Bus, tree: TreeName, engine: FairShareEngine, options: HistoryOptions) -> None:
+    def __init__(self, bus: Bus, tree: TreeName, engine: FairShareEngine, options: HistoryOptions, role: Role) -> None:
         self._bus = bus
         self._tree = tree
         self._engine = engine
         self._options = options
-        self._sampler = Sampler(tree, options)
+        self._role = role
+        self._sampler = Sampler(tree, options, role.term)
         self._updated = anyio.Event()
         self._records: Records | None = None
         self._unknown_tree: Callable[[str], NotFound | None] = _nothing_to_say
@@ -76,7 +81,8 @@ class HistoryKeeper:
 
     async def run(self) -> None:
         """Records until cancelled."""
-        self._records = records = await self._open()
+        records = await self._open()
+        await self._add(records, [self._sampler.first()])
         while True:
             await self._updated.wait()
             self._updated = anyio.Event()
@@ -85,7 +91,7 @@ class HistoryKeeper:
                 continue
             if not await self._record(records, SampleInput.of(self._engine)):
                 # Somebody may have taken the stream away.
-                self._records = records = await self._open()
+                records = await self._open()
 
     async def serve(self, border: Border, unknown_tree: Callable[[str], NotFound | None]) -> None:
         """Answers `pool.history` from now on. `unknown_tree` answers about a tree that this process does not serve."""
@@ -100,26 +106,33 @@ class HistoryKeeper:
             pending=100,
         )
 
-    async def _open(self) -> Records:
+    async def _open(self) -> FencedRecords:
         while True:
             try:
-                return await self._bus.records(
+                self._records = await self._bus.records(
                     subjects.history_stream(self._tree),
                     subjects.history(self._tree),
                     max_age_s=self._options.max_age_ms / 1000,
                     max_bytes=self._options.max_bytes,
                 )
+                return FencedRecords(self._records, self._role.term, _term_of)
             except BusError as error:
                 logger().warning("the history of pools is not recorded", tree=self._tree, error=str(error))
             await anyio.sleep(_OPEN_AGAIN_S)
 
-    async def _record(self, records: Records, given: SampleInput) -> bool:
+    async def _record(self, records: FencedRecords, given: SampleInput) -> bool:
         """One sample. False when it was lost."""
         taken = await anyio.to_thread.run_sync(self._sampler.take, given)
         self._sampler.on_taken(given, taken)
+        return await self._add(records, taken.pages)
+
+    async def _add(self, records: FencedRecords, pages: list[bytes]) -> bool:
         try:
-            for page in taken.pages:
+            for page in pages:
                 await records.add(page, timeout_s=_ADD_TIMEOUT_S)
+        except KeyFenced as error:
+            self._role.step_down(str(error))
+            return False
         except BusError as error:
             self.lost += 1
             logger().debug("a sample of pools was lost", tree=self._tree, error=str(error))
@@ -186,6 +199,14 @@ class HistoryKeeper:
                     break
         self.unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
         return next_
+
+
+def _term_of(data: bytes) -> Term:
+    """The term of an entry, 0 for one that fair_share did not write."""
+    try:
+        return decode(data, HistorySample).term
+    except BadMessage:
+        return 0
 
 
 def _nothing_to_say(_: str) -> NotFound | None:

@@ -13,14 +13,14 @@ import msgspec
 
 from headrace.ids import PoolName, TreeName
 from headrace.pools import PoolTree
-from headrace.resources import Resources
+from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Figure, counter, gauge
 from headrace.wire.codec import MessageTooLarge, encode
 from headrace.wire.history import HistorySample, IntegralSample, PoolSample
 from headrace.wire.integral import PoolVolume
 from headrace.wire.pools import IntegralType
 from headrace.wire.snapshots import ShareFrame, ShareItem
-from headrace.wire.version import NEVER
+from headrace.wire.version import NEVER, Term
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.facts.volumes import saturation_period_s
 from headrace_fair_share.integral_guarantees import specified_ratio
@@ -78,8 +78,9 @@ class TakenSample(msgspec.Struct, frozen=True):
 class Sampler:
     """Decides when the next sample is due. `take` may run anywhere, and `on_taken` makes it count."""
 
-    def __init__(self, tree: TreeName, options: HistoryOptions) -> None:
+    def __init__(self, tree: TreeName, options: HistoryOptions, term: Term = 0) -> None:
         self._tree = tree
+        self._term = term
         self._options = options
         self._guarantees: dict[PoolName, Guarantee] = {}
         self._pools: PoolTree | None = None
@@ -91,6 +92,10 @@ class Sampler:
         #: What the next complete sample says of the one behind it.
         self.period_ms = options.period_ms
         self.samples = 0
+
+    def first(self) -> bytes:
+        """An entry that tells nothing but our term."""
+        return encode(HistorySample(self._tree, 0, 1, ZERO, 1.0, {}, complete=False, term=self._term))
 
     def wants(self, frame: ShareFrame, pools: PoolTree, revision: int) -> bool:
         """True when a sample is to be taken: the time has come, or pools were configured.
@@ -156,6 +161,7 @@ class Sampler:
                             complete=complete,
                             page=number,
                             pages=len(chunks),
+                            term=self._term,
                         )
                     )
                     for number, chunk in enumerate(chunks)

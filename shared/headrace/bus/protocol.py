@@ -276,12 +276,17 @@ class Log(Protocol):
 
 
 class Records(Protocol):
-    """A stream of what happened, kept for a bounded time and up to a bounded size: the oldest goes first.
+    """A stream of what happened, kept for a bounded time and up to a bounded size: the oldest goes first."""
 
-    Anybody may add; nothing is fenced."""
+    async def add(self, data: bytes, *, timeout_s: float, expected_last: int | None = None) -> int:
+        """Adds one entry, right after `expected_last` where that is given, and returns its sequence.
 
-    async def add(self, data: bytes, *, timeout_s: float) -> int:
-        """Adds one entry and returns its sequence. Raises `BusError`, and then it may have been added all the same."""
+        Raises `AppendRefused` if another one is the last, or another `BusError`, and then it may have been added all the same.
+        """
+        ...
+
+    async def last(self) -> LogEntry:
+        """The newest entry: without data if it is not kept any more, of sequence 0 if there was none."""
         ...
 
     async def oldest_ms(self) -> int | None:

@@ -13,7 +13,7 @@ import msgspec
 from headrace.ids import PoolName, TreeName
 from headrace.resources import ZERO, Amount, Resources
 from headrace.wire.integral import Volume
-from headrace.wire.version import Counter
+from headrace.wire.version import Counter, Term
 
 __all__ = [
     "MOST_POINTS",
@@ -75,6 +75,8 @@ class HistorySample(msgspec.Struct, frozen=True):
     #: Number of this page from 0, and how many there are.
     page: Counter = 0
     pages: Annotated[int, msgspec.Meta(ge=1)] = 1
+    #: Of the fair_share that recorded it. The first one of each term has no pools: it shuts former terms out.
+    term: Term = 0
 
 
 class GetHistory(msgspec.Struct, frozen=True):

@@ -11,9 +11,15 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from headrace.bus.nats.streams.api import JetStream, seconds_ns, standard_stream
+from headrace.bus.nats.streams.api import (
+    WRONG_LAST_SEQUENCE,
+    JetStream,
+    JetStreamRefused,
+    seconds_ns,
+    standard_stream,
+)
 from headrace.bus.nats.streams.pulling import pulled
-from headrace.bus.protocol import BusError, LogEntry
+from headrace.bus.protocol import AppendRefused, BusError, LogEntry
 
 __all__ = ["NatsRecords"]
 
@@ -45,13 +51,23 @@ class NatsRecords:
             await jetstream.change_stream(name, max_age=wanted.max_age, max_bytes=wanted.max_bytes)
         return cls(jetstream, name, subject)
 
-    async def add(self, data: bytes, *, timeout_s: float) -> int:
+    async def add(self, data: bytes, *, timeout_s: float, expected_last: int | None = None) -> int:
+        headers = {"Nats-Expected-Stream": self._name}
+        if expected_last is not None:
+            headers["Nats-Expected-Last-Sequence"] = str(expected_last)
         try:
-            return await self._jetstream.append(
-                self._subject, data, {"Nats-Expected-Stream": self._name}, timeout_s=timeout_s
-            )
+            return await self._jetstream.append(self._subject, data, headers, timeout_s=timeout_s)
+        except JetStreamRefused as refusal:
+            if refusal.err_code in WRONG_LAST_SEQUENCE:
+                raise AppendRefused(f"records {self._name}: their last entry is not {expected_last}") from None
+            raise
         except msgspec.MsgspecError as error:
             raise BusError(f"records {self._name}: {error}") from None
+
+    async def last(self) -> LogEntry:
+        sequence = (await self._jetstream.existing(self._name)).state.last_seq
+        stored = await self._jetstream.last_message(self._name, self._subject) if sequence else None
+        return LogEntry(sequence, b"") if stored is None else LogEntry(stored.sequence, stored.data)
 
     async def oldest_ms(self) -> int | None:
         info = await self._jetstream.existing(self._name)
