@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import threading
 from typing import Any
 
 import msgspec
+import psutil
 
-from tests.support.headrace_up import Up
+from tests.support.headrace_up import HEADRACE, Up
 
 ROLES = ["admission", "allocator.default", "fair_share.default", "integral.default"]
 
@@ -25,20 +28,77 @@ def processes(up: Up) -> list[dict[str, Any]]:
 
 def test_a_leader_that_is_stopped_or_killed_is_succeeded_and_no_start_fails() -> None:
     with Up("--standby") as up:
-        before = processes(up)
-        operations = []
+        operations, killed = [], set[int]()
         for number in (signal.SIGTERM, signal.SIGKILL):
             for leader in [one for one in processes(up) if one["leads"]]:
                 os.kill(leader["pid"], number)
+                killed.add(leader["pid"])
                 operations += [up.start_operation("--", "true") for _ in range(2)]
 
         after = processes(up)
         for operation in operations:
             assert "completed" in up.run("op", "wait", operation).stderr
         assert all(one["term"] > 1 for one in after if one["leads"])
-        assert {one["pid"] for one in before}.isdisjoint(one["pid"] for one in after)
+        assert killed.isdisjoint(one["pid"] for one in after)
         assert up.stop() == 0
         assert up.processes() == []
+
+
+def leaders(up: Up) -> dict[str, int]:
+    """The processes that lead, by role."""
+    answer = msgspec.json.decode(up.run("service", "list", "--json", expect=None).stdout)
+    return {one["role"]: one["pid"] for one in answer["processes"] if one["leads"]}
+
+
+def until_led_by_another(up: Up, role: str, pid: int) -> None:
+    for _ in range(60):
+        if leaders(up).get(role, pid) != pid:
+            return
+    raise AssertionError(f"nobody takes {role} over")
+
+
+def runs_in_a_loop(up: Up, over: threading.Event, statuses: list[int]) -> None:
+    while not over.is_set():
+        command = [*HEADRACE, "run", "--", "true"]
+        ran = subprocess.run(command, env=up.environment, cwd=up.state, capture_output=True, check=False)
+        statuses.append(ran.returncode)
+
+
+def test_a_loop_of_runs_notices_nothing_while_each_leader_is_asked_to_stop() -> None:
+    over, statuses = threading.Event(), list[int]()
+    with Up("--standby") as up:
+        processes(up)
+        loop = threading.Thread(target=runs_in_a_loop, args=(up, over, statuses))
+        loop.start()
+        try:
+            for role, pid in leaders(up).items():
+                os.kill(pid, signal.SIGTERM)
+                until_led_by_another(up, role, pid)
+            processes(up)
+        finally:
+            over.set()
+            loop.join()
+
+    assert statuses
+    assert set(statuses) == {0}
+
+
+def test_a_frozen_leader_is_succeeded_and_finds_itself_deposed_when_it_wakes() -> None:
+    with Up("--standby") as up:
+        processes(up)
+        for role, pid in leaders(up).items():
+            frozen = psutil.Process(pid)
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                until_led_by_another(up, role, pid)
+                operation = up.start_operation("--", "true")
+                assert "completed" in up.run("op", "wait", operation).stderr
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            frozen.wait(30)
+            logs = (up.state / "logs").glob(f"{role.partition('.')[0]}*.log")
+            assert any('"event":"deposed"' in log.read_text() for log in logs), role
+        processes(up)
 
 
 def test_a_service_that_is_missing_is_told() -> None:

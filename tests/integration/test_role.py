@@ -179,6 +179,28 @@ async def test_one_forged_term_deposes_nobody_and_a_true_one_does(world: World) 
 
 
 @on_both_worlds
+async def test_who_regains_a_lost_lease_ends_if_another_one_took_a_term_meanwhile(world: World) -> None:
+    """The bucket of leases was lost twice: another one led in between, and its readers were deaf to the lower term for good."""
+
+    async def regained(taken: bool) -> bool:
+        async with world.connect("a") as a, anyio.create_task_group() as tasks:
+            first = Process(a, "a", [])
+            tasks.start_soon(first.run)
+            await eventually(lambda: first.leads)
+            if taken:
+                await take_term(a, ROLE)
+            await (await a.key_value(subjects.LEASES_BUCKET)).delete(ROLE)
+            await anyio.sleep(LEASE_S * 2)
+            leads = first.leads
+            first.stopping.set()
+        return leads
+
+    assert await regained(taken=False)
+    with pytest.RaisesGroup(pytest.RaisesExc(Deposed, match="held the lease meanwhile knows"), flatten_subgroups=True):
+        await regained(taken=True)
+
+
+@on_both_worlds
 async def test_terms_survive_a_lost_bucket_by_peers_and_records_and_do_not_jump(world: World) -> None:
     async with world.connect("a") as a, world.connect("peer") as peer:
         known = 41

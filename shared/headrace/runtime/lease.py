@@ -98,8 +98,11 @@ class Lease:
                 logger().info("lease not read", role=self._role, error=str(error))
             await anyio.sleep(self._lease_s / _RENEWALS / 2)
 
-    async def keep(self, on_lost: Callable[[str], None]) -> None:
-        """Renews the lease until cancelled or lost. `on_lost` hears who has it then."""
+    async def keep(self, on_lost: Callable[[str], None], on_regained: Callable[[], None]) -> None:
+        """Renews the lease until cancelled or lost. `on_lost` hears who has it then.
+
+        `on_regained` is called where the bucket had lost our record: somebody may have led meanwhile.
+        """
         while True:
             await anyio.sleep(self._lease_s / _RENEWALS)
             try:
@@ -107,6 +110,7 @@ class Lease:
             except WrongRevision:
                 if not await self._is_still_ours(on_lost):
                     return
+                on_regained()
             except BusError as error:
                 # Whether it was renewed is unknown; the next renewal or the next reader tells.
                 logger().info("lease not renewed", role=self._role, error=str(error))

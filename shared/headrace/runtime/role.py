@@ -79,6 +79,10 @@ class Role:
             self._told = (term, told_by)
             self._doubt.set()
 
+    def doubt(self) -> None:
+        """Has it looked up whether anybody took a higher term."""
+        self.on_term(self.term + 1, "whoever held the lease meanwhile")
+
     def step_down(self, reason: str) -> None:
         """Ends the process. Another one leads, or none should."""
         self._deposition.depose(reason)
@@ -145,9 +149,9 @@ async def lead(
     if not lease.is_held:
         return
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lease.keep, deposition.depose)
-        term = await take_term(bus, name, recorded=await recorded() if recorded is not None else 0)
-        role = Role(name, term, deposition, lease)
+        role = Role(name, 0, deposition, lease)
+        tasks.start_soon(lease.keep, deposition.depose, role.doubt)
+        term = role.term = await take_term(bus, name, recorded=await recorded() if recorded is not None else 0)
         terms.see(name, term)
         tasks.start_soon(role.look_up, bus)
         await serve(role)
