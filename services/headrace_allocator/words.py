@@ -61,6 +61,9 @@ def words_of(reason: why.Reason) -> str:
             return "more of its jobs are being recorded as given out; the log has not answered yet"
         case why.NoShareYet():
             return "its fair share is not known yet, or is zero; it is served after all others"
+        case why.PoolOverFairShare():
+            times = f"{reason.satisfaction:.2f}"
+            return f"its pool {reason.pool} has {times} times its fair share already; pools below theirs go first"
         case why.OverFairShare():
             times = f"{reason.satisfaction:.2f}"
             return f"it has {times} times its fair share already; those below theirs go first"

@@ -14,6 +14,7 @@ import msgspec
 from headrace.ids import ROOT_POOL, Incarnation, NodeName, PoolName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.effective_options import EffectiveOptions
+from headrace.pools.tree_options import TreeOptions
 from headrace.resources import Resources
 from headrace.wire.heartbeat import (
     AllocationReport,
@@ -270,6 +271,11 @@ def limit_full() -> Figure:
         )
         pool = a_pool("p", ROOT_POOL, 1.0, PartialResources(cpu=_PLACES * 100))
         desk.tell([pool, *(a_share(name, 1 / MANY) for name in names)], total=cores(_PLACES, slots=200))
+        # The node and its room are known before the first start.
+        desk.engine.on_options(TreeOptions(pause_starts=True), desk.moment)
+        desk.beat("n")
+        desk.refresh()
+        desk.engine.on_options(TreeOptions(), desk.moment)
         begun = time.perf_counter()
         started = desk.beat("n")[0].start
         desk.refresh()

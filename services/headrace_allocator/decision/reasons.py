@@ -109,6 +109,13 @@ class NoShareYet(msgspec.Struct, frozen=True, tag="no_share_yet"):
     """Its fair share is not known yet, or is zero."""
 
 
+class PoolOverFairShare(msgspec.Struct, frozen=True, tag="pool_over_fair_share"):
+    """A pool above it has its fair share, so whatever is below another that is short goes first."""
+
+    pool: PoolName
+    satisfaction: float
+
+
 class OverFairShare(msgspec.Struct, frozen=True, tag="over_fair_share"):
     """It has its fair share, so whoever is below theirs goes first."""
 
@@ -132,4 +139,5 @@ Reason = (
     | BlockBeingDrawn
     | NoShareYet
     | OverFairShare
+    | PoolOverFairShare
 )

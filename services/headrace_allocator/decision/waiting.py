@@ -7,6 +7,7 @@ from typing import Final
 
 from headrace.pools.node_filter import matches
 from headrace.resources import Resources
+from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.holding_back import (
     fair_share_reached,
@@ -14,7 +15,7 @@ from headrace_allocator.decision.holding_back import (
     own_limit_reached,
     pool_limit_reached,
 )
-from headrace_allocator.decision.least_satisfied import satisfaction
+from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfaction
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
@@ -83,8 +84,15 @@ def _larger_than_every_node(size: Resources, nodes: list[Node]) -> why.LargerTha
     return why.LargerThanEveryNode(size, most, largest.record.node, largest.total)
 
 
-def _behind_others(facts: Facts, operation: Operation) -> why.NoShareYet | why.OverFairShare | None:
+def _behind_others(
+    facts: Facts, operation: Operation
+) -> why.NoShareYet | why.PoolOverFairShare | why.OverFairShare | None:
     if max(operation.fair_share) == 0.0:
         return why.NoShareYet()
+    pools = list(facts.pools.pool(operation.spec.pool).path())
+    for pool in reversed([pool for pool in pools if pool.follows_own_satisfaction]):
+        ratio = entry_of_pool(pool, pool.used, facts.total)[0]
+        if 1 <= ratio < INFINITE_SATISFACTION:
+            return why.PoolOverFairShare(pool.name, ratio)
     ratio = satisfaction(operation, operation.held, facts.total)
     return why.OverFairShare(ratio) if ratio >= 1 else None

@@ -11,10 +11,12 @@ from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.pool_config import FifoPoolSchedulingOrder
 from headrace.pools.tree_options import AllocationOptions
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
+from headrace.wire.heartbeat import AllocationReport, AllocationState, TakeBackReason
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.decision.placing import place
 from headrace_allocator.decision.view import Overlay, View
 from tests.support.allocating import Desk, a_share, an_operation, cores
+from tests.unit.allocator.test_engine import running
 from tests.unit.allocator.test_limits import in_pool
 
 NONE = (0.0,) * 5
@@ -161,3 +163,57 @@ def test_jobs_go_only_to_nodes_whose_tags_match_the_filter_of_their_operation() 
     desk.share(a=1.0)
 
     assert [len(desk.beat(node)[0].start) for node in ("n", "fast")] == [0, 4]
+
+
+def test_a_pool_that_has_its_share_is_named_as_the_reason_why_its_operations_wait() -> None:
+    desk = a_tree(BY_POOL, ("p", 0.5, 1), ("q", 0.5, 1))
+    desk.start(an_operation("a", 20), an_operation("b", 20))
+    desk.share(a=0.25, b=0.25)
+    assert sorted(names(desk)) == ["a", "a", "b", "b"]
+
+    assert desk.reasons("a")[-1] == "its pool p has 2.00 times its fair share already; pools below theirs go first"
+
+
+def test_a_place_is_given_back_for_a_pool_that_has_less_though_its_operation_has_not_too_much() -> None:
+    """The operation has its share, since nothing else runs in the pool, and the pool has twice its own."""
+    desk = a_tree(BY_POOL, ("p", 0.5, 1), ("q", 0.5, 1))
+    desk.start(an_operation("a", 200))
+    desk.share(a=1.0)
+    orders, _ = desk.beat("n")
+    desk.operation("a").mean_job_ms = 100.0
+    orders, _ = desk.beat("n", allocations=[running(start) for start in orders.start])
+    assert len(orders.extend) == 4
+    desk.start(an_operation("a", 200), in_pool(an_operation("b", 200), "q"))
+    desk.share(a=1.0, b=0.5)
+
+    reports = [
+        AllocationReport(
+            each.id, each.operation, AllocationState.RUNNING, each.resources, each.job, list(each.slots.values())[1:]
+        )
+        for each in desk.node("n").allocations.values()
+    ]
+    orders, _ = desk.beat("n", allocations=reports)
+
+    assert [one.reason for one in orders.take_back] == [TakeBackReason.GIVEN_BACK] * 4
+
+
+def test_a_place_is_given_back_within_a_pool_at_its_limit() -> None:
+    desk = a_tree(BY_POOL, ("p", 1.0, 0.5))
+    desk.start(an_operation("a", 200))
+    desk.share(a=0.25)
+    orders, _ = desk.beat("n")
+    assert len(orders.start) == 2
+    desk.operation("a").mean_job_ms = 100.0
+    orders, _ = desk.beat("n", allocations=[running(start) for start in orders.start])
+    desk.start(an_operation("a", 200), an_operation("b", 200))
+    desk.share(a=0.25, b=0.25)
+
+    reports = [
+        AllocationReport(
+            each.id, each.operation, AllocationState.RUNNING, each.resources, each.job, list(each.slots.values())[1:]
+        )
+        for each in desk.node("n").allocations.values()
+    ]
+    orders, _ = desk.beat("n", allocations=reports)
+
+    assert TakeBackReason.GIVEN_BACK in [one.reason for one in orders.take_back]
