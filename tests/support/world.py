@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
+from headrace.pools.amounts import PartialResources
+from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment, Outcome
 from headrace.wire.codec import decode, encode
@@ -52,6 +54,8 @@ __all__ = ["World"]
 
 TREE = TreeName("default")
 _NS = 1_000_000_000
+#: Hosts of these worlds have no memory, of which a node must have some to spare otherwise.
+_OPTIONS = AllocationOptions(min_spare_allocation_resources_on_node=PartialResources(user_slots=1))
 
 
 class Host:
@@ -150,7 +154,7 @@ class World:
         records = {NodeName(name): NodeRecord(NodeName(name)) for name in self.hosts}
         self._perform(self.allocator.on_nodes(records, self.moment).effects)
         total = Resources.sum(host.total for host in self.hosts.values())
-        self.allocator.on_shares(ShareCut({}, (), total=total), self.moment)
+        self.allocator.on_shares(ShareCut({}, (), total=total, options=_OPTIONS), self.moment)
 
     def restart_admission(self) -> None:
         self.admission = self._new_admission()

@@ -6,7 +6,8 @@ without a trace; only whoever applies the decision changes the facts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -81,9 +82,11 @@ class Overlay:
         #: Operations and pools of which something changed.
         self.touched: dict[OperationId, Operation] = {}
         self.pools: dict[PoolName, Resources] = {}
-        self._touched_in: dict[PoolName, list[Operation]] = {}
-        self._pools_below: dict[PoolName, list[Pool]] = {}
+        #: The places of touched operations by pool, and one by one; and operations that changed since they were placed.
+        self._touched_in: dict[PoolName, list[Entry]] = {}
         self._entries: dict[OperationId, Entry | None] = {}
+        self._moved: dict[PoolName, dict[Operation, None]] = {}
+        self._pools_below: dict[PoolName, list[Pool]] = {}
         self._pool_entries: dict[PoolName, Entry] = {}
         #: Allocations that are to go, of which nothing counts as used any more.
         self.freed: set[Allocation] = set()
@@ -115,21 +118,6 @@ class Overlay:
         own = held_back(operation, self.ready(operation), self.held(operation))
         return own or pool_limit_reached(operation, self.view.pools, self.pools, tolerant=self.passes_limits)
 
-    def entry(self, operation: Operation) -> Entry | None:
-        """The place of an operation among the children of its pool, None if it may not start anything.
-
-        One that might not before cannot by what others give up here: its own jobs or limits hold it back.
-        """
-        name = operation.id
-        if name not in self.touched:
-            return self.view.order.entry(name)
-        if name not in self._entries:
-            held, entry = self.held(operation), None
-            if name in self.view.order and held_back(operation, self.ready(operation), held) is None:
-                entry = entry_of(operation, self.view.pools.pool(operation.spec.pool), held, self.view.total)
-            self._entries[name] = entry
-        return self._entries[name]
-
     def entry_of_pool(self, pool: Pool) -> Entry:
         """The place of a pool by its own satisfaction."""
         entry = self._pool_entries.get(pool.name)
@@ -148,9 +136,17 @@ class Overlay:
         most = pool.limit(self.view.pools.options, tolerant=self.passes_limits)
         return self.view.order.classes.below(most, pool.used + (added or ZERO))
 
-    def touched_in(self, pool: PoolName) -> Collection[Operation]:
-        """The operations in a pool of which something changed."""
-        return self._touched_in.get(pool, ())
+    def touched_in(self, pool: PoolName) -> Sequence[Entry]:
+        """The places of operations in a pool of which something changed and which may start something, in their order."""
+        entries = self._touched_in.setdefault(pool, [])
+        for operation in self._moved.pop(pool, ()):
+            before = self._entries.get(operation.id)
+            if before is not None:
+                del entries[bisect_left(entries, before)]
+            entry = self._entries[operation.id] = self._entry(operation)
+            if entry is not None:
+                insort(entries, entry)
+        return entries
 
     def pools_below(self, pool: Pool) -> Collection[Pool]:
         """The pools of a pool in which something changed."""
@@ -196,7 +192,15 @@ class Overlay:
         self._groups.pop(operation.id, None)
 
     def _touch(self, operation: Operation) -> None:
-        if operation.id not in self.touched:
-            self.touched[operation.id] = operation
-            self._touched_in.setdefault(operation.spec.pool, []).append(operation)
-        self._entries.pop(operation.id, None)
+        self.touched[operation.id] = operation
+        self._moved.setdefault(operation.spec.pool, {})[operation] = None
+
+    def _entry(self, operation: Operation) -> Entry | None:
+        """Its place by now, None if it may start nothing.
+
+        One that might not before cannot by what others give up here: its own jobs or limits hold it back.
+        """
+        held = self.held(operation)
+        if operation.id not in self.view.order or held_back(operation, self.ready(operation), held) is not None:
+            return None
+        return entry_of(operation, self.view.pools.pool(operation.spec.pool), held, self.view.total)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from heapq import merge
 from typing import NamedTuple
 
-from headrace.ids import PoolName
+from headrace.ids import OperationId, PoolName
 from headrace.resources import Resources
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.least_satisfied import Entry, PoolOrder
@@ -85,10 +85,12 @@ def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found
             if name not in overlay.touched and fitting >> number(name) & 1:
                 best = _Found(entry, operations[name])
                 break
-    for operation in overlay.touched_in(order.name):
-        entry = overlay.entry(operation)
-        if entry is not None and (best is None or entry < best.entry) and fitting >> number(operation.id) & 1:
-            best = _Found(entry, operation)
+    for entry in overlay.touched_in(order.name):
+        if best is not None and entry >= best.entry:
+            break
+        name = OperationId(entry[-1])
+        if fitting >> number(name) & 1:
+            return _Found(entry, operations[name])
     return best
 
 

@@ -13,11 +13,11 @@ Source: sections 6.1 to 6.7 of the specification of allocation and preemption.
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator
 from typing import Final
 
 import msgspec
-from sortedcontainers import SortedDict
 
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import EPS, ZERO, ZERO_SHARE, Resources, Share
@@ -113,7 +113,9 @@ class AllocationGroups:
     def __init__(self) -> None:
         self._protection = Protection()
         self._places: dict[Allocation, Place] = {}
-        self._by_place: SortedDict[Place, Allocation] = SortedDict()
+        self._by_place: dict[Place, Allocation] = {}
+        #: The places in their order.
+        self._order: list[Place] = []
         self._borders = (_Border(Group.AGGRESSIVELY_PREEMPTIBLE), _Border(Group.PREEMPTIBLE))
         self._settled = True
 
@@ -125,11 +127,13 @@ class AllocationGroups:
         """Enters an allocation."""
         self._places[allocation] = place
         self._by_place[place] = allocation
+        insort(self._order, place)
         self._count(allocation, 1, allocation.usage)
 
     def remove(self, allocation: Allocation) -> None:
         """Takes an allocation out."""
         self._count(allocation, -1, ZERO - allocation.usage)
+        del self._order[self._index(allocation)]
         del self._by_place[self._places.pop(allocation)]
 
     def note_usage(self, allocation: Allocation, before: Resources) -> None:
@@ -139,7 +143,7 @@ class AllocationGroups:
     def group(self, allocation: Allocation) -> Group:
         """The group in which it stands."""
         self._settle()
-        index = self._by_place.index(self._places[allocation])
+        index = self._index(allocation)
         return Group(sum(index >= border.count for border in self._borders))
 
     def groups_without(self, freed: Collection[Allocation]) -> dict[Allocation, Group]:
@@ -147,7 +151,7 @@ class AllocationGroups:
         groups: dict[Allocation, Group] = {}
         bounds = [self._protection.bound(border.before) for border in self._borders]
         before, group = ZERO, Group.NON_PREEMPTIBLE
-        for one in self._by_place.values():
+        for one in self:
             own = ZERO if one in freed else one.usage
             while group < Group.PREEMPTIBLE and not self._protection.covers(bounds[group], before, own):
                 group = Group(group + 1)
@@ -171,7 +175,7 @@ class AllocationGroups:
         ]
 
     def __iter__(self) -> Iterator[Allocation]:
-        return iter(self._by_place.values())
+        return map(self._by_place.__getitem__, self._order)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -179,14 +183,20 @@ class AllocationGroups:
     def __contains__(self, allocation: Allocation) -> bool:
         return allocation in self._places
 
+    def _index(self, allocation: Allocation) -> int:
+        return bisect_left(self._order, self._places[allocation])
+
     def _count(self, allocation: Allocation, more: int, used: Resources) -> None:
         """Counts a change on the side of each border where the allocation is."""
-        index = self._by_place.index(self._places[allocation])
+        self._settled = False
+        first, second = self._borders
+        if not (first.count or second.count):
+            return
+        index = self._index(allocation)
         for border in self._borders:
             if index < border.count:
                 border.count += more
                 border.used = border.used + used
-        self._settled = False
 
     def _settle(self) -> None:
         """Moves each border from where it is to where it belongs."""
@@ -205,7 +215,7 @@ class AllocationGroups:
         """Leaves out what is covered no more. True if there was anything."""
         count = border.count
         while border.count:
-            last = self._by_place.peekitem(border.count - 1)[1]
+            last = self._by_place[self._order[border.count - 1]]
             before = border.used - last.usage
             if self._protection.covers(bound, before, last.usage):
                 break
@@ -213,8 +223,8 @@ class AllocationGroups:
         return border.count < count
 
     def _move_right(self, border: _Border, bound: Share) -> None:
-        while border.count < len(self._by_place):
-            following = self._by_place.peekitem(border.count)[1]
+        while border.count < len(self._order):
+            following = self._by_place[self._order[border.count]]
             if not self._protection.covers(bound, border.used, following.usage):
                 break
             border.count, border.used = border.count + 1, border.used + following.usage
