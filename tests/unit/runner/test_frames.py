@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.obs.logging import logger
 from headrace_agent.runner.agent_link import AgentLink
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
-from headrace_agent.runner.protocol import Hello, Interrupt, Lease, Run, ToRunner
+from headrace_agent.runner.protocol import Hello, Interrupt, KeptJob, Lease, Picture, Run, Started, ToRunner
 from tests.unit.runner.builders import a_job, a_run
 
 MESSAGES = [Hello("i"), a_run(0, "x", "ä" * 300, note=b"\0\xff"), Interrupt(a_job(), 5, "why"), Lease(2**60)]
@@ -77,3 +77,24 @@ def test_another_users_process_is_shown_out(tmp_path: Path) -> None:
     stranger.close()
     link.close()
     poll.close()
+
+
+def test_an_agent_that_is_still_reading_a_large_picture_is_not_taken_for_a_stuck_one(tmp_path: Path) -> None:
+    """A thousand jobs with commands of 120 kB: it was cut off before it had read it, again and again."""
+    with select.epoll() as poll:
+        link = AgentLink(str(tmp_path), poll, logger(), uid=os.getuid())
+        with connect(str(tmp_path)) as agent:
+            agent.sendall(pack(Hello("life-1")))
+            for _ in range(2):
+                for fd, mask in poll.poll():
+                    link.on_event(fd, mask)
+            assert link.messages(9) == [Hello("life-1")]
+            started = Started(a_job(), 1, 1, 1)
+            picture = Picture([KeptJob(a_run(0, "x" * 100 * 2**20), started)], [], "none", "", 1)
+
+            link.tell(picture)
+            link.tell(started)
+            connected = link.connected
+        link.close()
+
+    assert connected
