@@ -76,7 +76,10 @@ def connect(state_folder: str) -> socket.socket:
     try:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            # A frozen runner accepts nobody, and with its queue full a blocking connect would wait as long as it is frozen.
+            connection.setblocking(False)
             connection.connect(f"/proc/self/fd/{folder}/{SOCKET_NAME}")
+            connection.setblocking(True)
         except OSError:
             connection.close()
             raise

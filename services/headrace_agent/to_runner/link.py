@@ -5,11 +5,14 @@ While no picture of the runner is there, messages to it are dropped: whatever wa
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import random
 import socket
+import struct
 import subprocess
+import termios
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -33,6 +36,9 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
 #: An answer to Hello comes within this, or the runner is stuck.
 _PICTURE_TIMEOUT_S = 30.0
+#: A runner that has something to read for so long, at each of so many looks, is stuck.
+_STUCK_S = 30.0
+_LOOKS = 10
 
 
 class RunnerLink:
@@ -125,6 +131,7 @@ class RunnerLink:
             async with stream, outbox, frames, anyio.create_task_group() as tasks:
                 self._conversation = tasks.cancel_scope
                 tasks.start_soon(self._write, stream, frames)
+                tasks.start_soon(self._watch_reader, connection)
                 try:
                     await self._read(stream, outbox)
                 finally:
@@ -161,6 +168,16 @@ class RunnerLink:
             async for frame in frames:
                 await stream.send(frame)
         self._flushed.set()
+
+    async def _watch_reader(self, connection: socket.socket) -> None:
+        """Ends a conversation of which the runner reads nothing any more: it is frozen, and starts nothing that it is told to."""
+        unread_for_s = 0.0
+        while unread_for_s < _STUCK_S:
+            await anyio.sleep(_STUCK_S / _LOOKS)
+            (unread_bytes,) = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
+            unread_for_s = unread_for_s + _STUCK_S / _LOOKS if unread_bytes else 0.0
+        logger().warning("runner reads nothing", waited_s=_STUCK_S)
+        self.reconnect()
 
     async def _reach(self) -> socket.socket:
         """A connection to the runner of the state folder, started if need be. Raises `NotStarted`."""

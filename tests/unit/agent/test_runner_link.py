@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import pytest
 
-from headrace_agent.runner.frames import SOCKET_NAME, pack
-from headrace_agent.runner.protocol import EndAll, Picture, ToAgent
+from headrace_agent.effects import Trouble
+from headrace_agent.runner.frames import SOCKET_NAME, connect, pack
+from headrace_agent.runner.protocol import EndAll, Lease, Picture, ToAgent
 from headrace_agent.settings import AgentSettings
+from headrace_agent.to_runner import link as link_module
 from headrace_agent.to_runner.link import RunnerLink
 
 CONVERSATIONS = 8
@@ -49,3 +53,41 @@ async def _give_a_picture_and_hang_up(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         with connection:
             connection.sendall(pack(Picture([], [], "none", "", 1)))
+
+
+async def test_a_runner_that_reads_nothing_any_more_is_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is frozen. What it was told to start never started, and nobody was told why."""
+    monkeypatch.setattr(link_module, "_STUCK_S", 0.2)
+    troubles: list[Trouble] = []
+    troubled = anyio.Event()
+
+    def on_trouble(kind: Trouble, _words: str) -> None:
+        troubles.append(kind)
+        troubled.set()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / SOCKET_NAME))
+        listener.listen()
+        listener.setblocking(False)
+        link = RunnerLink(
+            AgentSettings(state_folder=str(tmp_path)), "life-1", lambda _: link.tell(Lease(1)), on_trouble
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            await anyio.wait_readable(listener)
+            with listener.accept()[0] as connection, anyio.fail_after(30):
+                connection.sendall(pack(Picture([], [], "none", "", 1)))
+                await troubled.wait()
+            tasks.cancel_scope.cancel()
+
+    assert troubles == [Trouble.RUNNER_AWAY]
+
+
+def test_a_runner_that_accepts_nobody_keeps_nobody_waiting(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener, ExitStack() as connections:
+        listener.bind(str(tmp_path / SOCKET_NAME))
+        listener.listen(2)
+        for _ in range(3):
+            connections.enter_context(connect(str(tmp_path)))
+        with pytest.raises(BlockingIOError):
+            connect(str(tmp_path))
