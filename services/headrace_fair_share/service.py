@@ -138,6 +138,9 @@ class FairShareService:
             yield
             tasks.cancel_scope.cancel()
 
+    async def _make_bucket(self) -> None:
+        await self._bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
+
     async def lead(self, role: Role) -> None:
         """Serves from the first subscription to the last saved clock."""
         self._role = role
@@ -150,6 +153,7 @@ class FairShareService:
         async with anyio.create_task_group() as tasks:
             await self._store.ensure(self._settings.tree_options())
             await self._serve_people()
+            tasks.start_soon(self._requests.keep_stored, self._make_bucket)
             tasks.start_soon(self._keep_updated)
             tasks.start_soon(self._keep_clocks)
             tasks.start_soon(self._history.run)

@@ -334,6 +334,25 @@ async def test_a_bucket_that_was_deleted_and_made_anew_is_noticed(server: NatsSe
             assert mirror.entries["k"].value == b"2"
 
 
+async def test_what_a_bucket_loses_is_known_until_somebody_writes_or_deletes_it(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test", read_all_s=0.1) as bus:
+        bucket = await bus.key_value(word)
+        for key in ("a", "b", "c"):
+            await bucket.put(key, b"old")
+        async with bucket.mirror() as mirror:
+            await bus.request(f"$JS.API.STREAM.DELETE.KV_{word}", b"", timeout_s=10)
+            await eventually(lambda: mirror.regressed)
+            gone = dict(mirror.entries)
+            again = await bus.key_value(word)
+            await again.put("a", b"new")
+            await again.delete("b")
+            await eventually(lambda: set(mirror.entries) == {"a", "c"})
+
+            assert [gone[key] for key in ("a", "b", "c")] == [Entry(key, b"old", 0) for key in ("a", "b", "c")]
+            assert mirror.entries["a"].value == b"new"
+            assert mirror.entries["c"] == Entry("c", b"old", 0)
+
+
 async def eventually_bucket(bus: Bus, word: str) -> object:
     with anyio.fail_after(20):
         while True:

@@ -8,13 +8,15 @@ import anyio
 import msgspec
 import pytest
 
-from headrace.ids import OperationId, TreeName
-from headrace.pools import TreeOptions
+from headrace.ids import OperationId, PoolName, TreeName
+from headrace.pools import TreeOptions, read_tree
 from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.ledger import Attach
 from headrace.wire.log import Published
+from headrace.wire.operations import OperationState
+from headrace.wire.pool_changes import ChangePools, Create, PoolPlan
 from headrace.wire.refusals import Busy, NotRecorded, Refusal
 from tests.simulation.bus import SimulatedBus, connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
@@ -90,3 +92,33 @@ def test_one_message_of_a_term_that_nobody_took_shuts_nobody_out(
             await world.run_operation("operation-1", a_spec("research", 4, ["work", "0.1"]))
 
     in_world(course)
+
+
+@pytest.mark.parametrize("is_rolled_back", [False, True])
+def test_a_configuration_that_its_bucket_loses_stays_in_force_and_is_written_again(is_rolled_back: bool) -> None:
+    """What admission took for the removal of the tree aborted every operation in it."""
+    pools: list[set[str]] = []
+
+    async def course(world: World) -> None:
+        bucket = world.server.store.bucket(subjects.POOLS_BUCKET, 1)
+        if is_rolled_back:
+            await create_pool(world, "later")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(world.run_operation, "operation-1", a_spec("research", 2, ["work", "8"]))
+            await anyio.sleep(3)
+            if is_rolled_back:
+                bucket.roll_back(1)
+            else:
+                world.server.store.lose_bucket(subjects.POOLS_BUCKET)
+        entries = world.server.store.bucket(subjects.POOLS_BUCKET, 1).entries()
+        pools.append({pool.name for pool in read_tree(entries["default"].value).pools})
+        assert world.ended[OperationId("operation-1")].state is OperationState.COMPLETED
+
+    in_world(course)
+
+    assert pools == [{"research", "later"} if is_rolled_back else {"research"}]
+
+
+async def create_pool(world: World, name: str) -> None:
+    async with connect_to(world.server, "person", subjects.inbox("user", "anna")) as bus:
+        await world._insist(bus, "pool.change", ChangePools([Create(PoolName(name))], TREE), PoolPlan)

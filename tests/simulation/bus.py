@@ -496,6 +496,8 @@ class _Mirror:
         self.entries: dict[str, Entry] = {}
         self.revision = 0
         self.regressed = False
+        #: Keys that the bucket lost, and that nobody deleted.
+        self._lost: dict[str, Entry] = {}
         self._life: int | None = None
         self._changed = anyio.Event()
         self._asked = anyio.Event()
@@ -510,6 +512,7 @@ class _Mirror:
             return
         if stored.sequence > self.revision + 1:
             self.ask()
+        self._lost.pop(stored.subject, None)
         if stored.is_deletion:
             self.entries.pop(stored.subject, None)
         else:
@@ -518,13 +521,17 @@ class _Mirror:
         self._tell({stored.subject})
 
     async def refresh(self) -> None:
-        def read() -> tuple[dict[str, Entry], int, int]:
+        def read() -> tuple[dict[str, Entry], set[str], int, int]:
             bucket = self._bucket.bucket
-            return bucket.entries(), bucket.last_sequence, bucket.life
+            return bucket.entries(), {each.subject for each in bucket.messages}, bucket.last_sequence, bucket.life
 
-        entries, revision, life = await self._bus.ask_stream(read)
+        entries, named, revision, life = await self._bus.ask_stream(read)
         if self._life is not None and (revision < self.revision or life != self._life):
             self.regressed = True
+            self._lost = {key: Entry(key, entry.value, revision=0) for key, entry in self.entries.items()}
+        for key in named:
+            self._lost.pop(key, None)
+        entries |= self._lost
         self._life = life
         changed = {key for key, entry in entries.items() if self.entries.get(key) != entry}
         changed |= self.entries.keys() - entries.keys()

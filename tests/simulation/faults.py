@@ -32,7 +32,14 @@ __all__ = [
 Fault = Callable[[World], Coroutine[Any, Any, None]]
 
 #: Buckets whose loss the design survives: what they hold is known elsewhere, or only makes a difference of seconds.
-_LOSABLE: Final = (subjects.LEASES_BUCKET, subjects.TERMS_BUCKET, subjects.CLOCKS_BUCKET)
+_LOSABLE: Final = (
+    subjects.LEASES_BUCKET,
+    subjects.TERMS_BUCKET,
+    subjects.CLOCKS_BUCKET,
+    subjects.VOLUMES_BUCKET,
+    subjects.NODE_LEASES_BUCKET,
+    subjects.POOLS_BUCKET,
+)
 
 
 def a_network(world: World) -> Faults:

@@ -5,10 +5,13 @@ A request is answered by the fair_share of the tree that it asks; all others kee
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Final
 
+import anyio
 import msgspec
 
+from headrace.bus import BusError
 from headrace.ids import ROOT_POOL, TreeName
 from headrace.near import near
 from headrace.obs.logging import logger
@@ -18,7 +21,7 @@ from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.pool_changes import ChangePools, PoolPlan, Remove
-from headrace.wire.refusals import NotFound, Refusal, WrongState
+from headrace.wire.refusals import NotFound, NotReady, Refusal, WrongState
 from headrace.wire.trees import CreateTree, ListTrees, MovePoolToTree, RemoveTree
 from headrace_fair_share.configuration.between_trees import departure
 from headrace_fair_share.configuration.differences import fitting
@@ -29,6 +32,10 @@ from headrace_fair_share.effects import Effect, WriteTree
 from headrace_fair_share.engine import FairShareEngine
 
 __all__ = ["ConfigurationRequests"]
+
+_OURSELVES: Final = Person("fair_share", administrator=True)
+#: Until a lost configuration is written again, and between two tries.
+_RETRY_S: Final = 0.5
 
 _TreeRequest = ListTrees | CreateTree | RemoveTree
 
@@ -58,6 +65,22 @@ class ConfigurationRequests:
         await border.serve(subjects.user("*", "tree.list"), ListTrees, user, self._on_trees)
         await border.serve(subjects.user("*", "tree.create"), CreateTree, user, self._on_trees)
         await border.serve(subjects.user("*", "tree.remove"), RemoveTree, user, self._on_trees)
+
+    async def keep_stored(self, make_bucket: Callable[[], Awaitable[object]]) -> None:
+        """Writes the configuration again whenever the bucket has lost it, as long as it takes."""
+        while True:
+            await self._store.lost.wait()
+            self._store.lost = anyio.Event()
+            logger().error("configuration lost by its bucket", tree=self._tree, revision=self._store.revision)
+            answer: PoolPlan | Refusal | None = None
+            while not isinstance(answer, PoolPlan):
+                await anyio.sleep(_RETRY_S)
+                try:
+                    await make_bucket()
+                    answer = await self._changed(ChangePools([], self._tree), _OURSELVES)
+                except BusError as error:
+                    answer = NotReady(str(error))
+            logger().warning("configuration written again", tree=self._tree, revision=self._store.revision)
 
     def unknown_tree(self, tree: str) -> NotFound | None:
         """Answers about a tree that is not ours, or None where another service answers."""

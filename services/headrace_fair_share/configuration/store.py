@@ -56,18 +56,22 @@ class PoolStore:
         self.revision = 0
         #: All trees that have a configuration.
         self.trees: frozenset[str] = frozenset()
+        #: Set once the bucket has lost what is known here.
+        self.lost = anyio.Event()
 
     def on_change(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
         """For the mirror of the bucket."""
         self.trees = frozenset(entries)
         entry = entries.get(self._tree)
         if entry is not None:
+            if entry.revision < self.revision:
+                self.lost.set()
             self._take(entry)
 
     async def ensure(self, options: TreeOptions) -> None:
-        """Writes an empty tree with these options where there is none, so that everybody knows that it exists. Raises `BusError`."""
+        """Writes an empty tree with these options where there was none, so that everybody knows that it exists. Raises `BusError`."""
         entry = await self._bucket.get(self._tree)
-        if entry is None:
+        if entry is None and not self.revision:
             value = write_tree(Tree(tree=self._tree, options=options))
             try:
                 revision = await self._bucket.update(self._tree, value, 0)

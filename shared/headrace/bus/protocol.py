@@ -182,7 +182,8 @@ class Entry(msgspec.Struct, frozen=True):
 class Mirror(Protocol):
     """A local copy of a whole bucket. It cannot go blind: besides the watch it reads everything at a period and after each reconnect.
 
-    `revision` never falls, unless the bucket lost writes; then `regressed` becomes true and stays true.
+    `revision` never falls, unless the bucket lost writes; then `regressed` becomes true and stays true. A key that was lost and not
+    deleted stays in `entries` as it was known, with revision 0, until somebody writes or deletes it.
     """
 
     @property

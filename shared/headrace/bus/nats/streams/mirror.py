@@ -51,6 +51,8 @@ class BucketMirror:
         self._revision = 0
         self._created = ""
         self._regressed = False
+        #: Keys that the bucket lost, and that nobody deleted.
+        self._lost: dict[str, Entry] = {}
         self._watch: Watch | None = None
         self._reading = anyio.Lock()
         self._wake = anyio.Event()
@@ -80,6 +82,9 @@ class BucketMirror:
                 if refusal.err_code == STREAM_NOT_FOUND and self._created and not self._regressed:
                     self._regressed = True
                     logger().error("bucket is gone", stream=self._stream, known=self._revision)
+                    self._lost = self._without_revisions()
+                    self._entries.update(self._lost)
+                    self._tell(set(self._lost))
                 raise
             finally:
                 self._rouse()
@@ -191,6 +196,7 @@ class BucketMirror:
     def _take_one(self, item: Stored) -> set[str]:
         entry = self._entry_of(item)
         key = self._key_of(item.subject)
+        self._lost.pop(key, None)
         if entry is not None:
             self._entries[key] = entry
             return {key}
@@ -209,6 +215,10 @@ class BucketMirror:
         if self._lost_writes(info, revision, entries):
             self._regressed = True
             logger().error("bucket lost writes", stream=self._stream, known=self._revision, found=revision)
+            self._lost = self._without_revisions()
+        for item in items:
+            self._lost.pop(self._key_of(item.subject), None)
+        entries |= self._lost
         changed = {key for key, entry in entries.items() if self._entries.get(key) != entry}
         changed |= self._entries.keys() - entries.keys()
         self._entries.clear()
@@ -216,6 +226,9 @@ class BucketMirror:
         self._revision = revision
         self._created = info.created
         self._tell(changed)
+
+    def _without_revisions(self) -> dict[str, Entry]:
+        return {key: Entry(key, entry.value, revision=0) for key, entry in self._entries.items()}
 
     def _lost_writes(self, info: StreamInfo, revision: int, entries: dict[str, Entry]) -> bool:
         if not self._created:
