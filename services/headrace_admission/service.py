@@ -26,7 +26,7 @@ from headrace.wire.nodes import ChangeNode, Enrol, GivenUpNode, GiveUpNode, Node
 from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded, Refusal, decode_answer
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
-from headrace_admission.enrolment import change_node, enrol
+from headrace_admission.enrolment import change_node, enrol, keep_nodes
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
 from headrace_admission.log.recorder import Recorder
@@ -110,6 +110,7 @@ class AdmissionService:
         self._take_rules()
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)
+        tasks.start_soon(keep_nodes, bus)
         await self._serve()
         tasks.start_soon(self._shell.watch, bus, self._role)
         self._log.info("admission serves", operations=len(self.engine.state.operations), sequence=last)

@@ -122,3 +122,22 @@ def test_a_configuration_that_its_bucket_loses_stays_in_force_and_is_written_aga
 async def create_pool(world: World, name: str) -> None:
     async with connect_to(world.server, "person", subjects.inbox("user", "anna")) as bus:
         await world._insist(bus, "pool.change", ChangePools([Create(PoolName(name))], TREE), PoolPlan)
+
+
+def test_nodes_that_their_bucket_loses_are_waited_for_by_the_next_allocator() -> None:
+    """It gave out again at once what they ran."""
+
+    async def course(world: World) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(world.run_operation, "operation-1", a_spec("research", 3, ["work", "20"]))
+            await anyio.sleep(2)
+            (silent,) = [host for host in world.hosts.values() if len(host.living) == 2]
+            world.freeze(f"agent.{silent.name}")
+            world.server.store.lose_bucket(subjects.NODES_BUCKET)
+            await anyio.sleep(6)
+            world.kill("allocator.a")
+            await anyio.sleep(8)
+            world.thaw(f"agent.{silent.name}")
+        assert world.truth.violations == []
+
+    in_world(course)
