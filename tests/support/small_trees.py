@@ -76,7 +76,7 @@ class SmallTree:
         self._updater = Updater()
         self._now_s = 0.0
         self._epoch = 0
-        self._work = work
+        self.work = work
         self._revision = 0
         self.configure(pools, options)
         self.engine.on_operations([self._live(each) for each in work], at(0))
@@ -126,7 +126,7 @@ class SmallTree:
                 pending=self._job(each) * (each.jobs - each.running),
                 min_needed=self._job(each),
             )
-            for each in self._work
+            for each in self.work
         ]
 
 

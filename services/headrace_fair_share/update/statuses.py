@@ -34,9 +34,9 @@ def clocks_after(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable
     if not cut.usage_counts:
         return before.in_place_of(Clocks.none(elements.keys), _takes_part(cut, elements, before))
     below = schedulable & _below(cut, given, shares)
-    below[0] = False
     short = below_guarantee(shares.usage, shares.strong, shares.fair, shares.demand)
     short &= ~elements.is_operation & np.isfinite(elements.min_share_timeout_ms)
+    below[0] = short[0] = False
     after = step(before, cut.clock_ms, below, short, _timeouts(cut, given))
     if cut.pools.options.enable_pool_starvation:
         return after

@@ -169,6 +169,7 @@ def test_a_demand_below_the_guarantee_is_what_counts() -> None:
     items = course({"a": GUARANTEED}, [Work("x", "a", 40, running=30)], SHORT, 6)
 
     assert items["a"].starvation_reason is StarvationReason.MIN_SHARE
+    assert items["<Root>"].starvation_status is NON_STARVING
 
 
 def test_a_pool_may_have_a_timeout_of_its_own() -> None:
