@@ -257,6 +257,27 @@ def test_who_is_killed_or_frozen_is_succeeded_after_the_lease_and_ends_when_it_w
     assert in_a_simulated_world(seed, VirtualLoop.freeze) == [("a", 1), ("b", 2)]
 
 
+def test_a_bucket_that_was_out_of_reach_for_longer_than_a_lease_takes_no_leader_down() -> None:
+    """Nobody could renew: after each loss of JetStream's leader whoever stood by took the lease of a leader that lived."""
+    terms: list[tuple[str, int]] = []
+
+    async def world(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop)
+        async with connect_to(server, "a") as a, connect_to(server, "b") as b, anyio.create_task_group() as tasks:
+            first, second = Process(a, "a", terms), Process(b, "b", terms)
+            tasks.start_soon(first.run)
+            await eventually(lambda: first.leads)
+            tasks.start_soon(second.run)
+            await anyio.sleep(1)
+            server.lose_leader(loop.random.uniform(7, 9) * LEASE_S)
+            await anyio.sleep(12 * LEASE_S)
+            tasks.cancel_scope.cancel()
+
+    for seed in range(40):
+        run_virtually(seed, world)
+    assert terms == [("a", 1)] * 40
+
+
 def test_a_candidate_waits_a_whole_lease_of_its_own_clock() -> None:
     candidate = Candidate("b", lease_s=3.0)
     held = LeaseRecord("a", "life")

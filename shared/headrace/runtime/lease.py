@@ -95,6 +95,8 @@ class Lease:
             except WrongRevision:
                 continue
             except BusError as error:
+                # Its holder could not renew it either: a whole lease counts from when the bucket is there again.
+                candidate = Candidate(self._record.instance, self._lease_s)
                 logger().info("lease not read", role=self._role, error=str(error))
             await anyio.sleep(self._lease_s / _RENEWALS / 2)
 
