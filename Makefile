@@ -65,8 +65,8 @@ test-integration: setup ## Services on a real NATS server
 test-acceptance: setup ## Real processes, kills, the command line
 	$(BIN)/pytest $(WAITING) tests/acceptance
 
-soak: setup ## Kill real processes at named places; ROUNDS=200
-	$(BIN)/python -m tests.soak --rounds $(or $(ROUNDS),200)
+soak: setup ## Kill real processes at named places, ROUNDS=n of them (200), from FIRST=f on (0)
+	$(BIN)/python -m tests.soak --rounds $(or $(ROUNDS),200) --first $(or $(FIRST),0)
 
 sim: setup ## Worlds that break in every way, SEEDS=n of them (200), from FIRST=f on (1)
 	$(BIN)/python -m tests.simulation --processes 0 --seeds $(or $(SEEDS),200) --first $(or $(FIRST),1)

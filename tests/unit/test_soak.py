@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.soak.__main__ import Tally
 from tests.soak.kill_points import KILL_POINTS, KillPoint
+from tests.soak.rounds import Hit
 
 WITNESS = Path(__file__).parents[1] / "soak" / "witness.py"
 
@@ -20,6 +22,26 @@ def test_every_kill_point_is_in_the_code(point: KillPoint) -> None:
     owner, _, function = point.function.partition(".")
 
     assert callable(getattr(getattr(importlib.import_module(point.module), owner), function))
+
+
+def test_every_process_of_the_product_has_kill_points() -> None:
+    services = {"admission", "allocator", "fair_share", "integral"}
+
+    assert {point.role for point in KILL_POINTS} == services | {"agent", "runner"}
+
+
+def test_a_tally_says_how_often_each_place_was_hit_and_which_never() -> None:
+    tally = Tally()
+    for words, was_hit in (
+        ("agent: enrolled (kill)", True),
+        ("agent: enrolled (freeze)", False),
+        ("up killed", False),
+    ):
+        tally.add(Hit(words, was_hit, operations=1, jobs=3, ran_again=1))
+
+    assert tally.lines() == ["   1 of   2  agent: enrolled", "   0 of   1  up killed"]
+    assert tally.missed == ["up killed"]
+    assert (tally.jobs, tally.ran_again) == (9, 3)
 
 
 def test_no_two_kill_points_have_one_name() -> None:
