@@ -253,4 +253,5 @@ def _give_back(one: GiveBack) -> TakeBack:
 
 def _waits_for_room(node: Node) -> bool:
     """True if an allocation that the node has shown still waits there for another to go."""
-    return any(one.state is AllocationState.WAITING and one.confirmed for one in node.allocations.values())
+    waiting = [one for one in node.allocations.values() if one.state is AllocationState.WAITING]
+    return any(one.confirmed for one in waiting)

@@ -7,6 +7,7 @@ that did not fit into the heartbeat (`ends_waiting`): while there are any, a slo
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Final
 
 from headrace.ids import AllocationId, OperationId
@@ -96,20 +97,25 @@ class _Reconciliation:
         self._facts = facts
         self._node = node
         self._heartbeat = heartbeat
-        self._picture = {report.id: report for report in heartbeat.allocations}
         self._findings = Findings()
+
+    @cached_property
+    def _picture(self) -> dict[AllocationId, AllocationReport]:
+        return {report.id: report for report in self._heartbeat.allocations}
 
     def run(self) -> Findings:
         self._take_ends()
         self._settle_sent()
         allocations = self._node.allocations
+        as_before = 0
         for report in self._heartbeat.allocations:
             known = allocations.get(report.id)
-            if known is None or not known.shows_nothing_new(report):
-                self._take_report(report)
-            else:
+            if known is not None and known.shows_nothing_new(report):
                 known.job = report.job
-        if self._heartbeat.ends_waiting == 0 and not allocations.keys() <= self._picture.keys():
+                as_before += 1
+            else:
+                self._take_report(report)
+        if self._heartbeat.ends_waiting == 0 and as_before < len(allocations):
             for allocation in [one for one in allocations.values() if one.id not in self._picture]:
                 self._lose_slots(allocation, allocation.slots.values())
                 self._remove(allocation)
