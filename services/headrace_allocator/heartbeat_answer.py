@@ -41,6 +41,9 @@ from headrace_allocator.words import words_of_preemption
 
 __all__ = ["HeartbeatAnswers"]
 
+#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+_WAITING: Final = AllocationState.WAITING
+
 #: Until the next heartbeat of a node whose word is awaited.
 _RECOVERING_PACE_MS: Final = 50
 #: Until the heartbeat that shows what was just started; a tenth of the pace where that is more.
@@ -253,5 +256,5 @@ def _give_back(one: GiveBack) -> TakeBack:
 
 def _waits_for_room(node: Node) -> bool:
     """True if an allocation that the node has shown still waits there for another to go."""
-    waiting = [one for one in node.allocations.values() if one.state is AllocationState.WAITING]
+    waiting = [one for one in node.allocations.values() if one.state is _WAITING]
     return any(one.confirmed for one in waiting)

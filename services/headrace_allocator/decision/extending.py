@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -15,6 +16,9 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
 __all__ = ["Extension", "GiveBack", "extend"]
+
+#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+_RUNNING: Final = AllocationState.RUNNING
 
 
 class Extension(msgspec.Struct, frozen=True):
@@ -38,7 +42,7 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
         operation = operations.get(allocation.operation)
         if operation is None or (len(allocation.slots) <= 1 and not runs_ahead(operation, pace_ms)):
             continue
-        if allocation.take_back is not None or allocation.state is not AllocationState.RUNNING:
+        if allocation.take_back is not None or allocation.state is not _RUNNING:
             continue
         if not operation.schedulable:
             continue

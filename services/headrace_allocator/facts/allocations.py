@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.preemption import PreemptionRecord
 
 __all__ = ["Allocation"]
+
+#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+_RUNNING: Final = AllocationState.RUNNING
 
 
 class Allocation:
@@ -36,12 +41,7 @@ class Allocation:
     def shows_nothing_new(self, report: AllocationReport) -> bool:
         """True if all that a report says is booked already, but for how long its job has run."""
         job, known, slots, waiting = report.job, self.job, self.slots, report.unstarted
-        if (
-            job is None
-            or known is None
-            or report.state is not AllocationState.RUNNING
-            or report.state is not self.state
-        ):
+        if job is None or known is None or report.state is not _RUNNING or report.state is not self.state:
             return False
         slot = slots.get(job.index)
         return (

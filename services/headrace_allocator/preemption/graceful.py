@@ -6,6 +6,7 @@ Source: section 10 of the specification of allocation and preemption.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from headrace.pools.pool_config import Preemption as PreemptionSwitch
 from headrace.wire.operation_spec import PreemptionMode
@@ -15,12 +16,15 @@ from headrace_allocator.facts.groups import Group
 
 __all__ = ["asked_gracefully"]
 
+#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+_GRACEFUL: Final = PreemptionMode.GRACEFUL
+
 
 def asked_gracefully(overlay: Overlay) -> Iterator[Allocation]:
     """The preemptible allocations of graceful operations on the node that were not asked before. They count as used until they end."""
     for allocation in overlay.view.allocations:
         operation = overlay.view.operations.get(allocation.operation)
-        if operation is None or operation.spec.preemption_mode is not PreemptionMode.GRACEFUL:
+        if operation is None or operation.spec.preemption_mode is not _GRACEFUL:
             continue
         if allocation.take_back is not None or allocation.preemption is not None:
             continue
