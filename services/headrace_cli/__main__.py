@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Final
 
 from cyclopts import App, CycloptsError, Parameter
 
-from headrace.errors import HeadraceError
+from headrace.errors import BadInput, HeadraceError
 from headrace.obs.logging import configure
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
 
 __all__ = ["COMMANDS", "app", "main"]
 
+_STDERR: Final = 2
 #: Each command: where it is, and the line about it in the list of all, which its own module begins with too.
 COMMANDS: Final = {
     "up": (
@@ -92,10 +94,27 @@ def _app(*, listing: bool) -> App:
 app = _app(listing=False)
 
 
+def _open_streams() -> None:
+    """Opens what whoever called us has closed, so that no connection takes the place of a stream that is written to."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(opened)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(_STDERR, "w")
+
+
+def _check_words() -> None:
+    for word in sys.argv[1:]:
+        if not word.isascii() and word != word.encode(errors="replace").decode():
+            raise BadInput("command line", word, "words in UTF-8")
+
+
 def main() -> None:
     """Runs the command line, and ends the process with an exit status of `headrace_cli.exit_statuses`."""
+    _open_streams()
     configure("cli", "error")
     try:
+        _check_words()
         first = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         status = (app if first in COMMANDS else _app(listing=True))(exit_on_error=False)
     except CycloptsError:

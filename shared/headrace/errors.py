@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import inspect
 
-__all__ = ["BadInput", "HeadraceError", "UnknownKey", "said_of"]
+__all__ = ["BadInput", "HeadraceError", "UnknownKey", "said_of", "shortened"]
+
+_LONGEST_SHOWN = 300
 
 
 class HeadraceError(Exception):
@@ -28,11 +30,16 @@ class BadInput(HeadraceError):
         self.place = place
         self.value = value
         self.expected = expected
-        super().__init__(f"{place}: {value!r} cannot be used; {said_of(expected)}")
+        super().__init__(f"{place}: {shortened(repr(value))} cannot be used; {said_of(expected)}")
 
 
 class UnknownKey(BadInput):
     """A key that names nothing."""
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text that is too long to be read."""
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
 
 
 def said_of(expected: str) -> str:

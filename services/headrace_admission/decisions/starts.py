@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, shortened
 from headrace.ids import PoolName, operation_id
 from headrace.near import near
 from headrace.pools.node_filter import parse_formula
@@ -48,7 +48,7 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
     try:
         operation_id(request.operation)
     except BadInput as error:
-        return BadRequest(error.place, str(error.value), error.expected)
+        return BadRequest(error.place, shortened(str(error.value)), error.expected)
     if spec.resources.user_slots < 1:
         return BadRequest("spec.resources.user_slots", str(spec.resources.user_slots), "at least 1")
     if not any(spec.resources.as_tuple()[1:]):
@@ -60,7 +60,7 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
     try:
         parse_formula(spec.scheduling_tag_filter)
     except BadInput as error:
-        return BadRequest("spec.scheduling_tag_filter", str(error.value), error.expected)
+        return BadRequest("spec.scheduling_tag_filter", shortened(str(error.value)), error.expected)
     size = size_bytes(spec)
     if size > LARGEST_SPEC_BYTES:
         return BadRequest("spec", f"{size} bytes", f"at most {LARGEST_SPEC_BYTES} (command and environment together)")

@@ -8,7 +8,7 @@ from functools import partial
 
 import anyio.to_thread
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, shortened
 from headrace.runtime.border import Caller
 from headrace.wire.heartbeat import JobKey
 from headrace.wire.logs import LogChunk, ReadLog
@@ -36,7 +36,7 @@ class JobLogs:
         try:
             return await anyio.to_thread.run_sync(partial(self._read, request, known))
         except BadInput as error:
-            return BadRequest(place=error.place, value=str(error.value), expected=error.expected)
+            return BadRequest(place=error.place, value=shortened(str(error.value)), expected=error.expected)
         except OSError as error:
             return NotReady(why=f"the log cannot be read: {error.strerror}")
 

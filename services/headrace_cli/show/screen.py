@@ -7,9 +7,11 @@ name in a pipe is ever cut. NO_COLOR and TERM=dumb are honoured.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +20,9 @@ from headrace_cli.show.plain_values import plain, print_json
 __all__ = ["Screen"]
 
 _WIDE = 10_000
+#: The pictures of control characters, but for the end of a line and the tabulator.
+_SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
+_SIGNS |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
 class Screen:
@@ -68,8 +73,17 @@ class Screen:
         self.err.print(Text(text, style=style), soft_wrap=whole)
 
 
+class _HarmlessConsole(Console):
+    """Shows signs in place of control characters: a title or a reason could command the terminal of whoever lists it."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text = segment.text
+            yield segment if segment.control or text.isprintable() else segment._replace(text=text.translate(_SIGNS))
+
+
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     if stream.isatty():
-        return Console(stderr=stderr, highlight=False)
-    return Console(stderr=stderr, highlight=False, width=_WIDE, color_system=None, force_terminal=False)
+        return _HarmlessConsole(stderr=stderr, highlight=False)
+    return _HarmlessConsole(stderr=stderr, highlight=False, width=_WIDE, color_system=None, force_terminal=False)
