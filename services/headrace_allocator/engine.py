@@ -51,7 +51,7 @@ class AllocatorEngine:
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.facts = Facts(tree, term, timing)
         self.ranking = Ranking(self.facts)
-        self._answers = HeartbeatAnswers(self.facts, self.ranking)
+        self.answers = HeartbeatAnswers(self.facts, self.ranking)
         self.heartbeats = 0
         #: Heartbeats that were repeated, overtaken, or of a former life of the agent.
         self.void_heartbeats = 0
@@ -194,7 +194,7 @@ class AllocatorEngine:
             return Outcome(None, [StepDown(heartbeat.term)])
         node = facts.nodes.get(heartbeat.node)
         if node is None:
-            return Outcome(self._answers.not_enrolled(heartbeat))
+            return Outcome(self.answers.not_enrolled(heartbeat))
         if not node.is_newest(heartbeat):
             self.void_heartbeats += 1
             return Outcome(None)
@@ -214,7 +214,7 @@ class AllocatorEngine:
         self.twice_held_jobs += len(findings.held_twice)
         self.ranking.refresh_all(findings.operations)
         effects += self._finish_recovery(moment)
-        orders = node.sent = self._answers.answer(node, heartbeat, findings, moment)
+        orders = node.sent = self.answers.answer(node, heartbeat, findings, moment)
         extended = (node.allocations[extend.allocation].operation for extend in orders.extend)
         for name in dict.fromkeys([*(start.operation for start in orders.start), *extended]):
             effects += self._draws(facts.operations[name])
@@ -292,9 +292,9 @@ class AllocatorEngine:
             counter("heartbeats", "heartbeats", self.heartbeats),
             counter("void_heartbeats", "heartbeats", self.void_heartbeats),
             counter("twice_held_jobs", "jobs", self.twice_held_jobs),
-            counter("allocations_made", "allocations", self._answers.allocations_made),
+            counter("allocations_made", "allocations", self.answers.allocations_made),
             *(
-                counter(f"preempted_by_{reason.value}", "allocations", self._answers.preemptions[reason])
+                counter(f"preempted_by_{reason.value}", "allocations", self.answers.preemptions[reason])
                 for reason in PreemptionReason
             ),
         ]

@@ -35,7 +35,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.facts.reconcile import Findings
 from headrace_allocator.preemption.audit import record_of
-from headrace_allocator.preemption.heartbeat_decision import Due, decide
+from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from headrace_allocator.preemption.stages import Preemption
 from headrace_allocator.words import words_of_preemption
 
@@ -97,6 +97,8 @@ class HeartbeatAnswers:
         self._facts = facts
         self._ranking = ranking
         self.allocations_made = 0
+        #: The decision on the last heartbeat.
+        self.decided = HeartbeatDecision()
         self.preemptions: Counter[PreemptionReason] = Counter()
 
     def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings, moment: Moment) -> Orders:
@@ -107,7 +109,7 @@ class HeartbeatAnswers:
         take_back = self._take_back(node, budget)
         node.note_overcommit(moment)
         overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms))
-        decided = decide(overlay, self._due(node, moment))
+        decided = self.decided = decide(overlay, self._due(node, moment))
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
         take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
         extensions = [one for one in decided.extensions if isinstance(one, Extension)]

@@ -25,6 +25,8 @@ def words_of(reason: why.Reason) -> str:
             return "the operation is suspended"
         case why.OperationNotRunning():
             return f"the operation is {reason.state.value}"
+        case why.DemandCovered():
+            return "it wants more since shares were computed last; the next computation is due within a second"
         case why.FairShareReached():
             return "it is a graceful operation that has its fair share, and gets no more"
         case why.NoJobReady():

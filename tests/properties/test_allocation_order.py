@@ -31,7 +31,7 @@ def decisions(tree: RandomTree, node: str, choose: Choice, seed: int) -> list[li
     tree.take_victims(cut)
     for priority in (PreemptionPriority.AGGRESSIVE, PreemptionPriority.NORMAL):
         discount = Resources(1, tree.random.choice([0, 100]), 1, tree.random.choice([0, 2**32]))
-        found.append(started(place(cut, priority, discount=discount, one=True, choose=choose)))
+        found.append(started(place(cut, priority, discount=discount, most=1, choose=choose)))
     found.append(started(place(cut, choose=choose)))
     return found
 

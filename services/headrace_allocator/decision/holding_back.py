@@ -12,6 +12,7 @@ from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.operation_spec import PreemptionMode
 from headrace_allocator.decision.reasons import (
+    DemandCovered,
     Exceeded,
     FairShareReached,
     NoJobReady,
@@ -24,7 +25,14 @@ from headrace_allocator.decision.reasons import (
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree
 
-__all__ = ["fair_share_reached", "held_back", "not_schedulable", "own_limit_reached", "pool_limit_reached"]
+__all__ = [
+    "demand_covered",
+    "fair_share_reached",
+    "held_back",
+    "not_schedulable",
+    "own_limit_reached",
+    "pool_limit_reached",
+]
 
 _NO_ADDITION: Mapping[PoolName, Resources] = {}
 
@@ -36,7 +44,7 @@ def held_back(operation: Operation, ready: int, held: Resources) -> Reason | Non
     """
     if not operation.schedulable:
         return not_schedulable(operation)
-    return NoJobReady() if ready <= 0 else fair_share_reached(operation) or own_limit_reached(operation, held)
+    return NoJobReady() if ready <= 0 else fair_share_reached(operation) or _limited(operation, held)
 
 
 def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRunning | None:
@@ -44,6 +52,18 @@ def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRu
     if operation.schedulable:
         return None
     return OperationSuspended() if operation.suspended else OperationNotRunning(operation.state)
+
+
+def _limited(operation: Operation, held: Resources) -> Reason | None:
+    return demand_covered(operation, held) or own_limit_reached(operation, held)
+
+
+def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:
+    """Another job would be more than the operation wanted at the last snapshot. Whatever it wants since then is for the next."""
+    demand = operation.demand
+    if demand is None or demand.dominates(held + operation.spec.resources):
+        return None
+    return DemandCovered()
 
 
 def fair_share_reached(operation: Operation) -> FairShareReached | None:

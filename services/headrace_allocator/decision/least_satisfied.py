@@ -261,6 +261,8 @@ class LeastSatisfied:
             pool.above = self._pool((above or self._facts.root).name)
             pool.above.below.add(pool)
             self._count_above(pool, 1)
+            # What was entered for one that has left it again is empty, too.
+            left += list(pool.path())[1:]
         for pool in left:
             if not pool.counts and pool is not self.root and self._pools.get(pool.name) is pool:
                 self._drop(pool)
@@ -296,9 +298,12 @@ class LeastSatisfied:
         self._stale.add(pool.above)
 
     def _entry_of(self, pool: PoolOrder) -> Entry | None:
-        if not pool.classes & pool.open or not (pool.buckets or pool.children):
+        facts, can_start = self._facts.pool(pool.name), pool.open
+        if facts.limited:
+            # A preemptive stage may still go into a pool that is full for others.
+            can_start |= self.classes.below(facts.limit(self._facts.options, tolerant=True), facts.used)
+        if not pool.classes & can_start or not (pool.buckets or pool.children):
             return None
-        facts = self._facts.pool(pool.name)
         entry = entry_of_pool(facts, facts.used, self.total)
         return entry if facts.follows_own_satisfaction else (pool.first(), *entry[1:])
 
@@ -330,6 +335,8 @@ class LeastSatisfied:
             broken.append("the classes below it differ from those of the operations below it")
         if {below.entry for below in pool.below} - {None} != set(pool.children):
             broken.append("its pools differ from those that are below it")
+        if pool.above is not None and self._pools.get(pool.above.name) is not pool.above:
+            broken.append("the pool above it is not in the order")
         return [f"order of pool {name}: {words}" for words in broken]
 
     def _check_operation(self, name: OperationId) -> list[str]:

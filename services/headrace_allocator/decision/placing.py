@@ -34,15 +34,15 @@ def place(
     priority: PreemptionPriority | None = None,
     *,
     discount: Resources = ZERO,
-    one: bool = False,
+    most: int | None = None,
     choose: Choice = next_in_line,
 ) -> list[Placement]:
     """Decides what starts in the free room, in the order of the decisions. Each placement is one allocation.
 
-    A preemptive stage lets only operations of its priority take part, counts `discount` as room, and stops after one start.
+    A preemptive stage lets only operations of its priority take part, counts `discount` as room, and stops after `most` starts.
     """
     placed: list[Placement] = []
-    while not (one and placed):
+    while most is None or len(placed) < most:
         room = overlay.room + discount
         operation = choose(overlay, room, priority) if room.dominates(overlay.view.min_spare) else None
         if operation is None:

@@ -74,8 +74,8 @@ class Ranking:
         return bool(self._marked or self._marked_pools)
 
     def refresh_marked(self, most: int) -> list[Operation]:
-        """Gives up to `most` marked pools and operations their place. Returns operations that had no share before."""
-        first_shares = []
+        """Gives up to `most` marked pools and operations their place. Returns those of which jobs may start from now on."""
+        came_in = []
         if self._all_marked:
             self._all_marked = False
             self._facts.shapes.note(self._facts.nodes.values())
@@ -89,11 +89,12 @@ class Ranking:
             del self._marked[name]
             operation = self._facts.operations.get(name)
             if operation is not None:
-                if name in self._shareless:
-                    first_shares.append(operation)
+                was_out = name in self._shareless or name not in self.order
                 self.refresh(operation)
+                if was_out and name in self.order:
+                    came_in.append(operation)
                 judge_size(self._facts, operation)
-        return first_shares
+        return came_in
 
     def checks(self) -> Iterator[Check]:
         """The order, and the place of each operation."""
@@ -108,7 +109,7 @@ class Ranking:
         if item is None:
             self._shareless.add(operation.id)
         elif item is not operation.share:
-            operation.set_share(item)
+            operation.set_share(item, self._facts.pools.total)
             (self._shareless.discard if max(operation.fair_share) > 0.0 else self._shareless.add)(operation.id)
 
     def _entry(self, operation: Operation) -> Entry | None:

@@ -28,6 +28,10 @@ class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended")
     """Somebody suspended it."""
 
 
+class DemandCovered(msgspec.Struct, frozen=True, tag="demand_covered"):
+    """It has all that it wanted when shares were computed last, and wants more since."""
+
+
 class FairShareReached(msgspec.Struct, frozen=True, tag="fair_share_reached"):
     """It is graceful and not below its fair share: it gets no more than that."""
 
@@ -125,6 +129,7 @@ class OverFairShare(msgspec.Struct, frozen=True, tag="over_fair_share"):
 Reason = (
     OperationNotRunning
     | OperationSuspended
+    | DemandCovered
     | FairShareReached
     | NoJobReady
     | StartsPaused

@@ -45,6 +45,8 @@ class View(msgspec.Struct, frozen=True):
     free_in_tree: Resources
     #: All that the tree may use of the node.
     limits: Resources
+    #: The most allocations that start on one heartbeat; None: as many as fit.
+    most_starts: int | None
     #: Nothing more starts on a node with less room than this.
     min_spare: Resources
     operations: Mapping[OperationId, Operation]
@@ -64,6 +66,7 @@ class View(msgspec.Struct, frozen=True):
             total=facts.total,
             free_in_tree=facts.total - facts.used,
             limits=node.total,
+            most_starts=facts.timing.most_starts,
             min_spare=facts.pools.options.min_spare_allocation_resources_on_node.whole,
             operations=facts.operations,
             pools=facts.pools,

@@ -10,6 +10,7 @@ from headrace.resources import Resources
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.holding_back import (
+    demand_covered,
     fair_share_reached,
     not_schedulable,
     own_limit_reached,
@@ -39,6 +40,7 @@ def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
         None if facts.pools.limits_known else why.LimitsUnknown(),
         pool_limit_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
+        demand_covered(operation, operation.held),
         fair_share_reached(operation),
         _no_room(facts, operation),
         why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None,

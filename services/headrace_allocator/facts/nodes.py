@@ -29,6 +29,8 @@ class Timing(msgspec.Struct, frozen=True):
     longest_lease_s: float = 0.0
     #: More of a node may be used than it has for so long, before it is repaired.
     allowed_overcommit_s: float = 15.0
+    #: The most allocations that start on one heartbeat; None: as many as fit.
+    most_starts: int | None = None
     #: The shortest time between two heartbeats of a node.
     shortest_pace_ms: int = 1_000
     #: Heartbeats a second of all nodes together, above which the pace slows down.

@@ -74,8 +74,8 @@ class Operation:
         self.rank = live.started_at_ms
         self.in_fifo_pool = False
         self.preemption_priority = PreemptionPriority.NONE
-        #: All that the last snapshot of shares says of it.
-        self.item: ShareItem | None = None
+        self._total = ZERO
+        self._demand: Resources | None = None
         #: Its options in force, and how its groups are cut, each with what that was made of.
         self._options: tuple[tuple[EffectiveOptions | None, OperationSpec, AllocationOptions], EffectiveOptions] | None
         self._options = None
@@ -100,24 +100,31 @@ class Operation:
         self.job_spec = spec.job_spec(self.id, self.user)
         self.job_spec_bytes = len(encode(self.job_spec))
 
-    def set_share(self, item: ShareItem) -> None:
-        """Notes what a snapshot of shares says of it."""
+    def set_share(self, item: ShareItem, total: Resources) -> None:
+        """Notes what a snapshot of shares says of it, of which `total` is the whole."""
         self.share = item
         self.fair_share, self.demand_share = item.fair_share.total, item.demand_share
         self.dominant_resource = item.dominant_resource
         self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None
         self.preemption_priority = item.preemption_priority
-        self.item = item
+        self._total, self._demand = total, None
 
     @property
     def starvation(self) -> StarvationStatus:
         """For how long it has been below its fair share, in one word."""
-        return StarvationStatus.NON_STARVING if self.item is None else self.item.starvation_status
+        return StarvationStatus.NON_STARVING if self.share is None else self.share.starvation_status
+
+    @property
+    def demand(self) -> Resources | None:
+        """All that it wanted at the last snapshot, what it had included. None before a snapshot that knows the cluster."""
+        if self._demand is None and self._total != ZERO:
+            self._demand = self._total.part(self.demand_share)
+        return self._demand
 
     @property
     def below_fair_share(self) -> bool:
         """True if it had less than it is owed at the last snapshot."""
-        return self.item is not None and self.item.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
+        return self.share is not None and self.share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
 
     def options(self, pools: PoolTree) -> EffectiveOptions:
         """The options in force for it: those of its pool, and what it asks for itself."""
@@ -130,7 +137,7 @@ class Operation:
 
     def cut_groups(self, pools: PoolTree) -> AllocationGroups:
         """Its allocations, cut by the last snapshot of shares."""
-        made_of = (self.item, self.options(pools), pools.options, pools.total)
+        made_of = (self.share, self.options(pools), pools.options, pools.total)
         if self._cut_by != made_of:
             self._cut_by = made_of
             self.groups.publish(self._protection(pools))

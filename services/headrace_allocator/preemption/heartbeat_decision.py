@@ -55,8 +55,10 @@ def decide(overlay: Overlay, due: Due) -> HeartbeatDecision:
     if due.extend:
         made.extensions = extend(overlay)
     if due.start:
-        made.placements = place(overlay)
-        if due.preempt and due.preemptive_stages:
+        most = overlay.view.most_starts
+        made.placements = place(overlay, most=most)
+        may_start = most is None or len(made.placements) < most
+        if due.preempt and due.preemptive_stages and may_start:
             for outcome in run_stages(overlay):
                 made.stages.append(outcome)
                 made.preemptions += outcome.preemptions

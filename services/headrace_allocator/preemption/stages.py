@@ -84,7 +84,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage) -> StageOutcome:
     discount = Resources.sum(overlay.usage(one) for one in able_to_go)
     kept = keep_order(overlay, able_to_go)
     groups = {one: overlay.group(overlay.view.operations[one.operation], one) for one in able_to_go}
-    placement = next(iter(place(overlay, stage.priority, discount=discount, one=True)), None)
+    placement = next(iter(place(overlay, stage.priority, discount=discount, most=1)), None)
     starter = None if placement is None else placement.operation
     properly = starter is not None and _starves_itself(starter, stage.priority)
     preemptions = [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.conformance.allocation import updates
-from tests.conformance.allocation.scenario import Scenario
-from tests.conformance.allocation.updates import ShareCut, update
+from tests.conformance.allocation import heartbeats, updates
+from tests.conformance.allocation.heartbeats import Fleet
+from tests.conformance.allocation.scenario import Scenario, amounts
+from tests.conformance.allocation.updates import ShareCut, update, with_tolerances
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Outcome, Unsupported, only_keys
 
@@ -17,7 +18,11 @@ _EVENT: Final = {"type", "at", "expect", "skip_cross_check"}
 #: By type of event the fields that it may have.
 EVENTS: Final[dict[str, set[str]]] = {
     "fair_share_update": {"fair_share", "promised_fair_share"},
-    "set": {"options", "elements", "nodes", "pending"},
+    "heartbeat": {"node", "skip"},
+    "run": {"duration", "period", "fair_share"},
+    "allocation_usage": {"allocation", "usage"},
+    "reset_progress": {"allocation"},
+    "set": {"options", "elements", "nodes", "pending", "node_has_waiting"},
     "add": {"pools", "operations", "allocations"},
     "finish_operation": {"operation"},
     "revive": set(),
@@ -26,11 +31,16 @@ EVENTS: Final[dict[str, set[str]]] = {
 
 
 def is_supported(case: dict[str, Any]) -> bool:
-    """True if every event of the case, and all that is expected of it, is known here."""
+    """True if every event of the case, and all that is expected of it, is known here and built."""
+    options = case.get("options", {})
+    if options.get("batch_operation_scheduling") or options.get("victim_rules", "current") != "current":
+        return False
+    if any("tasks" in operation for operation in case.get("operations", ())):
+        return False
     return all(
         event["type"] in EVENTS
         and event.keys() <= EVENTS[event["type"]] | _EVENT
-        and event.get("expect", {}).keys() <= updates.KEYS
+        and event.get("expect", {}).keys() <= updates.KEYS | heartbeats.KEYS
         for event in case["events"]
     )
 
@@ -38,25 +48,71 @@ def is_supported(case: dict[str, Any]) -> bool:
 def run(case: dict[str, Any], _: Engine) -> Outcome:
     """The outcome of a case."""
     if not is_supported(case):
-        raise Unsupported("heartbeats, and figures that they change")
-    scenario = Scenario(case)
-    tolerance = float(case.get("tolerance", 1e-6))
-    found: list[Comparison] = []
-    cut: ShareCut | None = None
-    for event in case["events"]:
-        only_keys(event, EVENTS[event["type"]] | _EVENT, "event")
-        scenario.now_s = float(event.get("at", scenario.now_s))
+        raise Unsupported("an event, a figure or an option that is not built yet")
+    return Outcome.of(SUITE, case["name"], _Course(case).run())
+
+
+class _Course:
+    """One case under way."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        self.case = case
+        self.scenario = Scenario(case)
+        self.fleet = Fleet(self.scenario)
+        self.fleet.add(case)
+        self.cut: ShareCut | None = None
+
+    def run(self) -> list[Comparison]:
+        """All comparisons, event after event."""
+        tolerance = float(self.case.get("tolerance", 1e-6))
+        found: list[Comparison] = []
+        for event in self.case["events"]:
+            only_keys(event, EVENTS[event["type"]] | _EVENT, "event")
+            self.scenario.now_s = float(event.get("at", self.scenario.now_s))
+            self.fleet.begin()
+            self._happen(event)
+            expect = event.get("expect", {})
+            if self.cut is not None:
+                found.extend(updates.compared(expect, self.scenario, self.cut, tolerance))
+            found.extend(self.fleet.compared(expect))
+        return found
+
+    def _happen(self, event: dict[str, Any]) -> None:
         match event["type"]:
             case "fair_share_update":
-                cut = update(scenario, event, cut)
+                self._update(event)
+            case "heartbeat":
+                self.fleet.heartbeat(event["node"], skip=event.get("skip", False))
+            case "run":
+                self._run(event)
             case "set":
-                scenario.set(event)
+                self.scenario.set(event)
+                self.fleet.add({})
+                if self.cut is not None and "elements" in event:
+                    self.fleet.take(with_tolerances(self.cut, self.scenario))
             case "add":
-                scenario.add(event)
+                self.scenario.add(event)
+                self.fleet.add(event)
             case "finish_operation":
-                del scenario.operations[event["operation"]]
+                self.fleet.finish(event["operation"])
+                del self.scenario.operations[event["operation"]]
+            case "allocation_usage":
+                self.fleet.set_usage(event["allocation"], amounts(event["usage"]))
+            case "reset_progress":
+                self.fleet.reset_progress(event["allocation"])
             case "revive":
-                cut = None
-        if cut is not None:
-            found.extend(updates.compared(event.get("expect", {}), scenario, cut, tolerance))
-    return Outcome.of(SUITE, case["name"], found)
+                self.cut = None
+                self.fleet.revive()
+
+    def _update(self, event: dict[str, Any]) -> None:
+        self.cut = update(self.scenario, event, self.cut)
+        self.fleet.take(self.cut)
+
+    def _run(self, event: dict[str, Any]) -> None:
+        """Again and again: time passes, shares are computed, every node is heard."""
+        began_s, period_s = self.scenario.now_s, float(event.get("period", 0.1))
+        for step in range(1, round(event["duration"] / period_s) + 1):
+            self.scenario.now_s = began_s + step * period_s
+            self._update(event)
+            for node in self.scenario.nodes:
+                self.fleet.heartbeat(node)

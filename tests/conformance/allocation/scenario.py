@@ -98,6 +98,11 @@ class Work:
             scheduling_tag_filter=given.get("scheduling_tag_filter", ""),
         )
 
+    def resources_of(self, allocation: Mapping[str, Any]) -> Resources:
+        """The amount that an allocation of the case has."""
+        given = allocation.get("resources")
+        return self.tasks[allocation.get("task", 0)].job if given is None else amounts(given)
+
     def pending(self) -> Resources:
         """What all of its waiting jobs need."""
         return Resources.sum(task.job * task.pending for task in self.tasks)
@@ -123,12 +128,14 @@ class Scenario:
         self.now_s = 0.0
         self.options: dict[str, Any] = _DEFAULTS | case.get("options", {})
         self.nodes: dict[str, Resources] = {}
+        self.tags: dict[str, list[str]] = {}
         self.pools: dict[str, dict[str, Any]] = {}
         self.operations: dict[str, Work] = {}
         self._total = amounts(case["total"]) if "total" in case else None
         for node in case.get("nodes", ()):
             names = [f"{node['name']}{n}" for n in range(node["count"])] if "count" in node else [node["name"]]
             self.nodes |= dict.fromkeys(names, amounts(node["limits"]))
+            self.tags |= dict.fromkeys(names, node.get("tags", []))
         self.add(case)
 
     @property
@@ -153,10 +160,7 @@ class Scenario:
             self.operations[operation["name"]] = work
         for allocation in given.get("allocations", ()):
             work = self.operations[allocation["operation"]]
-            each = work.tasks[allocation.get("task", 0)].job
-            if "resources" in allocation:
-                each = amounts(allocation["resources"])
-            work.usage += each * allocation.get("count", 1)
+            work.usage += work.resources_of(allocation) * allocation.get("count", 1)
 
     def set(self, event: Mapping[str, Any]) -> None:
         """Changes options, elements, limits of nodes and pending jobs."""

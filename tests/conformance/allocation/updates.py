@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from headrace.ids import OperationId
@@ -35,7 +36,7 @@ from headrace_fair_share.update.run import frame_of, results_of
 from tests.conformance.allocation.scenario import Scenario, Work, pool_name_of
 from tests.conformance.reporting import Comparison, Problem
 
-__all__ = ["KEYS", "ShareCut", "compared", "update"]
+__all__ = ["KEYS", "ShareCut", "agree", "compared", "update", "with_tolerances"]
 
 
 class ShareCut(NamedTuple):
@@ -65,6 +66,18 @@ def update(scenario: Scenario, event: Mapping[str, Any], before: ShareCut | None
     results, clocks = results_of(cut, given, shares)
     items = items_of(given.elements, results, np.arange(len(given.elements.names)))
     return ShareCut(frame_of(cut, shares), {item.key: item for item in items}, clocks)
+
+
+def with_tolerances(cut: ShareCut, scenario: Scenario) -> ShareCut:
+    """The snapshot with the tolerances of limits as they are now: a heartbeat looks them up where they are kept."""
+    items = dict(cut.items)
+    for pool in scenario.tree().pools:
+        item = items[f"/{pool.name}"]
+        assert item.options is not None
+        tolerance = pool.settings.resource_limits_overcommit_tolerance
+        options = msgspec.structs.replace(item.options, resource_limits_overcommit_tolerance=tolerance)
+        items[item.key] = msgspec.structs.replace(item, options=options)
+    return cut._replace(items=items)
 
 
 def _known(name: str, work: Work) -> KnownOperation:
@@ -146,12 +159,13 @@ def compared(expect: Mapping[str, Any], scenario: Scenario, cut: ShareCut, toler
                 actual = max(actual.values())
             if isinstance(expected, Mapping) and isinstance(actual, Mapping):
                 actual = {part: actual[part] for part in expected}
-            yield Comparison(f"{key} of {name}", str(expected), str(actual), _agree(expected, actual, tolerance))
+            yield Comparison(f"{key} of {name}", str(expected), str(actual), agree(expected, actual, tolerance))
 
 
-def _agree(expected: object, actual: object, tolerance: float) -> bool:
+def agree(expected: object, actual: object, tolerance: float) -> bool:
+    """True if figures are equal but for the tolerance, in every part of both."""
     if isinstance(expected, Mapping) and isinstance(actual, Mapping):
-        return all(_agree(value, actual[name], tolerance) for name, value in expected.items())
+        return all(agree(value, actual[name], tolerance) for name, value in expected.items())
     if isinstance(expected, int | float) and isinstance(actual, int | float):
         return abs(expected - actual) <= tolerance * max(1.0, abs(expected))
     return expected == actual

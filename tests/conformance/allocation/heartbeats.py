@@ -1,0 +1,516 @@
+"""Heartbeats of a scenario: the allocator's engine, with nodes that do as they are told.
+
+Every node's picture is sent to the engine as its agent would send it. After each heartbeat that counts a second one shows what became
+of the orders, while starts and preemption are paused, so that the engine knows it as soon as the scenario does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, PoolName
+from headrace.resources import RESOURCE_NAMES, ZERO, Resources
+from headrace.runtime.engine import Moment
+from headrace.satisfaction import INFINITE_SATISFACTION
+from headrace.wire.heartbeat import (
+    AllocationReport,
+    AllocationState,
+    Heartbeat,
+    HeartbeatReason,
+    JobSlot,
+    Orders,
+    RunningJob,
+    TakeBack,
+)
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.nodes import NodeRecord
+from headrace.wire.operations import OperationState
+from headrace.wire.preemption import PreemptionRecord
+from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfaction
+from headrace_allocator.decision.waiting import waiting_reasons
+from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.facts import pool_tree
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.nodes import Timing
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.preemption.heartbeat_decision import HeartbeatDecision
+from headrace_allocator.preemption.stages import StageOutcome
+from tests.conformance.allocation.scenario import TREE, Scenario
+from tests.conformance.allocation.updates import ShareCut, agree
+from tests.conformance.reporting import Comparison, Problem
+
+__all__ = ["KEYS", "Fleet"]
+
+_TERM: Final = 7
+_REGULAR: Final = "regular_medium_priority"
+#: Stands for the node of allocations that are on no modelled one.
+_NOWHERE: Final = "<nowhere>"
+_EPOCH_S: Final = 1_000_000
+#: Reasons as the cases name them.
+_REASONS: Final = {
+    "pool_limit_reached": "resource_limits_exceeded",
+    "operation_limit_reached": "resource_limits_exceeded",
+    "fair_share_reached": "fair_share_exceeded",
+    "demand_covered": "no_available_demand",
+}
+
+
+@dataclass
+class Place:
+    """An allocation as its node knows it."""
+
+    name: str
+    operation: str
+    node: str
+    resources: Resources
+    slot: JobSlot
+    #: None: not known yet.
+    progress_s: float | None
+    state: AllocationState = AllocationState.RUNNING
+    #: When an interrupted one is over.
+    ends_s: float | None = None
+    preemption: PreemptionRecord | None = None
+
+    def report(self) -> AllocationReport:
+        """Its lines in a heartbeat."""
+        started = self.progress_s is not None and self.state is not AllocationState.WAITING
+        job = RunningJob(self.slot.index, self.slot.attempt, _ms(self.progress_s or 0), 1) if started else None
+        if self.state is AllocationState.ENDED:
+            job = None
+        return AllocationReport(
+            AllocationId(self.name), OperationId(self.operation), self.state, self.resources, job,
+            [] if job else [self.slot], preemption=self.preemption,
+        )  # fmt: skip
+
+
+def _written(amounts: Resources) -> dict[str, float]:
+    """Amounts as a case writes them."""
+    named = zip(RESOURCE_NAMES, amounts.as_tuple(), strict=True)
+    return {name: amount / (100 if name == "cpu" else 1) for name, amount in named if amount}
+
+
+def _ms(at_s: float) -> int:
+    return round((at_s + _EPOCH_S) * 1000)
+
+
+@dataclass
+class Happened:
+    """What one heartbeat, or all of a run, led to."""
+
+    scheduled: Counter[str]
+    preempted: Counter[str]
+    aborted: Counter[str]
+    order: list[str]
+    taken: list[TakeBack]
+    stages_ran: bool = False
+    reasons: dict[str, set[str]] | None = None
+    #: Of the last heartbeat.
+    decided: HeartbeatDecision = field(default_factory=HeartbeatDecision)
+
+
+class Fleet:
+    """The nodes of a scenario and the engine that they speak with."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.places: dict[str, Place] = {}
+        self.waiting: dict[str, bool] = {}
+        self.happened = self._nothing()
+        self._seq: Counter[str] = Counter()
+        self._numbers = 0
+        #: What the case calls an allocation.
+        self._names: dict[str, str] = {}
+        self._cut: ShareCut | None = None
+        self.engine = self._an_engine()
+
+    def revive(self) -> None:
+        """A restart without saved state: the engine learns all from heartbeats."""
+        self._seq.clear()
+        self.engine = self._an_engine()
+        self._sync_operations(adopt=True)
+        for node in self._nodes():
+            self._show(node)
+        self._sync_operations()
+
+    def add(self, given: Mapping[str, Any]) -> None:
+        """Operations that came, and allocations that run already, in the order of the file."""
+        self._sync_operations()
+        for one in given.get("allocations", ()):
+            for number in range(one.get("count", 1)):
+                start_s = one.get("start", self.scenario.now_s) + number * one.get("start_step", 0.001)
+                progress_s = one.get("progress_start", start_s)
+                self._run(one, progress_s)
+        self.write_back()
+
+    def take(self, cut: ShareCut) -> None:
+        """A snapshot of shares."""
+        self._cut = cut
+        self._sync_operations()
+        removed = [key for key in self.engine.facts.pools.pools if f"/{key}" not in cut.items]
+        told = pool_tree.ShareCut(
+            cut.items, cut.items.keys(), [f"/{key}" for key in removed], cut.frame.total, cut.frame.options
+        )
+        self.engine.on_shares(told, self.moment)
+        while self.engine.on_refresh_due(10_000, self.moment).answer:
+            pass
+
+    @property
+    def moment(self) -> Moment:
+        """The scenario's."""
+        now_s = self.scenario.now_s + _EPOCH_S
+        return Moment(steady_ns=round(now_s * 1e6) * 1000, wall_ms=round(now_s * 1000))
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def heartbeat(self, node: str, *, skip: bool = False) -> None:
+        """One heartbeat and what follows from it."""
+        self._end_overdue(node)
+        self._show(node)
+        self._let_waiting_run(node)
+        facts = self.engine.facts
+        facts.starts_paused = skip
+        ran_s = facts.nodes[NodeName(node)].preemptive_stages_s
+        orders = self._beat(node)
+        facts.starts_paused = False
+        self.happened.stages_ran = facts.nodes[NodeName(node)].preemptive_stages_s != ran_s
+        self._note_reasons()
+        self.happened.decided = self.engine.answers.decided
+        self._obey(node, orders)
+        self._show(node)
+        self.write_back()
+
+    def set_usage(self, name: str, usage: Resources) -> None:
+        """An allocation uses another amount than it was given."""
+        self.engine.facts.set_usage(self._allocation_of(self._place(name)), usage)
+        self.write_back()
+
+    def reset_progress(self, name: str) -> None:
+        """A new job begins in an allocation."""
+        place = self._place(name)
+        place.progress_s = self.scenario.now_s
+        self._show(place.node)
+
+    def finish(self, operation: str) -> None:
+        """The operation is over, and all of it."""
+        for place in [one for one in self.places.values() if one.operation == operation]:
+            del self.places[place.name]
+            self.engine.facts.remove(self._allocation_of(place))
+        self.engine.facts.forget(self.engine.facts.operations[OperationId(operation)])
+        self.engine.ranking.forget(OperationId(operation))
+
+    def begin(self) -> None:
+        """What happens from now on is counted anew."""
+        self.happened = self._nothing()
+
+    def write_back(self) -> None:
+        """The scenario knows what runs and what waits."""
+        for name, work in self.scenario.operations.items():
+            operation = self.engine.facts.operations[OperationId(name)]
+            work.usage = operation.held
+            work.tasks[0].pending = operation.slots.ready_count
+
+    # --- what is expected -----------------------------------------------------------------------------------------
+
+    def compared(self, expect: Mapping[str, Any]) -> Iterator[Comparison]:
+        """Comparisons of those expectations that heartbeats answer."""
+        for key in KEYS & expect.keys():
+            expected, actual = expect[key], self._actual(key, expect[key])
+            agrees = agree(expected, actual, 1e-6) if key == "local_satisfaction_now" else expected == actual
+            yield Comparison(key, str(expected), str(actual), agrees)
+
+    def _actual(self, key: str, expected: Any) -> Any:
+        happened, records = self.happened, [one.preemption for one in self.happened.taken if one.preemption]
+        match key:
+            case "scheduled" | "preempted" | "aborted":
+                return dict(getattr(happened, key))
+            case "scheduled_order":
+                return happened.order
+            case "preempted_ids":
+                return [self._names[one.allocation] for one in happened.taken]
+            case "preempted_reasons":
+                return sorted({record.reason.value for record in records})
+            case "preempted_for":
+                return [record.beneficiary or None for record in records][: len(expected)]
+            case "preempted_properly":
+                return [record.properly for record in records]
+            case "preemption_timeouts":
+                return [record.timeout_ms / 1000 for record in records]
+            case "preemptive_stages_run":
+                return happened.stages_ran
+            case "deactivation_reasons":
+                return {name: sorted((happened.reasons or {}).get(name, ())) for name in expected}
+            case "preemption_counts":
+                return {name: {group: self._counts(name)[group] for group in expected[name]} for name in expected}
+            case "preemption_status":
+                return {name: self._group(name).name.lower() for name in expected}
+            case "not_preemptible":
+                return [name for name in expected if self._group(name) is not Group.PREEMPTIBLE]
+            case "usage":
+                return {name: self._usage(name, amounts) for name, amounts in expected.items()}
+            case "allocation_count":
+                return {name: self._count(name) for name in expected}
+            case "allocations_on_node":
+                return {node: {name: self._count(name, node) for name in counts} for node, counts in expected.items()}
+            case "stages":
+                return {name: self._stage(name, figures) for name, figures in expected.items()}
+            case "scheduled_stages":
+                return [name for name in self._stages() for _ in range(self._stage(name, ["starts"])["starts"])]
+            case "local_satisfaction_now":
+                return {name: self._satisfaction(name) for name in expected}
+            case "alive":
+                return {name: name in {self._names[one] for one in self.places} for name in expected}
+        raise Problem(f"nobody knows {key}")
+
+    def _counts(self, name: str) -> dict[str, int]:
+        groups = self._operation(name).cut_groups(self.engine.facts.pools)
+        return {group.name.lower(): count for group, count in groups.counts().items()}
+
+    def _group(self, name: str) -> Group:
+        place = self._place(name)
+        groups = self._operation(place.operation).cut_groups(self.engine.facts.pools)
+        return groups.group(self._allocation_of(place))
+
+    def _usage(self, name: str, expected: Mapping[str, float]) -> dict[str, float]:
+        facts = self.engine.facts
+        is_operation = name in self.scenario.operations
+        used = self._operation(name).held if is_operation else facts.pools.pool(name).used  # type: ignore[arg-type]
+        return {part: getattr(used, part) / (100 if part == "cpu" else 1) for part in expected}
+
+    def _stages(self) -> dict[str, StageOutcome | None]:
+        """The stages of the last heartbeat, of the regular one no more than its name."""
+        preemptive = {f"preemptive_{one.stage.priority.value}": one for one in self.happened.decided.stages}
+        return {_REGULAR: None} | preemptive
+
+    def _stage(self, name: str, figures: Iterable[str]) -> dict[str, Any]:
+        outcome, decided = self._stages()[name], self.happened.decided
+        if outcome is None:
+            regular = len(decided.placements) - sum(one.placement is not None for one in decided.stages)
+            known: dict[str, Any] = {"starts": regular, "attempts": regular}
+        else:
+            known = {
+                "starts": int(outcome.placement is not None),
+                "preemptible_allocation_count": outcome.candidates,
+                "discount": _written(outcome.discount),
+            }
+        return {figure: known.get(figure) for figure in figures}
+
+    def _satisfaction(self, name: str) -> float | str:
+        facts = self.engine.facts
+        if name in self.scenario.operations:
+            operation = self._operation(name)
+            found = satisfaction(operation, operation.held, facts.total)
+        else:
+            pool = facts.pools.pool(PoolName(name))
+            found = entry_of_pool(pool, pool.used, facts.total)[0]
+        return "infinite" if found >= INFINITE_SATISFACTION else found
+
+    def _count(self, operation: str, node: str | None = None) -> int:
+        return sum(one.operation == operation and node in (None, one.node) for one in self.places.values())
+
+    # --- the engine -----------------------------------------------------------------------------------------------
+
+    def _an_engine(self) -> AllocatorEngine:
+        options = self.scenario.options
+        allowed_s = options.get("allowed_node_resources_overcommit_duration", 15.0)
+        most = options.get("max_started_allocations_per_heartbeat")
+        engine = AllocatorEngine(TREE, _TERM, Timing(allowed_overcommit_s=allowed_s, most_starts=most))
+        engine.on_operations([], self.moment)
+        engine.on_nodes({}, self.moment)
+        records = {
+            NodeName(name): NodeRecord(NodeName(name), tags=[name, *self.scenario.tags.get(name, ())])
+            for name in self._nodes()
+        }
+        engine.on_nodes(records, self.moment)
+        self.engine = engine
+        for name in self._nodes():
+            self._beat(name, paused=True, shown=False)
+        return engine
+
+    def _nodes(self) -> list[str]:
+        return [*self.scenario.nodes, _NOWHERE]
+
+    def _operation(self, name: str) -> Operation:
+        return self.engine.facts.operations[OperationId(name)]
+
+    def _place(self, name: str) -> Place:
+        """By what the case calls it."""
+        return next(place for place in self.places.values() if self._names[place.name] == name)
+
+    def _allocation_of(self, place: Place) -> Allocation:
+        return self.engine.facts.nodes[NodeName(place.node)].allocations[AllocationId(place.name)]
+
+    def _sync_operations(self, *, adopt: bool = False) -> None:
+        """The engine knows the operations of the scenario, and as many jobs as wait."""
+        facts = self.engine.facts
+        for name, work in self.scenario.operations.items():
+            spec = work.spec()
+            known = facts.operations.get(OperationId(name))
+            if known is None:
+                live = LiveOperation(
+                    OperationId(name), "user", spec, OperationState.RUNNING, False, False,
+                    work.order, 0, _TERM,
+                )  # fmt: skip
+                self.engine.on_operations([*self._known(), live], self.moment)
+                known = facts.operations[OperationId(name)]
+            elif known.spec != spec:
+                facts.set_spec(known, spec)
+            if adopt:
+                mine = [place.slot.index for place in self.places.values() if place.operation == name]
+                self._draw(known, max(mine, default=-1) + 1 - known.slots.block)
+                continue
+            waits = work.tasks[0].pending
+            self._draw(known, waits - known.slots.ready_count)
+            known.slots.return_ready(max(0, known.slots.ready_count - waits))
+            known.suspended = work.given.get("suspended", False)
+            facts.note_jobs(known)
+            self.engine.ranking.refresh(known)
+
+    def _known(self) -> Iterable[LiveOperation]:
+        return [
+            LiveOperation(
+                each.id, each.user, each.spec, each.state, each.suspended, False, each.rank, each.slots.block, _TERM
+            )
+            for each in self.engine.facts.operations.values()
+        ]
+
+    @staticmethod
+    def _draw(operation: Operation, more: int) -> None:
+        if more > 0:
+            below = operation.slots.block + more
+            operation.slots.job_count = max(operation.slots.job_count, below)
+            operation.slots.draw(below)
+
+    def _run(self, given: Mapping[str, Any], progress_s: float | None) -> None:
+        """An allocation that runs when the scenario begins, registered in the order of the file."""
+        facts, operation = self.engine.facts, self._operation(given["operation"])
+        work = self.scenario.operations[given["operation"]]
+        resources = work.resources_of(given)
+        self._draw(operation, 1)
+        slot = operation.slots.take(1)[0]
+        node, name = given["node"] or _NOWHERE, f"given-{self._numbers}"
+        place = Place(name, given["operation"], node, resources, slot, progress_s)
+        self._enter(given.get("id"), place)
+        allocation = Allocation(AllocationId(name), operation.id, NodeName(node), resources)
+        allocation.slots = {slot.index: slot}
+        allocation.state = AllocationState.RUNNING
+        facts.add(allocation)
+        facts.confirm(allocation)
+        facts.set_job(allocation, place.report().job)
+        facts.note_jobs(operation)
+        self.engine.ranking.refresh(operation)
+
+    # --- nodes ----------------------------------------------------------------------------------------------------
+
+    def _beat(self, node: str, *, paused: bool = False, shown: bool = True) -> Orders:
+        facts = self.engine.facts
+        if paused:
+            facts.starts_paused = facts.preemption_paused = True
+        self._seq[node] += 1
+        heartbeat = Heartbeat(
+            node=NodeName(node),
+            tree=TREE,
+            incarnation=Incarnation("life-1"),
+            seq=self._seq[node],
+            applied=self._seq[node] - 1,
+            term=_TERM,
+            reason=HeartbeatReason.PERIOD,
+            total=self.scenario.nodes.get(node, ZERO),
+            allocations=[one.report() for one in self.places.values() if shown and one.node == node],
+        )
+        answer = self.engine.on_heartbeat(heartbeat, self.moment).answer
+        assert answer is not None
+        facts.starts_paused = facts.preemption_paused = False
+        broken = self.engine.check()
+        if broken:
+            raise Problem("; ".join(broken))
+        return answer
+
+    def _show(self, node: str) -> None:
+        """The engine learns what the node has, and decides nothing."""
+        self._beat(node, paused=True)
+        for place in [one for one in self.places.values() if one.node == node]:
+            if place.state is AllocationState.ENDED:
+                del self.places[place.name]
+
+    def _end_overdue(self, node: str) -> None:
+        for place in self.places.values():
+            if place.node == node and place.ends_s is not None and self.scenario.now_s >= place.ends_s:
+                place.state = AllocationState.ENDED
+
+    def _let_waiting_run(self, node: str) -> None:
+        mine = [one for one in self.places.values() if one.node == node]
+        used = Resources.sum(one.resources for one in mine if one.state is not AllocationState.WAITING)
+        for place in mine:
+            if place.state is AllocationState.WAITING and self.scenario.nodes[node].dominates(used + place.resources):
+                place.state, place.progress_s = AllocationState.RUNNING, self.scenario.now_s
+                used = used + place.resources
+        if any(one.state is not AllocationState.WAITING for one in mine):
+            self._show(node)
+
+    def _obey(self, node: str, orders: Orders) -> None:
+        for order in orders.take_back:
+            place = self.places.get(order.allocation)
+            if place is None or place.state is AllocationState.ENDED:
+                continue
+            work = self.scenario.operations[place.operation]
+            if order.preemption is None:
+                self.happened.aborted[place.operation] += 1
+                place.state = AllocationState.ENDED
+                continue
+            if place.preemption is None:
+                self.happened.preempted[place.operation] += 1
+                self.happened.taken.append(order)
+            place.preemption = order.preemption
+            if work.given.get("interruptible", False) and (order.timeout_ms or 0) > 0:
+                ends_s = self.scenario.now_s + (order.timeout_ms or 0) / 1000
+                place.state = AllocationState.CLOSING
+                place.ends_s = min(ends_s, place.ends_s if place.ends_s is not None else ends_s)
+            else:
+                place.state = AllocationState.ENDED
+        for start in orders.start:
+            self.happened.scheduled[start.operation] += 1
+            self.happened.order.append(start.operation)
+            self._start(node, start.allocation, start.operation, start.resources, start.slots[0])
+
+    def _start(self, node: str, name: str, operation: str, resources: Resources, slot: JobSlot) -> None:
+        kept = Resources.sum(
+            one.resources
+            for one in self.places.values()
+            if one.node == node and one.state in (AllocationState.RUNNING, AllocationState.CLOSING)
+        )
+        fits = self.scenario.nodes[node].dominates(kept + resources)
+        state = AllocationState.RUNNING if fits else AllocationState.WAITING
+        self._enter(None, Place(name, operation, node, resources, slot, self.scenario.now_s if fits else None, state))
+
+    def _enter(self, name: str | None, place: Place) -> None:
+        """An allocation that the case knows by `name`, or by its number."""
+        self.places[place.name] = place
+        self._names[place.name] = name or f"a{self._numbers}"
+        self._numbers += 1
+
+    def _note_reasons(self) -> None:
+        facts = self.engine.facts
+        self.happened.reasons = {
+            name: {
+                _REASONS[tag]
+                for reason in waiting_reasons(facts, self._operation(name))
+                if (tag := type(reason).__struct_config__.tag) in _REASONS
+            }
+            for name in self.scenario.operations
+        }
+
+    @staticmethod
+    def _nothing() -> Happened:
+        return Happened(Counter(), Counter(), Counter(), [], [])
+
+
+KEYS: Final = {
+    "scheduled", "preempted", "aborted", "scheduled_order", "preempted_ids", "preempted_reasons", "preempted_for",
+    "preempted_properly", "preemption_timeouts", "preemptive_stages_run", "deactivation_reasons", "preemption_counts",
+    "stages", "scheduled_stages", "local_satisfaction_now", "preemption_status", "not_preemptible", "usage",
+    "allocation_count", "allocations_on_node", "alive",
+}  # fmt: skip
