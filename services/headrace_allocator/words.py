@@ -8,7 +8,7 @@ from headrace.resources import RESOURCE_NAMES, Resources, format_amount
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.ledger import ReportedEnd
-from headrace.wire.preemption import PreemptionRecord
+from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, UnknownToNode
 
@@ -73,12 +73,18 @@ def words_of(reason: why.Reason) -> str:
             assert_never(reason)
 
 
+_OF_PREEMPTION: Final = {
+    PreemptionReason.PREEMPTION: "for {}, which starves",
+    PreemptionReason.AGGRESSIVE_PREEMPTION: "for {}, which starves aggressively",
+    PreemptionReason.GRACEFUL_PREEMPTION: "its operation has more than its fair share",
+    PreemptionReason.RESOURCE_LIMITS_VIOLATED: "its operation or a pool above it is over its resource_limits",
+    PreemptionReason.RESOURCE_OVERCOMMIT: "its node has less than was given out there",
+}
+
+
 def words_of_preemption(record: PreemptionRecord | None) -> str:
     """Words for the end of a preempted job. There are none without a record."""
-    if record is None:
-        return ""
-    reason = record.reason.value.replace("_", " ")
-    return f"{reason}, for {record.beneficiary}" if record.beneficiary else reason
+    return "" if record is None else _OF_PREEMPTION[record.reason].format(record.beneficiary)
 
 
 def _words_of_loss(lost: LostJob) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +52,19 @@ def view(up: Up, operation: str) -> dict[str, Any]:
     return shown
 
 
+def kill(up: Up, role: str) -> None:
+    """Kills a process, which is started again."""
+    victim = next(process for process in up.processes() if process.role == role)
+    os.kill(victim.pid, signal.SIGKILL)
+    up.wait_said(f"{role}.* ended .*SIGKILL.* starting it again")
+
+
+def allocations(up: Up) -> int | None:
+    """How many the allocator knows on the node, or None while it does not answer."""
+    listed = up.run("node", "list", "--json", expect=None)
+    return json.loads(listed.stdout)["nodes"][0]["allocations"] if listed.returncode == 0 else None
+
+
 def test_a_job_saves_its_state_makes_room_and_goes_on_where_it_was(up: Up) -> None:
     operation = research(up, _SAVES, "--interruptible", "--interrupt-signal", "USR1")
 
@@ -62,6 +78,30 @@ def test_a_job_saves_its_state_makes_room_and_goes_on_where_it_was(up: Up) -> No
     over = view(up, operation)
     assert count > 0
     assert (over["completed_jobs"], over["failed_jobs"], over["aborted_jobs"]) == (2, 0, 1)
+
+
+def test_neither_a_killed_allocator_nor_a_killed_agent_forgets_that_a_job_makes_room(up: Up) -> None:
+    slowly = "trap 'touch asked; until [ -e go ]; do sleep 0.02; done; exit 75' TERM; echo from 0; until [ -e enough ]; do sleep 0.02; done"
+    for name in ("enough", "go"):
+        (up.state / name).unlink(missing_ok=True)
+    operation = research(up, slowly, "--interruptible", "--interruption-timeout", "10m")
+    owed = up.start_operation("--pool", "production", "--", "true")
+    while not (up.state / "asked").exists():
+        time.sleep(0.02)
+    kill(up, "agent")
+    while (up.state / "logs" / "agent-alpha.log").read_text().count('"adopted"') < 2:
+        time.sleep(0.02)
+    kill(up, "allocator")
+    # Both jobs of research, one of them on its way out, and the one that waits for its place.
+    while allocations(up) != 3:
+        pass
+    (up.state / "go").touch()
+    up.run("op", "wait", owed)
+    (up.state / "enough").touch()
+    up.run("op", "wait", operation)
+
+    over = view(up, operation)
+    assert (over["completed_jobs"], over["failed_jobs"], over["aborted_jobs"], over["lost_jobs"]) == (2, 0, 1, 0)
 
 
 def test_a_job_that_was_done_anyway_counts_and_does_not_run_again(up: Up) -> None:

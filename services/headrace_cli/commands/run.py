@@ -114,7 +114,8 @@ class PreemptionOptions:
         }
         if self.interruption_timeout is not None:
             timeout_ms = parse_duration_ms(self.interruption_timeout, place="--interruption-timeout")
-            wishes |= {"interruption_timeout_ms": timeout_ms, "allocation_preemption_timeout_ms": timeout_ms}
+            for name in ("interruption", "allocation_preemption", "allocation_graceful_preemption"):
+                wishes[f"{name}_timeout_ms"] = timeout_ms
         return wishes
 
 

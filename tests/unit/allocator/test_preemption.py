@@ -101,7 +101,11 @@ def test_a_starving_operation_gets_the_place_that_began_last() -> None:
     assert [start.operation for start in orders.start] == ["poor"]
     taken = orders.take_back[0]
     assert [one.allocation for one in orders.take_back] == [host.starts[3].allocation]
-    assert (taken.reason, taken.timeout_ms, taken.detail) == (TakeBackReason.PREEMPTED, 10_000, "preemption, for poor")
+    assert (taken.reason, taken.timeout_ms, taken.detail) == (
+        TakeBackReason.PREEMPTED,
+        10_000,
+        "for poor, which starves",
+    )
     record = taken.preemption
     assert record is not None
     assert (record.reason, record.beneficiary, record.properly) == (PreemptionReason.PREEMPTION, "poor", True)
