@@ -160,7 +160,7 @@ class Course(RuleBasedStateMachine):
         assert self.engine.pool_results.keys() == pools
         for name in pools:
             _assert_same(self.engine.pool_results[name], anew.pool_results[name])
-        assert self.engine.clocks == anew.clocks
+        assert self.engine.clocks.ages(0) == anew.clocks.ages(0)
         assert update.frame == anew.frame
         assert self.engine.check() == []
         assert [item.kind for item in expected.values()].count(ElementKind.ROOT) == 1

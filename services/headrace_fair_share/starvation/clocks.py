@@ -49,7 +49,7 @@ class Ages(msgspec.Struct, frozen=True):
     term: Term = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Timeouts:
     """Lengths of time after which elements starve, by place, in milliseconds."""
 
@@ -60,7 +60,7 @@ class Timeouts:
     short_ms: Floats
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Clocks:
     """The clocks of elements side by side, in milliseconds of the time that counts."""
 

@@ -10,6 +10,7 @@ import pytest
 from headrace.ids import PoolName
 from headrace.pools import PoolTree
 from headrace.resources import Resources
+from headrace.wire.codec import decode, encode
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import (
     PreemptionPriority,
@@ -19,6 +20,8 @@ from headrace.wire.snapshots import (
     StarvationStatus,
 )
 from headrace_fair_share.configuration.rules import Bounds, broken_options, broken_rules
+from headrace_fair_share.starvation.clocks import Ages
+from tests.support.clocks import at
 from tests.support.small_trees import SmallTree, Work, a_tree
 
 BELOW, NORMAL = SchedulingStatus.BELOW_FAIR_SHARE, SchedulingStatus.NORMAL
@@ -201,6 +204,21 @@ def test_a_timeout_for_guarantees_is_refused_where_nothing_would_follow_from_it(
     assert places(broken_rules(tree, Bounds())) == refused
     assert places(broken_options(a_tree({}, SHORT | options).options)) == refused
     assert broken_rules(PoolTree(a_tree({"a": SHORT}, {})), Bounds()) == []
+
+
+def test_a_pool_that_starves_for_its_guarantee_does_so_at_once_in_the_next_life_of_the_service() -> None:
+    first = SmallTree({"a": GUARANTEED, "b": {}}, [Work("x", "a", 100, running=40), OTHER], SHORT)
+    first.update()
+    first.update(6.0)
+    saved = decode(encode(Ages(first.engine.ages(), term=1)), Ages)
+
+    second = SmallTree({"a": GUARANTEED, "b": {}}, first.work, SHORT)
+    second.engine.on_saved_clocks([saved], at(0))
+    second.update()
+
+    pool = second.engine.items["/a"]
+    assert (pool.starvation_status, pool.starvation_reason) == (STARVING, StarvationReason.MIN_SHARE)
+    assert second.engine.items["x"].preemption_priority is PLAIN
 
 
 # Priorities.
