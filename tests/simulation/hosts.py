@@ -13,7 +13,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from headrace.ids import Incarnation, OperationId
+from headrace.ids import Incarnation, OperationId, TreeName
 from headrace.runtime.engine import Moment, Outcome
 from headrace.runtime.service import Runtime
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
@@ -31,6 +31,7 @@ __all__ = ["Host", "JobProcess", "SimulatedAgent", "Truth"]
 
 #: Exit status after a signal, by the program.
 _EXIT_AFTER_SIGNAL: Final = {"saver": 75, "hasty": 0}
+_DEFAULT_TREE: Final = TreeName("default")
 #: From a signal to the end of who obeys it, and from an order to the process.
 _MOMENT_S: Final = 0.02
 
@@ -42,6 +43,7 @@ class JobProcess(msgspec.Struct, eq=False):
     host: str
     started_s: float
     run: Run
+    tree: TreeName
     ended_s: float | None = None
     exit_code: int | None = None
 
@@ -56,8 +58,8 @@ class Truth:
         self._living: dict[tuple[str, int], JobProcess] = {}
         #: Jobs of which a process ended well, by operation and index.
         self.done: dict[tuple[str, int], int] = {}
-        #: Jobs of one core that may run at a time, by pool.
-        self.job_limits: dict[str, int] = {}
+        #: Jobs of one core that may run at a time, by tree and pool.
+        self.job_limits: dict[tuple[TreeName, str], int] = {}
 
     def on_start(self, process: JobProcess) -> None:
         """A process starts; of one job there may be one."""
@@ -70,7 +72,7 @@ class Truth:
             )
         self._living[job] = process
         self.processes.append(process)
-        defect = self.recorded.defect_of_start(process.key) or self._defect_of_pools()
+        defect = self.recorded.defect_of_start(process.key, process.tree) or self._defect_of_pools()
         if defect:
             self.violations.append(f"{process.host}: {defect}")
 
@@ -81,8 +83,9 @@ class Truth:
             self.violations.append(f"{host}: {defect}")
 
     def _defect_of_pools(self) -> str:
-        for pool, most in self.job_limits.items():
-            count = sum(1 for operation, _ in self._living if self._pool_of(operation) == pool)
+        for (tree, pool), most in self.job_limits.items():
+            in_tree = (operation for (operation, _), each in self._living.items() if each.tree == tree)
+            count = sum(1 for operation in in_tree if self._pool_of(operation) == pool)
             if count > most:
                 return f"{count} jobs run in pool {pool}, where {most} may"
         return ""
@@ -103,8 +106,9 @@ class Truth:
 class Host:
     """One machine: processes, what its runner keeps in files, and the runner while it lives."""
 
-    def __init__(self, name: str, cores: int, loop: VirtualLoop, truth: Truth) -> None:
+    def __init__(self, name: str, cores: int, loop: VirtualLoop, truth: Truth, tree: TreeName = _DEFAULT_TREE) -> None:
         self.name = name
+        self.tree = tree
         self.cores = cores
         self.loop = loop
         self.truth = truth
@@ -224,7 +228,7 @@ class Host:
         if runner is None or self.runner is not runner:
             return
         self._pid += 1
-        process = JobProcess(run.job, self.name, self.loop.time(), run)
+        process = JobProcess(run.job, self.name, self.loop.time(), run, self.tree)
         self.living[run.job] = process
         self.truth.on_start(process)
         self._later(float(run.argv[1]), self._finish, process)

@@ -141,10 +141,11 @@ class Invariants:
     def _deaf_readers(self) -> Iterator[str]:
         """Words on readers of snapshots that do not follow the present publisher."""
         leading = {shell._role.name: (process, shell) for process, shell in self._shells() if shell._role is not None}
-        for reader, publisher, name in (
-            ("allocator.default", "fair_share.default", "_shares"),
-            ("fair_share.default", "allocator.default", "_usage"),
-        ):
+        pairs = [("allocator", "fair_share", "_shares"), ("fair_share", "allocator", "_usage")]
+        of_trees = [
+            (f"{one}.{tree}", f"{other}.{tree}", name) for tree in self._world.trees for one, other, name in pairs
+        ]
+        for reader, publisher, name in of_trees:
             if reader in leading and publisher in leading:
                 process, shell = leading[reader]
                 read = getattr(shell._perform.__self__, name).version.term  # type: ignore[union-attr]

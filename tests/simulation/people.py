@@ -73,6 +73,10 @@ def _wanted(world: World) -> tuple[OperationSpec, Sequence[Wish]]:
         options |= {"interruptible": True, "interrupt_signal": InterruptSignal.SIGUSR1}
     if chance_from(world.loop, 0.1):
         options["on_lost_node"] = OnLostNode.WAIT
+    if len(world.trees) > 1:
+        options["pool_trees"] = draw.choice(
+            ([*world.trees], [*world.trees], [*world.trees[::-1]], [draw.choice(world.trees)])
+        )
     return a_spec(pool, jobs, argv, **options), _then(world)
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import anyio
 import msgspec
 
+from headrace.ids import TreeName
 from headrace.pools import TreeOptions
 from headrace.pools.amounts import PartialResources
 from tests.simulation.aims import Aim, aim_of, befall_aimed, want_aimed
@@ -16,11 +17,14 @@ from tests.simulation.faults import FAULTS, a_network, heal
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.people import come
 from tests.simulation.recorded import Violation
-from tests.simulation.world import World, a_pool, chance_from, everything_by_seed
+from tests.simulation.world import TREE, World, a_pool, chance_from, everything_by_seed
 
 __all__ = ["BRIEF", "LONG", "Course", "Length", "run_seed"]
 
 _SERVICES: Final = ("admission", "allocator", "fair_share", "integral")
+_ANOTHER_TREE: Final = TreeName("another")
+#: Of worlds without an aim one in so many has only one tree.
+_ONE_TREE_IN: Final = 3
 #: After the last fault everything must come true within this.
 _HEALED_S: Final = 240.0
 #: After the last end nodes and books are clean within this.
@@ -55,7 +59,10 @@ def run_seed(seed: int, *, length: Length = LONG) -> Course:
 
     async def course(loop: VirtualLoop) -> None:
         worlds.append(World(loop))
-        await _course(worlds[0], length, aim_of(seed))
+        aim = aim_of(seed)
+        if aim is None and seed % _ONE_TREE_IN:
+            worlds[0].trees = (TREE, _ANOTHER_TREE)
+        await _course(worlds[0], length, aim)
 
     failure = ""
     # What is collected in the middle of a course would change it, as it closes generators.
@@ -79,6 +86,8 @@ def run_seed(seed: int, *, length: Length = LONG) -> Course:
 
 async def _course(world: World, length: Length, aim: Aim | None) -> None:
     await _furnish(world, doubled=aim is not None or chance_from(world.loop, 0.5))
+    if len(world.trees) > 1:
+        await _furnish_another(world, world.trees[1])
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(world.keep_checking)
         people = anyio.Event()
@@ -115,14 +124,28 @@ async def _furnish(world: World, *, doubled: bool) -> None:
     await world.configure(
         [a_pool("research", weight=2.0, **(research if limited else {})), a_pool("production")], options
     )
-    world.recorded.running_limits = {"": running, **({"research": 2} if limited else {})}
-    world.truth.job_limits = {"research": cores} if limited else {}
+    world.recorded.running_limits = {(TREE, ""): running, **({(TREE, "research"): 2} if limited else {})}
+    world.truth.job_limits = {(TREE, "research"): cores} if limited else {}
     world.node_lease_s = draw.choice((8.0, 8.0, 14.0, 30.0))
     for kind in _SERVICES:
         for instance in ("a", "b") if doubled else ("a",):
             world.start_service(kind, instance)
     for number in range(draw.randint(2, 4)):
         world.start_host(f"n{number}", draw.randint(1, 4))
+
+
+async def _furnish_another(world: World, tree: TreeName) -> None:
+    """A second tree with hosts of its own, where operations wait for slots of its own."""
+    draw = world.random
+    running = draw.choice((1, 2, 50))
+    options = TreeOptions(max_running_operation_count=running, max_operation_count=50)
+    await world.configure([a_pool("research"), a_pool("production")], options, tree)
+    world.recorded.running_limits = {**world.recorded.running_limits, (tree, ""): running}
+    for kind in ("allocator", "fair_share", "integral"):
+        for instance in ("a", "b") if chance_from(world.loop, 0.5) else ("a",):
+            world.start_service(kind, instance, tree)
+    for number in range(draw.randint(1, 3)):
+        world.start_host(f"m{number}", draw.randint(1, 4), tree)
 
 
 async def _befall(world: World, length: Length, aim: Aim | None) -> None:

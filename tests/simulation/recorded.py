@@ -17,13 +17,17 @@ from headrace.wire.log import (
     AllocatorAttached,
     BlockDrawn,
     Event,
+    IndexesReturned,
     JobsEnded,
     LogBatch,
     LoggedEnd,
+    OperationLeftTree,
+    OperationPlaced,
     OperationStarted,
     OperationStateChanged,
 )
 from headrace.wire.operations import FINAL_STATES, OperationSpec, OperationState
+from headrace.wire.placements import TreePlacement
 from tests.simulation.store import Stream
 
 __all__ = ["Recorded", "Violation"]
@@ -41,6 +45,10 @@ class _Operation(msgspec.Struct):
     #: The newest attempt of an index past its first.
     attempts: dict[int, int] = {}
     ends: dict[tuple[int, int], JobResult] = {}
+    #: The pool in each tree where it has a slot.
+    pools: dict[TreeName, PoolName] = {}
+    #: Of one in several trees: which tree drew which index.
+    owners: dict[int, TreeName] | None = None
 
 
 class Recorded:
@@ -50,13 +58,13 @@ class Recorded:
         self._stream = stream
         self._sequence = 0
         self._term = 0
-        #: Of the allocator that drew last.
-        self._block_term = 0
+        #: Of the allocator that drew last in each tree.
+        self._block_terms: dict[TreeName, int] = {}
         #: Of each tree's newest allocator.
         self._attached: dict[TreeName, int] = {}
         self.operations: dict[OperationId, _Operation] = {}
-        #: The most that may run at once, by pool; of the whole tree under "".
-        self.running_limits: Mapping[PoolName | str, int] = {}
+        #: The most that may run at once, by tree and pool; of the whole tree under "".
+        self.running_limits: Mapping[tuple[TreeName, PoolName | str], int] = {}
 
     def follow(self) -> None:
         """Reads what is new. Raises `Violation`."""
@@ -80,8 +88,8 @@ class Recorded:
         if operation not in self.operations:
             raise Violation(f"{operation} was accepted, and the log does not have it")
 
-    def defect_of_start(self, job: JobKey) -> str:
-        """Words on why a process of this job must not start now, or nothing."""
+    def defect_of_start(self, job: JobKey, tree: TreeName) -> str:
+        """Words on why a process of this job must not start now on a host of this tree, or nothing."""
         self.follow()
         operation = self.operations.get(job.operation)
         if operation is None:
@@ -93,6 +101,9 @@ class Recorded:
             return f"{job} starts, and the log let out attempt {attempt}"
         if operation.ends.get((job.index, attempt)) is JobResult.COMPLETED:
             return f"{job} starts, and the log says that it is completed"
+        owner = operation.owners.get(job.index) if operation.owners is not None else tree
+        if operation.state is OperationState.RUNNING and owner != tree:
+            return f"{job} starts in tree {tree}, and the log let it out to {owner or 'none'}"
         return ""
 
     def defect_of_forgetting(self, job: JobKey) -> str:
@@ -122,9 +133,19 @@ class Recorded:
                     raise Violation(f"the allocator of term {event.term} attaches after that of term {known}")
                 self._attached[event.tree] = event.term
             case BlockDrawn():
-                self._note_drawer(event.term)
                 operation = self._known(event.operation)
+                self._note_drawer(event.tree or operation.spec.tree, event.term)
                 operation.block = max(operation.block, event.below)
+                self._give(event, operation)
+            case IndexesReturned():
+                owners = self._known(event.operation).owners or {}
+                told = {index for run in event.runs for index in range(run.first, run.below)} or set(owners)
+                for index in [each for each in told if owners.get(each) == event.tree]:
+                    del owners[index]
+            case OperationPlaced():
+                self._place(self._known(event.operation), event.placement)
+            case OperationLeftTree():
+                self._known(event.operation).pools.pop(event.tree, None)
             case OperationStateChanged():
                 operation = self._known(event.operation)
                 if operation.state in FINAL_STATES:
@@ -138,16 +159,35 @@ class Recorded:
         self._judge_limits()
 
     def _start(self, event: OperationStarted) -> None:
-        self._note_drawer(event.block_term)
+        self._note_drawer(event.spec.tree, event.block_term)
         known = self.operations.get(event.operation)
         if known is not None and known.state is not OperationState.PENDING:
             raise Violation(f"{event.operation} was {known.state} and is started again")
-        self.operations[event.operation] = _Operation(event.spec, event.state, event.block)
+        owners: dict[int, TreeName] | None = {} if len(event.placements) > 1 else None
+        operation = _Operation(event.spec, event.state, event.block, owners=owners)
+        self.operations[event.operation] = operation
+        for placement in event.placements:
+            self._place(operation, placement)
 
-    def _note_drawer(self, term: int) -> None:
-        if term < self._block_term:
-            raise Violation(f"jobs are drawn by an allocator of term {term}, after term {self._block_term}")
-        self._block_term = term
+    def _place(self, operation: _Operation, placement: TreePlacement) -> None:
+        if placement.blocked_by is None:
+            operation.pools[placement.tree] = placement.pool
+
+    def _give(self, event: BlockDrawn, operation: _Operation) -> None:
+        if operation.owners is None or event.tree is None:
+            return
+        for index in (index for run in event.runs for index in range(run.first, run.below)):
+            if index in operation.owners:
+                raise Violation(f"{event.tree} draws {index} of {event.operation}: {operation.owners[index]} has it")
+            if (index, operation.attempts.get(index, 1)) in operation.ends:
+                raise Violation(f"{event.tree} draws {index} of {event.operation}, which is over")
+            operation.owners[index] = event.tree
+
+    def _note_drawer(self, tree: TreeName, term: int) -> None:
+        known = self._block_terms.get(tree, 0)
+        if term < known:
+            raise Violation(f"jobs are drawn by an allocator of term {term}, after term {known}")
+        self._block_terms[tree] = term
 
     def _end(self, name: OperationId, operation: _Operation, logged: LoggedEnd) -> None:
         end = logged.end
@@ -159,6 +199,8 @@ class Recorded:
         if end.attempt != attempt:
             raise Violation(f"job {job} of {name} ended, and attempt {attempt} was let out")
         operation.ends[job] = end.result
+        if operation.owners is not None:
+            operation.owners.pop(end.index, None)
         if logged.retry is not None:
             if end.result is JobResult.COMPLETED or logged.retry.attempt <= attempt:
                 raise Violation(f"job {job} of {name} ended {end.result} and runs again as {logged.retry}")
@@ -171,7 +213,7 @@ class Recorded:
 
     def _judge_limits(self) -> None:
         running = [each for each in self.operations.values() if each.state is OperationState.RUNNING]
-        for pool, most in self.running_limits.items():
-            count = sum(1 for each in running if pool in ("", each.spec.pool))
+        for (tree, pool), most in self.running_limits.items():
+            count = sum(1 for each in running if tree in each.pools and pool in ("", each.pools[tree]))
             if count > most:
                 raise Violation(f"{count} operations run in {pool or 'the tree'}, where {most} may")

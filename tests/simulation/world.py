@@ -48,7 +48,7 @@ from tests.simulation.loop import PROCESS, VirtualLoop
 from tests.simulation.recorded import Recorded, Violation
 from tests.simulation.server import SimulatedServer
 
-__all__ = ["World", "a_pool", "a_spec", "chance_from", "everything_by_seed"]
+__all__ = ["TREE", "World", "a_pool", "a_spec", "chance_from", "everything_by_seed"]
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", bound=msgspec.Struct)
@@ -73,6 +73,7 @@ class World:
         #: Processes that start later have a wall clock that is so far off at most.
         self.wrong_clocks_ms = 0
         self.hosts: dict[str, Host] = {}
+        self.trees: tuple[TreeName, ...] = (TREE,)
         #: By process: the engine of it that serves now.
         self.shells: dict[str, Shell[Any]] = {}
         self._lives: dict[str, int] = {}
@@ -153,11 +154,12 @@ class World:
 
     # --- what runs ------------------------------------------------------------------------------------------------
 
-    def start_service(self, kind: str, instance: str = "a") -> None:
+    def start_service(self, kind: str, instance: str = "a", tree: TreeName = TREE) -> None:
         """Starts one of the four services; instances of one kind stand by for one another."""
+        common = {"instance": instance, "lease_ms": 2_000, "administrators": "*", "tree": tree}
 
         async def program(process: str) -> None:
-            serve, settings = _SERVICES[kind](self, {"instance": instance, "lease_ms": 2_000, "administrators": "*"})
+            serve, settings = _SERVICES[kind](self, common)
             async with (
                 connect_to(self.server, process, subjects.inbox("service", kind)) as bus,
                 anyio.create_task_group() as tasks,
@@ -168,13 +170,18 @@ class World:
                 await serve(runtime)
                 tasks.cancel_scope.cancel()
 
-        self.start(f"{kind}.{instance}", program)
+        self.start(f"{kind}.{instance}" if tree == TREE else f"{kind}.{tree}.{instance}", program)
 
-    def start_host(self, name: str, cores: int) -> None:
+    def start_host(self, name: str, cores: int, tree: TreeName = TREE) -> None:
         """A machine with an agent and a runner."""
-        host = self.hosts[name] = Host(name, cores, self.loop, self.truth)
+        host = self.hosts[name] = Host(name, cores, self.loop, self.truth, tree)
         settings = AgentSettings(
-            node=name, cpu=cores, memory=cores * 2**30, state_folder=f"/nowhere/{name}", heartbeat_timeout_ms=1_000
+            node=name,
+            cpu=cores,
+            memory=cores * 2**30,
+            state_folder=f"/nowhere/{name}",
+            heartbeat_timeout_ms=1_000,
+            tree=tree,
         )
 
         async def program(process: str) -> None:
@@ -205,11 +212,11 @@ class World:
             self.given_up.remove(agent)
             self.start(agent, self._programs[agent])
 
-    async def configure(self, pools: list[Pool], options: TreeOptions) -> None:
+    async def configure(self, pools: list[Pool], options: TreeOptions, tree: TreeName = TREE) -> None:
         """Writes the pools, as an administrator does before anything starts."""
         async with connect_to(self.server, "administrator") as bus:
             bucket = await bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
-            await bucket.put(TREE, msgspec.json.encode(Tree(TREE, pools, options)))
+            await bucket.put(tree, msgspec.json.encode(Tree(tree, pools, options)))
 
     async def run_operation(
         self, name: str, spec: OperationSpec, then: Sequence[tuple[float, type[msgspec.Struct], str]] = ()
