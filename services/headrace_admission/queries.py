@@ -229,11 +229,13 @@ def live_operation(operation: Operation, tree: TreeName) -> LiveOperation:
 
 def _is_known_in(tree: TreeName, operation: Operation) -> bool:
     """True if allocator and fair share of a tree have to do with an operation: it runs there, or is being ended there."""
-    owners = operation.ledger.owners
-    has_left = tree not in operation.placements
-    if owners is not None and (has_left or is_ending(operation.state)):
-        return owners.count(tree) > 0
-    return not has_left
+    owners, is_in_tree = operation.ledger.owners, tree in operation.placements
+    if owners is None:
+        return is_in_tree
+    if owners.count(tree):
+        return True
+    # One that is ending without a job in any tree must be released by some tree.
+    return is_in_tree and not (is_ending(operation.state) and owners.has_owners())
 
 
 def _state_in(operation: Operation, placement: TreePlacement | None) -> OperationState:

@@ -194,6 +194,19 @@ def test_an_operation_is_over_once_every_tree_that_had_jobs_of_it_has_nothing_an
     assert desk.state_of("a") is OperationState.ABORTED
 
 
+def test_an_operation_that_is_aborted_before_any_tree_drew_is_told_so_that_one_releases_it() -> None:
+    desk = Trees()
+    desk.started("a", pool="p", pool_trees=BOTH)
+    desk.abort("a")
+
+    told = desk.told(TWO)
+    desk.released_in(TWO)
+
+    assert told is not None
+    assert told.state is OperationState.ABORTING
+    assert desk.state_of("a") is OperationState.ABORTED
+
+
 def test_an_operation_goes_on_in_its_other_tree_when_one_is_removed() -> None:
     desk = Trees()
     desk.started("a", pool="p", pool_trees=BOTH, job_count=4)
