@@ -23,9 +23,10 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     #: More requests waiting for the log than this, or the oldest for longer: busy, nothing was done.
     most_waiting: int = 10_000
     longest_waiting_ms: int = 2_000
-    #: Starts that are decided and wait for the log, and their bytes. The rest waits, and everybody has a turn.
+    #: Starts that are decided and wait for the log, and their bytes: as much as two entries hold, one on its way and one that is being
+    #: filled. The rest waits, and everybody has a turn.
     most_starts_at_once: int = 2_000
-    most_bytes_of_starts_at_once: int = 1024 * 1024
+    most_bytes_of_starts_at_once: int = 512 * 1024
     #: How long a request that names a revision of the pool configuration waits for it.
     revision_wait_ms: int = 2_000
     #: How often the log's position is told, so that a reader that missed the last entry notices.

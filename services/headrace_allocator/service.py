@@ -60,7 +60,7 @@ Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]
 
 _TICK_S: Final = 1.0
 #: Operations whose place in the order is found anew between two turns of the loop; some 2 ms.
-_REFRESH_SLICE: Final = 500
+_REFRESH_SLICE: Final = 200
 #: Operations whose usage is cut between two turns of the loop; some 3 ms.
 _USAGE_SLICE: Final = 500
 #: Of shares: three periods.

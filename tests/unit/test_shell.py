@@ -76,9 +76,13 @@ async def test_whoever_deposes_the_process_ends_it() -> None:
 def test_a_loop_that_was_kept_shows_in_the_figures() -> None:
     pauses = LoopPauses()
 
+    async def keep_looking() -> None:
+        while True:
+            await pauses.look()
+
     async def world(loop: VirtualLoop) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(pauses.watch)
+            tasks.start_soon(keep_looking)
             await anyio.sleep(1.1)
             loop.pass_time(0.4)  # something computes and lets nobody else run
             await anyio.sleep(1.0)

@@ -28,11 +28,11 @@ __all__ = ["LoopPauses", "Shell"]
 A = TypeVar("A")
 E = TypeVar("E")
 
-#: From the check of one structure to that of the next.
-CHECK_PERIOD_S: Final = 1.0
 FIGURES_PERIOD_S: Final = 60.0
 #: A pause shorter than this may be missed; a shorter time would cost an idle service more.
 PAUSE_LOOK_S: Final = 0.25
+#: Looks for pauses from the check of one structure to that of the next.
+LOOKS_OF_A_CHECK: Final = 4
 _PAUSE_BOUNDS_MS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0)
 
 
@@ -89,8 +89,7 @@ class Shell(Generic[E]):
         self._role = role
         await bus.serve(subjects.FIGURES, self._on_figures, statistics=self._plain_figures)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep_checking)
-            tasks.start_soon(self.pauses.watch)
+            tasks.start_soon(self._keep_looking)
             while True:
                 await anyio.sleep(FIGURES_PERIOD_S)
                 logger().info("figures", **self._plain_figures())
@@ -107,10 +106,14 @@ class Shell(Generic[E]):
             logger().error("broken invariant", what=words)
         return broken
 
-    async def _keep_checking(self) -> None:
+    async def _keep_looking(self) -> None:
+        """Looks for pauses and broken invariants in turn: an idle process wakes once for both."""
         while True:
-            await anyio.sleep(CHECK_PERIOD_S)
+            for _ in range(LOOKS_OF_A_CHECK):
+                await self.pauses.look()
+            began_s = anyio.current_time()
             self.check_next()
+            self.pauses.note((anyio.current_time() - began_s) * 1000)
 
     def _plain_figures(self) -> dict[str, object]:
         return {figure.name: _plain(figure) for figure in self.figures()}
@@ -145,12 +148,11 @@ class LoopPauses:
             Figure("loop_pauses", "ms", FigureKind.HISTOGRAM, pauses),
         ]
 
-    async def watch(self) -> None:
-        """Runs until cancelled."""
-        while True:
-            due_s = anyio.current_time() + PAUSE_LOOK_S
-            await anyio.sleep(PAUSE_LOOK_S)
-            self.note(max(0.0, anyio.current_time() - due_s) * 1000)
+    async def look(self) -> None:
+        """Waits for the time of the next look, and notes how much later it is."""
+        due_s = anyio.current_time() + PAUSE_LOOK_S
+        await anyio.sleep(PAUSE_LOOK_S)
+        self.note(max(0.0, anyio.current_time() - due_s) * 1000)
 
 
 def _plain(figure: Figure) -> float | dict[str, object]:
