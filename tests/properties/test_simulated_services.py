@@ -15,7 +15,7 @@ from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.ledger import Attach
 from headrace.wire.log import Published
-from headrace.wire.operations import OperationState
+from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace.wire.pool_changes import ChangePools, Create, PoolPlan
 from headrace.wire.refusals import Busy, NotRecorded, Refusal
 from tests.simulation.bus import SimulatedBus, connect_to
@@ -141,3 +141,44 @@ def test_nodes_that_their_bucket_loses_are_waited_for_by_the_next_allocator() ->
         assert world.truth.violations == []
 
     in_world(course)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 5, 100])
+def test_after_the_log_lost_its_newest_entries_the_rest_goes_on_and_what_nobody_knows_is_ended(lost: int) -> None:
+    """What was acknowledged and lost cannot be made good. Everything else must be."""
+    left: list[str] = []
+
+    async def course(world: World) -> None:
+        async with connect_to(world.server, "person", subjects.inbox("user", "anna")) as bus:
+            for name, seconds in (("operation-1", "0.3"), ("operation-2", "100")):
+                request = wire.StartOperation(OperationId(name), a_spec("research", 3, ["work", seconds]))
+                await world._insist(bus, "op.start", request, wire.StartAnswer)
+            await anyio.sleep(2)
+            world.server.crash()
+            world.server.store.roll_back([subjects.STREAM], lost)
+            await anyio.sleep(0.1)
+            world.server.start()
+            await anyio.sleep(10)
+            with anyio.fail_after(60):
+                await world._insist(bus, "op.start", start_of("operation-3", "0.3"), wire.StartAnswer)
+                view = await view_of(world, bus, "operation-3")
+                while view is None or view.state not in FINAL_STATES:
+                    await anyio.sleep(0.5)
+                    view = await view_of(world, bus, "operation-3")
+            assert view.state is OperationState.COMPLETED
+            await anyio.sleep(20)
+            known = {name for name in ("operation-1", "operation-2") if await view_of(world, bus, name) is not None}
+            left.extend(key.operation for host in world.hosts.values() for key in host.living)
+            assert set(left) <= known
+            assert all(shell._engine.check() == [] for _, shell in world.invariants._shells())
+
+    in_world(course)
+
+
+def start_of(name: str, seconds: str) -> wire.StartOperation:
+    return wire.StartOperation(OperationId(name), a_spec("research", 1, ["work", seconds]))
+
+
+async def view_of(world: World, bus: SimulatedBus, name: str) -> wire.OperationView | None:
+    answer = await world._ask(bus, "op.get", wire.GetOperation(OperationId(name)), wire.OperationView)
+    return answer if isinstance(answer, wire.OperationView) else None

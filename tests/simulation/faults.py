@@ -298,15 +298,23 @@ def lose(*buckets: str) -> Fault:
     async def lose_a_bucket(world: World) -> None:
         bucket = world.random.choice(buckets)
         world.note(f"{bucket} is lost")
+        _forget_limits(world, bucket)
         world.server.store.lose_bucket(bucket)
 
     return lose_a_bucket
+
+
+def _forget_limits(world: World, bucket: str) -> None:
+    """Whoever starts between the loss of the pools and their being written again knows no limits."""
+    if bucket == subjects.POOLS_BUCKET:
+        world.recorded.running_limits, world.truth.job_limits = {}, {}
 
 
 async def roll_a_bucket_back(world: World) -> None:
     """The server restarts without the newest writes of a bucket."""
     bucket, writes = world.random.choice(_LOSABLE), world.random.randint(1, 5)
     world.note(f"{bucket} loses {writes} writes")
+    _forget_limits(world, bucket)
     world.server.crash()
     world.server.store.roll_back([bucket], writes)
     await anyio.sleep(0.1)

@@ -82,7 +82,7 @@ class Recorder:
         self._to_publish: deque[Published] = deque()
         self._publish_wanted = anyio.Event()
         #: The last entry that is durable.
-        self._sequence = last
+        self._sequence = self._announced = last
         self.appender = GroupAppender(
             log,
             encode=self._encode,
@@ -125,7 +125,7 @@ class Recorder:
 
     async def tell_position(self) -> None:
         """Publishes the end of the log, with no events."""
-        await self._send(Published(self._tree, self._term, self._sequence, self._sequence))
+        await self._send(Published(self._tree, self._term, self._sequence, self._sequence, announced=self._announced))
 
     def figures(self) -> list[Figure]:
         """The figures of the log and its appender."""
@@ -156,7 +156,7 @@ class Recorder:
         progress, self._progress = self._progress, anyio.Event()
         progress.set()
         self._on_durable(events, sequence)
-        self._to_publish.append(Published(self._tree, self._term, sequence, sequence - 1, events))
+        self._to_publish.append(Published(self._tree, self._term, sequence, sequence - 1, events, self._announced))
         self._publish_wanted.set()
 
     async def _send(self, published: Published) -> None:

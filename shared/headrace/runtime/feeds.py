@@ -27,6 +27,7 @@ from headrace.wire.parts import Applied, SnapshotReader
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.refusals import Refused, decode_answer
 from headrace.wire.snapshots import WholeRequest
+from headrace.wire.version import Term
 
 __all__ = ["OperationsFeed", "OperationsReader", "SnapshotFeed"]
 
@@ -69,6 +70,8 @@ class OperationsFeed:
         #: Set after the first whole.
         self._ready = anyio.Event()
         self.sequence = 0
+        #: The term that wrote the newest entry known here, or a later one.
+        self._term: Term = 0
 
     async def catch_up(self) -> None:
         """Returns when the reader has everything that is in the log now."""
@@ -96,12 +99,19 @@ class OperationsFeed:
                 continue
             if self._terms is not None and not await self._terms.believes(self._bus, "admission", published.term):
                 # Somebody has succeeded that admission, or somebody lied about its term: the log itself tells what is new.
-                published = msgspec.structs.replace(published, events=[])
+                published = msgspec.structs.replace(published, events=[], term=0)
             await self._take(published, log)
             progress, self._progress = self._progress, anyio.Event()
             progress.set()
 
     async def _take(self, published: Published, log: Log) -> None:
+        if published.term > self._term:
+            # Heard for the first time, it says nothing of what was known before.
+            lost_entries = self._term and 0 < published.announced <= self.sequence
+            self._term = published.term
+            if lost_entries:
+                logger().error("the log has lost entries", known=self.sequence, announced=published.announced)
+                await self._take_whole()
         if published.sequence <= self.sequence:
             return
         if published.previous > self.sequence or not published.events:
@@ -132,6 +142,7 @@ class OperationsFeed:
                         # No admission wrote it; admission passes it over, too.
                         self._border.report_malformed("log", subjects.LOG, f"entry {entry.sequence}: {error}")
                         continue
+                    self._term = max(self._term, batch.term)
                     await self._reader.on_events(batch.events, entry.sequence)
             except BusError as error:
                 logger().warning("log cannot be read", error=str(error))

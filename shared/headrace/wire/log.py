@@ -258,3 +258,5 @@ class Published(msgspec.Struct, frozen=True):
     #: Sequence of the entry published before; another one than the reader has: it missed something.
     previous: Counter
     events: list[Event] = []
+    #: The entry that announced the term. Whoever knows that far of former terms knows entries that the log has lost.
+    announced: Counter = 0
