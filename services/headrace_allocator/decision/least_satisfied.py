@@ -18,6 +18,7 @@ from headrace.ids import OperationId, PoolName
 from headrace.resources import RESOURCE_NAMES, Resources, Share
 from headrace.runtime.engine import Check
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
+from headrace.wire.operations import OperationSpec
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
@@ -117,14 +118,26 @@ class PoolOrder:
 class _Place:
     """Where an operation is."""
 
-    __slots__ = ("bucket", "entry", "job_class", "number", "pool")
+    __slots__ = ("bucket", "entry", "job_class", "number", "pool", "spec")
 
-    def __init__(self, entry: Entry, pool: PoolOrder, job_class: JobClass, number: int, bucket: Bucket) -> None:
+    def __init__(
+        self, entry: Entry, pool: PoolOrder, spec: OperationSpec, job_class: JobClass, number: int, bucket: Bucket
+    ) -> None:
         self.entry = entry
         self.pool = pool
+        self.spec = spec
         self.job_class = job_class
         self.number = number
         self.bucket = bucket
+
+    def stays(self, operation: Operation, filters: tuple[str, ...]) -> bool:
+        """True if the operation is still in this list, though maybe at another place."""
+        job_class = self.job_class
+        return (
+            self.spec is operation.spec
+            and job_class.priority is operation.preemption_priority
+            and job_class.filters == filters
+        )
 
 
 class LeastSatisfied:
@@ -142,18 +155,18 @@ class LeastSatisfied:
 
     def put(self, operation: Operation, entry: Entry) -> None:
         """Enters an operation, or gives it a new place."""
-        place = self._places.get(operation.id)
-        job_class = self._class_of(operation)
-        if place is not None and place.pool.name == operation.spec.pool and place.job_class == job_class:
+        place, filters = self._places.get(operation.id), self._facts.filters_of(operation.spec)
+        if place is not None and place.stays(operation, filters):
             if place.entry == entry:
                 return
             entries = place.pool.buckets[place.bucket]
             entries.remove(place.entry)
         else:
             self.remove(operation.id)
-            number = self.classes.enter(job_class)
+            job_class = JobClass(operation.spec.resources, filters, operation.preemption_priority)
+            number, bucket = self.classes.enter(job_class), self.classes.bucket(job_class)
             pool = self._pool(operation.spec.pool)
-            place = self._places[operation.id] = _Place(entry, pool, job_class, number, self.classes.bucket(job_class))
+            place = self._places[operation.id] = _Place(entry, pool, operation.spec, job_class, number, bucket)
             for each in pool.path():
                 each.count(number, 1)
             self._stale.update(pool.path())
@@ -224,9 +237,6 @@ class LeastSatisfied:
 
     def __len__(self) -> int:
         return len(self._places)
-
-    def _class_of(self, operation: Operation) -> JobClass:
-        return JobClass(operation.spec.resources, self._facts.filters_of(operation.spec), operation.preemption_priority)
 
     def _pool(self, name: PoolName) -> PoolOrder:
         """The order in a pool, entered with all above it if it is not in yet."""
