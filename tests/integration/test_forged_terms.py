@@ -8,12 +8,13 @@ from typing import Any
 import anyio
 import pytest
 
+from headrace.bus import RequestTimeout
 from headrace.ids import Incarnation, NodeName, OperationId
 from headrace.pools import TreeOptions
 from headrace.resources import ZERO
 from headrace.wire import subjects
-from headrace.wire.codec import encode
-from headrace.wire.heartbeat import Heartbeat, HeartbeatReason
+from headrace.wire.codec import decode, encode
+from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, Orders
 from headrace.wire.integral import Advance
 from headrace.wire.ledger import Attach, DrawBlock, Released, ReportEnds
 from headrace.wire.log import Published
@@ -100,6 +101,32 @@ async def everything_goes_on(world: World, name: str) -> None:
     assert world.restarts == 0, world.log
     assert engines["admission"].state.allocator_terms == {TREE: 1}
     assert engines["integral"].term <= 1
+
+
+def test_an_allocator_that_may_have_been_succeeded_answers_no_node_until_it_knows() -> None:
+    """It gave jobs out once more, to a node that had just been restarted and knew of no later term, while it could not read the terms."""
+    worlds: list[World] = []
+
+    async def course(loop: VirtualLoop) -> None:
+        world = World(loop)
+        worlds.append(world)
+        await world.configure([a_pool("research")], TreeOptions())
+        for kind in SERVICES:
+            world.start_service(kind)
+        world.start_host(NODE, 4)
+        await world.run_operation("operation-1", a_spec("research", 4, ["sleep", "1"]))
+        async with connect_to(world.server, "node", subjects.inbox("node", NODE)) as node:
+            world.server.lose_leader(4.0)
+            await node.publish(*heartbeat(2))
+            subject, data = heartbeat(0)
+            await anyio.sleep(0.2)
+            with pytest.raises(RequestTimeout):
+                await node.request(subject, data, timeout_s=1)
+            await anyio.sleep(8)
+            assert decode(await node.request(subject, data, timeout_s=1), Orders).term == 1
+
+    with everything_by_seed(lambda: worlds[0] if worlds else None, 1):
+        run_virtually(1, course)
 
 
 @pytest.mark.parametrize("term", [2, LARGEST_JUMP, 2**61], ids=["next", "far", "without bound"])

@@ -21,8 +21,6 @@ __all__ = ["Candidate", "Lease", "LeaseRecord"]
 
 #: A holder renews so often within a lease, and a candidate looks twice as often.
 _RENEWALS: Final = 4
-#: A holder that has not renewed for this part of a lease is no longer certain to lead.
-_CERTAIN: Final = 0.75
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
@@ -64,12 +62,6 @@ class Lease:
         self._record = LeaseRecord(instance, life)
         self._lease_s = lease_s
         self._revision = 0
-        self._renewed_s = 0.0
-
-    @property
-    def is_certain(self) -> bool:
-        """True while no other process can have taken the lease: renewed within three quarters of it."""
-        return anyio.current_time() - self._renewed_s < _CERTAIN * self._lease_s
 
     @property
     def is_held(self) -> bool:
@@ -127,10 +119,9 @@ class Lease:
 
     async def _write(self, revision: int) -> None:
         """Renews the lease, or takes it: the key as it was at `revision` becomes our record."""
-        began_s = anyio.current_time()
         record = msgspec.structs.replace(self._record, renewals=self._record.renewals + 1)
         self._revision = await self._bucket.update(self._role, msgspec.json.encode(record), revision)
-        self._record, self._renewed_s = record, began_s
+        self._record = record
 
     async def _is_still_ours(self, on_lost: Callable[[str], None]) -> bool:
         """Looks who holds the lease after a renewal was refused: a former one of ours may have been written unnoticed."""

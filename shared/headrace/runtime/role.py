@@ -59,19 +59,18 @@ class Deposition:
 class Role:
     """The lead of one role in one life of a process."""
 
-    def __init__(self, name: str, term: Term, deposition: Deposition, lease: Lease | None = None) -> None:
+    def __init__(self, name: str, term: Term, deposition: Deposition) -> None:
         self.name = name
         self.term = term
         self.since_s = anyio.current_time()
         self._deposition = deposition
-        self._lease = lease
         self._told: tuple[Term, str] | None = None
         self._doubt = anyio.Event()
 
     @property
-    def is_certain(self) -> bool:
-        """True while no other process can have taken the lead. Otherwise what runs is kept and nothing grows."""
-        return self._lease is None or self._lease.is_certain
+    def is_doubted(self) -> bool:
+        """True while a higher term was told of and not looked up yet: another process may lead."""
+        return self._told is not None
 
     def on_term(self, term: Term, told_by: str) -> None:
         """Takes note of a term of this role. A higher one than ours is looked up before it is believed."""
@@ -149,7 +148,7 @@ async def lead(
     if not lease.is_held:
         return
     async with anyio.create_task_group() as tasks:
-        role = Role(name, 0, deposition, lease)
+        role = Role(name, 0, deposition)
         tasks.start_soon(lease.keep, deposition.depose, role.doubt)
         term = role.term = await take_term(bus, name, recorded=await recorded() if recorded is not None else 0)
         terms.see(name, term)
