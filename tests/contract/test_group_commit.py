@@ -332,6 +332,29 @@ async def test_a_log_that_lost_what_it_acknowledged_ends_the_writer() -> None:
             await appender.append(b"c")
 
 
+async def test_a_log_that_leaves_a_question_unanswered_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the loss of a stream's leader starts waited up to four seconds longer than the stream: for a question nobody would answer."""
+    monkeypatch.setattr("headrace.bus.group_commit._READ_TIMEOUT_S", 0.01)
+    silences = [1]
+
+    class Silent(TreacherousLog):
+        async def bounds(self) -> tuple[int, int]:
+            while silences:
+                silences.pop()
+                await anyio.sleep_forever()
+            return await super().bounds()
+
+    log = Silent([Fate.LOST_ON_THE_WAY], [])
+    appender = an_appender(log)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(appender.run)
+        with anyio.fail_after(20):
+            assert await appender.append(b"a") == 1
+        tasks.cancel_scope.cancel()
+
+    assert log.events() == [b"a"]
+
+
 async def test_flush_waits_for_all_that_was_appended_before() -> None:
     log = TreacherousLog([Fate.ANSWER_LOST, Fate.LOST_ON_THE_WAY], [True, True])
     appender = an_appender(log)

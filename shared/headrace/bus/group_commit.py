@@ -32,6 +32,8 @@ MAX_GROUP_BYTES = 256 * 1024
 _FRAME_BYTES = 8
 _FIRST_RETRY_S = 0.02
 _LONGEST_RETRY_S = 1.0
+#: A question to a log without a leader is never answered. It is asked again, so that the answer of the new leader is there at once.
+_READ_TIMEOUT_S = 1.0
 
 
 class AppenderFenced(BusError):
@@ -227,7 +229,10 @@ class GroupAppender:
                 await anyio.sleep(retry_s)
                 retry_s = min(_LONGEST_RETRY_S, 2 * retry_s)
                 try:
-                    found = await self._is_in_log(entry)
+                    with anyio.fail_after(_READ_TIMEOUT_S):
+                        found = await self._is_in_log(entry)
+                except TimeoutError:
+                    self._report("log cannot be read", AppendUnknown("no answer"))
                 except (BusClosed, AppenderFenced, PermissionRefused):
                     raise
                 except BusError as error:
