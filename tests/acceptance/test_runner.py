@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace.wire.heartbeat import JobResult
+from headrace.wire.preemption import InterruptSignal
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, Lease, Picture, Started
 from tests.unit.runner.builders import OPERATION, a_job, a_run
 from tests.unit.runner.harness import LONG_LEASE, ARunner, Signpost, gone, lives, runner, signpost
@@ -171,13 +172,14 @@ def test_an_interrupted_job_gets_a_chance_to_end_by_itself(runner: ARunner, sign
     assert runner.log(0) == b"saved\n"
 
 
-def test_a_stopped_job_can_be_interrupted(runner: ARunner) -> None:
+@pytest.mark.parametrize("sign", [InterruptSignal.SIGTERM, InterruptSignal.SIGINT])
+def test_a_stopped_job_can_be_interrupted(runner: ARunner, sign: InterruptSignal) -> None:
     agent = runner.start()
-    started = agent.run(0, "sleep", "1000")
+    started = agent.run(0, "sleep", "1000", interrupt_signal=sign)
     os.kill(started.pid, signal.SIGSTOP)
     agent.say(Interrupt(a_job(), 60_000, "preempted"))
 
-    assert agent.end_of(0).signal == signal.SIGTERM
+    assert agent.end_of(0).signal == signal.Signals[sign]
 
 
 def test_a_job_that_ignores_the_interruption_is_killed_with_its_whole_group(
