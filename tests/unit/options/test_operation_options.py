@@ -13,6 +13,7 @@ from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.wire import ledger
 from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import GetOperation, OnLostNode, OperationSpec, PerTree
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.snapshots import StarvationStatus
@@ -21,6 +22,7 @@ from headrace_allocator.facts.operations import Operation as AllocatorOperation
 from tests.support.clocks import at
 from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, Work, clocks, shares
+from tests.support.taken_back import taken_back
 from tests.support.tree_services import live
 from tests.unit.admission.desk import Desk, oid
 
@@ -46,9 +48,6 @@ def options_of(schema: type[msgspec.Struct]) -> list[str]:
 
 #: The allocator and the agent do not read these yet.
 NOT_IN_FORCE = {
-    "preemption_mode",
-    "allocation_preemption_timeout_ms",
-    "allocation_graceful_preemption_timeout_ms",
     "non_preemptible_resource_usage_threshold",
     "resource_limits_overcommit_tolerance",
 }
@@ -197,6 +196,21 @@ def beside_another_in_a_pool_for_lightweight_operations(options: Options) -> lis
 @case("waiting_for_resources_on_node_timeout_ms", 7)
 def waits_on_the_node_for_ms(options: Options) -> int | None:
     return first_starts({"a": {}}, [Work("x", "a", 1)], **options)[0].waiting_timeout_ms
+
+
+@case("allocation_preemption_timeout_ms", 7)
+def gets_to_make_room_ms(options: Options) -> int | None:
+    return taken_back(**options)[0].timeout_ms
+
+
+@case("allocation_graceful_preemption_timeout_ms", 7)
+def gets_to_make_room_gracefully_ms(options: Options) -> int | None:
+    return taken_back(preemption_mode=PreemptionMode.GRACEFUL, **options)[0].timeout_ms
+
+
+@case("preemption_mode", PreemptionMode.GRACEFUL)
+def gives_up(options: Options) -> list[str]:
+    return [one.detail for one in taken_back(**options)]
 
 
 @case("max_failed_job_count", 1)

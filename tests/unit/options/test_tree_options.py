@@ -11,6 +11,7 @@ import pytest
 from headrace.ids import PoolName, TreeName
 from headrace.pools import TREE_ATTRIBUTES, Person
 from headrace.resources import ZERO
+from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.pool_changes import ChangePools, SetOptions
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
 from headrace_admission.state.rules import GlobalRules
@@ -22,6 +23,7 @@ from tests.support.distribution_gap import share_of_a_gang_in_a_pool_that_is_sho
 from tests.support.fair_share import set_pool, stored
 from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, Work, a_tree, clocks, in_force, saved, savings, shares
+from tests.support.taken_back import taken_back
 from tests.unit.admission.desk import Desk, oid
 
 Options = dict[str, Any]
@@ -237,6 +239,16 @@ def starts_in_a_fifo_pool(options: Options) -> list[str]:
 @case("waiting_for_resources_on_node_timeout", "7s")
 def waits_on_the_node_for_ms(options: Options) -> int | None:
     return first_starts({"a": {}}, [Work("x", "a", 1)], options)[0].waiting_timeout_ms
+
+
+@case("allocation_preemption_timeout", "7s")
+def gets_to_make_room_ms(options: Options) -> int | None:
+    return taken_back(options)[0].timeout_ms
+
+
+@case("allocation_graceful_preemption_timeout", "7s")
+def gets_to_make_room_gracefully_ms(options: Options) -> int | None:
+    return taken_back(options, preemption_mode=PreemptionMode.GRACEFUL)[0].timeout_ms
 
 
 @case("min_spare_allocation_resources_on_node", {"cpu": 4})
