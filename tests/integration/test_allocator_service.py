@@ -29,6 +29,7 @@ from headrace.wire.heartbeat import (
     JobResult,
     Orders,
 )
+from headrace.wire.ledger import Wanted
 from headrace.wire.log import Published
 from headrace.wire.nodes import Enrol, Enrolled, GiveUpNode, ListNodes, NodeList, OperationPlaces, WhereRequest
 from headrace.wire.operations import (
@@ -354,6 +355,7 @@ HANDLERS: list[tuple[str, str, Any]] = [
     (subjects.user("anna", "node.list.default"), "user", ListNodes),
     (subjects.user("anna", "op.where.default"), "user", WhereRequest),
     (subjects.give_up_node(TREE), "service", GiveUpNode),
+    (subjects.WANTED, "service", Wanted),
     (subjects.share(TREE), "service", SharePart),
     (subjects.EVENTS, "service", Published),
 ]
