@@ -22,9 +22,10 @@ from headrace.runtime.role import Deposition
 from headrace.runtime.terms import TermBook
 from headrace.wire.codec import BadMessage
 from headrace.wire.heartbeat import Forget
-from headrace.wire.log import AllocatorAttached
+from headrace.wire.log import AllocatorAttached, IndexRun
 from headrace_admission.decisions import blocks, ends_and_retries
 from headrace_admission.decisions.transaction import Transaction
+from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.state import State
 from headrace_agent import engine as agent_engine
 from headrace_agent import void_orders
@@ -167,6 +168,11 @@ def event_of_a_feed_not_renewed() -> Patches:
     return [_replaced(SnapshotFeed, "_keep_whole", keep_whole)]
 
 
+def jobs_of_other_trees_drawn() -> Patches:
+    """The ledger lets jobs out that another tree has."""
+    return [_replaced(IndexOwners, "next_free", lambda self, most: [IndexRun(0, min(most, self._job_count))])]
+
+
 PLANTED: Final[dict[str, Callable[[], Patches]]] = {
     fault.__name__.replace("_", "-"): fault
     for fault in (
@@ -181,6 +187,7 @@ PLANTED: Final[dict[str, Callable[[], Patches]]] = {
         adoption_skipped_by_the_allocator,
         budget_by_count,
         event_of_a_feed_not_renewed,
+        jobs_of_other_trees_drawn,
     )
 }
 
