@@ -288,8 +288,11 @@ class FairShareService:
     async def _publish(self, effect: Publish) -> None:
         frame, changed, removed = effect.frame, effect.changed, effect.removed
         async with self._publishing:
-            # Beside the loop, as the update itself: at 10,000 operations it is tens of milliseconds.
-            parts = await anyio.to_thread.run_sync(self._publisher.advance, frame, changed, removed)
+            if changed or removed:
+                # Beside the loop, as the update itself: at 10,000 operations it is tens of milliseconds.
+                parts = await anyio.to_thread.run_sync(self._publisher.advance, frame, changed, removed)
+            else:
+                parts = self._publisher.advance(frame, changed, removed)
         if changed or removed:
             self._log.debug(
                 "shares",

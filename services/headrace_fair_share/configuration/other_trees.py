@@ -58,7 +58,9 @@ class OtherTrees:
     async def list(self, name: str = "", after: str = "") -> TreeList | Refusal:
         """A page of all trees, or one of them."""
         try:
-            entries = await self._bucket.entries()
+            # To read the whole bucket takes a consumer of its own, and `headrace up` asks for its own tree again and again.
+            one = await self._bucket.get(name) if name == self._own else None
+            entries = await self._bucket.entries() if one is None else {one.key: one}
         except BusError as error:
             return NotReady(f"trees cannot be read: {error}")
         if name and name not in entries:
