@@ -21,6 +21,7 @@ import tests.bench.heartbeats_at_size
 import tests.bench.history
 import tests.bench.integral
 import tests.bench.recovery
+import tests.bench.starvation
 import tests.bench.whole_stack  # noqa: F401
 from tests.bench.registry import REGISTRY, Figure
 
