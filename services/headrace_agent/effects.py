@@ -49,7 +49,7 @@ class Trouble(enum.StrEnum):
     RUNNER_AWAY = "runner_away"
     #: No runner could be started, and there is none: nothing can be running.
     NO_RUNNER = "no_runner"
-    #: Logs cannot be written.
+    #: Logs cannot be written, or what the runner keeps of jobs.
     LOGS = "logs"
 
 

@@ -25,7 +25,7 @@ from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, encode
-from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
+from headrace.wire.heartbeat import Heartbeat, JobResult, Nudge, Orders
 from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import Enrol as EnrolRequest
 from headrace.wire.nodes import Enrolled, StopMode, StopNode, StoppedNode
@@ -36,7 +36,7 @@ from headrace_agent.host import facts
 from headrace_agent.host.incarnation import next_incarnation
 from headrace_agent.host.state_folder import claim
 from headrace_agent.job_logs.requests import JobLogs
-from headrace_agent.runner.protocol import ToAgent
+from headrace_agent.runner.protocol import Ended, ToAgent
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.link import RunnerLink
 
@@ -47,6 +47,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 #: The runner writes what is left and goes within this, or is left alone.
 _RUNNER_END_S = 5.0
 _LOOK_AT_FOLDERS_S = 10.0
+_LOOK_AGAIN_S = 0.1
 _FIRST_ENROL_PAUSE_S = 0.25
 _LONGEST_ENROL_PAUSE_S = 10.0
 _SIGNALS = {
@@ -104,6 +105,7 @@ class Agent:
         self._enrol = anyio.Event()
         self._changed = anyio.Event()
         self._leave = anyio.Event()
+        self._look = anyio.Event()
         self._with_runner = False
 
     async def run(self) -> None:
@@ -153,6 +155,9 @@ class Agent:
                 assert_never(effect)
 
     def _on_runner(self, message: ToAgent) -> None:
+        if isinstance(message, Ended) and message.end.result is JobResult.FAILED and message.end.reason:
+            # Perhaps for want of room on a disk, of which every job that starts here would die.
+            self._look.set()
         self._do(self.engine.on_runner(message, self._shell.moment()))
 
     def _on_trouble(self, kind: Trouble, words: str) -> None:
@@ -200,10 +205,15 @@ class Agent:
                 self._do(self.engine.on_tick(self._shell.moment()))
 
     async def _look_at_folders(self) -> None:
+        folders = (self._settings.logs(), f"{self._settings.state()}/jobs")
         while True:
-            defect = await anyio.to_thread.run_sync(facts.defect_of_folder, self._settings.logs())
-            self._on_trouble(Trouble.LOGS, defect)
-            await anyio.sleep(_LOOK_AT_FOLDERS_S)
+            self._look = anyio.Event()
+            defects = [await anyio.to_thread.run_sync(facts.defect_of_folder, folder) for folder in folders]
+            self._on_trouble(Trouble.LOGS, "; ".join(filter(None, defects)))
+            with anyio.move_on_after(_LOOK_AT_FOLDERS_S):
+                await self._look.wait()
+                # However many jobs fail together.
+                await anyio.sleep(_LOOK_AGAIN_S)
 
     async def _send_heartbeats(self) -> None:
         while True:

@@ -141,6 +141,25 @@ async def test_a_restarted_agent_adopts_what_runs(tmp_path: Path) -> None:
     assert end.result == JobResult.ABORTED
 
 
+async def test_where_what_the_runner_keeps_cannot_be_written_no_more_jobs_start_once_one_has_failed(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as (_, fake, _):
+        await fake.heard(lambda heartbeat: heartbeat.applied > 0 and not heartbeat.trouble)
+        jobs = tmp_path / "state" / "jobs"
+        jobs.rename(tmp_path / "moved")
+        jobs.write_text("")
+        fake.give(start_of("true"))
+        end = await fake.ended(OPERATION, 0)
+        told = await fake.heard(lambda heartbeat: bool(heartbeat.trouble))
+        jobs.unlink()
+        (tmp_path / "moved").rename(jobs)
+        await fake.heard_next(lambda heartbeat: not heartbeat.trouble)
+
+    assert "cannot be written: Not a directory" in end.reason
+    assert "jobs cannot be written: Not a directory" in told.trouble
+
+
 async def test_when_the_runner_is_killed_its_jobs_are_lost_and_others_start_at_the_next(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, fake, process):
         fake.give(start_of(_SLEEP))
