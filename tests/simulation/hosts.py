@@ -278,12 +278,10 @@ class SimulatedAgent(Agent):
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
-            await self.listen()
-            for job in (self._watch_stop, self._send_heartbeats, self._send_enrolments, self._keep_time):
-                tasks.start_soon(job)
-            tasks.start_soon(self.runner.run)
-            tasks.start_soon(self._shell.watch, self._bus)
             self._do(self.engine.on_start(self._shell.moment()))
+            for job in (self._watch_stop, self._keep_time, self.runner.run):
+                tasks.start_soon(job)
+            tasks.start_soon(self._speak, tasks)
             await self._leave.wait()
             tasks.cancel_scope.cancel()
 
