@@ -13,6 +13,7 @@ import msgspec
 from headrace.ids import NodeName, OperationId, TreeName
 from headrace.wire.ledger import LiveOperation, started_in
 from headrace.wire.log import (
+    AllocatorAttached,
     BlockDrawn,
     Event,
     IndexesReturned,
@@ -79,9 +80,11 @@ def learn_events(facts: Facts, events: Iterable[Event]) -> OperationNews:
 
 
 def drawing_terms(events: Iterable[Event], tree: TreeName) -> Iterator[int]:
-    """The terms of those allocators of a tree for which jobs were drawn."""
+    """The terms of those allocators of a tree for which jobs were drawn, or are from now on."""
     for event in events:
-        if isinstance(event, OperationStarted) and event.spec.tree == tree:
+        if isinstance(event, AllocatorAttached) and event.tree == tree:
+            yield event.term
+        elif isinstance(event, OperationStarted) and event.spec.tree == tree:
             yield event.block_term
         elif isinstance(event, BlockDrawn) and event.tree == tree:
             yield event.term

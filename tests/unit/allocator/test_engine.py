@@ -25,7 +25,13 @@ from headrace.wire.heartbeat import (
     Start,
     TakeBackReason,
 )
-from headrace.wire.log import OperationStarted, OperationStateChanged, OperationSuspended, StateCause
+from headrace.wire.log import (
+    AllocatorAttached,
+    OperationStarted,
+    OperationStateChanged,
+    OperationSuspended,
+    StateCause,
+)
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown, Superseded
@@ -264,6 +270,16 @@ def test_an_allocator_that_hears_of_jobs_drawn_for_a_later_term_steps_down_and_g
 
     assert Superseded(TERM + 1) in effects
     assert orders.start == []
+
+
+def test_an_allocator_that_hears_that_a_later_one_attached_gives_nothing_out() -> None:
+    """A retry that both heard of ran twice."""
+    desk = Desk({"n1": cores(2)})
+    desk.start(an_operation("op"))
+
+    assert list(desk.learn(AllocatorAttached(TreeName("other"), TERM + 1), AllocatorAttached(TREE, TERM))) == []
+    assert list(desk.learn(AllocatorAttached(TREE, TERM + 1))) == [Superseded(TERM + 1)]
+    assert desk.beat("n1")[0].start == []
 
 
 def test_an_end_is_told_to_the_ledger_once_and_forgotten_when_the_ledger_has_it() -> None:
