@@ -1,4 +1,7 @@
-"""The shell of integral: applies one advance at a time, and confirms it when it is saved."""
+"""The shell of integral: applies one advance at a time, and confirms it when it is saved.
+
+Whoever stands by follows nothing: all that it must know is the saved record, which a leader reads again under its own fence.
+"""
 
 from __future__ import annotations
 
