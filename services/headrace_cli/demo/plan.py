@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.ids import TreeName
 from headrace_cli.pools.options import PoolOptions
-from headrace_cli.up.node_option import NodeOption, parse_nodes
+from headrace_cli.up.node_option import NodeOption, parse_nodes, spread
 
 __all__ = ["JOBS", "NODES", "POOLS", "DemoPool"]
 
@@ -28,7 +29,9 @@ class DemoPool(msgspec.Struct, frozen=True):
         return sum(self.operations)
 
 
-NODES: list[NodeOption] = parse_nodes(["small:cpu=1,memory=1G", "medium:cpu=2,memory=2G", "large:cpu=3,memory=3G"])
+NODES: list[NodeOption] = spread(
+    parse_nodes(["small:cpu=1,memory=1G", "medium:cpu=2,memory=2G", "large:cpu=3,memory=3G"]), [TreeName("default")]
+)
 POOLS = [
     DemoPool("production", PoolOptions(weight=1.0, guarantee="cpu=2"), (20, 10)),
     DemoPool("research", PoolOptions(weight=2.0), (5, 5, 5, 5)),
