@@ -16,6 +16,7 @@ import pytest
 
 import headrace.wire
 from headrace.wire import operations as wire
+from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
 from headrace.wire.figures import FiguresAnswer
 from headrace.wire.heartbeat import Heartbeat, Orders
@@ -30,7 +31,7 @@ from headrace.wire.ledger import (
     WholeOperationsRequest,
 )
 from headrace.wire.log import LogBatch, Published
-from headrace.wire.nodes import NodeList, OperationPlaces, WhereRequest
+from headrace.wire.nodes import NodeList, NodeRecord, OperationPlaces, WhereRequest
 from headrace.wire.parts import Applied
 from headrace.wire.plan import Plan, PlanRefused
 from headrace.wire.pool_changes import ChangePools, PoolPlan
@@ -41,6 +42,7 @@ from headrace.wire.services import ServiceView
 from headrace.wire.snapshots import Part, SharePart, UsageItem, UsagePart
 from headrace.wire.trees import CreateTree, ListTrees, TreeList
 from headrace.wire.version import WhoAnswer, WhoRequest
+from headrace_fair_share.configuration.store import LARGEST_TREE_BYTES
 from tests.support.largest import admission, agent, allocator, fair_share
 from tests.support.largest.bounds import most_bytes
 from tests.support.largest.names import an_operation
@@ -89,6 +91,19 @@ NO_MESSAGES: Final[set[type]] = {Applied, Part, Plan, PlanRefused, UsageItem}
 #: Words on one thing that somebody named; what is too long for a message is answered by its size (see the test of borders).
 OF_ONE_THING: Final[set[type]] = set(get_args(Refusal)) - {BrokenRules, OverLimit}
 
+A_FEW_FIGURES: Final = 1_000
+#: The values of each bucket: made by a builder, a record that its type bounds, or of so many bytes where they are written.
+BUCKETS: Final[dict[str, Builder | type | int]] = {
+    "CHECKPOINT_BUCKET": LARGEST_MESSAGE_BYTES,
+    "CLOCKS_BUCKET": fair_share.clocks,
+    "LEASES_BUCKET": A_FEW_FIGURES,
+    "NODES_BUCKET": NodeRecord,
+    "NODE_LEASES_BUCKET": A_FEW_FIGURES,
+    "POOLS_BUCKET": LARGEST_TREE_BYTES,
+    "TERMS_BUCKET": A_FEW_FIGURES,
+    "VOLUMES_BUCKET": fair_share.advances,
+}
+
 
 def messages() -> set[type]:
     """Structs of the wire that are answers, or no part of another."""
@@ -130,6 +145,12 @@ def test_no_message_outgrows_the_wire(builder: Builder) -> None:
         encode(message)
 
     assert BUILDERS[builder] <= made
+
+
+def test_every_bucket_has_values_that_fit_a_message() -> None:
+    assert {name for name in vars(subjects) if name.endswith("_BUCKET")} == BUCKETS.keys()
+    assert max(bound for bound in BUCKETS.values() if isinstance(bound, int)) <= LARGEST_MESSAGE_BYTES
+    assert most_bytes(NodeRecord) <= LARGEST_MESSAGE_BYTES
 
 
 def test_a_person_whose_request_is_too_large_is_told_so() -> None:
