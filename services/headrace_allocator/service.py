@@ -181,9 +181,8 @@ class AllocatorService:
             return BadRequest("node", heartbeat.node, f"the node of the subject, {caller.name}")
         if heartbeat.tree != self._tree:
             return BadRequest("tree", heartbeat.tree, f"this allocator's tree, {self._tree}")
-        if self._role.is_doubted:
-            # A node that was just restarted knows no term, and would obey us beside the true leader.
-            return None
+        # A node that was just restarted knows no term, and would obey us beside the true leader.
+        await self._role.until_looked_up()
         orders = self._take(self.engine.on_heartbeat(heartbeat, self._shell.moment()))
         for report in heartbeat.allocations:
             if report.given_back_for:

@@ -29,8 +29,8 @@ SERVICES = ("admission", "allocator", "fair_share", "integral")
 NODE = NodeName("n1")
 
 
-def heartbeat(term: int) -> tuple[str, bytes]:
-    forged = Heartbeat(NODE, TREE, Incarnation("z"), 1, 0, term, HeartbeatReason.PERIOD, ZERO)
+def heartbeat(term: int, seq: int = 1) -> tuple[str, bytes]:
+    forged = Heartbeat(NODE, TREE, Incarnation("z"), seq, 0, term, HeartbeatReason.PERIOD, ZERO)
     return subjects.heartbeat(TREE, NODE), encode(forged)
 
 
@@ -123,6 +123,7 @@ def test_an_allocator_that_may_have_been_succeeded_answers_no_node_until_it_know
             with pytest.raises(RequestTimeout):
                 await node.request(subject, data, timeout_s=1)
             await anyio.sleep(8)
+            subject, data = heartbeat(0, seq=2)
             assert decode(await node.request(subject, data, timeout_s=1), Orders).term == 1
 
     with everything_by_seed(lambda: worlds[0] if worlds else None, 1):

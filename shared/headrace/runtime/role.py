@@ -66,11 +66,12 @@ class Role:
         self._deposition = deposition
         self._told: tuple[Term, str] | None = None
         self._doubt = anyio.Event()
+        self._looked_up = anyio.Event()
 
-    @property
-    def is_doubted(self) -> bool:
-        """True while a higher term was told of and not looked up yet: another process may lead."""
-        return self._told is not None
+    async def until_looked_up(self) -> None:
+        """Returns at once, or when the higher term that was told of is looked up: until then another process may lead."""
+        if self._told is not None:
+            await self._looked_up.wait()
 
     def on_term(self, term: Term, told_by: str) -> None:
         """Takes note of a term of this role. A higher one than ours is looked up before it is believed."""
@@ -104,6 +105,8 @@ class Role:
                 self.step_down(f"{told_by} knows term {taken} of {self.name}, ours is {self.term}")
                 return
             self._told = None
+            looked_up, self._looked_up = self._looked_up, anyio.Event()
+            looked_up.set()
             logger().error("term refused", role=self.name, term=term, told_by=told_by, taken=taken)
 
 
