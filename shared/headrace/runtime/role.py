@@ -69,7 +69,7 @@ class Role:
         self._looked_up = anyio.Event()
 
     async def until_looked_up(self) -> None:
-        """Returns at once, or when the higher term that was told of is looked up: until then another process may lead."""
+        """Returns when no higher term is told of that was not looked up. Until then another process may lead."""
         if self._told is not None:
             await self._looked_up.wait()
 
