@@ -333,14 +333,15 @@ class AllocatorService:
     async def _publish_usage(self) -> None:
         settings = self._runtime.settings
         while True:
-            with anyio.move_on_after(settings.usage_period_ms / 1000):
+            with anyio.move_on_after(settings.usage_period_ms / 1000) as unchanged:
                 await self._usage_changed.wait()
             self._usage_changed = anyio.Event()
             while (cut := self._shell.take(self.engine.on_usage_due(_USAGE_SLICE, self._shell.moment()))) is None:
                 await anyio.lowlevel.checkpoint()
             for part in self._publisher.advance(cut.frame, cut.items, cut.gone):
                 await self._try_publish(part)
-            await anyio.sleep(settings.usage_interval_ms / 1000)
+            if not unchanged.cancelled_caught:
+                await anyio.sleep(settings.usage_interval_ms / 1000)
 
     async def _try_publish(self, part: bytes) -> None:
         try:
