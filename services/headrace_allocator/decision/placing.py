@@ -34,17 +34,19 @@ def place(
     priority: PreemptionPriority | None = None,
     *,
     discount: Resources = ZERO,
+    held: Resources = ZERO,
     most: int | None = None,
     choose: Choice = next_in_line,
 ) -> list[Placement]:
     """Decides what starts in the free room, in the order of the decisions. Each placement is one allocation.
 
-    A preemptive stage lets only operations of its priority take part, counts `discount` as room, and stops after `most` starts.
+    A preemptive stage lets only operations of its priority take part, counts `discount` as room, and stops after `most` starts. By the
+    older rules it may start more while some operation, for which so much more is `held`, could.
     """
     placed: list[Placement] = []
     while most is None or len(placed) < most:
         room = overlay.room + discount
-        operation = choose(overlay, room, priority) if room.dominates(overlay.view.min_spare) else None
+        operation = choose(overlay, room, priority) if (room + held).dominates(overlay.view.min_spare) else None
         if operation is None:
             break
         placed.append(_start(overlay, operation))

@@ -5,8 +5,10 @@ It is slow and easily seen to be right, so the quick way is compared with it. It
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from headrace.ids import PoolName
 from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace.wire.snapshots import PreemptionPriority
@@ -26,19 +28,30 @@ class _Child(NamedTuple):
 
 
 def next_in_line_plainly(
-    overlay: Overlay, room: Resources, priority: PreemptionPriority | None = None
+    overlay: Overlay,
+    room: Resources,
+    priority: PreemptionPriority | None = None,
+    *,
+    more_room: Callable[[Operation], Resources] = lambda _: ZERO,
+    going: Mapping[PoolName, Resources] | None = None,
 ) -> Operation | None:
-    """The operation whose job goes first into `room` on the node, None if none fits."""
+    """The operation whose job goes first into `room` on the node, None if none fits.
+
+    Each may have more room of its own, and of pools so much may be going, which is room under their limits in place of tolerance.
+    """
     view = overlay.view
+    used = overlay.pools
+    if going is not None:
+        used = {name: used.get(name, ZERO) - going.get(name, ZERO) for name in used.keys() | going.keys()}
     able = [
         operation
         for operation in view.operations.values()
         if priority in (None, operation.preemption_priority)
-        and room.dominates(operation.spec.resources)
+        and (room + more_room(operation)).dominates(operation.spec.resources)
         and all(matches(formula, view.tags) for formula in view.pools.filters_of(operation.spec))
         and held_back(operation, operation.slots.ready_count, operation.held) is None
         and held_back(operation, overlay.ready(operation), overlay.held(operation)) is None
-        and pool_limit_reached(operation, view.pools, overlay.pools, tolerant=overlay.passes_limits) is None
+        and pool_limit_reached(operation, view.pools, used, tolerant=overlay.passes_limits and going is None) is None
     ]
     chosen = _best_below(overlay, view.pools.root, able)
     return chosen.operation if chosen is not None else None

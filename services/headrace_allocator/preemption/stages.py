@@ -7,20 +7,25 @@ Source: sections 8.2, 8.4 and 9.4 to 9.6 of the specification of allocation and 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
 
+from headrace.ids import PoolName
+from headrace.pools.tree_options import VictimRules
 from headrace.resources import Resources
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
-from headrace_allocator.decision.placing import Placement, place
+from headrace_allocator.decision.placing import Choice, Placement, place
 from headrace_allocator.decision.view import Overlay
+from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.preemption.legacy import held_for, most_held, next_in_line_with_held
 from headrace_allocator.preemption.limits_repair import victims_above_limits
-from headrace_allocator.preemption.victims import candidates, keep_order, victims_until_it_fits
+from headrace_allocator.preemption.victims import Candidates, candidates, keep_order, victims_until_it_fits
 
 __all__ = ["Preemption", "PreemptiveStage", "StageOutcome", "run_stages"]
 
@@ -63,6 +68,8 @@ class StageOutcome(msgspec.Struct, frozen=True):
     #: Allocations that could have been taken, and what they use together.
     candidates: int
     discount: Resources
+    #: What in addition could have been taken for operations below a pool, by the older rules.
+    held: dict[PoolName, Resources]
 
 
 def run_stages(overlay: Overlay) -> Iterator[StageOutcome]:
@@ -80,12 +87,14 @@ def run_stages(overlay: Overlay) -> Iterator[StageOutcome]:
 
 def _run(overlay: Overlay, stage: PreemptiveStage) -> StageOutcome:
     """Looks who could go, starts what fits then, and takes as many as that needs."""
-    able_to_go = candidates(overlay, stage.least)
-    discount = Resources.sum(overlay.usage(one) for one in able_to_go)
-    kept = keep_order(overlay, able_to_go)
-    groups = {one: overlay.group(overlay.view.operations[one.operation], one) for one in able_to_go}
-    placement = next(iter(place(overlay, stage.priority, discount=discount, most=1)), None)
+    found = candidates(overlay, stage.least)
+    discount = Resources.sum(overlay.usage(one) for one in found.free)
+    held = {pool: Resources.sum(overlay.usage(one) for one in ones) for pool, ones in found.held.items()}
+    placement = _placed(overlay, stage, found, discount)
     starter = None if placement is None else placement.operation
+    may_go = found.free if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
+    groups = {one: overlay.group(overlay.view.operations[one.operation], one) for one in may_go}
+    kept = keep_order(overlay, may_go)
     properly = starter is not None and _starves_itself(starter, stage.priority)
     preemptions = [
         Preemption(victim, stage.reason, groups[victim], starter, properly)
@@ -93,9 +102,18 @@ def _run(overlay: Overlay, stage: PreemptiveStage) -> StageOutcome:
     ]
     preemptions += [
         Preemption(victim, PreemptionReason.RESOURCE_LIMITS_VIOLATED, groups[victim])
-        for victim in victims_above_limits(overlay, kept)
+        for victim in victims_above_limits(overlay, [one for one in kept if one in found.free])
     ]
-    return StageOutcome(stage, placement, preemptions, len(able_to_go), discount)
+    return StageOutcome(stage, placement, preemptions, len(found.free), discount, held)
+
+
+def _placed(overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources) -> Placement | None:
+    """The one start of a stage."""
+    choose: Choice = next_in_line
+    if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
+        choose = partial(next_in_line_with_held, free=found.free, held=found.held)
+    held = most_held(overlay, found.held)
+    return next(iter(place(overlay, stage.priority, discount=discount, held=held, most=1, choose=choose)), None)
 
 
 def _starves_itself(starter: Operation, priority: PreemptionPriority) -> bool:

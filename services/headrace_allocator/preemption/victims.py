@@ -9,7 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
+from headrace.ids import PoolName
 from headrace.pools.pool_config import Preemption as PreemptionSwitch
+from headrace.pools.tree_options import VictimRules
 from headrace.resources import ZERO
 from headrace.wire.heartbeat import AllocationState
 from headrace.wire.operation_spec import PreemptionMode
@@ -18,33 +22,59 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.preemption.legacy import blocking_ancestor
 
-__all__ = ["candidates", "keep_order", "may_lose", "victims_until_it_fits"]
+__all__ = ["Candidates", "candidates", "keep_order", "victims_until_it_fits"]
 
 
-def candidates(overlay: Overlay, least: Group) -> list[Allocation]:
+class Candidates(msgspec.Struct, frozen=True):
+    """The allocations of a node that may go for a stage."""
+
+    #: For whoever starts something.
+    free: list[Allocation]
+    #: By the older rules: for operations below a pool that is shielded as a whole.
+    held: dict[PoolName, list[Allocation]]
+
+
+def candidates(overlay: Overlay, least: Group) -> Candidates:
     """The allocations of the node that a stage may take. They are of at least this group, and of operations that may lose any."""
-    found = []
+    found = Candidates([], {})
     for allocation in overlay.view.allocations:
         operation = overlay.view.operations.get(allocation.operation)
         is_going = allocation.take_back is not None or allocation.state is AllocationState.ENDED
-        if operation is None or operation.ending or is_going:
+        if operation is None or operation.ending or is_going or overlay.usage(allocation) == ZERO:
             continue
-        if overlay.usage(allocation) == ZERO or not may_lose(overlay, operation, least):
+        if not _may_be_asked(overlay, operation, least) or _level(overlay, operation, allocation) < least:
             continue
-        if _level(overlay, operation, allocation) >= least:
-            found.append(allocation)
+        shield = _shield(overlay, operation, least)
+        if shield is None:
+            found.free.append(allocation)
+        elif isinstance(shield, Pool) and _may_be_held(overlay, operation, allocation):
+            found.held.setdefault(shield.name, []).append(allocation)
     return found
 
 
-def may_lose(overlay: Overlay, operation: Operation, least: Group) -> bool:
-    """False for a graceful operation, one that starves itself, and below a pool that forbids plain preemption or any."""
-    options, policy = operation.options(overlay.view.pools), overlay.view.pools.options
+def _may_be_asked(overlay: Overlay, operation: Operation, least: Group) -> bool:
+    """False for a graceful operation, and below a pool that forbids plain preemption or any."""
+    options = operation.options(overlay.view.pools)
     if operation.spec.preemption_mode is PreemptionMode.GRACEFUL or options.preemption is not PreemptionSwitch.ON:
         return False
-    if least is Group.PREEMPTIBLE and not options.allow_normal_preemption:
-        return False
-    return operation.starvation is StarvationStatus.NON_STARVING or policy.allow_preemption_from_starving_operations
+    return least is not Group.PREEMPTIBLE or options.allow_normal_preemption
+
+
+def _shield(overlay: Overlay, operation: Operation, least: Group) -> Operation | Pool | None:
+    """The element that keeps the operation from losing anything: itself if it starves, or by the older rules some above."""
+    policy = overlay.view.pools.options
+    if policy.victim_rules is VictimRules.LEGACY:
+        return blocking_ancestor(overlay, operation, least)
+    starves = operation.starvation is not StarvationStatus.NON_STARVING
+    return operation if starves and not policy.allow_preemption_from_starving_operations else None
+
+
+def _may_be_held(overlay: Overlay, operation: Operation, allocation: Allocation) -> bool:
+    is_plain = overlay.group(operation, allocation) is Group.PREEMPTIBLE
+    return is_plain and overlay.view.pools.options.enable_conditional_preemption
 
 
 def keep_order(overlay: Overlay, allocations: Iterable[Allocation]) -> list[Allocation]:

@@ -295,8 +295,19 @@ class Fleet:
                 "starts": int(outcome.placement is not None),
                 "preemptible_allocation_count": outcome.candidates,
                 "discount": _written(outcome.discount),
+                "conditional_discount": self._held(outcome),
             }
         return {figure: known.get(figure) for figure in figures}
+
+    def _held(self, outcome: StageOutcome) -> dict[str, dict[str, float]]:
+        """What each operation below a shielded pool could have had in addition."""
+        pools, found = self.engine.facts.pools, {}
+        for name in self.scenario.operations:
+            path = pools.pool(self._operation(name).spec.pool).path()
+            amounts = Resources.sum(outcome.held.get(pool.name, ZERO) for pool in path)
+            if amounts != ZERO:
+                found[name] = _written(amounts)
+        return found
 
     def _satisfaction(self, name: str) -> float | str:
         facts = self.engine.facts

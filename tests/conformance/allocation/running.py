@@ -33,7 +33,7 @@ EVENTS: Final[dict[str, set[str]]] = {
 def is_supported(case: dict[str, Any]) -> bool:
     """True if every event of the case, and all that is expected of it, is known here and built."""
     options = case.get("options", {})
-    if options.get("batch_operation_scheduling") or options.get("victim_rules", "current") != "current":
+    if options.get("batch_operation_scheduling"):
         return False
     if any("tasks" in operation for operation in case.get("operations", ())):
         return False

@@ -1,0 +1,91 @@
+"""The older rules of victims (`victim_rules: legacy`): pools are shielded, too. What one is shielded for its own may still take.
+
+Source: section 9.3 of the specification of allocation and preemption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from headrace.ids import PoolName
+from headrace.resources import ZERO, Resources
+from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
+from headrace_allocator.decision.least_satisfied import entry_of_pool
+from headrace_allocator.decision.plain_loop import next_in_line_plainly
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import Pool
+
+__all__ = ["blocking_ancestor", "held_for", "most_held", "next_in_line_with_held"]
+
+#: An element this near above the threshold is still shielded.
+_NEARLY: Final = 1e-4
+
+
+def blocking_ancestor(overlay: Overlay, operation: Operation, least: Group) -> Operation | Pool | None:
+    """The first element, from the operation upwards, that shields what it has: it starves, or is not satisfied enough."""
+    elements: list[Operation | Pool] = [operation, *overlay.view.pools.pool(operation.spec.pool).path()]
+    for element in elements:
+        if _blocks(overlay, element, least):
+            return element
+    return None
+
+
+def _blocks(overlay: Overlay, element: Operation | Pool, least: Group) -> bool:
+    pools = overlay.view.pools
+    policy = pools.options
+    if isinstance(element, Operation):
+        starvation, satisfied = element.starvation, overlay.satisfaction(element)
+        options = element.options(pools)
+    else:
+        if element.item is None or element.item.options is None:
+            return False
+        starvation, options = element.item.starvation_status, element.item.options
+        used = element.used + overlay.pools.get(element.name, ZERO)
+        satisfied = entry_of_pool(element, used, overlay.view.total)[0]
+    if policy.preemption_check_starvation and starvation is not StarvationStatus.NON_STARVING:
+        return True
+    is_aggressive = least is Group.AGGRESSIVELY_PREEMPTIBLE and options.allow_aggressive_preemption
+    threshold = policy.preemption_satisfaction_threshold
+    if is_aggressive:
+        threshold = policy.aggressive_preemption_satisfaction_threshold
+    return policy.preemption_check_satisfaction and satisfied < threshold + _NEARLY
+
+
+def held_for(overlay: Overlay, held: Mapping[PoolName, list[Allocation]], operation: Operation) -> Iterator[Allocation]:
+    """The allocations that are shielded for pools above the operation, which it may take."""
+    for pool in overlay.view.pools.pool(operation.spec.pool).path():
+        yield from held.get(pool.name, ())
+
+
+def most_held(overlay: Overlay, held: Mapping[PoolName, list[Allocation]]) -> Resources:
+    """The most of each resource that is held for any operation."""
+    most = ZERO
+    for name in held:
+        path = overlay.view.pools.pool(name).path()
+        amount = Resources.sum(overlay.usage(one) for pool in path for one in held.get(pool.name, ()))
+        most = Resources(*map(max, most.as_tuple(), amount.as_tuple()))
+    return most
+
+
+def next_in_line_with_held(
+    overlay: Overlay,
+    room: Resources,
+    priority: PreemptionPriority | None,
+    free: list[Allocation],
+    held: Mapping[PoolName, list[Allocation]],
+) -> Operation | None:
+    """The next operation. Each has what is held for it as room in addition, and pools what of them may go."""
+    going: dict[PoolName, Resources] = {}
+    for allocation in free:
+        operation = overlay.view.operations[allocation.operation]
+        for pool in overlay.view.pools.pool(operation.spec.pool).path():
+            going[pool.name] = going.get(pool.name, ZERO) + allocation.usage
+
+    def more_room(operation: Operation) -> Resources:
+        return Resources.sum(overlay.usage(one) for one in held_for(overlay, held, operation))
+
+    return next_in_line_plainly(overlay, room, priority, more_room=more_room, going=going)
