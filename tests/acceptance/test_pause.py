@@ -34,6 +34,6 @@ def test_paused_starts_are_kept_over_a_restart_obeyed_and_shown_until_they_are_r
 
 def test_a_pause_of_preemption_says_that_none_is_built_yet() -> None:
     with Up() as up:
-        assert "no preemption is built yet" in up.run("pause", "preemption").stdout
-        assert "preemption is paused, and none is built yet" in up.run("tree", "list").stderr
+        assert "what is on its way out goes" in up.run("pause", "preemption").stdout
+        assert "preemption is paused: nothing is taken back for others" in up.run("tree", "list").stderr
         up.run("pause", "starts", "--tree", "other", expect=4)

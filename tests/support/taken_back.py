@@ -7,21 +7,72 @@ from typing import Any
 
 import msgspec
 
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools.effective_options import of_pool, of_tree
 from headrace.wire.heartbeat import TakeBack
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, ShareItem, StarvationStatus
 from tests.support.allocating import an_operation
 from tests.support.small_trees import a_tree
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share
 
-__all__ = ["taken_back"]
+__all__ = ["groups_on_a_full_node", "on_a_full_node", "taken_back"]
 
 
 def taken_back(options: Mapping[str, Any] | None = None, **spec: Any) -> list[TakeBack]:
     """The orders, under options of the tree and of the operation that has the whole node."""
-    host = Host(an_operation("poor"))
+    return on_a_full_node(options, **spec).next_beat().take_back
+
+
+def groups_on_a_full_node(options: Mapping[str, Any], **given: Any) -> list[int]:
+    """The number of allocations in each group of the operation that has the whole node."""
+    host = on_a_full_node(options, **given)
+    return list(host.operation("rich").cut_groups(host.facts.pools).counts().values())
+
+
+def on_a_full_node(
+    options: Mapping[str, Any] | None = None,
+    *,
+    pool: Mapping[str, Any] | None = None,
+    owed: float = 2,
+    aggressive: bool = False,
+    both_starve: bool = False,
+    other_pool: bool = False,
+    pool_changes: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> Host:
+    """Before the heartbeat on which `rich`, in pool p, is to make room for `poor`, there or in another pool."""
+    host = Host(_poor("q" if other_pool else "p"))
     rich = host.operation("rich")
     rich.set_spec(msgspec.structs.replace(rich.spec, **spec))
-    given = {"min_spare_allocation_resources_on_node": {"user_slots": 1}} | dict(options or {})
-    host.options = a_tree({}, given).options.for_allocation()
+    tree = a_tree(
+        {"p": pool or {}}, {"min_spare_allocation_resources_on_node": {"user_slots": 1}} | dict(options or {})
+    )
+    host.engine.on_options(tree.options, host.moment)
+    host.options = tree.options.for_allocation()
     host.next_beat()
-    host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
-    return host.next_beat().take_back
+    poor = a_share("poor", 2, starves=True)
+    if aggressive:
+        poor = msgspec.structs.replace(
+            poor,
+            starvation_status=StarvationStatus.AGGRESSIVELY_STARVING,
+            preemption_priority=PreemptionPriority.AGGRESSIVE,
+        )
+    settings = tree.pools[0].settings
+    item = ShareItem(
+        ElementKind.POOL,
+        "p",
+        ROOT_POOL,
+        fair_share=DetailedShare(total=(1.0, 1.0, 0.0, 0.0, 0.0)),
+        demand_share=(1.0, 1.0, 0.0, 0.0, 0.0),
+        limits=settings.resource_limits,
+        options=of_pool(of_tree(host.options), settings),
+    )
+    item = msgspec.structs.replace(item, **dict(pool_changes or {}))
+    host.tell([item, a_share("rich", owed, starves=both_starve), poor], total=FOUR)
+    return host
+
+
+def _poor(pool: str) -> LiveOperation:
+    live = an_operation("poor")
+    return msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, pool=PoolName(pool)))

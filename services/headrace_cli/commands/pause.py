@@ -9,19 +9,17 @@ from headrace_cli.session import Common, change
 __all__ = ["pause", "resume"]
 
 What = Literal["starts", "preemption"]
-_NOTE: Final = {"starts": "what runs goes on", "preemption": "no preemption is built yet, so nothing changes by it"}
+_NOTE: Final = {"starts": "what runs goes on", "preemption": "what is on its way out goes"}
 
 
 def pause(what: What, /, *, tree: str | None = None, common: Common | None = None) -> int:
     """Let no job start in a tree, or take nothing back in it, until it is resumed. It outlives every restart.
 
-    No preemption is built yet: that switch is kept and shown, and changes nothing.
-
     Examples:
 
         headrace pause starts
 
-        headrace pause starts --tree gpu
+        headrace pause preemption --tree gpu
 
     Parameters
     ----------

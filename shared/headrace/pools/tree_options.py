@@ -217,5 +217,5 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
         if self.pause_starts:
             words.append("starts are paused: no job starts, what runs goes on; `headrace resume starts` ends it")
         if self.pause_preemption:
-            words.append("preemption is paused, and none is built yet; `headrace resume preemption` ends it")
+            words.append("preemption is paused: nothing is taken back for others; `headrace resume preemption` ends it")
         return words

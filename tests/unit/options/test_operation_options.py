@@ -22,7 +22,7 @@ from headrace_allocator.facts.operations import Operation as AllocatorOperation
 from tests.support.clocks import at
 from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, Work, clocks, shares
-from tests.support.taken_back import taken_back
+from tests.support.taken_back import groups_on_a_full_node, taken_back
 from tests.support.tree_services import live
 from tests.unit.admission.desk import Desk, oid
 
@@ -48,7 +48,6 @@ def options_of(schema: type[msgspec.Struct]) -> list[str]:
 
 #: The allocator and the agent do not read these yet.
 NOT_IN_FORCE = {
-    "non_preemptible_resource_usage_threshold",
     "resource_limits_overcommit_tolerance",
 }
 
@@ -243,3 +242,8 @@ def waits_for_a_lost_node(options: Options) -> bool:
     known = live("x", "a", 10)
     spec = msgspec.structs.replace(known.spec, **options)
     return AllocatorOperation(msgspec.structs.replace(known, spec=spec), 1, 1).waits_for_lost_nodes
+
+
+@case("non_preemptible_resource_usage_threshold", PartialResources(user_slots=3))
+def groups(options: Options) -> list[int]:
+    return groups_on_a_full_node({}, **options)

@@ -17,6 +17,7 @@ from headrace_fair_share.configuration.tree_configuration import Change, TreeCon
 from tests.support.fair_share import set_pool, stored
 from tests.support.offered import first_starts, offered
 from tests.support.small_trees import TREE, Work, a_tree, clocks, in_force, saved, savings, shares
+from tests.support.taken_back import groups_on_a_full_node, on_a_full_node
 from tests.unit.admission.desk import Desk
 
 Settings = dict[str, Any]
@@ -45,7 +46,7 @@ def test_no_figure_is_named_for_an_attribute_that_is_not_in_force() -> None:
     assert set(CASES) == in_force(POOL_ATTRIBUTES)
 
 
-@pytest.mark.parametrize(("name", "value"), [("max_share_ratio", 0.5), ("allow_normal_preemption", False)])
+@pytest.mark.parametrize(("name", "value"), [("max_share_ratio", 0.5), ("allow_preemption_from", False)])
 def test_an_attribute_that_is_not_in_force_is_said_to_be_kept_only(name: str, value: object) -> None:
     configuration = TreeConfiguration(TREE)
     configuration.on_stored(stored(a_tree({"a": {}}, {}), 1))
@@ -344,3 +345,28 @@ def with_presets(settings: Settings) -> float | None:
 
 case("config_presets", ["patient"])(with_presets)
 case("config_preset", "patient")(with_presets)
+
+
+# --- preemption -----------------------------------------------------------------------------------------------------------
+
+
+@case("preemption", "off")
+@case("allow_normal_preemption", False)
+def taken(settings: Settings) -> list[str]:
+    return [one.allocation for one in on_a_full_node(pool=settings).next_beat().take_back]
+
+
+@case("allow_aggressive_preemption", False)
+def taken_by_one_that_starves_aggressively(settings: Settings) -> list[str]:
+    return [one.allocation for one in on_a_full_node(pool=settings, owed=4, aggressive=True).next_beat().take_back]
+
+
+@case("non_preemptible_resource_usage_threshold", {"user_slots": 3})
+def groups(settings: Settings) -> list[int]:
+    return groups_on_a_full_node({}, pool=settings)
+
+
+@case("resource_limits_overcommit_tolerance", {"cpu": 1})
+def starts_through_preemption_in_a_full_pool(settings: Settings) -> list[str]:
+    host = on_a_full_node(pool={"resource_limits": {"cpu": 4}} | settings)
+    return [one.operation for one in host.next_beat().start]

@@ -13,7 +13,7 @@ from headrace.pools import TREE_ATTRIBUTES, Person
 from headrace.resources import ZERO
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.pool_changes import ChangePools, SetOptions
-from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
+from headrace.wire.snapshots import DetailedShare, PreemptionPriority, StarvationStatus
 from headrace_admission.state.rules import GlobalRules
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
 from headrace_fair_share.facts.pool_inputs import tree_options
@@ -23,7 +23,7 @@ from tests.support.distribution_gap import share_of_a_gang_in_a_pool_that_is_sho
 from tests.support.fair_share import set_pool, stored
 from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, Work, a_tree, clocks, in_force, saved, savings, shares
-from tests.support.taken_back import taken_back
+from tests.support.taken_back import groups_on_a_full_node, on_a_full_node, taken_back
 from tests.unit.admission.desk import Desk, oid
 
 Options = dict[str, Any]
@@ -55,12 +55,14 @@ def test_no_figure_is_named_for_an_option_that_is_not_in_force() -> None:
 def test_options_that_are_not_in_force_are_said_to_be_kept_only() -> None:
     configuration = TreeConfiguration(TREE)
     configuration.on_stored(stored(a_tree({}, {}), 1))
-    options = msgspec.json.encode({"victim_rules": "legacy", "packing": {"enable": True}, "metering_tags": {"a": "b"}})
+    options = msgspec.json.encode(
+        {"drop_needless_victims": True, "packing": {"enable": True}, "metering_tags": {"a": "b"}}
+    )
 
     change = configuration.decide(ChangePools([SetOptions(options)]), {}, Person("root", administrator=True), ZERO)
 
     assert isinstance(change, Change)
-    assert change.plan.warnings == ["kept, but not in force: victim_rules, packing"]
+    assert change.plan.warnings == ["kept, but not in force: drop_needless_victims, packing"]
     configuration.on_written(change, 2)
     assert configuration.alerts() == change.plan.warnings
 
@@ -249,6 +251,67 @@ def gets_to_make_room_ms(options: Options) -> int | None:
 @case("allocation_graceful_preemption_timeout", "7s")
 def gets_to_make_room_gracefully_ms(options: Options) -> int | None:
     return taken_back(options, preemption_mode=PreemptionMode.GRACEFUL)[0].timeout_ms
+
+
+@case("preemption", "off")
+@case("pause_preemption", True)
+@case("preemptive_scheduling_backoff", "20s")
+def taken(options: Options) -> list[str]:
+    return [one.allocation for one in taken_back(options)]
+
+
+@case("preemption_satisfaction_threshold", 1.5)
+@case("aggressive_preemption_satisfaction_threshold", 1.0)
+@case("non_preemptible_resource_usage_threshold", {"user_slots": 3})
+@case("max_unpreemptible_running_allocation_count", 3)
+def groups(options: Options) -> list[int]:
+    return groups_on_a_full_node(options)
+
+
+@case("consider_allocation_on_fair_share_bound_preemptible", True)
+def groups_where_one_crosses_the_bound(options: Options) -> list[int]:
+    return groups_on_a_full_node(options, owed=2.5)
+
+
+@case("allow_aggressive_preemption_for_gang_operations", False)
+def taken_from_a_gang(options: Options) -> list[str]:
+    host = on_a_full_node(options, owed=4, aggressive=True, is_gang=True)
+    return [one.allocation for one in host.next_beat().take_back]
+
+
+@case("allow_preemption_from_starving_operations", True)
+def taken_from_one_that_starves(options: Options) -> list[str]:
+    return [one.allocation for one in on_a_full_node(options, both_starve=True).next_beat().take_back]
+
+
+@case("victim_rules", "legacy")
+def taken_from_below_a_starving_pool(options: Options) -> list[str]:
+    return _taken_from_a_shielded_pool(options)
+
+
+@case("preemption_check_starvation", False)
+def taken_by_the_older_rules_from_below_a_starving_pool(options: Options) -> list[str]:
+    return _taken_from_a_shielded_pool({"victim_rules": "legacy"} | options)
+
+
+@case("preemption_check_satisfaction", False)
+def taken_by_the_older_rules_from_below_a_pool_with_too_little(options: Options) -> list[str]:
+    owed = DetailedShare(total=(1.0, 2.0, 0.0, 0.0, 0.0))
+    changes = {"fair_share": owed, "demand_share": (1.0, 3.0, 0.0, 0.0, 0.0)}
+    host = on_a_full_node({"victim_rules": "legacy"} | options, other_pool=True, pool_changes=changes)
+    return [one.allocation for one in host.next_beat().take_back]
+
+
+@case("enable_conditional_preemption", False)
+def taken_by_the_older_rules_within_a_starving_pool(options: Options) -> list[str]:
+    return _taken_from_a_shielded_pool({"victim_rules": "legacy"} | options, other_pool=False)
+
+
+def _taken_from_a_shielded_pool(options: Options, *, other_pool: bool = True) -> list[str]:
+    has_its_share = DetailedShare(total=(0.5, 0.5, 0.0, 0.0, 0.0))
+    changes = {"starvation_status": StarvationStatus.STARVING, "fair_share": has_its_share}
+    host = on_a_full_node(options, other_pool=other_pool, pool_changes=changes)
+    return [one.allocation for one in host.next_beat().take_back]
 
 
 @case("min_spare_allocation_resources_on_node", {"cpu": 4})

@@ -19,10 +19,9 @@ PREEMPTION: Final = [
     Attribute(
         "preemption",
         Choice(Preemption),
-        "allocations below it are taken back for others; observe: it is recorded only what would be taken",
+        "allocations below it are taken back for others; with observe nothing is taken, and what would be is not recorded yet",
         _PARENT,
         who=_ADMIN,
-        support=_KEPT,
         preset=True,
     ),
     Attribute(
@@ -65,7 +64,6 @@ PREEMPTION: Final = [
         "its allocations may be taken for those that starve aggressively",
         "that of the parent; true at the root",
         who=_ADMIN,
-        support=_KEPT,
         aliases=("allow_aggressive_starvation_preemption",),
         preset=True,
     ),
@@ -75,7 +73,6 @@ PREEMPTION: Final = [
         "its allocations may be taken for operations that starve",
         "true",
         who=_ADMIN,
-        support=_KEPT,
         preset=True,
     ),
     Attribute(
@@ -84,7 +81,6 @@ PREEMPTION: Final = [
         "use up to which nothing is taken from an operation; replaces the parent's as a whole",
         _PARENT,
         who=_ADMIN,
-        support=_KEPT,
         preset=True,
     ),
     Attribute(
@@ -127,7 +123,6 @@ PLACING: Final = [
         "amounts by which preemptive stages may pass its limits",
         "none",
         who=_ADMIN,
-        support=_KEPT,
     ),
     Attribute(
         "scheduling_tag_filter",

@@ -105,8 +105,7 @@ PREEMPTION: Final = [
     Attribute(
         "preemption",
         Choice(Preemption),
-        "allocations are taken back for others; with observe it is recorded what would be, and nothing is taken",
-        support=_KEPT,
+        "allocations are taken back for others; with observe nothing is taken, and what would be is not recorded yet",
     ),
     Attribute(
         "preemption_policy", Choice(PreemptionPolicy), "by whose rules allocations are taken back", support=_KEPT
@@ -116,44 +115,36 @@ PREEMPTION: Final = [
         "preemption_satisfaction_threshold",
         Number(0, 1e6, above=True),
         "an operation is cut down to this part of its fair share",
-        support=_KEPT,
     ),
     Attribute(
         "aggressive_preemption_satisfaction_threshold",
         Number(0, 1e6),
         "and to this one for those that starve aggressively; not above preemption_satisfaction_threshold",
-        support=_KEPT,
     ),
     Attribute(
         "non_preemptible_resource_usage_threshold",
         ResourceAmounts(),
         "use up to which nothing is taken from an operation",
         "none",
-        support=_KEPT,
     ),
     Attribute(
         "max_unpreemptible_running_allocation_count",
         Whole(),
         "the same in user_slots, under its old name",
         "none",
-        support=_KEPT,
         aliases=("max_unpreemptible_running_job_count", "max_unpreemptable_running_job_count"),
     ),
     Attribute(
         "consider_allocation_on_fair_share_bound_preemptible",
         Flag(),
         "the allocation that crosses the border may be taken",
-        support=_KEPT,
     ),
     Attribute(
         "allow_aggressive_preemption_for_gang_operations",
         Flag(),
         "gangs may be cut for those that starve aggressively",
-        support=_KEPT,
     ),
-    Attribute(
-        "preemptive_scheduling_backoff", Duration(), "between two preemptive attempts on one node", support=_KEPT
-    ),
+    Attribute("preemptive_scheduling_backoff", Duration(), "between two preemptive attempts on one node"),
     Attribute(
         "allocation_preemption_timeout",
         Duration(),
@@ -166,8 +157,8 @@ PREEMPTION: Final = [
         "the same for operations that ask for a graceful end",
         aliases=("job_graceful_interrupt_timeout",),
     ),
-    Attribute("allow_preemption_from_starving_operations", Flag(), "those that starve may be cut too", support=_KEPT),
-    Attribute("victim_rules", Choice(VictimRules), "which version's rules choose victims", support=_KEPT),
+    Attribute("allow_preemption_from_starving_operations", Flag(), "those that starve may be cut too"),
+    Attribute("victim_rules", Choice(VictimRules), "which version's rules choose victims"),
     Attribute(
         "drop_needless_victims", Flag(), "spares each chosen victim without which the node has room", support=_KEPT
     ),
@@ -175,20 +166,17 @@ PREEMPTION: Final = [
     Attribute(
         "enable_conditional_preemption",
         Flag(),
-        "with victim_rules legacy: some allocations go to starving pools only",
-        support=_KEPT,
+        "with victim_rules legacy: what a pool is shielded for, operations below it may take",
     ),
     Attribute(
         "preemption_check_starvation",
         Flag(),
         "with victim_rules legacy: nothing is taken from below a starving pool",
-        support=_KEPT,
     ),
     Attribute(
         "preemption_check_satisfaction",
         Flag(),
         "with victim_rules legacy: nor from below one that has too little",
-        support=_KEPT,
     ),
 ]
 ORDER: Final = [

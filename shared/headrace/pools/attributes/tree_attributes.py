@@ -72,9 +72,7 @@ _INTEGRAL: Final = Schema(
 )
 _GENERAL: Final = [
     Attribute("pause_starts", Flag(), "no job starts in the tree; what runs goes on"),
-    Attribute(
-        "pause_preemption", Flag(), "nothing is taken back for others; no preemption is built yet", support=_KEPT
-    ),
+    Attribute("pause_preemption", Flag(), "nothing is taken back for others; what is on its way out goes"),
     Attribute(
         "node_filter",
         Formula(),
