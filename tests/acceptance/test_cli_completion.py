@@ -63,7 +63,7 @@ def carried_out(bash: BashTerminal, typed: str) -> str:
     ("typed", "given"),
     [
         ("headrace poo\tge\trese\tusage_s\t", "[pool][get][research][usage_share]"),
-        ("headrace run --po\tresea\t", "[run][--pool][research]"),
+        ("headrace op list --po\tresea\t", "[op][list][--pool][research]"),
         ("headrace op list --in-state=pend\t", "[op][list][--in-state=pending]"),
         ("headrace pool get research fair_share/to\t", "[pool][get][research][fair_share/total]"),
         ("headrace pool set resea\tweig\t2", "[pool][set][research][weight=2]"),
