@@ -250,7 +250,7 @@ class AgentEngine:
         return [Tell(EndAll(0, _STOP_REASON))] if self._stopping.with_runner else []
 
     def _close_all(self, timeout_ms: int | None) -> list[AgentEffect]:
-        """Closes all allocations that have a job; each job's own timeout holds where it is shorter."""
+        """Closes all allocations that have a job. Its own timeout holds where it is shorter."""
         effects: list[AgentEffect] = []
         for allocation in list(self.held.by_job.values()):
             spec = self.held.specs.get(allocation.operation)

@@ -161,7 +161,7 @@ class StartsAndEnds:
         return [line_about("debug", "starting job", allocation), Tell(self.run_order(allocation, key))]
 
     def _why_given_back(self, order: Start, has_slots: bool) -> str:
-        """Returns why an allocation is given back at once; empty if it is taken."""
+        """Returns the reason for which an allocation is given back at once. It is empty if the allocation is taken."""
         if not _is_legal(order.operation):
             return "its operation has no legal id"
         if order.operation not in self._held.specs:

@@ -209,7 +209,7 @@ class IntegralEngine:
         return None
 
     def _applied(self, request: Advance) -> VolumesRecord | None:
-        """Returns the volumes after the advance; None if a part would pass 2^62."""
+        """Returns the volumes after the advance, or None if a part would pass 2^62."""
         flows, total = request.pools, request.total
         integral = np.array([flow.guarantee_type != "none" for flow in flows], np.bool_)
         saved = {pool.pool: pool.volume for pool in self.record.pools}

@@ -73,7 +73,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
     def __mul__(self, count: int) -> Resources:
-        """So many of these; what is more than the wire carries counts as that much."""
+        """So many of these. What is more than the wire carries counts as the most that it carries."""
         u, c, g, m, n = (min(amount * count, LARGEST_SUM) for amount in self.as_tuple())
         return Resources(u, c, g, m, n)
 

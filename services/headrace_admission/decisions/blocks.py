@@ -41,14 +41,20 @@ def attach(transaction: Transaction, request: Attach, admission_term: int) -> At
     return refused or Attached(request.term, transaction.state.sequence, admission_term)
 
 
-def draw(transaction: Transaction, request: DrawBlock) -> DrawAnswer | Refusal:
-    """Lets more indexes of a running operation out, up to its number of jobs."""
+def _asked_for(transaction: Transaction, request: DrawBlock | ReturnIndexes) -> Operation | Refusal:
+    """The operation that an allocator speaks of, if the allocator may and the operation is known."""
     refused = refused_term(transaction, request.tree, request.term)
     if refused is not None:
         return refused
-    operation = transaction.state.operations.get(request.operation)
-    if operation is None:
-        return queries.not_found(transaction.state, request.operation)
+    known = transaction.state.operations.get(request.operation)
+    return known or queries.not_found(transaction.state, request.operation)
+
+
+def draw(transaction: Transaction, request: DrawBlock) -> DrawAnswer | Refusal:
+    """Lets more indexes of a running operation out, up to its number of jobs."""
+    operation = _asked_for(transaction, request)
+    if not isinstance(operation, Operation):
+        return operation
     if operation.state is not OperationState.RUNNING:
         return WrongState("operation", operation.id, operation.state.value, "running")
     if operation.ledger.owners is not None:
@@ -61,12 +67,9 @@ def draw(transaction: Transaction, request: DrawBlock) -> DrawAnswer | Refusal:
 
 def return_indexes(transaction: Transaction, request: ReturnIndexes) -> ReturnAnswer | Refusal:
     """Takes indexes back that a tree has not given out, for each tree to draw. Refused if owners have changed meanwhile."""
-    refused = refused_term(transaction, request.tree, request.term)
-    if refused is not None:
-        return refused
-    operation = transaction.state.operations.get(request.operation)
-    if operation is None:
-        return queries.not_found(transaction.state, request.operation)
+    operation = _asked_for(transaction, request)
+    if not isinstance(operation, Operation):
+        return operation
     owners = operation.ledger.owners
     if operation.state is not OperationState.RUNNING or owners is None or owners.changes != request.change:
         # Also a repeated request comes to this: what it returned may be drawn and out again.

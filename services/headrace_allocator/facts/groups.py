@@ -77,7 +77,7 @@ class Protection(msgspec.Struct, frozen=True):
         return self.crossing_is_preemptible and _near(bound, share)
 
     def _below(self, bound: Share, share: Share) -> bool:
-        """True if `bound` strictly dominates `share` on what more fair share would help; on anything, if it would help nothing."""
+        """True if `bound` is above `share` in every resource of which more would help. If more helps in none, one is enough."""
         helps = any_above = False
         for fair, demand, most, has in zip(self.fair_share, self.demand_share, bound, share, strict=True):
             if fair < demand:
