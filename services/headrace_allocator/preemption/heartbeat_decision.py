@@ -64,7 +64,10 @@ def decide(overlay: Overlay, due: Due) -> HeartbeatDecision:
                 made.preemptions += outcome.preemptions
                 made.placements += [outcome.placement] if outcome.placement is not None else []
     if due.repair_overcommit:
-        groups = {one: overlay.group(overlay.view.operations[one.operation], one) for one in overlay.view.allocations}
+        # What an operation that is over left on the node has no group, and goes anyway.
+        operations = overlay.view.operations
+        known = [one for one in overlay.view.allocations if one.operation in operations]
+        groups = {one: overlay.group(operations[one.operation], one) for one in known}
         made.preemptions += [
             Preemption(victim, PreemptionReason.RESOURCE_OVERCOMMIT, groups[victim])
             for victim in victims_of_overcommit(overlay)

@@ -259,6 +259,19 @@ def test_a_node_that_shrank_is_repaired_after_the_time_that_is_allowed() -> None
     assert {one.preemption.reason for one in taken if one.preemption} == {PreemptionReason.RESOURCE_OVERCOMMIT}
 
 
+def test_a_shrunk_node_may_hold_allocations_of_an_operation_that_is_over() -> None:
+    host = Host()
+    host.next_beat()
+    shrunk = cores(2, slots=4)
+    host.next_beat(total=shrunk)
+    host.engine.on_operations([], host.moment)
+    taken = host.next_beat(after_s=16, total=shrunk).take_back
+
+    assert {(one.allocation, one.reason) for one in taken} == {
+        (start.allocation, TakeBackReason.OPERATION_ENDED) for start in host.starts
+    }
+
+
 def test_a_node_without_slots_gives_everything_up_at_once() -> None:
     host = Host()
     host.next_beat()
