@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from headrace.ids import AllocationId, NodeName, OperationId
@@ -11,6 +13,7 @@ from headrace.wire.log import IndexRun
 from headrace.wire.version import Term
 
 __all__ = [
+    "Alarm",
     "Draw",
     "Effect",
     "HeldTwice",
@@ -73,6 +76,13 @@ class HeldTwice(msgspec.Struct, frozen=True):
     job: JobKey
 
 
+class Alarm(msgspec.Struct, frozen=True):
+    """Raise an alarm: somebody should look at this."""
+
+    what: str
+    about: Mapping[str, str | int | float]
+
+
 class LowerLease(msgspec.Struct, frozen=True):
     """Record that no node knows a longer lease than this. To fail in it harms nothing."""
 
@@ -91,4 +101,4 @@ class Superseded(msgspec.Struct, frozen=True):
     term: Term
 
 
-Effect = Report | Draw | Return | Want | Release | NudgeNode | HeldTwice | LowerLease | StepDown | Superseded
+Effect = Report | Draw | Return | Want | Release | NudgeNode | HeldTwice | Alarm | LowerLease | StepDown | Superseded

@@ -19,7 +19,6 @@ from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, Wanted
 from headrace.wire.log import Event
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, ListNodes, NodeList, NodeRecord, OperationPlaces, WhereRequest
-from headrace.wire.preemption import PreemptionReason
 from headrace.wire.refusals import NotFound, WrongState
 from headrace_allocator.decision.drawing import give_half, next_draw, returns, wants
 from headrace_allocator.decision.holding_back import pool_limit_reached
@@ -34,6 +33,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.reconcile import lose_doubtful, lose_node, reconcile
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
+from headrace_allocator.preemption.alarms import PreemptionAlarms
 from headrace_allocator.usage_cut import UsageCut, UsageCutting
 from headrace_allocator.words import ends_of_lost
 
@@ -57,6 +57,7 @@ class AllocatorEngine:
         self.void_heartbeats = 0
         #: Jobs that a node held beside another allocation: a defect, or a host that outlived its lease.
         self.twice_held_jobs = 0
+        self.alarms = PreemptionAlarms()
         self._cutting = UsageCutting(self.facts)
 
     # --- the ledger -----------------------------------------------------------------------------------------------
@@ -107,9 +108,6 @@ class AllocatorEngine:
         if answer is None:
             self.facts.unsettled[operation] = None
             return Outcome(None)
-        known.drawing = False
-        if answer is None:
-            return Outcome(None)
         known.slots.draw(answer.below)
         return Outcome(None, self._changed(known))
 
@@ -141,6 +139,7 @@ class AllocatorEngine:
 
     def on_shares(self, cut: ShareCut, moment: Moment) -> Outcome[None, Effect]:
         """New shares of pools and operations. Operations take theirs by `on_refresh_due`, the new ones first."""
+        self.facts.shares_heard_s = moment.steady_s
         if self.facts.pools.take(cut):
             self.ranking.mark_all()
         self.ranking.on_shares(cut.items, cut.changed)
@@ -212,6 +211,7 @@ class AllocatorEngine:
         effects = _report(ends + ends_of_lost(findings.lost, moment))
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
         self.twice_held_jobs += len(findings.held_twice)
+        effects += self.alarms.on_preempted(findings.preempted, moment)
         self.ranking.refresh_all(findings.operations)
         effects += self._finish_recovery(moment)
         orders = node.sent = self.answers.answer(node, heartbeat, findings, moment)
@@ -235,7 +235,7 @@ class AllocatorEngine:
 
     def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
         """Once a second: nodes that fell silent, blocks that are still to be drawn, ended operations to release."""
-        effects: list[Effect] = []
+        effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment)]
         for node in self.facts.nodes.values():
             if node.is_silent(self.facts.timing, moment):
                 self._fall_silent(node)
@@ -292,11 +292,8 @@ class AllocatorEngine:
             counter("heartbeats", "heartbeats", self.heartbeats),
             counter("void_heartbeats", "heartbeats", self.void_heartbeats),
             counter("twice_held_jobs", "jobs", self.twice_held_jobs),
-            counter("allocations_made", "allocations", self.answers.allocations_made),
-            *(
-                counter(f"preempted_by_{reason.value}", "allocations", self.answers.preemptions[reason])
-                for reason in PreemptionReason
-            ),
+            *self.answers.figures(),
+            *self.alarms.figures(),
         ]
 
     # --- what follows from a change -------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def operation_places(facts: Facts, operation: Operation, moment: Moment) -> Oper
         running_jobs=operation.running_jobs,
         pending_jobs=operation.pending_jobs,
         in_doubt_jobs=operation.slots.in_doubt_count,
-        reasons=[words_of(reason) for reason in waiting_reasons(facts, operation)],
+        reasons=[words_of(reason) for reason in waiting_reasons(facts, operation, moment)],
     )
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Final, TypeVar
 
 from headrace.ids import AllocationId, OperationId
-from headrace.runtime.engine import Moment
+from headrace.runtime.engine import Figure, Moment, counter
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.heartbeat import (
     LARGEST_PICTURE_BYTES,
@@ -132,6 +132,16 @@ class HeartbeatAnswers:
             lease_ms=int(self._facts.timing.node_lease_s * 1000),
         )
 
+    def figures(self) -> list[Figure]:
+        """Allocations that were made, and those that were preempted, by reason."""
+        return [
+            counter("allocations_made", "allocations", self.allocations_made),
+            *(
+                counter(f"preempted_by_{reason.value}", "allocations", self.preemptions[reason])
+                for reason in PreemptionReason
+            ),
+        ]
+
     def not_enrolled(self, heartbeat: Heartbeat) -> Orders:
         """The answer to a node that nobody enrolled in this tree."""
         return Orders(
@@ -154,8 +164,12 @@ class HeartbeatAnswers:
         return Due(
             extend=gives_out,
             start=gives_out and facts.pools.limits_known and not _waits_for_room(node),
-            # While usage is not complete, nobody's share may be judged by it.
-            preempt=facts.recovery.complete and not facts.preemption_paused and not node.outside,
+            # While usage is not complete, or fair_share is away, nobody's share may be judged.
+            preempt=(
+                facts.recovery.complete
+                and not (facts.preemption_paused or node.outside)
+                and not facts.shares_are_old(moment)
+            ),
             preemptive_stages=ran_s is None or moment.steady_s > ran_s + backoff_s,
             repair_overcommit=(
                 not node.outside

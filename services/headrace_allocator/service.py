@@ -32,6 +32,7 @@ from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace.wire.version import Term
 from headrace_allocator.effects import (
+    Alarm,
     Draw,
     Effect,
     HeldTwice,
@@ -291,6 +292,8 @@ class AllocatorService:
                 self._log.error(
                     "job held twice", operation=job.operation, index=job.index, attempt=job.attempt, **where
                 )
+            case Alarm():
+                self._log.error(effect.what, **effect.about)
             case LowerLease():
                 tasks.start_soon(self._lower_lease, effect.lease_ms)
             case StepDown():
@@ -373,5 +376,6 @@ def _timing(settings: AllocatorSettings, longest_lease_ms: int) -> Timing:
         node_heartbeat_timeout_s=settings.node_heartbeat_timeout_ms / 1000,
         node_lease_s=settings.node_lease_ms / 1000,
         longest_lease_s=longest_lease_ms / 1000,
+        shares_count_for_s=settings.shares_count_for_ms / 1000,
         shortest_pace_ms=settings.shortest_pace_ms,
     )

@@ -61,6 +61,8 @@ def words_of(reason: why.Reason) -> str:
             return f"{words}; nothing starts where less than {_amounts(reason.spare)} is free"
         case why.BlockBeingDrawn():
             return "more of its jobs are being recorded as given out; the log has not answered yet"
+        case why.SharesOld():
+            return f"fair_share has told no shares for {reason.age_s:.0f} s; nothing is preempted until it does"
         case why.NoShareYet():
             return "its fair share is not known yet, or is zero; it is served after all others"
         case why.PoolOverFairShare():

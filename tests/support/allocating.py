@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -76,7 +77,8 @@ class Desk:
     """An engine, and nodes that are spoken for by hand."""
 
     def __init__(self, nodes: dict[str, Resources], **timing: Any) -> None:
-        self.engine = AllocatorEngine(TREE, TERM, Timing(**timing))
+        # Shares are told when a test says so, and count until then.
+        self.engine = AllocatorEngine(TREE, TERM, Timing(**{"shares_count_for_s": math.inf, **timing}))
         self.nodes = nodes
         self.seq = dict.fromkeys(nodes, 0)
         self.applied = dict.fromkeys(nodes, 0)
@@ -143,7 +145,7 @@ class Desk:
 
     def reasons(self, operation: str) -> list[str]:
         """Why its jobs wait, in words."""
-        return [words_of(reason) for reason in waiting_reasons(self.facts, self.operation(operation))]
+        return [words_of(reason) for reason in waiting_reasons(self.facts, self.operation(operation), self.moment)]
 
     def beat(self, node: str, *, obeyed: bool = True, **changes: Any) -> tuple[Orders, Sequence[Effect]]:
         """A heartbeat of the node and the answer; the last answer was obeyed or not."""

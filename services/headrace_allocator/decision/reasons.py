@@ -109,6 +109,12 @@ class BlockBeingDrawn(msgspec.Struct, frozen=True, tag="block_being_drawn"):
     """The ledger has not confirmed yet that more of its jobs may be given out."""
 
 
+class SharesOld(msgspec.Struct, frozen=True, tag="shares_old"):
+    """Fair_share has told no shares for so long that nobody loses a place by those that are known."""
+
+    age_s: float
+
+
 class NoShareYet(msgspec.Struct, frozen=True, tag="no_share_yet"):
     """Its fair share is not known yet, or is zero."""
 
@@ -142,6 +148,7 @@ Reason = (
     | LargerThanEveryNode
     | NoRoomOnAnyNode
     | BlockBeingDrawn
+    | SharesOld
     | NoShareYet
     | OverFairShare
     | PoolOverFairShare

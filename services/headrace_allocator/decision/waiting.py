@@ -7,6 +7,7 @@ from typing import Final
 
 from headrace.pools.node_filter import matches
 from headrace.resources import Resources
+from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.holding_back import (
@@ -27,7 +28,7 @@ __all__ = ["waiting_reasons"]
 _MOST_NODES: Final = 5
 
 
-def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
+def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[why.Reason]:
     """The reasons, the heaviest first. There is none if no job of it waits."""
     not_running = not_schedulable(operation)
     if not_running is not None:
@@ -38,6 +39,7 @@ def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
         why.StartsPaused() if facts.starts_paused else None,
         _recovering(facts, operation),
         None if facts.pools.limits_known else why.LimitsUnknown(),
+        _shares_old(facts, moment),
         pool_limit_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
         demand_covered(operation, operation.held),
@@ -48,6 +50,12 @@ def waiting_reasons(facts: Facts, operation: Operation) -> list[why.Reason]:
         _behind_others(facts, operation) if operation.fits_somewhere else None,
     ]
     return [reason for reason in reasons if reason is not None]
+
+
+def _shares_old(facts: Facts, moment: Moment) -> why.SharesOld | None:
+    if facts.shares_heard_s is None or not facts.shares_are_old(moment):
+        return None
+    return why.SharesOld(moment.steady_s - facts.shares_heard_s)
 
 
 def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | None:

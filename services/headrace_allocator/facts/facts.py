@@ -57,6 +57,8 @@ class Facts:
         #: Numbers allocations in the order in which their progress began.
         self._beginnings = count(1)
         self.pools = PoolTree()
+        #: When the last snapshot of shares came, even one with nothing new.
+        self.shares_heard_s: float | None = None
         self.rooms = Rooms()
         self.recovery = Recovery()
         #: Over online nodes.
@@ -79,6 +81,11 @@ class Facts:
         self.term = term
         self.timing = timing
         self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)
+
+    def shares_are_old(self, moment: Moment) -> bool:
+        """True if nobody may lose a place by the shares that are known: fair_share has been silent for too long."""
+        heard_s = self.shares_heard_s
+        return heard_s is None or moment.steady_s - heard_s > self.timing.shares_count_for_s
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,8 @@ class Timing(msgspec.Struct, frozen=True):
     allowed_overcommit_s: float = 15.0
     #: The most allocations that start on one heartbeat; None: as many as fit.
     most_starts: int | None = None
+    #: Nobody loses a place by shares that are older.
+    shares_count_for_s: float = 10.0
     #: The shortest time between two heartbeats of a node.
     shortest_pace_ms: int = 1_000
     #: Heartbeats a second of all nodes together, above which the pace slows down.

@@ -44,6 +44,8 @@ class Findings:
         self.lost: list[LostJob] = []
         #: Jobs that this node holds beside another allocation, each with the allocation here.
         self.held_twice: list[tuple[JobKey, AllocationId]] = []
+        #: Jobs that lost their place to others and are over by that.
+        self.preempted: list[JobKey] = []
         #: Ends that the ledger has, and allocations that are booked out.
         self.forget_ends: list[JobKey] = []
         self.forget_allocations: list[AllocationId] = []
@@ -155,6 +157,8 @@ class _Reconciliation:
         allocation = self._node.allocations.get(end.allocation)
         if allocation is not None and allocation.slots.get(end.index) == JobSlot(end.index, end.attempt):
             del allocation.slots[end.index]
+            if allocation.preemption is not None and end.result is JobResult.ABORTED:
+                self._findings.preempted.append(end.key)
         operation = self._facts.operations.get(end.operation)
         if operation is not None:
             operation.slots.end(end.index, end.attempt)

@@ -1,0 +1,74 @@
+"""Alarms about preemption: jobs that lose their place again and again, and shares too old to judge by.
+
+Each life of the allocator counts anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Final
+
+from headrace.ids import OperationId
+from headrace.runtime.engine import Figure, Moment, counter, gauge
+from headrace.wire.heartbeat import JobKey
+from headrace_allocator.effects import Alarm
+from headrace_allocator.facts.facts import Facts
+
+__all__ = ["PreemptionAlarms"]
+
+#: So many preemptions of one job within so long are an alarm.
+_OFTEN: Final = 3
+_WITHIN_S: Final = 3_600.0
+#: Preemptions that are remembered; of more than that within an hour the oldest are forgotten.
+_MOST_REMEMBERED: Final = 100_000
+
+
+class PreemptionAlarms:
+    """Preemptions of the last hour. A job counts once it has lost its place, whichever attempt of it that was."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[float, tuple[OperationId, int]]] = deque()
+        self._times: Counter[tuple[OperationId, int]] = Counter()
+        #: Preemptions of a job that was preempted within the hour before, and how many alarms came of it.
+        self.repeated = 0
+        self.alarmed = 0
+        self._shares_old = False
+
+    def on_preempted(self, jobs: list[JobKey], moment: Moment) -> list[Alarm]:
+        """Counts jobs that lost their place to others."""
+        alarms = []
+        for job in jobs:
+            self._forget(moment.steady_s - _WITHIN_S)
+            key = (job.operation, job.index)
+            self._recent.append((moment.steady_s, key))
+            self._times[key] += 1
+            self.repeated += self._times[key] > 1
+            if self._times[key] == _OFTEN:
+                self.alarmed += 1
+                times = {"times": _OFTEN, "within_s": _WITHIN_S}
+                alarms.append(
+                    Alarm("job preempted again and again", {"operation": job.operation, "index": job.index, **times})
+                )
+        return alarms
+
+    def on_tick(self, facts: Facts, moment: Moment) -> list[Alarm]:
+        """Looks whether shares have just become too old."""
+        before, self._shares_old = self._shares_old, facts.shares_heard_s is not None and facts.shares_are_old(moment)
+        if before or not self._shares_old:
+            return []
+        return [Alarm("fair_share tells no shares: nothing is preempted", {"for_s": facts.timing.shares_count_for_s})]
+
+    def figures(self) -> list[Figure]:
+        """Repeated preemptions, and whether preemption waits for fair_share."""
+        return [
+            counter("preempted_again", "jobs", self.repeated),
+            counter("preempted_again_and_again", "alarms", self.alarmed),
+            gauge("shares_are_old", "trees", int(self._shares_old)),
+        ]
+
+    def _forget(self, before_s: float) -> None:
+        while self._recent and (self._recent[0][0] < before_s or len(self._recent) >= _MOST_REMEMBERED):
+            _, key = self._recent.popleft()
+            self._times[key] -= 1
+            if not self._times[key]:
+                del self._times[key]
