@@ -77,14 +77,18 @@ class Protection(msgspec.Struct, frozen=True):
         return self.crossing_is_preemptible and _near(bound, share)
 
     def _below(self, bound: Share, share: Share) -> bool:
-        """True if `bound` is above `share` in every resource of which more would help. If more helps in none, one is enough."""
+        """True if `bound` is above `share` in every resource of which more would help. If more helps in none, one is enough.
+
+        What is above by no more than `EPS` is so by rounding: else the last bit of a fair share would protect one allocation more.
+        """
         helps = any_above = False
         for fair, demand, most, has in zip(self.fair_share, self.demand_share, bound, share, strict=True):
+            is_above = most - has > EPS
             if fair < demand:
                 helps = True
-                if has >= most:
+                if not is_above:
                     return False
-            any_above |= most > has
+            any_above |= is_above
         return helps or any_above
 
     def _below_usage_threshold(self, usage: Resources) -> bool:

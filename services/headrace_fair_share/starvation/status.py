@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import Bools, Floats
 
 __all__ = ["NEARLY", "below_fair_share", "below_guarantee", "lacks_a_job", "owed_everything"]
@@ -44,6 +45,9 @@ def below_guarantee(usage: Floats, strong: Floats, fair: Floats, demand: Floats)
 
 
 def _is_above(one: Floats, other: Floats, fair: Floats, demand: Floats) -> Bools:
-    """True where `one` is greater in every resource of which more fair share would help, or in any where it would help in none."""
-    above, helps = one > other, fair < demand
+    """True where `one` is greater in every resource of which more fair share would help, or in any where it would help in none.
+
+    What is greater by no more than `EPS` is so by rounding: else who has exactly what it is owed could starve for ever.
+    """
+    above, helps = one - other > EPS, fair < demand
     return np.where(helps.any(axis=0), (above | ~helps).all(axis=0), above.any(axis=0))

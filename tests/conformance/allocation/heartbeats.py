@@ -202,6 +202,10 @@ class Fleet:
         self.engine.facts.forget(self.engine.facts.operations[OperationId(operation)])
         self.engine.ranking.forget(OperationId(operation))
 
+    def name_of(self, place: str) -> str:
+        """What the case calls an allocation."""
+        return self._names[place]
+
     def begin(self) -> None:
         """What happens from now on is counted anew."""
         self.happened = self._nothing()
@@ -246,9 +250,9 @@ class Fleet:
             case "preemption_counts":
                 return {name: {group: self._counts(name)[group] for group in expected[name]} for name in expected}
             case "preemption_status":
-                return {name: self._group(name).name.lower() for name in expected}
+                return {name: self.group_of(name).name.lower() for name in expected}
             case "not_preemptible":
-                return [name for name in expected if self._group(name) is not Group.PREEMPTIBLE]
+                return [name for name in expected if self.group_of(name) is not Group.PREEMPTIBLE]
             case "usage":
                 return {name: self._usage(name, amounts) for name, amounts in expected.items()}
             case "allocation_count":
@@ -269,7 +273,8 @@ class Fleet:
         groups = self._operation(name).cut_groups(self.engine.facts.pools)
         return {group.name.lower(): count for group, count in groups.counts().items()}
 
-    def _group(self, name: str) -> Group:
+    def group_of(self, name: str) -> Group:
+        """The group of an allocation, by what the case calls it."""
         place = self._place(name)
         groups = self._operation(place.operation).cut_groups(self.engine.facts.pools)
         return groups.group(self._allocation_of(place))

@@ -88,6 +88,14 @@ def test_below_its_fair_share_is_who_is_short_of_all_that_would_help(
     assert below == expected
 
 
+def test_the_last_bit_of_a_fair_share_leaves_nobody_below_it() -> None:
+    one_bit_more = float(np.nextafter(0.5, 1))
+
+    (below,) = below_fair_share(column(cpu(0.5)), column(cpu(one_bit_more)), column(cpu(0.8)), 1.0, np.array([False]))
+
+    assert not below
+
+
 def test_nearly_the_whole_demand_is_the_whole_demand() -> None:
     owed = owed_everything(column(cpu(0.4), cpu(0.4)), column(cpu(0.40009), cpu(0.4002)))
 
