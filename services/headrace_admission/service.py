@@ -101,7 +101,9 @@ class AdmissionService:
         self._recorder = Recorder(
             bus, log, tree, term=term, last=last, writer=writer, clock=clock, on_durable=self._on_durable
         )
-        self._checkpointing = Checkpointing(self._settings, self.engine.state, self._recorder, log, store, self._role)
+        self._checkpointing = Checkpointing(
+            bus, self._settings, self.engine.state, self._recorder, log, store, self._role
+        )
         tasks.start_soon(self._append)
         tasks.start_soon(self._recorder.publish)
         tasks.start_soon(self._tell_position)

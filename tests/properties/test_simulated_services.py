@@ -119,6 +119,29 @@ def test_a_configuration_that_its_bucket_loses_stays_in_force_and_is_written_aga
     assert pools == [{"research", "later"} if is_rolled_back else {"research"}]
 
 
+def test_a_checkpoint_that_its_bucket_loses_is_written_again_before_anybody_needs_it() -> None:
+    """The log alone could not tell any more what had been: no admission started again, and nobody knew before."""
+
+    async def course(world: World) -> None:
+        checkpoints = world.server.store.bucket(subjects.CHECKPOINT_BUCKET, 1)
+        log = world.server.store.stream(subjects.STREAM)
+        await world.run_operation("operation-1", a_spec("research", 60, ["work", "0.1"]))
+        assert log.first_sequence > 1
+        assert checkpoints.get("head") is not None
+
+        world.server.store.lose_bucket(subjects.CHECKPOINT_BUCKET)
+        await anyio.sleep(15)
+        world.kill("admission.a")
+        await anyio.sleep(8)
+
+        async with connect_to(world.server, "person", subjects.inbox("user", "anna")) as bus:
+            view = await view_of(world, bus, "operation-1")
+        assert view is not None
+        assert view.state is OperationState.COMPLETED
+
+    in_world(course)
+
+
 async def create_pool(world: World, name: str) -> None:
     async with connect_to(world.server, "person", subjects.inbox("user", "anna")) as bus:
         await world._insist(bus, "pool.change", ChangePools([Create(PoolName(name))], TREE), PoolPlan)

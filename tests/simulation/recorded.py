@@ -71,6 +71,7 @@ class Recorded:
         if self._stream.last_sequence == self._sequence:
             return
         for entry in self._stream.after(self._sequence):
+            assert entry.sequence <= self._sequence + 1, "the log forgot what was not looked at yet"
             self._sequence = entry.sequence
             try:
                 batch = decode(entry.data, LogBatch)

@@ -290,7 +290,10 @@ def _leaf(error: BaseException) -> BaseException:
 
 
 _SERVICES: Final[dict[str, Callable[[World, dict[str, Any]], tuple[Any, Any]]]] = {
-    "admission": lambda _world, common: (serve_admission, AdmissionSettings(**common, checkpoint_events=40)),
+    "admission": lambda _world, common: (
+        serve_admission,
+        AdmissionSettings(**common, checkpoint_events=40, keep_entries=20),
+    ),
     "allocator": lambda world, common: (
         serve_allocator,
         AllocatorSettings(**common, node_heartbeat_timeout_ms=4_000, node_lease_ms=int(world.node_lease_s * 1000)),

@@ -144,6 +144,14 @@ class CheckpointStore:
             pools += page.pools
         return Restored(operations, pools, head.sequence, head.allocator_terms)
 
+    async def is_lost(self, first: int) -> bool:
+        """True if the bucket does not hold what a log from the entry `first` on needs.
+
+        Raises `KeyFenced` if a higher term has the head, and `BusError`.
+        """
+        head = _head_of(await self._key.read())
+        return head.prefix != self._head.prefix or first > head.sequence + 1
+
     async def sweep(self) -> None:
         """Removes pages of this term and former ones that the head does not name. A successor's may be about to be named."""
         prefixes = {key.rsplit(".", 2)[0] for key in await self._bucket.entries() if key != _HEAD} - {self._head.prefix}

@@ -1,20 +1,22 @@
 """When a checkpoint is written, and how much of the log stays behind it.
 
 A checkpoint is due after so many events or bytes, so a start reads no more than those. What it covers stays in the log as history,
-up to so many entries and bytes.
+up to so many entries and bytes. One that its bucket has lost is written again: the log alone would not tell everything any more.
 """
 
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Final
 
 import anyio
 
-from headrace.bus import BusError, Log
+from headrace.bus import Bus, BusError, Log
 from headrace.obs.logging import logger
 from headrace.runtime.engine import Figure, counter, gauge
 from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Role
+from headrace.wire import subjects
 from headrace_admission.log.checkpoint import Checkpoint, CheckpointStore
 from headrace_admission.log.recorder import Recorder
 from headrace_admission.settings import AdmissionSettings
@@ -22,12 +24,16 @@ from headrace_admission.state.state import State
 
 __all__ = ["Checkpointing"]
 
+#: It is looked so often whether the checkpoint still stands.
+_LOOK_S: Final = 10.0
+
 
 class Checkpointing:
     """Writes the checkpoints of one term, one at a time."""
 
     def __init__(
         self,
+        bus: Bus,
         settings: AdmissionSettings,
         state: State,
         recorder: Recorder,
@@ -35,6 +41,7 @@ class Checkpointing:
         store: CheckpointStore,
         role: Role,
     ) -> None:
+        self._bus = bus
         self._settings = settings
         self._state = state
         self._recorder = recorder
@@ -53,13 +60,15 @@ class Checkpointing:
         self._log_bytes = 0
 
     async def run(self) -> None:
-        """Writes checkpoints when they are due, until cancelled."""
+        """Writes checkpoints when they are due or lost, until cancelled."""
         async with self._turn:
             await self._sweep()
         while True:
-            await self._wanted.wait()
-            self._wanted = anyio.Event()
-            await self.write()
+            if self._wanted.is_set() or await self._is_lost():
+                self._wanted = anyio.Event()
+                await self.write()
+            with anyio.move_on_after(_LOOK_S):
+                await self._wanted.wait()
 
     def on_recorded(self) -> None:
         """Wants a checkpoint if enough was recorded since the last one."""
@@ -91,6 +100,22 @@ class Checkpointing:
             counter("checkpoints_failed", "checkpoints", self._failed),
             gauge("log_size", "bytes", self._log_bytes),
         ]
+
+    async def _is_lost(self) -> bool:
+        try:
+            # Made anew where the whole bucket is gone.
+            await self._bus.key_value(subjects.CHECKPOINT_BUCKET)
+            first, _ = await self._log.bounds()
+            is_lost = await self._store.is_lost(first)
+        except KeyFenced as error:
+            self._role.step_down(str(error))
+            return False
+        except BusError as error:
+            logger().info("checkpoint not looked at", error=str(error))
+            return False
+        if is_lost:
+            logger().error("checkpoint lost by its bucket", bucket=subjects.CHECKPOINT_BUCKET)
+        return is_lost
 
     async def _sweep(self) -> None:
         try:

@@ -75,6 +75,11 @@ class LogReader:
         except KeyFenced as error:
             raise Deposed(str(error)) from error
         first, end = await self._begin(log, checkpoints)
+        if first > 1 and not self.sequence:
+            raise Deposed(
+                f"the log begins with entry {first}, and the checkpoint of what was before is lost: put the bucket "
+                f"{subjects.CHECKPOINT_BUCKET} back from a backup, or delete the stream {subjects.STREAM} too to begin with no operations"
+            )
         if end < self.sequence or first > self.sequence + 1:
             raise Deposed(
                 f"the log holds entries {first} to {end}, and we know it up to {self.sequence}: entries are missing"

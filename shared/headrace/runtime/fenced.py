@@ -33,13 +33,17 @@ class FencedKey:
     async def claim(self, restated: Callable[[bytes | None], bytes]) -> bytes | None:
         """Takes the key for our term and returns its value. `restated` gives that our term. Raises `KeyFenced`, `BusError`."""
         while True:
-            entry = await self._read()
-            value = None if entry is None else entry.value
+            value = await self.read()
             try:
                 await self._put(restated(value))
             except WrongRevision:
                 continue
             return value
+
+    async def read(self) -> bytes | None:
+        """Returns the value. Raises `KeyFenced` if a higher term has the key, and `BusError`."""
+        entry = await self._read()
+        return None if entry is None else entry.value
 
     async def write(self, value: bytes) -> None:
         """Returns when the value is durable. Raises `KeyFenced`. After another `BusError` it may have been written."""

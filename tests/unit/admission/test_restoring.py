@@ -160,3 +160,22 @@ def test_a_log_that_lost_what_was_read_of_it_is_not_led() -> None:
                 await finish(standby, stands_by, 2)
 
     run_virtually(1, course)
+
+
+def test_without_the_checkpoint_nobody_leads_what_the_log_alone_cannot_tell() -> None:
+    async def course(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop)
+        async with connect_to(server, "admission") as bus:
+            reader = a_reader(bus, loop)
+            await append(bus, await finish(reader, bus, 1), ["one", "two"])
+            with anyio.move_on_after(0.5):
+                await reader.follow()
+            await save(reader, bus, 1)
+            server.store.lose_bucket(subjects.CHECKPOINT_BUCKET)
+
+            with pytest.raises(Deposed, match=r"begins with entry 4, and the checkpoint .* is lost: put the bucket"):
+                await finish(a_reader(bus, loop), bus, 2)
+            # Whoever knows what was there may lead; the log that is whole needs no checkpoint.
+            assert await finish(reader, bus, 3) == 4
+
+    run_virtually(1, course)
