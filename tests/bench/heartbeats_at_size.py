@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from typing import Any, Final
 
 import msgspec
 
-from headrace.ids import ROOT_POOL, Incarnation, NodeName, PoolName
+from headrace.ids import ROOT_POOL, AllocationId, Incarnation, NodeName, OperationId, PoolName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.tree_options import TreeOptions
@@ -29,7 +29,7 @@ from headrace.wire.heartbeat import (
 )
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import JobsEnded, LoggedEnd
-from headrace.wire.snapshots import ElementKind, ShareItem
+from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem
 from tests.bench.registry import REGISTRY, Figure
 from tests.support.allocating import TERM, TREE, Desk, a_share, an_operation, cores
 
@@ -55,20 +55,36 @@ class Fleet(Desk):
             in_pool(an_operation(f"works-{number}", 1000, small(number)), number) for number in range(count)
         ]
         self.shown: dict[str, list[Start]] = {node: [] for node in self.nodes}
+        self.taken: dict[str, set[AllocationId]] = {node: set() for node in self.nodes}
         self.only(self.working)
+        # All nodes are known before the first start, so that each operation gets twenty places.
+        self.engine.on_options(TreeOptions(pause_starts=True), self.moment)
+        for node in self.nodes:
+            self.show(node)
+        self.refresh()
+        self.engine.on_options(TreeOptions(), self.moment)
         for node in self.nodes:
             self.show(node)
             self.show(node)
         assert {len(starts) for starts in self.shown.values()} == {_PLACES}
 
-    def only(self, demanding: list[LiveOperation], limit: PartialResources = NOTHING) -> None:
-        """From now on these operations alone want more; the lowest pools have this limit."""
+    def only(
+        self,
+        demanding: list[LiveOperation],
+        limit: PartialResources = NOTHING,
+        starving: Collection[OperationId] = (),
+    ) -> None:
+        """From now on these operations alone want more, and some of them starve; the lowest pools have this limit."""
         names = {each.operation for each in demanding}
         others = [msgspec.structs.replace(each, suspended=each.operation not in names) for each in self.working]
         operations = [*others, *(each for each in demanding if each not in self.working)]
         self.engine.on_operations(operations, self.moment)
         items = [
-            msgspec.structs.replace(a_share(each.operation, 0.5 / self.count), parent=each.spec.pool)
+            msgspec.structs.replace(
+                a_share(each.operation, 0.5 / self.count),
+                parent=each.spec.pool,
+                preemption_priority=(PreemptionPriority.NONE, PreemptionPriority.NORMAL)[each.operation in starving],
+            )
             for each in operations
         ]
         pools = [
@@ -86,12 +102,12 @@ class Fleet(Desk):
         self.refresh()
 
     def heartbeat(self, node: str, ended: int | None = None) -> Heartbeat:
-        """The heartbeat of a node on which all goes on, but for one allocation that ended."""
+        """The heartbeat of a node on which all goes on, but for one allocation that ended and those that were taken back."""
         self.seq[node] += 1
         reports, ends = [], []
         for place, start in enumerate(self.shown[node]):
             slot = start.slots[0]
-            if place == ended:
+            if place == ended or start.allocation in self.taken[node]:
                 reports.append(
                     AllocationReport(start.allocation, start.operation, AllocationState.ENDED, start.resources)
                 )
@@ -109,24 +125,24 @@ class Fleet(Desk):
     def show(self, node: str, ended: int | None = None) -> tuple[Orders, float]:
         """Sends the heartbeat of a node. The answer, and the microseconds that it took."""
         heartbeat = self.heartbeat(node, ended)
+        over = {one.allocation for one in heartbeat.ends}
         begun = time.perf_counter()
         orders = self.engine.on_heartbeat(heartbeat, self.moment).answer
         taken_us = (time.perf_counter() - begun) * 1e6
         assert orders is not None
-        if ended is not None:
-            del self.shown[node][ended]
-        self.shown[node] += orders.start
+        self.shown[node] = [one for one in self.shown[node] if one.allocation not in over] + orders.start
+        self.taken[node] = {order.allocation for order in orders.take_back}
         return orders, taken_us
 
-    def measured(self) -> Iterator[str]:
-        """The nodes whose heartbeats are measured, after a few that do not count."""
-        names = list(self.nodes)
-        step = max(1, len(names) // _MEASURED)
+    def measured(self, most: int = _MEASURED, beginning: int = 0) -> Iterator[str]:
+        """The nodes whose heartbeats are measured, after a few that do not count. Those before the beginning are left out."""
+        names = list(self.nodes)[beginning:]
+        step = max(1, len(names) // most)
         for node in names[::step][:20]:
             self.show(node)
         gc.collect()
         gc.freeze()
-        for number in range(_MEASURED):
+        for number in range(most):
             yield names[number * step % len(names)]
         gc.unfreeze()
 
@@ -188,6 +204,27 @@ def start_us(count: int) -> list[float]:
     return taken
 
 
+@cache
+def preemptive_us(count: int) -> list[float]:
+    """Of heartbeats of full nodes on which one of many starving operations starts a job in the place of another's."""
+    desk = fleet(count)
+    starving = [
+        in_pool(an_operation(f"starves-{number}", 1000, small(number)), number) for number in range(0, count, 10)
+    ]
+    desk.only([*desk.working, *starving], starving={each.operation for each in starving})
+    taken = []
+    # What started last is above the share of its operation, and may be taken.
+    for node in desk.measured(100, count * 3 // 4):
+        # The pause between two preemptive stages on a node is over.
+        desk.now_s += 10
+        orders, taken_us = desk.show(node)
+        assert len(orders.start) == len(orders.take_back) == 1
+        taken.append(taken_us)
+        desk.show(node)
+    desk.only([])
+    return taken
+
+
 #: By case: the size of the jobs of an operation, more of its wishes, and the limit of its pool in hundredths of a core.
 UNFIT: Final[dict[str, tuple[Callable[[int], Resources], Callable[[int], dict[str, Any]], PartialResources]]] = {
     "sixteen sizes": (lambda number: cores(_PLACES + 6 + number % 16), lambda _: {}, NOTHING),
@@ -242,6 +279,15 @@ def heartbeat_start() -> Figure:
 
 
 @REGISTRY.add(
+    "heartbeat_preemptive_us",
+    "one of a full node on which a starving operation gets the place of another, 10,000 operations and nodes",
+    600,
+)
+def heartbeat_preemptive() -> Figure:
+    return Figure.of(preemptive_us(MANY), "us")
+
+
+@REGISTRY.add(
     "heartbeat_unfit_us",
     "one of a half-free node where no job fits: sixteen sizes, 10,000, filters, full pools; the worst",
     400,
@@ -252,7 +298,7 @@ def heartbeat_unfit() -> Figure:
 
 @REGISTRY.add("heartbeat_growth", "the worst ratio of these at 10,000 operations and nodes over those at 100", 1.3)
 def heartbeat_growth() -> Figure:
-    pairs = [(idle_us(MANY), idle_us(FEW)), (start_us(MANY), start_us(FEW))]
+    pairs = [(figure(MANY), figure(FEW)) for figure in (idle_us, start_us, preemptive_us)]
     pairs += [(unfit_us(MANY, case), unfit_us(FEW, case)) for case in UNFIT]
     return Figure.of([max(statistics.median(many) / statistics.median(few) for many, few in pairs)], "times")
 
