@@ -46,7 +46,6 @@ from headrace_allocator.effects import (
     Want,
 )
 from headrace_allocator.engine import AllocatorEngine
-from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.ledger_link import LedgerLink
 from headrace_allocator.longest_lease import LongestLease, term_of_longest_lease
@@ -98,7 +97,7 @@ class AllocatorService:
         self._runtime = runtime
         self._tree = tree
         self._log = logger(tree=tree)
-        self.engine = AllocatorEngine(tree, 0, _timing(runtime.settings, 0))
+        self.engine = AllocatorEngine(tree, 0, runtime.settings.timing(longest_lease_ms=0))
         self._shell: Shell[Effect] = Shell(
             "allocator", self.engine, runtime.clock, runtime.border, perform=self._perform
         )
@@ -150,7 +149,7 @@ class AllocatorService:
         await self._nodes_known.wait()
         await self._options_known.wait()
         await self.operations.catch_up()
-        timing = _timing(runtime.settings, longest_ms)
+        timing = runtime.settings.timing(longest_lease_ms=longest_ms)
         self._take(self.engine.on_leading(role.term, timing, self._shell.moment()))
         self._on_nodes(self._nodes, frozenset())
         tasks.start_soon(self._refresh)
@@ -369,13 +368,3 @@ class AllocatorService:
 
     async def _on_where(self, request: WhereRequest, _caller: Caller) -> msgspec.Struct:
         return self._shell.take(self.engine.on_where(request, self._shell.moment()))
-
-
-def _timing(settings: AllocatorSettings, longest_lease_ms: int) -> Timing:
-    return Timing(
-        node_heartbeat_timeout_s=settings.node_heartbeat_timeout_ms / 1000,
-        node_lease_s=settings.node_lease_ms / 1000,
-        longest_lease_s=longest_lease_ms / 1000,
-        shares_count_for_s=settings.shares_count_for_ms / 1000,
-        shortest_pace_ms=settings.shortest_pace_ms,
-    )

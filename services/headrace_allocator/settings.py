@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 from headrace.runtime.settings import CommonSettings
+from headrace_allocator.facts.nodes import Timing
 
 __all__ = ["AllocatorSettings"]
 
@@ -18,6 +23,22 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
     shortest_pace_ms: int = 1_000
     #: Nothing is preempted by shares that are older: while fair_share is away, jobs only start.
     shares_count_for_ms: int = 10_000
+    #: The most allocations that start on one heartbeat; as many as fit where nothing is set.
+    max_started_allocations_per_heartbeat: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    #: More of a node may be used than it has for so long. Then what does not fit is taken back.
+    allowed_node_resources_overcommit_duration_ms: Annotated[int, msgspec.Meta(ge=0)] = 15_000
     #: Usage is published at most this often when it changes, and at least once in `usage_period_ms`.
     usage_interval_ms: int = 20
     usage_period_ms: int = 500
+
+    def timing(self, *, longest_lease_ms: int) -> Timing:
+        """Lengths of time by which nodes are judged, the longest lease among them that a node may know of."""
+        return Timing(
+            node_heartbeat_timeout_s=self.node_heartbeat_timeout_ms / 1000,
+            node_lease_s=self.node_lease_ms / 1000,
+            longest_lease_s=longest_lease_ms / 1000,
+            shares_count_for_s=self.shares_count_for_ms / 1000,
+            shortest_pace_ms=self.shortest_pace_ms,
+            most_starts=self.max_started_allocations_per_heartbeat,
+            allowed_overcommit_s=self.allowed_node_resources_overcommit_duration_ms / 1000,
+        )

@@ -194,6 +194,12 @@ class Overlay:
         self._freed_of.add(operation.id)
         self._groups.pop(operation.id, None)
 
+    def keep(self, operation: Operation, allocation: Allocation) -> None:
+        """Gives back an allocation that was taken away."""
+        self.freed.discard(allocation)
+        self._groups.pop(operation.id, None)
+        self.use(operation, allocation.usage)
+
     def _touch(self, operation: Operation) -> None:
         self.touched[operation.id] = operation
         self._moved.setdefault(operation.spec.pool, {})[operation] = None

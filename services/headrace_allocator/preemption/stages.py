@@ -25,7 +25,13 @@ from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption.legacy import held_for, most_held, next_in_line_with_held
 from headrace_allocator.preemption.limits_repair import victims_above_limits
-from headrace_allocator.preemption.victims import Candidates, candidates, keep_order, victims_until_it_fits
+from headrace_allocator.preemption.victims import (
+    Candidates,
+    candidates,
+    keep_order,
+    spare_needless,
+    victims_until_it_fits,
+)
 
 __all__ = ["Preemption", "PreemptiveStage", "StageOutcome", "run_stages"]
 
@@ -96,10 +102,12 @@ def _run(overlay: Overlay, stage: PreemptiveStage) -> StageOutcome:
     groups = {one: overlay.group(overlay.view.operations[one.operation], one) for one in may_go}
     kept = keep_order(overlay, may_go)
     properly = starter is not None and _starves_itself(starter, stage.priority)
-    preemptions = [
-        Preemption(victim, stage.reason, groups[victim], starter, properly)
-        for victim in victims_until_it_fits(overlay, kept)
-    ]
+    victims = list(victims_until_it_fits(overlay, kept))
+    if overlay.view.pools.options.drop_needless_victims:
+        spared = spare_needless(overlay, victims)
+        victims = [one for one in victims if one not in spared]
+        kept = keep_order(overlay, [*kept, *spared])
+    preemptions = [Preemption(victim, stage.reason, groups[victim], starter, properly) for victim in victims]
     preemptions += [
         Preemption(victim, PreemptionReason.RESOURCE_LIMITS_VIOLATED, groups[victim])
         for victim in victims_above_limits(overlay, [one for one in kept if one in found.free])

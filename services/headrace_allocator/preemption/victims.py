@@ -25,7 +25,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
 from headrace_allocator.preemption.legacy import blocking_ancestor
 
-__all__ = ["Candidates", "candidates", "keep_order", "victims_until_it_fits"]
+__all__ = ["Candidates", "candidates", "keep_order", "spare_needless", "victims_until_it_fits"]
 
 
 class Candidates(msgspec.Struct, frozen=True):
@@ -83,8 +83,7 @@ def keep_order(overlay: Overlay, allocations: Iterable[Allocation]) -> list[Allo
     def place(allocation: Allocation) -> tuple[Group, bool, float]:
         group = overlay.group(overlay.view.operations[allocation.operation], allocation)
         uses_less = group is not Group.PREEMPTIBLE and allocation.usage.cpu < allocation.resources.cpu
-        began_ms = allocation.progress_started_ms
-        return group, uses_less, math.inf if began_ms is None else began_ms
+        return group, uses_less, _began_ms(allocation)
 
     return sorted(allocations, key=place)
 
@@ -95,6 +94,21 @@ def victims_until_it_fits(overlay: Overlay, kept: list[Allocation]) -> Iterator[
         victim = kept.pop()
         overlay.free(overlay.view.operations[victim.operation], victim)
         yield victim
+
+
+def spare_needless(overlay: Overlay, victims: list[Allocation]) -> list[Allocation]:
+    """Gives back each victim without which the node still has room, the earliest start first. Returns those."""
+    spared = []
+    for victim in sorted(victims, key=_began_ms):
+        if overlay.room.dominates(victim.usage):
+            overlay.keep(overlay.view.operations[victim.operation], victim)
+            spared.append(victim)
+    return spared
+
+
+def _began_ms(allocation: Allocation) -> float:
+    began_ms = allocation.progress_started_ms
+    return math.inf if began_ms is None else began_ms
 
 
 def _level(overlay: Overlay, operation: Operation, allocation: Allocation) -> Group:

@@ -23,7 +23,7 @@ from tests.support.distribution_gap import share_of_a_gang_in_a_pool_that_is_sho
 from tests.support.fair_share import set_pool, stored
 from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, Work, a_tree, clocks, in_force, saved, savings, shares
-from tests.support.taken_back import groups_on_a_full_node, on_a_full_node, taken_back
+from tests.support.taken_back import groups_on_a_full_node, on_a_full_node, taken_back, taken_for_a_large_job
 from tests.unit.admission.desk import Desk, oid
 
 Options = dict[str, Any]
@@ -55,14 +55,12 @@ def test_no_figure_is_named_for_an_option_that_is_not_in_force() -> None:
 def test_options_that_are_not_in_force_are_said_to_be_kept_only() -> None:
     configuration = TreeConfiguration(TREE)
     configuration.on_stored(stored(a_tree({}, {}), 1))
-    options = msgspec.json.encode(
-        {"drop_needless_victims": True, "packing": {"enable": True}, "metering_tags": {"a": "b"}}
-    )
+    options = msgspec.json.encode({"min_child_heap_size": 3, "packing": {"enable": True}, "metering_tags": {"a": "b"}})
 
     change = configuration.decide(ChangePools([SetOptions(options)]), {}, Person("root", administrator=True), ZERO)
 
     assert isinstance(change, Change)
-    assert change.plan.warnings == ["kept, but not in force: drop_needless_victims, packing"]
+    assert change.plan.warnings == ["kept, but not in force: min_child_heap_size, packing"]
     configuration.on_written(change, 2)
     assert configuration.alerts() == change.plan.warnings
 
@@ -312,6 +310,18 @@ def _taken_from_a_shielded_pool(options: Options, *, other_pool: bool = True) ->
     changes = {"starvation_status": StarvationStatus.STARVING, "fair_share": has_its_share}
     host = on_a_full_node(options, other_pool=other_pool, pool_changes=changes)
     return [one.allocation for one in host.next_beat().take_back]
+
+
+@case("drop_needless_victims", True)
+def taken_where_an_older_one_makes_the_room(options: Options) -> list[str]:
+    return taken_for_a_large_job(options)
+
+
+@case("enable_infinite_resource_limits_overcommit", True)
+def taken_for_one_at_the_limit_of_its_pool(options: Options) -> list[str]:
+    return [
+        start.operation for start in on_a_full_node(options, pool={"resource_limits": {"cpu": 4}}).next_beat().start
+    ]
 
 
 @case("min_spare_allocation_resources_on_node", {"cpu": 4})

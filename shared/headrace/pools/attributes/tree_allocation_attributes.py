@@ -159,9 +159,7 @@ PREEMPTION: Final = [
     ),
     Attribute("allow_preemption_from_starving_operations", Flag(), "those that starve may be cut too"),
     Attribute("victim_rules", Choice(VictimRules), "which version's rules choose victims"),
-    Attribute(
-        "drop_needless_victims", Flag(), "spares each chosen victim without which the node has room", support=_KEPT
-    ),
+    Attribute("drop_needless_victims", Flag(), "spares each chosen victim without which the node has room"),
     Attribute("enable_guarantee_priority_scheduling", Flag(), "those below their guarantee come first", support=_KEPT),
     Attribute(
         "enable_conditional_preemption",
@@ -221,7 +219,6 @@ LIMITS: Final = [
         "enable_infinite_resource_limits_overcommit",
         Flag(),
         "preemptive stages may pass limits by any amount; needs use_precommit_for_preemption",
-        support=_KEPT,
     ),
     Attribute(
         "use_precommit_for_preemption",
