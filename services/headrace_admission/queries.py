@@ -35,13 +35,14 @@ __all__ = [
     "jobs_of",
     "list_operations",
     "live_operation",
+    "news_of",
     "not_found",
     "view",
     "view_of",
     "whole_operations",
 ]
 
-#: Of the first word of a command in lists: one may have 120,000.
+#: Of the first word of a command in lists and in news: one may have 120,000.
 _WORD_CHARACTERS: Final = 200
 #: Attempts that are told with their operation, and on a page of their own: 11 bytes each at most.
 _ATTEMPTS_WITH_OPERATION: Final = 4_096
@@ -246,13 +247,18 @@ def _state_in(operation: Operation, placement: TreePlacement | None) -> Operatio
     return OperationState.PENDING if waits else operation.state
 
 
+def news_of(operation: Operation) -> OperationView:
+    """An operation that changed, as people see it: without its command, which never does and may be long."""
+    view = view_of(operation)
+    return msgspec.structs.replace(view, spec=_without_command(view.spec))
+
+
 def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: bool = False) -> OperationView:
     """An operation as people see it. `short` leaves out the fields that lists do not show."""
     counts, spec = operation.ledger.counts, operation.spec.in_tree(operation.spec.tree, operation.spec.pool)
     named = [*spec.pool_trees, *spec.tentative_pool_trees]
     if short:
-        argv = [spec.argv[0][:_WORD_CHARACTERS]]
-        spec = msgspec.structs.replace(spec, argv=argv, environment={}, working_directory="")
+        spec = _without_command(spec)
     return OperationView(
         operation=operation.id,
         user=operation.user,
@@ -274,6 +280,11 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         waiting=list(waiting),
         erased_trees=[tree for tree in named if tree not in operation.placements],
     )
+
+
+def _without_command(spec: wire.OperationSpec) -> wire.OperationSpec:
+    argv = [spec.argv[0][:_WORD_CHARACTERS]]
+    return msgspec.structs.replace(spec, argv=argv, environment={}, working_directory="")
 
 
 def _level(state: State, tree: TreeName, pool: PoolName) -> PoolLevel:

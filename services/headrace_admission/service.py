@@ -31,6 +31,7 @@ from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
 from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import LogReader, highest_recorded_term
+from headrace_admission.news import News
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import GlobalRules
@@ -87,6 +88,7 @@ class AdmissionService:
         self.engine = reader.engine
         self._shell: Shell[Event] = Shell("admission", self.engine, runtime.clock, runtime.border, figures=self.figures)
         self._pools = pools
+        self._news = News(runtime.bus)
 
     async def start(self) -> None:
         """Reads the log to its end, shuts former appenders out, then serves."""
@@ -106,6 +108,7 @@ class AdmissionService:
         )
         tasks.start_soon(self._append)
         tasks.start_soon(self._recorder.publish)
+        tasks.start_soon(self._news.publish)
         tasks.start_soon(self._tell_position)
         tasks.start_soon(self._checkpointing.run)
         await self._pools.known.wait()
@@ -322,16 +325,9 @@ class AdmissionService:
         self._tell_terms()
         for event in events:
             self._log.debug("recorded", operation=concerned(event), kind=type(event).__name__, sequence=sequence)
-        for operation in self._shell.take(self.engine.on_recorded(events, sequence, self._shell.moment())):
-            view = encode(queries.view_of(operation))
-            self._runtime.tasks.start_soon(self._publish_view, subjects.operation_view(operation.id), view)
+        changed = self._shell.take(self.engine.on_recorded(events, sequence, self._shell.moment()))
+        self._news.note(changed)
         self._checkpointing.on_recorded()
-
-    async def _publish_view(self, subject: str, view: bytes) -> None:
-        try:
-            await self._runtime.bus.publish(subject, view)
-        except BusError as error:
-            self._log.debug("view not published", subject=subject, error=str(error))
 
     async def _append(self) -> None:
         try:

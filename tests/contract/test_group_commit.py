@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from enum import Enum
 
@@ -265,6 +266,34 @@ async def test_what_arrives_during_an_append_travels_in_the_next() -> None:
         }  # fmt: skip
         assert appender.oldest_waiting_s(99) == 0
         tasks.cancel_scope.cancel()
+
+
+async def test_of_many_that_wait_for_one_entry_a_few_go_on_a_turn() -> None:
+    log = TreacherousLog([], [])
+    appender = an_appender(log)
+    turn = 0
+    went_on: list[int] = []
+
+    async def append(event: bytes) -> None:
+        await appender.append(event)
+        went_on.append(turn)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async with anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as appends:
+            for number in range(500):
+                appends.start_soon(append, str(number).encode())
+            tasks.start_soon(count_turns)
+            tasks.start_soon(appender.run)
+        tasks.cancel_scope.cancel()
+
+    assert log.appends < 5
+    assert max(Counter(went_on).values()) <= 16
 
 
 async def test_an_entry_holds_at_most_so_much_and_a_call_that_fits_is_not_torn() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextvars import ContextVar
 from functools import partial
 
@@ -36,6 +37,33 @@ async def test_a_slow_handler_holds_up_no_other(server: NatsServer, word: str) -
             for data in (b"slow", b"slow", b"release"):
                 tasks.start_soon(ask, data)
         assert answers == [b"done"] * 3
+
+
+@pytest.mark.parametrize(("size_bytes", "most"), [(10, 8), (40_000, 2)])
+async def test_of_a_burst_a_few_handlers_begin_a_turn_so_that_the_socket_is_read_between(
+    server: NatsServer, word: str, size_bytes: int, most: int
+) -> None:
+    turn = 0
+    begun: list[int] = []
+
+    async def handler(_message: Message) -> None:
+        begun.append(turn)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with connect([server.url], name="test") as bus, anyio.create_task_group() as tasks:
+        tasks.start_soon(count_turns)
+        await bus.serve(word, handler)
+        for _ in range(100):
+            await bus.publish(word, bytes(size_bytes))
+        await eventually(lambda: len(begun) == 100)
+        tasks.cancel_scope.cancel()
+
+    assert max(Counter(begun).values()) <= most
 
 
 async def test_each_message_is_handled_in_a_context_of_its_own(server: NatsServer, word: str) -> None:

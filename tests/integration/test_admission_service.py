@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+import headrace
 from headrace.bus import BusError, Message
 from headrace.bus.nats.streams.mirror import BucketMirror
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
@@ -65,6 +66,7 @@ from headrace_admission.log.restoring import LogReader
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.service import AdmissionService, serve
 from headrace_admission.settings import AdmissionSettings
+from tests.contract.waiting import eventually
 from tests.support.clocks import NOW
 from tests.support.effort import few_or_many
 from tests.support.killing import killed
@@ -126,6 +128,35 @@ async def test_a_start_that_was_answered_outlives_a_kill(server: NatsServer) -> 
 
     assert view.spec == a_start().spec
     assert view.user == "anna"
+
+
+async def test_news_of_an_operation_do_not_carry_its_command_and_who_waits_gets_it_whole(server: NatsServer) -> None:
+    argv = ["x" * 100_000, "y"]
+    start = a_start(jobs=1)
+    start = msgspec.structs.replace(start, spec=msgspec.structs.replace(start.spec, argv=argv, working_directory="/w"))
+    async with (
+        running(server, SETTINGS, serve),
+        headrace.connect(url=server.url, user="anna") as client,
+        a_bus(server, "user", "anna") as bus,
+        anyio.create_task_group() as tasks,
+    ):
+        news = await bus.subscribe(subjects.operation_view("operation-1"))
+        await request(server, "op.start", start, StartAnswer)
+        await as_allocator(server, "attach", ledger.Attach(TREE, 1), ledger.Attached)
+        seen: list[OperationView] = []
+
+        async def wait() -> None:
+            seen.append(await client.wait("operation-1", seen.append, timeout_s=20))
+
+        tasks.start_soon(wait)
+        await eventually(lambda: seen)
+        end = ledger.ReportEnds(TREE, 1, [an_end(0, JobResult.COMPLETED)])
+        await as_allocator(server, "report", end, ledger.ReportAnswer)
+        sizes = [len((await anext(news)).data) for _ in range(2)]
+
+    assert max(sizes) < 2_000
+    assert seen[-1].state is OperationState.COMPLETED
+    assert [(view.spec.argv, view.spec.working_directory) for view in seen] == [(argv, "/w")] * len(seen)
 
 
 async def test_everything_is_as_it_was_after_a_checkpoint_and_more_events(server: NatsServer) -> None:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import anyio
+import anyio.lowlevel
 
 from headrace.bus.protocol import (
     AppendRefused,
@@ -30,6 +31,8 @@ __all__ = ["MAX_GROUP_BYTES", "AppenderFenced", "GroupAppender"]
 MAX_GROUP_BYTES = 256 * 1024
 #: What the caller's encoding may add to each event, so that very many tiny ones do not pass what the bus carries.
 _FRAME_BYTES = 8
+#: Each of them encodes and sends an answer.
+_TOLD_IN_A_TURN = 16
 _FIRST_RETRY_S = 0.02
 _LONGEST_RETRY_S = 1.0
 #: A question to a log without a leader is never answered. It is asked again, so that the answer of the new leader is there at once.
@@ -183,7 +186,7 @@ class GroupAppender:
                     await self._wake.wait()
                 self._take_group()
                 sequence = await self._commit(self._encode([e for item in self._sent for e in item.events]))
-                self._finish(sequence)
+                await self._tell(self._finish(sequence))
         except BusError as error:
             end = error
             raise
@@ -203,7 +206,7 @@ class GroupAppender:
             size_bytes += item.size_bytes
             self._sent.append(item)
 
-    def _finish(self, sequence: int) -> None:
+    def _finish(self, sequence: int) -> list[_Waiting]:
         self._last = sequence
         self.entries += 1
         sent, self._sent = self._sent, []
@@ -214,7 +217,18 @@ class GroupAppender:
             self._on_durable(events, sequence)
         for item in sent:
             item.sequence = sequence
-            item.done.set()
+        return sent
+
+    async def _tell(self, durable: list[_Waiting]) -> None:
+        """Lets those go on who wait, a few between two turns of the loop."""
+        try:
+            for number, item in enumerate(durable, 1):
+                item.done.set()
+                if not number % _TOLD_IN_A_TURN:
+                    await anyio.lowlevel.checkpoint()
+        finally:
+            for item in durable:
+                item.done.set()
 
     async def _commit(self, entry: bytes) -> int:
         retry_s = _FIRST_RETRY_S

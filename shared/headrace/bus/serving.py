@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,6 +23,10 @@ __all__ = ["INBOXES", "Serving"]
 
 #: Answers go to such subjects and to no others.
 INBOXES: Final = "_INBOX."
+#: Handlers that begin between two looks at the socket and at the timers, and the bytes in their hands: one more than that may begin.
+#: Were it all that wait, a flood would be a pause, and a socket that is not read is cut off by the server with all that others sent.
+_BEGUN_IN_A_TURN: Final = 8
+_BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
 
 
 class Serving:
@@ -63,6 +68,8 @@ class Serving:
         self._waiting = Lines(pending, MAX_PENDING_BYTES)
         self._running = 0
         self._running_bytes = 0
+        #: Handlers that began in this turn of the loop, and their bytes.
+        self._begun = self._begun_bytes = 0
         self._idle = anyio.Event()
         self._throttle = LogThrottle()
         #: In which a handler runs.
@@ -111,13 +118,23 @@ class Serving:
         return {**more, **self.statistics()}
 
     def _start_waiting(self) -> None:
-        """Starts handlers as long as not too many run, or too many bytes are in their hands. One always may."""
+        """Starts handlers as long as not too many run, began in this turn, or have too many bytes in their hands. One always may."""
         while self._waiting and self._running < self._concurrency and self._running_bytes < self._most_running_bytes:
+            if self._begun == _BEGUN_IN_A_TURN or self._begun_bytes > _BYTES_BEGUN_IN_A_TURN:
+                return
+            if not self._begun:
+                asyncio.get_running_loop().call_soon(self._begin_turn, context=self.new_context())
             self._start(self._waiting.take())
+
+    def _begin_turn(self) -> None:
+        self._begun = self._begun_bytes = 0
+        self._start_waiting()
 
     def _start(self, message: Message) -> None:
         self._running += 1
+        self._begun += 1
         self._running_bytes += len(message.data)
+        self._begun_bytes += len(message.data)
         # Without a fresh context each task would inherit that of whoever subscribed, its open span and its bound log fields.
         self.new_context().run(self._tasks.start_soon, self._handle, message)
 

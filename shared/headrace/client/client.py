@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import anyio
+import msgspec
 
 from headrace.bus import Bus
 from headrace.client.asking import Asker, Pauses
@@ -324,7 +325,12 @@ def _newer(known: OperationView, data: bytes) -> OperationView | None:
         view = decode(data, OperationView)
     except BadMessage:
         return None
-    return view if view.sequence > known.sequence or view.state != known.state else None
+    if view.sequence <= known.sequence and view.state == known.state:
+        return None
+    # News leave out the command, which never changes.
+    command = ("argv", "environment", "working_directory")
+    spec = msgspec.structs.replace(view.spec, **{name: getattr(known.spec, name) for name in command})
+    return msgspec.structs.replace(view, spec=spec)
 
 
 def _joined(places: Sequence[OperationPlaces]) -> OperationPlaces:

@@ -146,7 +146,7 @@ def give_up_node(tree: TreeName | str) -> str:
 
 
 def operation_view(operation: OperationId | str) -> str:
-    """admission publishes an operation's view whenever it changed."""
+    """admission publishes an operation's view whenever it changed, without its command."""
     return f"{_V1}.view.{operation}"
 
 
