@@ -25,7 +25,7 @@ from typing import Final
 ROOT_FOLDER: Final = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT_FOLDER), str(ROOT_FOLDER / "shared"), str(ROOT_FOLDER / "services")]
 
-from docs.pictures import fair_share, integral_guarantees  # noqa: E402
+from docs.pictures import fair_share, integral_guarantees, preemption  # noqa: E402
 
 __all__ = ["BUILD", "COMMITTED", "DOCS", "built", "committed_pictures", "main", "pictures_of"]
 
@@ -76,7 +76,7 @@ def main() -> None:
         to.parent.mkdir(parents=True, exist_ok=True)
         to.write_text(built(page.read_text()))
     shutil.copytree(DOCS / "examples", BUILD / "examples", dirs_exist_ok=True)
-    for pictures in (fair_share, integral_guarantees):
+    for pictures in (fair_share, integral_guarantees, preemption):
         folder = BUILD / pictures.FOLDER.relative_to(DOCS)
         folder.mkdir(parents=True)
         for name in pictures.PICTURES:
