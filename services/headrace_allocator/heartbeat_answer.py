@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, TypeVar
 
-from headrace.ids import AllocationId, OperationId
+from headrace.ids import AllocationId
+from headrace.resources import ZERO
 from headrace.runtime.engine import Figure, Moment, counter
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.heartbeat import (
@@ -36,7 +37,7 @@ from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.facts.reconcile import Findings
 from headrace_allocator.preemption.audit import record_of
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
-from headrace_allocator.preemption.stages import Preemption
+from headrace_allocator.preemption.stages import Preemption, StageOutcome
 from headrace_allocator.words import words_of_preemption
 
 __all__ = ["HeartbeatAnswers"]
@@ -100,6 +101,8 @@ class HeartbeatAnswers:
         #: The decision on the last heartbeat.
         self.decided = HeartbeatDecision()
         self.preemptions: Counter[PreemptionReason] = Counter()
+        #: Room that was made for starts beyond what they needed.
+        self._unused = ZERO
 
     def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings, moment: Moment) -> Orders:
         """The orders for a node whose heartbeat was held against the facts. They are carried out in the facts already."""
@@ -115,9 +118,11 @@ class HeartbeatAnswers:
         extensions = [one for one in decided.extensions if isinstance(one, Extension)]
         extends = [self._extend(one) for one in extensions if budget.fits_jobs(one.jobs)]
         starts = self._starts(node, decided.placements, budget)
-        take_back += self._preempt(decided.preemptions, {start.operation for start in starts}, budget, moment)
-        if decided.stages:
+        for stage in decided.stages:
             node.preemptive_stages_s = moment.steady_s
+            started, taken = self._carry_out(node, stage, budget, moment)
+            starts, take_back = starts + started, take_back + taken
+        take_back += [self._preempt(one, moment) for one in decided.preemptions if budget.fits(LARGEST_RECORD_BYTES)]
         self._ranking.refresh_all(overlay.touched)
         return Orders(
             node=node.record.node,
@@ -133,13 +138,15 @@ class HeartbeatAnswers:
         )
 
     def figures(self) -> list[Figure]:
-        """Allocations that were made, and those that were preempted, by reason."""
+        """Allocations that were made, those that were preempted, by reason, and how much of that nobody needed."""
         return [
             counter("allocations_made", "allocations", self.allocations_made),
             *(
                 counter(f"preempted_by_{reason.value}", "allocations", self.preemptions[reason])
                 for reason in PreemptionReason
             ),
+            counter("preempted_unused_cpu", "hundredths of a core", self._unused.cpu),
+            counter("preempted_unused_memory", "bytes", self._unused.memory),
         ]
 
     def not_enrolled(self, heartbeat: Heartbeat) -> Orders:
@@ -200,21 +207,27 @@ class HeartbeatAnswers:
                 orders += _within(budget, order)
         return orders
 
-    def _preempt(
-        self, decided: list[Preemption], started: set[OperationId], budget: _Budget, moment: Moment
-    ) -> list[TakeBack]:
-        """Books preemptions. Without the start that one was for it is left out: both are one decision."""
-        facts = self._facts
-        orders = []
-        for one in decided:
-            if one.beneficiary is not None and one.beneficiary.id not in started:
-                continue
-            operation = facts.operations[one.allocation.operation]
-            preempt(facts, one.allocation, record_of(one, operation, facts.pools, moment))
-            self.preemptions[one.reason] += 1
-            node = facts.nodes[one.allocation.node]
-            orders += _within(budget, _order_to_take_back(node, one.allocation, operation))
-        return orders
+    def _carry_out(
+        self, node: Node, stage: StageOutcome, budget: _Budget, moment: Moment
+    ) -> tuple[list[Start], list[TakeBack]]:
+        """Books a stage's start and what it takes, which is one decision: if the answer has no room for both, neither happens."""
+        starts: list[Start] = []
+        if not all(budget.fits(LARGEST_RECORD_BYTES) for _ in stage.preemptions):
+            return [], []
+        if stage.placement is not None:
+            starts = self._starts(node, [stage.placement], budget)
+            if not starts:
+                return [], []
+            self._unused = self._unused + stage.unused
+        return starts, [self._preempt(one, moment) for one in stage.preemptions]
+
+    def _preempt(self, one: Preemption, moment: Moment) -> TakeBack:
+        """Books a preemption. Returns the order."""
+        facts, allocation = self._facts, one.allocation
+        operation = facts.operations[allocation.operation]
+        preempt(facts, allocation, record_of(one, operation, facts.pools, moment))
+        self.preemptions[one.reason] += 1
+        return _order_to_take_back(facts.nodes[allocation.node], allocation, operation)
 
     def _extend(self, extension: Extension) -> Extend:
         slots = self._facts.extend(extension.allocation, extension.jobs)

@@ -75,18 +75,25 @@ def words_of(reason: why.Reason) -> str:
             assert_never(reason)
 
 
+_NO_ROOM: Final = "its node has less than was given out there"
 _OF_PREEMPTION: Final = {
     PreemptionReason.PREEMPTION: "for {}, which starves",
     PreemptionReason.AGGRESSIVE_PREEMPTION: "for {}, which starves aggressively",
     PreemptionReason.GRACEFUL_PREEMPTION: "its operation has more than its fair share",
     PreemptionReason.RESOURCE_LIMITS_VIOLATED: "its operation or a pool above it is over its resource_limits",
-    PreemptionReason.RESOURCE_OVERCOMMIT: "its node has less than was given out there",
+    PreemptionReason.RESOURCE_OVERCOMMIT: _NO_ROOM,
 }
+#: A stage takes for somebody, or repairs its node by the way.
+_OF_STAGES: Final = (PreemptionReason.PREEMPTION, PreemptionReason.AGGRESSIVE_PREEMPTION)
 
 
 def words_of_preemption(record: PreemptionRecord | None) -> str:
     """Words for the end of a preempted job. There are none without a record."""
-    return "" if record is None else _OF_PREEMPTION[record.reason].format(record.beneficiary)
+    if record is None:
+        return ""
+    if record.reason in _OF_STAGES and not record.beneficiary:
+        return _NO_ROOM
+    return _OF_PREEMPTION[record.reason].format(record.beneficiary)
 
 
 def _words_of_loss(lost: LostJob) -> str:

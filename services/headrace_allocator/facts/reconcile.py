@@ -185,8 +185,8 @@ class _Reconciliation:
             elif never_happened:
                 self._give_back(allocation, list(allocation.slots.values()))
                 self._remove(allocation)
-        for take_back in sent.take_back if never_happened else ():
-            # Whoever the room was for did not start either.
+        for take_back in sent.take_back if not obeyed else ():
+            # Whoever the room was for did not start either. A former life that obeyed left it going, or it is not there any more.
             allocation = self._node.allocations.get(take_back.allocation)
             if allocation is not None and allocation.preemption is not None and not self._is_going(allocation):
                 undo_preemption(self._facts, allocation)

@@ -38,10 +38,12 @@ class HeartbeatDecision(msgspec.Struct):
     """Everything to be done for one node."""
 
     extensions: list[Extension | GiveBack] = []
+    #: In free room.
     placements: list[Placement] = []
-    preemptions: list[Preemption] = []
-    #: Of the preemptive stages that ran.
+    #: The preemptive stages that ran. What one starts and what it takes for that happens together or not at all.
     stages: list[StageOutcome] = []
+    #: For nobody: graceful requests, and what an overcommitted node has no room for.
+    preemptions: list[Preemption] = []
 
 
 def decide(overlay: Overlay, due: Due) -> HeartbeatDecision:
@@ -59,10 +61,7 @@ def decide(overlay: Overlay, due: Due) -> HeartbeatDecision:
         made.placements = place(overlay, most=most)
         may_start = most is None or len(made.placements) < most
         if due.preempt and due.preemptive_stages and may_start:
-            for outcome in run_stages(overlay):
-                made.stages.append(outcome)
-                made.preemptions += outcome.preemptions
-                made.placements += [outcome.placement] if outcome.placement is not None else []
+            made.stages = list(run_stages(overlay))
     if due.repair_overcommit:
         # What an operation that is over left on the node has no group, and goes anyway.
         operations = overlay.view.operations

@@ -74,6 +74,8 @@ class StageOutcome(msgspec.Struct, frozen=True):
     #: Allocations that could have been taken, and what they use together.
     candidates: int
     discount: Resources
+    #: Room that was made for the start and that it does not need.
+    unused: Resources
     #: What in addition could have been taken for operations below a pool, by the older rules.
     held: dict[PoolName, Resources]
 
@@ -107,12 +109,13 @@ def _run(overlay: Overlay, stage: PreemptiveStage) -> StageOutcome:
         spared = spare_needless(overlay, victims)
         victims = [one for one in victims if one not in spared]
         kept = keep_order(overlay, [*kept, *spared])
+    unused = Resources.sum(victim.usage for victim in victims).within(overlay.room)
     preemptions = [Preemption(victim, stage.reason, groups[victim], starter, properly) for victim in victims]
     preemptions += [
         Preemption(victim, PreemptionReason.RESOURCE_LIMITS_VIOLATED, groups[victim])
         for victim in victims_above_limits(overlay, [one for one in kept if one in found.free])
     ]
-    return StageOutcome(stage, placement, preemptions, len(found.free), discount, held)
+    return StageOutcome(stage, placement, preemptions, len(found.free), discount, unused, held)
 
 
 def _placed(overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources) -> Placement | None:

@@ -293,7 +293,7 @@ class Fleet:
     def _stage(self, name: str, figures: Iterable[str]) -> dict[str, Any]:
         outcome, decided = self._stages()[name], self.happened.decided
         if outcome is None:
-            regular = len(decided.placements) - sum(one.placement is not None for one in decided.stages)
+            regular = len(decided.placements)
             known: dict[str, Any] = {"starts": regular, "attempts": regular}
         else:
             known = {

@@ -729,6 +729,8 @@ def test_figures_count_what_there_is() -> None:
         "void_heartbeats": 0,
         "twice_held_jobs": 0,
         "allocations_made": 2,
+        "preempted_unused_cpu": 0,
+        "preempted_unused_memory": 0,
         "preempted_again": 0,
         "preempted_again_and_again": 0,
         "shares_are_old": 0,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pytest
 
-from headrace.ids import AllocationId, OperationId, PoolName
+from headrace.ids import AllocationId, Incarnation, OperationId, PoolName
 from headrace.pools.amounts import PartialResources
 from headrace.pools.pool_config import Preemption
 from headrace.resources import Resources, Share
@@ -23,6 +24,7 @@ from headrace.wire.snapshots import (
     ShareItem,
     StarvationStatus,
 )
+from headrace_allocator import heartbeat_answer
 from tests.support.allocating import Desk, an_operation, cores
 
 FOUR = cores(4, slots=4)
@@ -143,6 +145,46 @@ def test_what_the_node_was_never_told_did_not_happen() -> None:
 
     assert (orders.start, orders.take_back) == ([], [])
     assert (used(host, "rich"), used(host, "poor")) == (4, 0)
+
+
+def test_what_a_former_life_of_the_agent_was_not_told_did_not_happen() -> None:
+    """Even while ends of that life wait, since a preempted allocation would show it."""
+    host = Host(an_operation("poor"))
+    host.next_beat()
+    host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
+    host.next_beat()
+    host.tell([a_share("rich", 4), a_share("poor", 0)], total=FOUR)
+    orders = host.next_beat(obeyed=False, incarnation=Incarnation("life-2"), ends_waiting=1)
+
+    assert not {one.allocation for one in orders.take_back} & {one.allocation for one in host.starts}
+    assert used(host, "rich") == 4
+
+
+def test_nobody_loses_a_place_for_a_start_that_the_answer_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(an_operation("poor"))
+    host.next_beat()
+    host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
+    start_bytes = 256 + 16 + host.operation("poor").job_spec_bytes
+    # The start alone would fit, or the order to take back.
+    monkeypatch.setattr(heartbeat_answer, "LARGEST_MESSAGE_BYTES", 4 * 256 + start_bytes + 300)
+    orders = host.next_beat()
+    assert (orders.start, orders.take_back) == ([], [])
+    assert (used(host, "rich"), used(host, "poor")) == (4, 0)
+
+    monkeypatch.undo()
+    orders = host.next_beat()
+    assert (len(orders.start), len(orders.take_back)) == (1, 1)
+
+
+def test_room_that_was_made_and_is_not_needed_is_counted() -> None:
+    """Allocations go whole: half a core is needed, and one of a core is taken."""
+    host = Host(an_operation("poor", size=cores(0.5)))
+    host.next_beat()
+    host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
+    host.next_beat()
+
+    figures = {each.name: each.value for each in host.engine.figures()}
+    assert (figures["preempted_unused_cpu"], figures["preempted_by_preemption"]) == (50, 1)
 
 
 def test_the_order_is_repeated_until_the_node_shows_the_allocation_closing() -> None:
@@ -277,6 +319,16 @@ def test_a_node_without_slots_gives_everything_up_at_once() -> None:
     host.next_beat()
     taken = host.next_beat(total=Resources(0, 400)).take_back
     assert [one.timeout_ms for one in taken] == [0, 0, 0, 0]
+
+
+def test_what_goes_from_a_shrunk_node_at_once_goes_for_nobody() -> None:
+    host = Host()
+    host.next_beat()
+    host.tell([a_share("rich", 2)], total=FOUR)
+    taken = host.next_beat(total=cores(3, slots=4)).take_back
+    assert [(one.allocation, one.reason, one.detail) for one in taken] == [
+        (host.starts[3].allocation, TakeBackReason.PREEMPTED, "its node has less than was given out there")
+    ]
 
 
 def test_a_graceful_operation_is_asked_at_once_and_gets_no_more_than_its_share() -> None:
