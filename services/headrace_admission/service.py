@@ -8,7 +8,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from headrace.bus import AppenderFenced, BusError, KeyValue
+from headrace.bus import AppenderFenced, BusError, KeyValue, Log
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName, user_name
 from headrace.obs.logging import logger
@@ -20,7 +20,8 @@ from headrace.runtime.shell import Shell
 from headrace.wire import ledger as ledger_wire
 from headrace.wire import operations as wire
 from headrace.wire import subjects
-from headrace.wire.codec import encode
+from headrace.wire.codec import BadMessage, encode
+from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.log import Event, concerned
 from headrace.wire.nodes import ChangeNode, Enrol, GivenUpNode, GiveUpNode, NodeRecord
 from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded, Refusal, decode_answer
@@ -29,6 +30,7 @@ from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
 from headrace_admission.enrolment import change_node, enrol, keep_nodes
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
+from headrace_admission.log.history import history_page
 from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import LogReader, highest_recorded_term
 from headrace_admission.news import News
@@ -76,6 +78,7 @@ class AdmissionService:
     """One term of admission."""
 
     _nodes: KeyValue
+    _event_log: Log
     _recorder: Recorder
     _checkpointing: Checkpointing
 
@@ -93,7 +96,7 @@ class AdmissionService:
     async def start(self) -> None:
         """Reads the log to its end, shuts former appenders out, then serves."""
         bus, tasks, clock, term = self._runtime.bus, self._runtime.tasks, self._runtime.clock, self._role.term
-        log = await bus.log(subjects.STREAM, subjects.LOG)
+        log = self._event_log = await bus.log(subjects.STREAM, subjects.LOG)
         store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
         self._nodes = await bus.key_value(subjects.NODES_BUCKET)
         writer = f"admission-{term}"
@@ -138,6 +141,7 @@ class AdmissionService:
             ("op.list", wire.ListOperations, self._asking(queries.list_operations)),
             ("op.jobs", wire.GetJobs, self._asking(queries.jobs_of)),
             ("op.explain", wire.ExplainOperation, self._asking(queries.explain_operation)),
+            ("op.history", GetOperationHistory, self._on_history),
             ("pool.counts", wire.CountPools, self._asking(queries.count_pools)),
             ("op.abort", wire.AbortOperation, self._deciding_for_user(engine.on_abort)),
             ("op.complete", wire.CompleteOperation, self._deciding_for_user(engine.on_complete)),
@@ -256,6 +260,12 @@ class AdmissionService:
         # The state runs ahead of the log by what is in flight; the page must not tell what may never have happened.
         await self._checkpointing.open.wait()
         return await self._after_flush(queries.whole_operations(self.engine.state, request, self._role.term))
+
+    async def _on_history(self, request: GetOperationHistory, _caller: Caller) -> msgspec.Struct:
+        try:
+            return await history_page(self._event_log, self.engine.state, request)
+        except (BusError, BadMessage) as error:
+            return NotReady(f"the log cannot be read: {error}")
 
     async def _on_enrol(self, request: Enrol, caller: Caller) -> msgspec.Struct:
         if request.node != caller.name:

@@ -10,10 +10,11 @@ from headrace.ids import AllocationId
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import AllocationState, JobEnd, JobResult
+from headrace.wire.preemption import read_record
 from headrace_agent.allocations.allocation import Allocation, Job
 from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.effects import AgentEffect, Tell, line_about
-from headrace_agent.run_order import note_in, record_in
+from headrace_agent.run_order import note_in
 from headrace_agent.runner.protocol import Interrupt, KeptJob, Picture
 from headrace_agent.starts_and_ends import StartsAndEnds
 
@@ -72,7 +73,7 @@ class Adoption:
             unstarted=[],
             job=Job(key, self._jobs.runner_pid, kept.started),
             interrupt=kept.interrupted,
-            preemption=record_in(kept.interrupted) if kept.interrupted is not None else None,
+            preemption=read_record(kept.interrupted.note) if kept.interrupted is not None else None,
         )
         self._held.add(allocation)
         return [line_about("info", "adopted", allocation, pid=kept.started.pid)]

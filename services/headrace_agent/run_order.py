@@ -8,13 +8,12 @@ import msgspec
 
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobKey, JobSpec
-from headrace.wire.preemption import PreemptionRecord
 from headrace_agent.allocations.allocation import Allocation
 from headrace_agent.effects import Identity
 from headrace_agent.host.environment import job_environment
 from headrace_agent.runner.protocol import Interrupt, Run
 
-__all__ = ["AdoptionNote", "interrupt_order", "note_in", "record_in", "run_order"]
+__all__ = ["AdoptionNote", "interrupt_order", "note_in", "run_order"]
 
 #: The runner reads no larger figures.
 _LARGEST_LOG_CAP: Final = 2**60
@@ -29,7 +28,6 @@ class AdoptionNote(msgspec.Struct, frozen=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AdoptionNote)
-_record_decoder: msgspec.msgpack.Decoder[PreemptionRecord | None] = msgspec.msgpack.Decoder(PreemptionRecord | None)
 
 
 def run_order(identity: Identity, allocation: Allocation, key: JobKey, spec: JobSpec) -> Run:
@@ -58,13 +56,5 @@ def note_in(run: Run) -> AdoptionNote | None:
     """Returns the note in an order, or None if it cannot be read."""
     try:
         return _decoder.decode(run.note)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def record_in(order: Interrupt) -> PreemptionRecord | None:
-    """Returns the record of the preemption for which a job was interrupted, or None if it was for something else."""
-    try:
-        return _record_decoder.decode(order.note)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

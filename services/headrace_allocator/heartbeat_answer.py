@@ -38,7 +38,6 @@ from headrace_allocator.facts.reconcile import Findings
 from headrace_allocator.preemption.audit import record_of
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from headrace_allocator.preemption.stages import Preemption, StageOutcome
-from headrace_allocator.words import words_of_preemption
 
 __all__ = ["HeartbeatAnswers"]
 
@@ -271,7 +270,7 @@ def _order_to_take_back(node: Node, allocation: Allocation, operation: Operation
         timeout_ms = 0
     else:
         timeout_ms = operation.spec.interruption_timeout_ms if operation else _INTERRUPTION_TIMEOUT_MS
-    return TakeBack(allocation.id, allocation.take_back, timeout_ms, words_of_preemption(record), record)
+    return TakeBack(allocation.id, allocation.take_back, timeout_ms, record.words if record else "", record)
 
 
 def _within(budget: _Budget, order: TakeBack) -> list[TakeBack]:

@@ -8,11 +8,10 @@ from headrace.resources import RESOURCE_NAMES, Resources, format_amount
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.ledger import ReportedEnd
-from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, UnknownToNode
 
-__all__ = ["FITS_NO_NODE", "ends_of_lost", "words_of", "words_of_preemption"]
+__all__ = ["FITS_NO_NODE", "ends_of_lost", "words_of"]
 
 #: Published with the usage of an operation, in place of a demand.
 FITS_NO_NODE: Final = "its jobs are larger than every node that they may run on"
@@ -75,27 +74,6 @@ def words_of(reason: why.Reason) -> str:
             assert_never(reason)
 
 
-_NO_ROOM: Final = "its node has less than was given out there"
-_OF_PREEMPTION: Final = {
-    PreemptionReason.PREEMPTION: "for {}, which starves",
-    PreemptionReason.AGGRESSIVE_PREEMPTION: "for {}, which starves aggressively",
-    PreemptionReason.GRACEFUL_PREEMPTION: "its operation has more than its fair share",
-    PreemptionReason.RESOURCE_LIMITS_VIOLATED: "its operation or a pool above it is over its resource_limits",
-    PreemptionReason.RESOURCE_OVERCOMMIT: _NO_ROOM,
-}
-#: A stage takes for somebody, or repairs its node by the way.
-_OF_STAGES: Final = (PreemptionReason.PREEMPTION, PreemptionReason.AGGRESSIVE_PREEMPTION)
-
-
-def words_of_preemption(record: PreemptionRecord | None) -> str:
-    """Words for the end of a preempted job. There are none without a record."""
-    if record is None:
-        return ""
-    if record.reason in _OF_STAGES and not record.beneficiary:
-        return _NO_ROOM
-    return _OF_PREEMPTION[record.reason].format(record.beneficiary)
-
-
 def _words_of_loss(lost: LostJob) -> str:
     """The reason for which a job counts as lost."""
     match lost.why:
@@ -145,6 +123,7 @@ def ends_of_lost(lost: list[LostJob], moment: Moment) -> list[ReportedEnd]:
                 result=JobResult.LOST,
                 reason=_words_of_loss(each),
                 ended_at_ms=moment.wall_ms,
+                preemption=each.preemption,
             ),
         )
         for each in lost

@@ -52,6 +52,12 @@ def view(up: Up, operation: str) -> dict[str, Any]:
     return shown
 
 
+def preemptions(up: Up, operation: str) -> list[Any]:
+    """The records of its preempted jobs, as its history tells them."""
+    lines = up.run("op", "history", operation, "--json").stdout.splitlines()
+    return [one["preemption"] for one in map(json.loads, lines) if one.get("preemption")]
+
+
 def kill(up: Up, role: str) -> None:
     """Kills a process, which is started again."""
     victim = next(process for process in up.processes() if process.role == role)
@@ -102,6 +108,10 @@ def test_neither_a_killed_allocator_nor_a_killed_agent_forgets_that_a_job_makes_
 
     over = view(up, operation)
     assert (over["completed_jobs"], over["failed_jobs"], over["aborted_jobs"], over["lost_jobs"]) == (2, 0, 1, 0)
+    (record,) = preemptions(up, operation)
+    assert (record["reason"], record["beneficiary"], record["group"]) == ("preemption", owed, 2)
+    before, after, fair = (record[key]["cpu"] for key in ("share_before", "share_after", "fair_share"))
+    assert before > after >= record["threshold"] * fair > 0
 
 
 def test_a_job_that_was_done_anyway_counts_and_does_not_run_again(up: Up) -> None:
@@ -122,5 +132,9 @@ def test_a_job_that_ignores_the_signal_is_killed_in_time_and_runs_again(up: Up) 
 
     seen = view(up, operation)
     assert (seen["completed_jobs"], seen["failed_jobs"], seen["aborted_jobs"]) == (0, 0, 1)
+    told = up.run("op", "history", operation).stdout
+    assert "it runs again; preempted for " in told
+    assert "cpu 100% → 50% of the cluster, owed 50%; preemptible: above 1 × fair share" in told
+    assert len(up.run("op", "history", operation, "--limit", "1").stdout.splitlines()) == 2
     up.run("op", "abort", operation)
     up.run("op", "wait", operation, expect=1)

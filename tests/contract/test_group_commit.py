@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from enum import Enum
 
 import anyio
@@ -117,7 +117,7 @@ class TreacherousLog:
     async def size_bytes(self) -> int:
         return sum(map(len, self.entries))
 
-    async def read(self, after: int) -> AsyncIterator[LogEntry]:
+    async def read(self, after: int) -> AsyncGenerator[LogEntry, None]:
         self._check_readable()
         for sequence, data in enumerate(self.entries[after:], start=after + 1):
             yield LogEntry(sequence, data)

@@ -604,7 +604,7 @@ class _Log:
     async def size_bytes(self) -> int:
         return await self._bus.ask_stream(lambda: sum(len(each.data) for each in self._stream.messages))
 
-    async def read(self, after: int) -> AsyncIterator[LogEntry]:
+    async def read(self, after: int) -> AsyncGenerator[LogEntry, None]:
         for entry in await self._bus.ask_stream(lambda: self._stream.after(after)):
             yield entry
 

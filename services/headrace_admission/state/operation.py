@@ -30,6 +30,13 @@ class _Fields(msgspec.Struct, kw_only=True):
     ephemeral_pool: bool = False
     #: The log's entry that changed it last; 0 while that is not known yet.
     sequence: int = 0
+    #: The entry of its start; 0 while that is not known yet, and for ever in what former versions started.
+    first_sequence: int = 0
+
+    def note_entry(self, sequence: int) -> None:
+        """The log holds a change of it in this entry."""
+        self.first_sequence = self.first_sequence or (0 if self.sequence else sequence)
+        self.sequence = sequence
 
 
 class OperationRecord(_Fields, kw_only=True):

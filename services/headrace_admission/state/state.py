@@ -90,7 +90,7 @@ class State:
             case _:
                 operation = self._apply_to_operation(event)
                 if operation is not None and sequence:
-                    operation.sequence = sequence
+                    operation.note_entry(sequence)
 
     def take_entry(self, events: Iterable[Event], sequence: int) -> None:
         """Takes an entry of the log, unless it is part of the state already."""
@@ -105,7 +105,7 @@ class State:
         names = dict.fromkeys(concerned(event) for event in events)
         touched = [self.operations[name] for name in names if name in self.operations]
         for operation in touched:
-            operation.sequence = sequence
+            operation.note_entry(sequence)
         return touched
 
     def restore(

@@ -120,13 +120,14 @@ class RunnerEngine:
         """
         job = self._live.pop(key)
         is_after_signal = job.stopped_ns < (exit.main_ended_ns or moment.steady_ns)
+        stop = job.stop if is_after_signal else None
         result, reason = result_of(
             exit,
-            job.stop if is_after_signal else None,
+            stop,
             interruptible=job.run.interruptible,
             killed_after_ms=job.killed_after_ms,
         )
-        return Outcome(None, self._end(job.run, job.started, exit, result, reason, moment) + self._leave())
+        return Outcome(None, self._end(job.run, job.started, exit, result, reason, moment, stop) + self._leave())
 
     def on_failure(self, key: JobKey, reason: str, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Ends a job that cannot go on. It has failed with this reason."""
@@ -284,9 +285,16 @@ class RunnerEngine:
         return [effect for key, job in self._live.items() for effect in self._stop(key, job, stop, moment)]
 
     def _end(
-        self, run: Run, started: Started | None, exit: JobExit, result: JobResult, reason: str, moment: Moment
+        self,
+        run: Run,
+        started: Started | None,
+        exit: JobExit,
+        result: JobResult,
+        reason: str,
+        moment: Moment,
+        stop: Stop | None = None,
     ) -> list[RunnerEffect]:
-        end = job_end(run, started, exit, result, reason, moment)
+        end = job_end(run, started, exit, result, reason, moment, stop)
         self._ended[run.job] = end
         return [Keep(end), Tell(Ended(end))]
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from headrace.ids import AllocationId
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.preemption import read_record
 from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.protocol import Run, Started
 
@@ -25,7 +26,7 @@ class Stop(NamedTuple):
     result: JobResult
     reason: str
     timeout_ms: int
-    #: The agent's own words about the interruption.
+    #: The agent's own words about the interruption, with the record of a preemption.
     note: bytes = b""
 
 
@@ -54,7 +55,15 @@ def result_of(
     return JobResult.FAILED, f"ended by {name}, which the runner did not send" if name else ""
 
 
-def job_end(run: Run, started: Started | None, exit: JobExit, result: JobResult, reason: str, moment: Moment) -> JobEnd:
+def job_end(
+    run: Run,
+    started: Started | None,
+    exit: JobExit,
+    result: JobResult,
+    reason: str,
+    moment: Moment,
+    stop: Stop | None = None,
+) -> JobEnd:
     """The record of an end. `moment` counts if the host did not say when the main process ended."""
     # The wall clock may have been set while the job ran; how long it ran is told by the other one.
     started_at_ms = started.started_at_ms if started is not None else moment.wall_ms
@@ -74,6 +83,7 @@ def job_end(run: Run, started: Started | None, exit: JobExit, result: JobResult,
         ended_at_ms=started_at_ms + max(0, ran_ms),
         cpu_ms=exit.cpu_ms,
         max_rss_bytes=exit.max_rss_bytes,
+        preemption=None if stop is None else read_record(stop.note),
     )
 
 

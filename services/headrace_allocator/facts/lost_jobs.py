@@ -6,6 +6,7 @@ import msgspec
 
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.wire.heartbeat import JobKey, JobSlot
+from headrace.wire.preemption import PreemptionRecord
 
 __all__ = ["LossReason", "LostJob", "LostNodeInDoubt", "NodeSilent", "UnknownToNode"]
 
@@ -35,6 +36,8 @@ class LostJob(msgspec.Struct, frozen=True):
     slot: JobSlot
     allocation: AllocationId
     why: LossReason
+    #: Of a job whose place was preempted before it was lost.
+    preemption: PreemptionRecord | None = None
 
     @property
     def key(self) -> JobKey:

@@ -290,7 +290,7 @@ def _lose(facts: Facts, node: Node, allocation: Allocation, slots: Iterable[JobS
     lost: list[LostJob] = []
     for slot in list(slots):
         del allocation.slots[slot.index]
-        one = LostJob(node.record.node, allocation.operation, slot, allocation.id, why)
+        one = LostJob(node.record.node, allocation.operation, slot, allocation.id, why, allocation.preemption)
         node.reporting.add(one.key)
         lost.append(one)
         if operation is not None:

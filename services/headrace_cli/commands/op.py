@@ -16,7 +16,7 @@ from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace.wire.placements import TreePlacement
 from headrace.wire.snapshots import ShareFrame, ShareItem
-from headrace_cli.commands import op_changes
+from headrace_cli.commands import op_changes, op_history
 from headrace_cli.session import Common, CommonOfLists, Flag, talk
 from headrace_cli.show.elements.shares import share_facts, share_table
 from headrace_cli.show.elements.starving import starvation_facts
@@ -250,6 +250,7 @@ def abort(
 
 
 app.command(op_changes.explain)
+app.command(op_history.history)
 app.command(op_changes.set_, name="set")
 app.command(op_changes.suspend)
 app.command(op_changes.resume)

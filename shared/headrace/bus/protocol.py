@@ -267,7 +267,7 @@ class Log(Protocol):
         """The size of all kept entries, with what the server stores beside them."""
         ...
 
-    def read(self, after: int) -> AsyncIterator[LogEntry]:
+    def read(self, after: int) -> AsyncGenerator[LogEntry, None]:
         """The entries after `after` up to the last one there is now, in order."""
         ...
 

@@ -10,6 +10,7 @@ import msgspec
 from headrace.bus import Bus
 from headrace.client.asking import Asker, Pauses
 from headrace.client.errors import Unanswered
+from headrace.client.happenings import Happenings
 from headrace.client.logs import LogLine, LogReader
 from headrace.client.operation_id import new_operation_id
 from headrace.client.place import Place
@@ -75,6 +76,7 @@ class Client:
         self._asker = Asker(bus, clock, lambda verb: subjects.user(user, verb))
         self.pools = Pools(self._asker, place.tree, timeout_s)
         self.trees = Trees(self._asker, place.tree, timeout_s)
+        self.happenings = Happenings(self._asker, timeout_s)
 
     async def run(
         self,

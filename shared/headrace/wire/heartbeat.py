@@ -146,6 +146,8 @@ class JobEnd(msgspec.Struct, frozen=True):
     ended_at_ms: Millis = 0
     cpu_ms: Millis = 0
     max_rss_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    #: Of a job that ended after it was told that its place is preempted.
+    preemption: PreemptionRecord | None = None
 
     @property
     def key(self) -> JobKey:

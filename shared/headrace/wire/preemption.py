@@ -18,7 +18,14 @@ from headrace.ids import OperationId
 from headrace.resources import ZERO_SHARE, Share
 from headrace.wire.version import Counter
 
-__all__ = ["LARGEST_RECORD_BYTES", "InterruptSignal", "PreemptionReason", "PreemptionRecord", "parse_signal"]
+__all__ = [
+    "LARGEST_RECORD_BYTES",
+    "InterruptSignal",
+    "PreemptionReason",
+    "PreemptionRecord",
+    "parse_signal",
+    "read_record",
+]
 
 #: Of one record, whatever it says.
 LARGEST_RECORD_BYTES: Final = 300
@@ -62,6 +69,18 @@ class PreemptionReason(enum.StrEnum):
     RESOURCE_OVERCOMMIT = "resource_overcommit"
 
 
+_NO_ROOM: Final = "its node has less than was given out there"
+_WHY: Final = {
+    PreemptionReason.PREEMPTION: "for {}, which starves",
+    PreemptionReason.AGGRESSIVE_PREEMPTION: "for {}, which starves aggressively",
+    PreemptionReason.GRACEFUL_PREEMPTION: "its operation has more than its fair share",
+    PreemptionReason.RESOURCE_LIMITS_VIOLATED: "its operation or a pool above it is over its resource_limits",
+    PreemptionReason.RESOURCE_OVERCOMMIT: _NO_ROOM,
+}
+#: A stage takes for somebody, or repairs its node by the way.
+_OF_STAGES: Final = (PreemptionReason.PREEMPTION, PreemptionReason.AGGRESSIVE_PREEMPTION)
+
+
 class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
     """Proof of one preemption: for whom, with what right, and what it left to the operation that lost the place."""
 
@@ -81,3 +100,23 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
     fair_share: Share = ZERO_SHARE
     share_before: Share = ZERO_SHARE
     share_after: Share = ZERO_SHARE
+
+    @property
+    def words(self) -> str:
+        """Such as «for 69201a4f-0c1d2e3f4a5b, which starves»."""
+        if self.beneficiary and not self.properly:
+            return f"for {self.beneficiary}, which is in a pool that starves"
+        if not self.beneficiary and self.reason in _OF_STAGES:
+            return _NO_ROOM
+        return _WHY[self.reason].format(self.beneficiary)
+
+
+_records: Final[msgspec.msgpack.Decoder[PreemptionRecord | None]] = msgspec.msgpack.Decoder(PreemptionRecord | None)
+
+
+def read_record(data: bytes) -> PreemptionRecord | None:
+    """Reads the record that stands in the note of an interruption, or returns None where there is none."""
+    try:
+        return _records.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

@@ -3,10 +3,12 @@
 import signal
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
+from headrace.ids import OperationId
 from headrace.wire.heartbeat import JobResult
-from headrace.wire.preemption import InterruptSignal
+from headrace.wire.preemption import InterruptSignal, PreemptionReason, PreemptionRecord
 from headrace_agent.runner.effects import About, Drop, Exit, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.engine import KILL_PATIENCE_MS, RunnerEngine
 from headrace_agent.runner.job_states import JobState
@@ -418,3 +420,19 @@ def test_asking_when_to_wake_changes_nothing() -> None:
 
     assert engine.figures() == before
     assert engine.on_time(at(1_000)).effects == []
+
+
+def test_the_end_of_a_job_that_was_preempted_carries_the_record_and_an_end_before_the_signal_none() -> None:
+    record = PreemptionRecord(PreemptionReason.PREEMPTION, OperationId("wants-it"), share_before=(0.5,) * 5)
+    order = Interrupt(a_job(), 1000, "preempted", msgspec.msgpack.encode(record))
+
+    def record_of_end(main_ended_ms: int) -> PreemptionRecord | None:
+        engine = running()
+        engine.on_interrupt(order, at(5))
+        exit = JobExit(exit_code=0, main_ended_ns=at(main_ended_ms).steady_ns)
+        kept = engine.on_exited(a_job(), exit, at(9)).effects[0]
+        assert isinstance(kept, Keep)
+        return kept.end.preemption
+
+    assert record_of_end(7) == record
+    assert record_of_end(3) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import msgspec
@@ -72,7 +72,7 @@ class NatsLog:
     async def size_bytes(self) -> int:
         return (await self._jetstream.existing(self._name)).state.bytes
 
-    async def read(self, after: int) -> AsyncIterator[LogEntry]:
+    async def read(self, after: int) -> AsyncGenerator[LogEntry, None]:
         """The entries after `after` up to the last one there is now, in order.
 
         They begin with the first kept one where `after` is older. Raises `BusError` midway when the server goes away; reading on

@@ -1,0 +1,51 @@
+"""The history of one operation, read from the log when somebody asks.
+
+The log keeps entries behind the checkpoint for that. A page reads only so many of them, and decodes those that name the operation.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Final
+
+import anyio.lowlevel
+
+from headrace.bus import Log
+from headrace.wire.codec import decode
+from headrace.wire.happenings import GetOperationHistory, OperationHistory, happenings_of
+from headrace.wire.log import LogBatch, concerned
+from headrace.wire.refusals import NotFound
+from headrace_admission.log.byte_budget import size_bytes
+from headrace_admission.queries import not_found
+from headrace_admission.state.state import State
+
+__all__ = ["history_page"]
+
+#: With so much a page is full. One entry, of 256 KiB at most, has room beside it.
+_PAGE_BYTES: Final = 128 * 1024
+_MOST_ENTRIES: Final = 5_000
+
+
+async def history_page(log: Log, state: State, request: GetOperationHistory) -> OperationHistory | NotFound:
+    """Reads the entries that are about an operation, from its first to its last. Raises `BusError` and `BadMessage`."""
+    operation = state.operations.get(request.operation)
+    if operation is None:
+        return not_found(state, request.operation)
+    name, until = operation.id.encode(), operation.sequence
+    after = max(request.after, operation.first_sequence - 1)
+    oldest, _ = await log.bounds()
+    told = OperationHistory(operation.id, [], begins_late=oldest > after + 1)
+    page_bytes = read = 0
+    async with aclosing(log.read(after)) as entries:
+        async for entry in entries:
+            if entry.sequence > until:
+                break
+            if name in entry.data:
+                for event in decode(entry.data, LogBatch).events:
+                    told.happenings.extend(happenings_of(event) if concerned(event) == operation.id else ())
+                page_bytes = size_bytes(told)
+            read += 1
+            if (page_bytes >= _PAGE_BYTES or read >= _MOST_ENTRIES) and entry.sequence < until:
+                return OperationHistory(told.operation, told.happenings, entry.sequence, told.begins_late)
+            await anyio.lowlevel.checkpoint()
+    return told

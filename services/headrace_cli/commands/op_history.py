@@ -1,0 +1,60 @@
+"""`headrace op history`: the states of an operation, its runs of jobs, and preemptions."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from headrace.client import Client
+from headrace.wire.happenings import Happening
+from headrace_cli.session import Common, talk
+from headrace_cli.show.happenings import history_table
+from headrace_cli.show.plain_values import plain
+from headrace_cli.show.screen import Screen
+
+__all__ = ["history"]
+
+
+def history(operation: str, /, *, limit: int = 1_000, common: Common | None = None) -> int:
+    """Show the states of an operation, every run of a job that ended, and every preemption with its proof.
+
+    It comes from the log, so it outlives restarts. Of a preemption it says for whom, the shares before and after, the group and the
+    threshold that allowed it. With `--json` each line is one JSON object.
+
+    Examples:
+
+        headrace op history 69201a4f-0c1d2e3f4a5b
+
+        headrace op history 69201a4f-0c1d2e3f4a5b --json | jq 'select(.preemption)'
+
+    Parameters
+    ----------
+    operation
+        The operation's id.
+    limit
+        At most so many, the newest.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        found: deque[Happening] = deque(maxlen=max(1, limit))
+        begins_late, count = False, 0
+        async for page in client.happenings.history(operation):
+            begins_late |= page.begins_late
+            count += len(page.happenings)
+            found.extend(page.happenings)
+        if screen.json:
+            for each in found:
+                screen.print_line({"happened": each.__struct_config__.tag, **_fields(each)})
+        else:
+            screen.print(history_table(found))
+        if begins_late:
+            screen.say("the log does not keep what came before")
+        if count > len(found):
+            screen.say(f"{count - len(found)} before these are not shown; --limit shows more")
+
+    return talk(common, work)
+
+
+def _fields(happening: Happening) -> dict[str, object]:
+    fields = plain(happening)
+    assert isinstance(fields, dict)
+    return fields

@@ -1,0 +1,137 @@
+"""Happenings as a person reads them: one line each, and the proof of each preemption. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import tzinfo
+from typing import Final, assert_never
+
+from rich.table import Table
+from rich.text import Text
+
+from headrace.durations import format_duration
+from headrace.resources import EPS, RESOURCE_NAMES
+from headrace.wire.happenings import (
+    AllocationPreempted,
+    AllocationStarted,
+    Happening,
+    JobEnded,
+    Missed,
+    OperationChanged,
+    OperationStep,
+    StarvationChanged,
+)
+from headrace.wire.heartbeat import JobSlot
+from headrace.wire.preemption import PreemptionRecord
+from headrace.wire.snapshots import StarvationReason, StarvationStatus
+from headrace_cli.show.amounts import percent
+from headrace_cli.show.tables import table
+from headrace_cli.volume.times import moment
+
+__all__ = ["happening_words", "history_table", "preemption_words"]
+
+_GROUPS: Final = ("non-preemptible", "aggressively preemptible", "preemptible")
+_STARVES: Final = {
+    StarvationStatus.NON_STARVING: "does not starve any more",
+    StarvationStatus.STARVING: "starves",
+    StarvationStatus.AGGRESSIVELY_STARVING: "starves aggressively",
+}
+
+
+def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -> Table:
+    """One row for each thing that happened, with the job, the node and how long it ran there."""
+    made = table("time", "job", "node", "ran", "what", right=("ran",))
+    for each in happenings:
+        job, node, ran = "", "", ""
+        if isinstance(each, JobEnded):
+            job, node = _job(each.slot), each.node
+            ran = format_duration(max(0, each.at_ms - each.started_at_ms))
+        made.add_row(moment(_at_ms(each) / 1000, zone), job, node, ran, Text(_what(each)))
+    return made
+
+
+def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
+    """One line that says on its own what happened, when, and to whom."""
+    at = moment(_at_ms(happening) / 1000, zone)
+    match happening:
+        case OperationStep() | OperationChanged():
+            return f"{at}  {happening.operation}  {_what(happening)}"
+        case JobEnded() as end:
+            ran = format_duration(max(0, end.at_ms - end.started_at_ms))
+            return f"{at}  {end.operation}  job {_job(end.slot)} on {end.node}, after {ran}: {_what(end)}"
+        case AllocationStarted() | AllocationPreempted():
+            return f"{at}  {happening.operation}  {_what(happening)} on {happening.node}"
+        case StarvationChanged():
+            return f"{at}  {happening.kind.value} {happening.name}  {_what(happening)}"
+        case Missed():
+            return f"{at}  {_what(happening)}"
+        case _:
+            assert_never(happening)
+
+
+def preemption_words(record: PreemptionRecord) -> str:
+    """Why a place was taken, what that left to its operation, and by which threshold it was allowed."""
+    at = max(range(len(RESOURCE_NAMES)), key=lambda one: record.share_before[one])
+    before, after, owed = (percent(each[at]) for each in (record.share_before, record.share_after, record.fair_share))
+    shares = f"{RESOURCE_NAMES[at]} {before} → {after} of the cluster, owed {owed}"
+    if record.share_before[at] <= EPS:
+        shares = f"owed {owed}"
+    group = _GROUPS[record.group]
+    if record.threshold:
+        group += f": above {record.threshold:g} × fair share"
+    return (
+        f"preempted {record.words}; {shares}; {group}; {format_duration(record.timeout_ms)} from the signal to the kill"
+    )
+
+
+def _what(happening: Happening) -> str:
+    match happening:
+        case OperationStep():
+            return _step(happening)
+        case OperationChanged(suspended=None):
+            return f"moved to pool {happening.pool}, weight {happening.weight:g}"
+        case OperationChanged():
+            return "suspended" if happening.suspended else "resumed"
+        case JobEnded():
+            return _end(happening)
+        case AllocationStarted():
+            jobs = ", ".join(_job(slot) for slot in happening.slots)
+            return f"starts job{'s' if len(happening.slots) > 1 else ''} {jobs}"
+        case AllocationPreempted():
+            job = "a place" if happening.slot is None else f"job {_job(happening.slot)}"
+            return f"{job} {preemption_words(happening.record)}"
+        case StarvationChanged():
+            of = "its strong guarantee" if happening.reason is StarvationReason.MIN_SHARE else "its fair share"
+            starves = happening.status is not StarvationStatus.NON_STARVING
+            return _STARVES[happening.status] + (f", short of {of}" if starves else "")
+        case Missed():
+            many = "some of what" if happening.count is None else f"{happening.count} of what"
+            return f"missed: {many} {happening.of} told of tree {happening.tree} did not come here"
+        case _:
+            assert_never(happening)
+
+
+def _step(step: OperationStep) -> str:
+    words = step.state.value
+    if step.cause == "started":
+        return f"started by {step.user} in pool {step.pool}: {words}"
+    if step.pool:
+        words += f" at pool {step.pool}"
+    return f"{words} ({step.cause.replace('_', ' ')})" + (f": {step.reason}" if step.reason else "")
+
+
+def _end(end: JobEnded) -> str:
+    how = f", signal {end.signal}" if end.signal is not None else ""
+    how += f", exit code {end.exit_code}" if end.exit_code else ""
+    said = f": {end.reason}" if end.reason and end.preemption is None else ""
+    again = "; it runs again" if end.runs_again else ""
+    proof = f"; {preemption_words(end.preemption)}" if end.preemption is not None else ""
+    return f"{end.result.value}{how}{said}{again}{proof}"
+
+
+def _job(slot: JobSlot) -> str:
+    return f"{slot.index}" + (f".{slot.attempt}" if slot.attempt > 1 else "")
+
+
+def _at_ms(happening: Happening) -> int:
+    return happening.record.decided_at_ms if isinstance(happening, AllocationPreempted) else happening.at_ms

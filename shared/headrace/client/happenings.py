@@ -1,0 +1,29 @@
+"""The history of an operation, as the log has it, and the stream of all that happens from now on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from headrace.client.asking import Asker
+from headrace.ids import operation_id
+from headrace.wire.happenings import GetOperationHistory, OperationHistory
+
+__all__ = ["Happenings"]
+
+
+class Happenings:
+    """Questions about what happened."""
+
+    def __init__(self, asker: Asker, timeout_s: float) -> None:
+        self._asker = asker
+        self._timeout_s = timeout_s
+
+    async def history(self, operation: str) -> AsyncIterator[OperationHistory]:
+        """Pages of all that the log keeps of an operation, the oldest first. Raises `Refused`, `Unanswered`, `BadInput`."""
+        request = GetOperationHistory(operation_id(operation))
+        while True:
+            page = await self._asker.ask("op.history", request, OperationHistory, timeout_s=self._timeout_s)
+            yield page
+            if page.next is None:
+                return
+            request = GetOperationHistory(request.operation, page.next)

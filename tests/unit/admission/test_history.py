@@ -1,0 +1,110 @@
+"""The history of one operation, read page by page from the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.bus import Log
+from headrace.ids import AllocationId, NodeName
+from headrace.wire import ledger, subjects
+from headrace.wire import operations as wire
+from headrace.wire.happenings import GetOperationHistory, JobEnded, OperationHistory, OperationStep
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.preemption import PreemptionReason, PreemptionRecord
+from headrace.wire.refusals import NotFound
+from headrace_admission.log import history
+from headrace_admission.log.byte_budget import encode_event
+from headrace_admission.log.history import history_page
+from headrace_admission.log.recorder import encode_batch
+from tests.simulation.bus import connect_to
+from tests.simulation.loop import VirtualLoop, run_virtually
+from tests.simulation.server import SimulatedServer
+from tests.unit.admission.desk import TREE, Desk, oid
+
+RECORD = PreemptionRecord(PreemptionReason.PREEMPTION, oid("short"), share_before=(0.5,) * 5, share_after=(0.25,) * 5)
+
+
+def a_desk() -> Desk:
+    """Two operations, of which one loses a job to the other and then goes on; both have entries of the log in turn."""
+    desk = Desk()
+    desk.started("early", job_count=9)
+    desk.started("other", job_count=9)
+    for attempt in (1, 2, 3):
+        for name in ("early", "other"):
+            report(desk, name, attempt, RECORD if name == "early" and attempt == 2 else None)
+    return desk
+
+
+def report(desk: Desk, name: str, attempt: int, record: PreemptionRecord | None) -> None:
+    end = JobEnd(oid(name), 0, attempt, AllocationId("1-1"), JobResult.ABORTED, ended_at_ms=attempt, preemption=record)
+    ends = [ledger.ReportedEnd(NodeName("alpha"), end)]
+    desk.record(desk.engine.on_report(ledger.ReportEnds(TREE, 1, ends), desk._tick()).effects)
+
+
+def read(desk: Desk, name: str = "early", *, forget: int = 0) -> list[OperationHistory | NotFound]:
+    """All pages, of a log that holds what the desk recorded and has forgotten the first entries of it."""
+
+    async def course(loop: VirtualLoop) -> list[OperationHistory | NotFound]:
+        async with connect_to(SimulatedServer(loop), "admission") as bus:
+            log: Log = await bus.log(subjects.STREAM, subjects.LOG)
+            for last, events in enumerate(desk.entries):
+                entry = encode_batch(1, [encode_event(event) for event in events], "admission-1", last)
+                await log.append(entry, expected_last=last, timeout_s=5.0)
+            await log.forget(forget)
+            request, pages = GetOperationHistory(oid(name)), []
+            while True:
+                page = await history_page(log, desk.state, request)
+                pages.append(page)
+                if isinstance(page, NotFound) or page.next is None:
+                    return pages
+                request = GetOperationHistory(oid(name), page.next)
+
+    return run_virtually(1, course)
+
+
+def told(pages: list[OperationHistory | NotFound]) -> list[object]:
+    return [each for page in pages if isinstance(page, OperationHistory) for each in page.happenings]
+
+
+def test_the_history_has_what_the_log_says_of_that_operation_with_the_proof_of_its_preemption() -> None:
+    pages = read(a_desk())
+
+    steps, ends = told(pages)[:1], told(pages)[1:]
+    assert [type(each) for each in told(pages)] == [OperationStep, JobEnded, JobEnded, JobEnded]
+    assert isinstance(steps[0], OperationStep)
+    assert (steps[0].state, steps[0].user) == (wire.OperationState.RUNNING, "anna")
+    assert [(end.slot.attempt, end.runs_again, end.preemption) for end in ends if isinstance(end, JobEnded)] == [
+        (1, True, None),
+        (2, True, RECORD),
+        (3, True, None),
+    ]
+
+
+@pytest.mark.parametrize(("bytes_of_page", "most_entries"), [(1, 5_000), (128 * 1024, 2)])
+def test_pages_hold_together_what_one_page_would(
+    bytes_of_page: int, most_entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = told(read(a_desk()))
+    monkeypatch.setattr(history, "_PAGE_BYTES", bytes_of_page)
+    monkeypatch.setattr(history, "_MOST_ENTRIES", most_entries)
+
+    pages = read(a_desk())
+
+    assert len(pages) > 2
+    assert told(pages) == whole
+
+
+def test_an_operation_whose_first_entries_the_log_has_forgotten_says_so() -> None:
+    desk = a_desk()
+    first = desk.state.operations[oid("other")].first_sequence
+
+    pages = [read(desk, "other", forget=forget)[0] for forget in (first - 1, first)]
+
+    assert [page.begins_late for page in pages if isinstance(page, OperationHistory)] == [False, True]
+    assert len(told(pages[1:])) == 3
+
+
+def test_a_name_that_is_half_written_is_refused_with_what_begins_so() -> None:
+    (answer,) = read(a_desk(), "ear")
+
+    assert answer == NotFound("operation", oid("ear"), near=[oid("early")])
