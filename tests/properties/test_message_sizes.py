@@ -19,6 +19,7 @@ from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
 from headrace.wire.figures import FiguresAnswer
+from headrace.wire.happenings import Missed, OperationHistory, StarvationChanged
 from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.history import HistorySample, PoolHistory
 from headrace.wire.integral import Advance, Advanced
@@ -61,6 +62,7 @@ BUILDERS: Final[dict[Builder, set[type]]] = {
     admission.counts: {wire.PoolCounts},
     admission.ends: {ReportAnswer, wire.JobPage, WholeOperations},
     admission.ephemeral_pools: {OverLimit, WholeOperations},
+    admission.histories: {OperationHistory},
     agent.heartbeats: {Heartbeat},
     allocator.orders: {Heartbeat, Orders, OperationPlaces, UsagePart},
     allocator.views_of_nodes: {NodeList},
@@ -87,7 +89,7 @@ OF_PEOPLE: Final[set[type]] = {
 #: Names of what there is, a few words, or as many figures as the code has.
 OF_FEW_WORDS: Final[set[type]] = {FiguresAnswer, ServiceView, WhoAnswer, WhoRequest, WholeOperationsRequest}
 #: They do not travel by themselves.
-NO_MESSAGES: Final[set[type]] = {Applied, Part, Plan, PlanRefused, UsageItem}
+NO_MESSAGES: Final[set[type]] = {Applied, Missed, Part, Plan, PlanRefused, StarvationChanged, UsageItem}
 #: Words on one thing that somebody named; what is too long for a message is answered by its size (see the test of borders).
 OF_ONE_THING: Final[set[type]] = set(get_args(Refusal)) - {BrokenRules, OverLimit}
 

@@ -6,12 +6,12 @@ one ended them. The allocator tells of each decision when it makes it, and fair_
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
-from headrace.wire.heartbeat import JobResult, JobSlot
+from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, JobResult, JobSlot
 from headrace.wire.log import (
     Event,
     JobsEnded,
@@ -27,6 +27,7 @@ from headrace.wire.snapshots import ElementKind, StarvationReason, StarvationSta
 from headrace.wire.version import Counter, Term
 
 __all__ = [
+    "MOST_DECISIONS",
     "AllocationPreempted",
     "AllocationStarted",
     "Decisions",
@@ -40,6 +41,10 @@ __all__ = [
     "StarvationChanged",
     "happenings_of",
 ]
+
+
+#: Of one message.
+MOST_DECISIONS: Final = 80
 
 
 class OperationStep(msgspec.Struct, frozen=True, tag="operation"):
@@ -93,7 +98,7 @@ class AllocationStarted(msgspec.Struct, frozen=True, tag="allocation_started"):
     operation: OperationId
     node: NodeName
     allocation: AllocationId
-    slots: list[JobSlot]
+    slots: Annotated[list[JobSlot], msgspec.Meta(max_length=LARGEST_ALLOCATION_JOBS)]
 
 
 class AllocationPreempted(msgspec.Struct, frozen=True, tag="allocation_preempted"):
@@ -145,7 +150,7 @@ class Decisions(msgspec.Struct, frozen=True):
     term: Term
     #: Of the first decision of the message among all of the term, those that are left out counted too.
     first: Counter
-    decisions: list[AllocationStarted | AllocationPreempted]
+    decisions: Annotated[list[AllocationStarted | AllocationPreempted], msgspec.Meta(max_length=MOST_DECISIONS)]
 
 
 class GetOperationHistory(msgspec.Struct, frozen=True):

@@ -12,23 +12,32 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from headrace.bus.group_commit import MAX_GROUP_BYTES
 from headrace.ids import ROOT_POOL, AllocationId, OperationId, PoolName, TreeName
 from headrace.runtime.engine import Outcome
-from headrace.wire import ledger
+from headrace.wire import ledger, subjects
 from headrace.wire import operations as wire
+from headrace.wire.codec import runs_of_bytes
+from headrace.wire.happenings import GetOperationHistory, OperationHistory
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import EphemeralPoolSet, Event, LogBatch, Published
 from headrace.wire.placements import EphemeralPool
+from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.refusals import OverLimit
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.byte_budget import LARGEST_EVENT_BYTES, LARGEST_SPEC_BYTES, encode_event, size_bytes
 from headrace_admission.log.checkpoint import Checkpoint
+from headrace_admission.log.history import history_page
+from headrace_admission.log.recorder import encode_batch
 from headrace_admission.state.rules import GlobalRules, PoolRules, TreeRules
+from tests.simulation.bus import connect_to
+from tests.simulation.loop import VirtualLoop, run_virtually
+from tests.simulation.server import SimulatedServer
 from tests.support.clocks import at
 from tests.support.largest.names import FAT, MANY, USER, a_node, a_pool, an_operation
 
-__all__ = ["counts", "ends", "ephemeral_pools", "operations"]
+__all__ = ["counts", "ends", "ephemeral_pools", "histories", "operations"]
 
 #: Trees that one operation may name, the tentative ones included.
 TREES = [TreeName(f"tree-{number:03}".ljust(63, "t")) for number in range(128)]
@@ -159,6 +168,42 @@ def ends() -> Made:
     yield from pages
     # A page above the cap is written in pieces.
     assert all(len(page) < 16 * 1024 * 1024 for page in Checkpoint(engine.state).pages())
+
+
+def histories() -> Made:
+    """The history of an operation of which every entry of the log is as full as can be, with ends that were preempted."""
+    engine = an_engine()
+    list(started(engine, WIDEST, pool=NEW_POOL, tree=TREE, job_count=MANY, max_failed_job_count=MANY))
+    list(decided(engine.on_draw(ledger.DrawBlock(TREE, 1, WIDEST, MANY), NOW)))
+    share = (1 / 3,) * 5
+    record = PreemptionRecord(
+        PreemptionReason.RESOURCE_LIMITS_VIOLATED, WIDEST, False, 2**53, 2**62, 2, 1 / 3, *[share] * 3
+    )
+    events: list[bytes] = []
+    for first in range(0, 20_000, 1_000):
+        words, proof = (FAT * 4096, None) if first < 2_000 else ("", record if first < 10_000 else None)
+        end = JobEnd(WIDEST, 0, 1, AllocationId("a" * 64), JobResult.FAILED, 1, None, words, preemption=proof)
+        reported = [ledger.ReportedEnd(a_node(first), replace(end, index=first + more)) for more in range(1_000)]
+        events += map(encode_event, engine.on_report(ledger.ReportEnds(TREE, 1, reported), NOW).effects)
+    entries = [encode_batch(1, run, "w" * 100, 1) for run in runs_of_bytes(events, MAX_GROUP_BYTES)]
+
+    async def pages(loop: VirtualLoop) -> list[msgspec.Struct]:
+        async with connect_to(SimulatedServer(loop), "admission") as bus:
+            log = await bus.log(subjects.STREAM, subjects.LOG)
+            for last, entry in enumerate(entries):
+                await log.append(entry, expected_last=last, timeout_s=5.0)
+            engine.state.operations[WIDEST].note_entry(len(entries))
+            engine.state.operations[WIDEST].first_sequence = 1
+            found: list[msgspec.Struct] = []
+            after: int | None = 0
+            while after is not None:
+                page = await history_page(log, engine.state, GetOperationHistory(WIDEST, after))
+                assert isinstance(page, OperationHistory)
+                found.append(page)
+                after = page.next
+            return found
+
+    yield from run_virtually(1, pages)
 
 
 def ephemeral_pools() -> Made:
