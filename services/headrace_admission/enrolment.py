@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 
-import anyio
 import msgspec
 
-from headrace.bus import Bus, BusError, KeyValue, WrongRevision
+from headrace.bus import KeyValue, WrongRevision
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
 from headrace.runtime.engine import Moment
-from headrace.wire import subjects
 from headrace.wire.nodes import ChangedNode, ChangeNode, Enrol, Enrolled, GivenUpNode, NodeChange, NodeRecord
 from headrace.wire.refusals import NotAllowed, NotFound, Refusal, WrongState
 
-__all__ = ["change_node", "enrol", "keep_nodes", "node_record"]
-
-_RETRY_S = 1.0
+__all__ = ["change_node", "enrol", "node_record"]
 
 
 def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> NodeRecord | WrongState:
@@ -48,28 +43,6 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment) -> Enrolled | R
             continue
         logger().info("node enrolled", node=record.node, tree=record.tree)
         return Enrolled(node=record.node, tree=record.tree, revision=revision)
-
-
-async def keep_nodes(bus: Bus) -> None:
-    """Writes the records of nodes again whenever their bucket has lost them.
-
-    A new allocator waits only for nodes that are enrolled.
-    """
-    nodes, looked = await bus.key_value(subjects.NODES_BUCKET), anyio.Event()
-    async with nodes.mirror(lambda _entries, _changed: looked.set()) as mirror:
-        while True:
-            await looked.wait()
-            looked = anyio.Event()
-            try:
-                for lost in [entry for entry in mirror.entries.values() if not entry.revision]:
-                    nodes = await bus.key_value(subjects.NODES_BUCKET)
-                    logger().error("node lost by its bucket", node=lost.key)
-                    with contextlib.suppress(WrongRevision):
-                        await nodes.update(lost.key, lost.value, 0)
-            except BusError as error:
-                logger().warning("nodes not written again", error=str(error))
-                await anyio.sleep(_RETRY_S)
-                looked.set()
 
 
 async def change_node(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import anyio
 import msgspec
@@ -17,6 +18,8 @@ from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import TreeRules, rules_of
 
 __all__ = ["PoolsWatch"]
+
+_RETRY_S: Final = 0.5
 
 
 class PoolsWatch:
@@ -63,6 +66,12 @@ class PoolsWatch:
         except BusError as error:
             logger().info("pools not read", error=str(error))
             return False
+
+    async def catch_up_from_start(self) -> None:
+        """Returns when everything has come that the bucket has now, however long that takes."""
+        await self.known.wait()
+        while not await self.catch_up(_RETRY_S):  # noqa: ASYNC110 - each is a question
+            await anyio.sleep(_RETRY_S)
 
     def _on_entries(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
         for key in changed:

@@ -8,11 +8,12 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from headrace.bus import AppenderFenced, BusError, KeyValue, Log
+from headrace.bus import AppenderFenced, BusError, Log
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName, user_name
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.engine import Figure, Moment
 from headrace.runtime.role import Deposed, Role, role_of
 from headrace.runtime.service import Runtime
@@ -27,7 +28,7 @@ from headrace.wire.nodes import ChangeNode, Enrol, GivenUpNode, GiveUpNode, Node
 from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded, Refusal, decode_answer
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
-from headrace_admission.enrolment import change_node, enrol, keep_nodes
+from headrace_admission.enrolment import change_node, enrol
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
 from headrace_admission.log.history import history_page
@@ -77,7 +78,7 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
 class AdmissionService:
     """One term of admission."""
 
-    _nodes: KeyValue
+    _nodes: CopiedBucket
     _event_log: Log
     _recorder: Recorder
     _checkpointing: Checkpointing
@@ -98,7 +99,11 @@ class AdmissionService:
         bus, tasks, clock, term = self._runtime.bus, self._runtime.tasks, self._runtime.clock, self._role.term
         log = self._event_log = await bus.log(subjects.STREAM, subjects.LOG)
         store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
-        self._nodes = await bus.key_value(subjects.NODES_BUCKET)
+        self._nodes = await CopiedBucket.open(bus, subjects.NODES_BUCKET)
+        pools = await CopiedBucket.open(bus, subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
+        for bucket in (self._nodes, pools):
+            await bucket.write_lost_again()
+            tasks.start_soon(bucket.keep)
         writer = f"admission-{term}"
         last = await self._reader.finish(log, store, term=term, writer=writer)
         self._tell_terms()
@@ -114,11 +119,10 @@ class AdmissionService:
         tasks.start_soon(self._news.publish)
         tasks.start_soon(self._tell_position)
         tasks.start_soon(self._checkpointing.run)
-        await self._pools.known.wait()
+        await self._pools.catch_up_from_start()
         self._take_rules()
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)
-        tasks.start_soon(keep_nodes, bus)
         await self._serve()
         tasks.start_soon(self._shell.watch, bus, self._role)
         self._log.info("admission serves", operations=len(self.engine.state.operations), sequence=last)

@@ -9,12 +9,13 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from headrace.bus import BusError, Entry
+from headrace.bus import BusError, Entry, Mirror
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName
 from headrace.obs.logging import logger
 from headrace.pools import read_tree
 from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.engine import Outcome
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
 from headrace.runtime.fenced import KeyFenced
@@ -103,6 +104,7 @@ class AllocatorService:
         )
         self.operations = OperationsFeed(runtime.bus, runtime.border, tree, self, terms=runtime.terms)
         self._nodes: Mapping[str, Entry] = {}
+        self._mirrors: dict[str, Mirror] = {}
         self._nodes_known, self._options_known = anyio.Event(), anyio.Event()
         self._shares: SnapshotReader[ShareItem, ShareFrame] = SnapshotReader(
             tree, ShareFrame(), key=lambda item: item.key
@@ -146,8 +148,7 @@ class AllocatorService:
         )
         runtime.terms.see("admission", await self._ledger.attach())
         tasks.start_soon(self._ledger.keep_reporting)
-        await self._nodes_known.wait()
-        await self._options_known.wait()
+        await self._know_nodes_and_options()
         await self.operations.catch_up()
         timing = runtime.settings.timing(longest_lease_ms=longest_ms)
         self._take(self.engine.on_leading(role.term, timing, self._shell.moment()))
@@ -226,9 +227,19 @@ class AllocatorService:
         self._take(self.engine.on_shares(cut, self._shell.moment()))
         self._places_changed.set()
 
+    async def _know_nodes_and_options(self) -> None:
+        """Returns when both have come. A node that is not known to be enrolled would not be waited for."""
+        await (await CopiedBucket.open(self._runtime.bus, subjects.NODES_BUCKET)).write_lost_again()
+        await self._nodes_known.wait()
+        await self._options_known.wait()
+        for name, mirror in self._mirrors.items():
+            while not await mirror.catch_up(timeout_s=_TICK_S):
+                self._log.info("not all has come yet", bucket=name)
+
     async def _follow(self, name: str, history: int, reader: Reader, known: anyio.Event) -> None:
         bucket = await self._runtime.bus.key_value(name, history=history)
         async with bucket.mirror(reader) as mirror:
+            self._mirrors[name] = mirror
             reader(mirror.entries, frozenset())
             known.set()
             await anyio.sleep_forever()

@@ -11,10 +11,11 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from headrace.bus import BusError, KeyValue
+from headrace.bus import BusError
 from headrace.ids import TreeName, tree_name
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.engine import Figure, Outcome, counter
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
 from headrace.runtime.fenced import KeyFenced
@@ -63,7 +64,7 @@ _Next = Outcome[None, Effect]
 async def serve(runtime: Runtime[FairShareSettings]) -> None:
     """Follows a tree, and computes its shares from the lease on until the process is asked to stop."""
     tree = tree_name(runtime.settings.tree)
-    pools = await runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
+    pools = await CopiedBucket.open(runtime.bus, subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
     service = FairShareService(runtime, tree, pools)
 
     async def recorded() -> Term:
@@ -83,7 +84,7 @@ class FairShareService:
     _publisher: SnapshotPublisher[ShareItem, ShareFrame]
     _history: HistoryKeeper
 
-    def __init__(self, runtime: Runtime[FairShareSettings], tree: TreeName, pools: KeyValue) -> None:
+    def __init__(self, runtime: Runtime[FairShareSettings], tree: TreeName, pools: CopiedBucket) -> None:
         self._runtime = runtime
         self._settings = runtime.settings
         self._bus = runtime.bus
@@ -151,6 +152,7 @@ class FairShareService:
         self._shell.take(self.engine.on_saved_clocks(saved, self._shell.moment()))
         self._publisher = SnapshotPublisher(SharePart, self._tree, role.term, ShareFrame(), key=lambda item: item.key)
         async with anyio.create_task_group() as tasks:
+            await self._pools.write_lost_again()
             await self._store.ensure(self._settings.tree_options())
             await self._serve_people()
             tasks.start_soon(self._requests.keep_stored, self._make_bucket)

@@ -8,13 +8,14 @@ import anyio
 import msgspec
 import pytest
 
-from headrace.ids import OperationId, PoolName, TreeName
+from headrace.ids import NodeName, OperationId, PoolName, TreeName
 from headrace.pools import TreeOptions, read_tree
 from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.ledger import Attach
 from headrace.wire.log import Published
+from headrace.wire.nodes import ChangedNode, ChangeNode, NodeChange, NodeRecord
 from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace.wire.pool_changes import ChangePools, Create, PoolPlan
 from headrace.wire.refusals import Busy, NotRecorded, Refusal
@@ -164,6 +165,87 @@ def test_nodes_that_their_bucket_loses_are_waited_for_by_the_next_allocator() ->
         assert world.truth.violations == []
 
     in_world(course)
+
+
+def test_nodes_lost_while_no_admission_lives_are_waited_for_by_the_next_allocator() -> None:
+    """Nobody knew who had been enrolled, and what a node ran that was just cut off went out again at once."""
+
+    async def course(world: World) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(world.run_operation, "operation-1", a_spec("research", 3, ["work", "20"]))
+            await anyio.sleep(2)
+            (silent,) = [host for host in world.hosts.values() if len(host.living) == 2]
+            world.freeze(f"agent.{silent.name}")
+            for name in ("admission.a", "allocator.a"):
+                switch_off(world, name)
+            world.server.store.lose_bucket(subjects.NODES_BUCKET)
+            await anyio.sleep(1)
+            for name in ("admission.a", "allocator.a"):
+                switch_on(world, name)
+            await anyio.sleep(8)
+            world.thaw(f"agent.{silent.name}")
+        assert world.truth.violations == []
+
+    in_world(course)
+
+
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_drained_node_stays_so_when_its_bucket_comes_back_without_the_newest_writes(lives: bool) -> None:
+    async def course(world: World) -> None:
+        async with connect_to(world.server, "person", subjects.inbox("user", "anna")) as bus:
+            drain = ChangeNode(NodeName("n0"), NodeChange.DRAIN)
+            await world._insist(bus, "node.change", drain, ChangedNode)
+        if not lives:
+            switch_off(world, "admission.a")
+        world.server.crash()
+        world.server.store.roll_back([subjects.NODES_BUCKET], 1)
+        world.server.start()
+        switch_on(world, "admission.a")
+        await anyio.sleep(15)
+
+        entry = world.server.store.bucket(subjects.NODES_BUCKET, 1).entries()["n0"]
+        assert msgspec.json.decode(entry.value, type=NodeRecord).drained
+
+    in_world(course)
+
+
+@pytest.mark.parametrize("first", ["fair_share.a", "admission.a"])
+def test_pools_lost_while_nobody_lives_who_knows_them_are_there_when_services_start(first: str) -> None:
+    """The first fair_share that came wrote an empty tree, and no limit held any more."""
+    services = ("fair_share.a", "admission.a", "allocator.a", "integral.a")
+    pools: list[set[str]] = []
+
+    async def course(world: World) -> None:
+        await create_pool(world, "later")
+        for name in services:
+            switch_off(world, name)
+        world.server.store.lose_bucket(subjects.POOLS_BUCKET)
+        await anyio.sleep(1)
+        switch_on(world, first)
+        await anyio.sleep(4)
+        for name in services:
+            switch_on(world, name)
+        await anyio.sleep(8)
+        entries = world.server.store.bucket(subjects.POOLS_BUCKET, 1).entries()
+        pools.append({pool.name for pool in read_tree(entries["default"].value).pools})
+        await create_pool(world, "latest")
+
+    in_world(course)
+
+    assert pools == [{"research", "later"}]
+
+
+def switch_off(world: World, name: str) -> None:
+    """Ends a process that nobody starts again."""
+    world.given_up.add(name)
+    world.kill(name)
+
+
+def switch_on(world: World, name: str) -> None:
+    """Starts a process again that was switched off."""
+    if name in world.given_up:
+        world.given_up.remove(name)
+        world.start(name, world._programs[name])
 
 
 @pytest.mark.parametrize("lost", [1, 2, 5, 100])

@@ -39,6 +39,7 @@ _LOSABLE: Final = (
     subjects.VOLUMES_BUCKET,
     subjects.NODE_LEASES_BUCKET,
     subjects.POOLS_BUCKET,
+    subjects.NODES_BUCKET,
 )
 
 

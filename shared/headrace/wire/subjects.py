@@ -28,6 +28,7 @@ __all__ = [
     "WANTED",
     "WHO",
     "command",
+    "copies_of",
     "give_up_node",
     "heartbeat",
     "history",
@@ -78,6 +79,11 @@ WANTED = f"{_V1}.wanted"
 LEDGER = f"{_V1}.ledger"
 #: An agent asks admission to be enrolled; the node follows.
 ENROL = f"{_V1}.enrol"
+
+
+def copies_of(bucket: str) -> str:
+    """The bucket of the copies of a bucket's values."""
+    return f"{bucket}_copies"
 
 
 def heartbeat(tree: TreeName | str, node: NodeName | str) -> str:

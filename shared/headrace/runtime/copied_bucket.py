@@ -1,0 +1,143 @@
+"""A bucket of values that nothing else could bring back, with a copy of each in a second bucket.
+
+A bucket may be deleted, or come back without its newest writes, while nobody lives who knew them.
+Whoever starts has it written again from the copies before it decides anything by the bucket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import anyio
+import msgspec
+
+from headrace.bus import Bus, BusError, Entry, KeyValue, Mirror, WrongRevision
+from headrace.obs.logging import logger
+from headrace.wire import subjects
+
+__all__ = ["CopiedBucket"]
+
+#: A value is written, and then its copy: within this time, or the writer is gone.
+_BETWEEN_WRITES_S: Final = 1.0
+_RETRY_S: Final = 1.0
+
+
+class _Copy(msgspec.Struct, frozen=True):
+    """A value, with the revision that wrote it."""
+
+    revision: int
+    value: bytes
+
+
+class CopiedBucket:
+    """Implements `headrace.bus.KeyValue`. What is written is durable in both buckets, or an error is raised."""
+
+    def __init__(self, bus: Bus, name: str, bucket: KeyValue, copies: KeyValue, history: int) -> None:
+        self._bus = bus
+        self._name = name
+        self._bucket = bucket
+        self._copies = copies
+        self._history = history
+
+    @classmethod
+    async def open(cls, bus: Bus, name: str, *, history: int = 1) -> CopiedBucket:
+        """Opens a bucket and that of its copies. Raises `BusError`."""
+        bucket = await bus.key_value(name, history=history)
+        return cls(bus, name, bucket, await bus.key_value(subjects.copies_of(name)), history)
+
+    async def get(self, key: str) -> Entry | None:
+        return await self._bucket.get(key)
+
+    async def entries(self) -> dict[str, Entry]:
+        return await self._bucket.entries()
+
+    async def put(self, key: str, value: bytes) -> int:
+        return await self._copy(key, value, await self._bucket.put(key, value))
+
+    async def update(self, key: str, value: bytes, revision: int) -> int:
+        return await self._copy(key, value, await self._bucket.update(key, value, revision))
+
+    async def delete(self, key: str) -> None:
+        # Without a copy it is not taken for lost.
+        await self._copies.delete(key)
+        await self._bucket.delete(key)
+
+    async def purge(self, prefix: str) -> None:
+        await self._copies.purge(prefix)
+        await self._bucket.purge(prefix)
+
+    async def history(self, key: str) -> list[Entry]:
+        return await self._bucket.history(key)
+
+    def mirror(
+        self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
+    ) -> AbstractAsyncContextManager[Mirror]:
+        return self._bucket.mirror(on_change)
+
+    async def write_lost_again(self) -> None:
+        """Writes again what the bucket has lost, and makes the copies that are missing. Raises `BusError`."""
+        lost = await self._compare()
+        if not lost:
+            return
+        # Somebody may be between the two writes of a value.
+        await anyio.sleep(_BETWEEN_WRITES_S)
+        still_lost = await self._compare()
+        for key, (copy, revision) in still_lost.items():
+            if lost.get(key) == (copy, revision):
+                logger().error("value lost by its bucket", bucket=self._name, key=key, revision=copy.revision)
+                with contextlib.suppress(WrongRevision):
+                    await self.update(key, copy.value, revision)
+
+    async def keep(self) -> None:
+        """Writes again whatever the bucket loses, until cancelled."""
+        revisions: dict[str, int] = {}
+        lost = anyio.Event()
+
+        def on_change(entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
+            for key in changed & entries.keys():
+                if entries[key].revision < revisions.get(key, 0):
+                    lost.set()
+                revisions[key] = entries[key].revision
+
+        async with self._bucket.mirror(on_change):
+            while True:
+                await lost.wait()
+                lost = anyio.Event()
+                try:
+                    await self.write_lost_again()
+                except BusError as error:
+                    logger().warning("lost values not written again", bucket=self._name, error=str(error))
+                    lost.set()
+                    await anyio.sleep(_RETRY_S)
+
+    async def _compare(self) -> dict[str, tuple[_Copy, int]]:
+        """The copies of lost values, with the revision that stands in each one's place. Copies what has no copy."""
+        # Made anew where a whole bucket is gone.
+        await self._bus.key_value(self._name, history=self._history)
+        await self._bus.key_value(subjects.copies_of(self._name))
+        copies = {key: _read(entry) for key, entry in (await self._copies.entries()).items()}
+        entries = await self._bucket.entries()
+        for key, entry in entries.items():
+            copy = copies.get(key)
+            if copy is None or (copy.revision != entry.revision and not _is_newer(copy, entry)):
+                await self._copy(key, entry.value, entry.revision)
+        return {
+            key: (copy, entries[key].revision if key in entries else 0)
+            for key, copy in copies.items()
+            if key not in entries or _is_newer(copy, entries[key])
+        }
+
+    async def _copy(self, key: str, value: bytes, revision: int) -> int:
+        await self._copies.put(key, msgspec.msgpack.encode(_Copy(revision, value)))
+        return revision
+
+
+def _is_newer(copy: _Copy, entry: Entry) -> bool:
+    return copy.revision > entry.revision and copy.value != entry.value
+
+
+def _read(entry: Entry) -> _Copy:
+    return msgspec.msgpack.decode(entry.value, type=_Copy)
