@@ -212,7 +212,6 @@ class AllocatorEngine:
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
         self.twice_held_jobs += len(findings.held_twice)
         effects += self.alarms.on_preempted(findings.preempted, moment)
-        self.ranking.refresh_all(findings.operations)
         effects += self._finish_recovery(moment)
         orders = node.sent = self.answers.answer(node, heartbeat, findings, moment)
         extended = (node.allocations[extend.allocation].operation for extend in orders.extend)

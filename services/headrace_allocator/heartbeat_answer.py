@@ -110,7 +110,9 @@ class HeartbeatAnswers:
         forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
         take_back = self._take_back(node, budget)
         node.note_overcommit(moment)
-        overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms))
+        # Each operation gets its place once, with all that the heartbeat brought and that is decided on it.
+        moved = self._ranking.bring_in(findings.operations)
+        overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms, moved))
         decided = self.decided = decide(overlay, self._due(node, moment))
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
         take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])

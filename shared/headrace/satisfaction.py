@@ -26,13 +26,15 @@ def local_satisfaction(usage: Share, fair: Share, demand: Share) -> float:
     most = most_unblocked = 0.0
     least = INFINITE_SATISFACTION
     some_unblocked = False
-    for used, owed, wanted in zip(usage, fair, demand, strict=True):
-        unblocked = owed < wanted
-        some_unblocked |= unblocked
+    # Without a check of lengths: all are shares, and this runs for each place that a heartbeat gives out.
+    for used, owed, wanted in zip(usage, fair, demand):  # noqa: B905
         if owed <= 0:
             if used > 0:
                 return INFINITE_SATISFACTION
+            some_unblocked |= owed < wanted
             continue
+        unblocked = owed < wanted
+        some_unblocked |= unblocked
         ratio = used / owed
         if ratio < least:
             least = ratio

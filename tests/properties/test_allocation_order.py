@@ -11,7 +11,9 @@ from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, J
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.placing import Choice, Placement, place
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
+from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
+from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from tests.support.effort import seeds
 from tests.support.random_orders import RandomTree
 
@@ -50,6 +52,29 @@ def report(tree: RandomTree, node: str) -> None:
         unstarted = [] if ends and state is AllocationState.ENDED else list(each.slots.values())
         reports.append(AllocationReport(each.id, each.operation, state, each.resources, unstarted=unstarted))
     tree.beat(node, allocations=reports, ends=ends)
+
+
+@pytest.mark.parametrize("seed", seeds(5, 30))
+def test_the_decision_on_a_heartbeat_sees_what_the_heartbeat_changed(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The places of operations are brought up to date once, after the decision, which must know better until then."""
+    random = Random(seed)
+    compared = 0
+
+    def compare(overlay: Overlay, due: Due) -> HeartbeatDecision:
+        nonlocal compared
+        quick = started(place(Overlay(overlay.view)))
+        assert quick == started(place(Overlay(overlay.view), choose=next_in_line_plainly))
+        compared += len(quick)
+        return decide(overlay, due)
+
+    monkeypatch.setattr("headrace_allocator.heartbeat_answer.decide", compare)
+    for _ in range(TREES):
+        tree = RandomTree(random)
+        for _ in range(4):
+            report(tree, random.choice(list(tree.nodes)))
+    assert compared > TREES
 
 
 @pytest.mark.parametrize("seed", seeds(20, 120))

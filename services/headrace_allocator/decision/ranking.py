@@ -52,6 +52,19 @@ class Ranking:
             if operation is not None:
                 self.refresh(operation)
 
+    def bring_in(self, operations: Iterable[OperationId]) -> list[Operation]:
+        """Enters those of them that are not in the order. The others, which stay at their place until `refresh_all`, are returned."""
+        left = []
+        for name in operations:
+            operation = self._facts.operations.get(name)
+            if operation is None:
+                continue
+            if name in self.order and self._shares.get(name) is operation.share:
+                left.append(operation)
+            else:
+                self.refresh(operation)
+        return left
+
     def forget(self, operation: OperationId) -> None:
         """The operation is over."""
         self.order.remove(operation)

@@ -7,7 +7,8 @@ without a trace; only whoever applies the decision changes the facts.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
 
 import msgspec
 
@@ -54,9 +55,11 @@ class View(msgspec.Struct, frozen=True):
     order: LeastSatisfied
     #: Until the node's next heartbeat.
     pace_ms: int
+    #: Operations that the order still has where they stood before this heartbeat changed them.
+    moved: Sequence[Operation] = ()
 
     @staticmethod
-    def of(facts: Facts, node: Node, order: LeastSatisfied, pace_ms: int) -> View:
+    def of(facts: Facts, node: Node, order: LeastSatisfied, pace_ms: int, moved: Sequence[Operation] = ()) -> View:
         """The view of one node of the tree."""
         order.settle(facts.total)
         return View(
@@ -72,7 +75,29 @@ class View(msgspec.Struct, frozen=True):
             pools=facts.pools,
             order=order,
             pace_ms=pace_ms,
+            moved=moved,
         )
+
+
+class _Heads:
+    """The first operation of each list of a pool. They move on as long as no more fits than before."""
+
+    __slots__ = ("fitting", "heap")
+
+    def __init__(self, order: PoolOrder, fitting: int) -> None:
+        self.fitting = fitting
+        lists = [iter(entries) for bucket, entries in order.buckets.items() if bucket.classes & fitting]
+        self.heap: list[tuple[Entry, Iterator[Entry]]] = [(next(entries), entries) for entries in lists]
+        heapify(self.heap)
+
+    def move_on(self) -> None:
+        """Leaves the first one behind for good."""
+        _, entries = self.heap[0]
+        following = next(entries, None)
+        if following is None:
+            heappop(self.heap)
+        else:
+            heapreplace(self.heap, (following, entries))
 
 
 class Overlay:
@@ -89,6 +114,7 @@ class Overlay:
         self._touched_in: dict[PoolName, list[Entry]] = {}
         self._entries: dict[OperationId, Entry | None] = {}
         self._moved: dict[PoolName, dict[Operation, None]] = {}
+        self._heads: dict[PoolName, _Heads] = {}
         self._pools_below: dict[PoolName, list[Pool]] = {}
         self._pool_entries: dict[PoolName, Entry] = {}
         #: Allocations that are to go, of which nothing counts as used any more.
@@ -99,6 +125,9 @@ class Overlay:
         self._groups: dict[OperationId, dict[Allocation, Group]] = {}
         self._jobs: dict[OperationId, int] = {}
         self._held: dict[OperationId, Resources] = {}
+        for operation in view.moved:
+            self._touch(operation)
+            self._use(self.view.pools.pool(operation.spec.pool), ZERO)
 
     def ready(self, operation: Operation) -> int:
         """The number of its jobs that can be given out at once."""
@@ -139,6 +168,21 @@ class Overlay:
         most = pool.limit(self.view.pools.options, tolerant=self.passes_limits)
         return self.view.order.classes.below(most, pool.used + (added or ZERO))
 
+    def first_untouched(self, order: PoolOrder, fitting: int) -> Entry | None:
+        """The first operation of a pool with a job of these classes, but for those of which something changed."""
+        heads = self._heads.get(order.name)
+        if heads is None or fitting & ~heads.fitting:
+            heads = self._heads[order.name] = _Heads(order, fitting)
+        heads.fitting = fitting
+        touched, number, heap = self.touched, self.view.order.number, heads.heap
+        while heap:
+            entry = heap[0][0]
+            name = OperationId(entry[-1])
+            if name not in touched and fitting >> number(name) & 1:
+                return entry
+            heads.move_on()
+        return None
+
     def touched_in(self, pool: PoolName) -> Sequence[Entry]:
         """The places of operations in a pool of which something changed and which may start something, in their order."""
         entries = self._touched_in.setdefault(pool, [])
@@ -168,11 +212,7 @@ class Overlay:
         self.room = self.room - amount
         self._held[operation.id] = self.held(operation) + amount
         self._touch(operation)
-        for pool in self.view.pools.pool(operation.spec.pool).path():
-            if pool.name not in self.pools and pool.above is not None and self.view.order.has_pool(pool.name):
-                self._pools_below.setdefault(pool.above.name, []).append(pool)
-            self.pools[pool.name] = self.pools.get(pool.name, ZERO) + amount
-            self._pool_entries.pop(pool.name, None)
+        self._use(self.view.pools.pool(operation.spec.pool), amount)
 
     def usage(self, allocation: Allocation) -> Resources:
         """The amount that counts as used by an allocation."""
@@ -199,6 +239,16 @@ class Overlay:
         self.freed.discard(allocation)
         self._groups.pop(operation.id, None)
         self.use(operation, allocation.usage)
+
+    def _use(self, pool: Pool, amount: Resources) -> None:
+        """So much more is used in a pool, and in all above it."""
+        while pool.above is not None:
+            before = self.pools.get(pool.name)
+            if before is None and self.view.order.has_pool(pool.name):
+                self._pools_below.setdefault(pool.above.name, []).append(pool)
+            self.pools[pool.name] = amount if before is None else before + amount
+            self._pool_entries.pop(pool.name, None)
+            pool = pool.above
 
     def _touch(self, operation: Operation) -> None:
         self.touched[operation.id] = operation

@@ -6,8 +6,7 @@ looked at beside the lists, which stay as they are. Cost: for each pool on the w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from heapq import merge
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 from headrace.ids import OperationId, PoolName
@@ -70,28 +69,35 @@ def _pools_below(overlay: Overlay, pool: Pool, order: PoolOrder) -> Iterable[Ent
     for below in touched:
         entry = overlay.entry_of_pool(below)
         moved.append(entry if below.follows_own_satisfaction else (0.0, *entry[1:]))
-    return merge((entry for entry in children if entry[-1] not in overlay.pools), sorted(moved))
+    moved.sort(reverse=True)
+    return _with_moved(children, overlay.pools, moved)
+
+
+def _with_moved(children: Iterable[Entry], changed: Container[str], moved: list[Entry]) -> Iterator[Entry]:
+    """Children in their order, of which some changed and stand at another place now. The last of those is `moved[0]`."""
+    for entry in children:
+        if entry[-1] in changed:
+            continue
+        while moved and moved[-1] < entry:
+            yield moved.pop()
+        yield entry
+    while moved:
+        yield moved.pop()
 
 
 def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found | None:
-    number, operations, best = overlay.view.order.number, overlay.view.operations, None
-    for bucket, entries in order.buckets.items():
-        if not bucket.classes & fitting:
-            continue
-        for entry in entries:
-            if best is not None and entry >= best.entry:
+    """The operation of the pool itself that comes first."""
+    operations, best = overlay.view.operations, overlay.first_untouched(order, fitting)
+    touched = overlay.touched_in(order.name)
+    if touched:
+        number = overlay.view.order.number
+        for entry in touched:
+            if best is not None and entry >= best:
                 break
-            name = entry[-1]
-            if name not in overlay.touched and fitting >> number(name) & 1:
-                best = _Found(entry, operations[name])
+            if fitting >> number(OperationId(entry[-1])) & 1:
+                best = entry
                 break
-    for entry in overlay.touched_in(order.name):
-        if best is not None and entry >= best.entry:
-            break
-        name = OperationId(entry[-1])
-        if fitting >> number(name) & 1:
-            return _Found(entry, operations[name])
-    return best
+    return None if best is None else _Found(best, operations[OperationId(best[-1])])
 
 
 def _pool(overlay: Overlay, entry: Entry, fitting: int) -> _Found | None:
