@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-
-import msgspec
 
 import tests.bench.admission
 import tests.bench.delivered_share
@@ -23,7 +20,7 @@ import tests.bench.integral
 import tests.bench.recovery
 import tests.bench.starvation
 import tests.bench.whole_stack  # noqa: F401
-from tests.bench.registry import REGISTRY, Figure
+from tests.bench.registry import REGISTRY, Figure, head_of_table, row_of_table, write_figures
 
 
 def main() -> int:
@@ -33,15 +30,12 @@ def main() -> int:
         return 2
     chosen = [figure for name, figure in REGISTRY.figures.items() if only in (None, "", name)]
     width = max(len(figure.name) for figure in chosen)
-    print(f"{'figure':{width}}  {'median':>9} {'smallest':>9} {'largest':>9} {'goal':>9}  unit")
+    print(head_of_table(width))
     figures: dict[str, Figure] = {}
     for each in chosen:
         got = figures[each.name] = each.measure()
-        goal = f"{'>' if each.more_is_better else ''}{each.goal:.4g}"
-        row = f"{got.median:9.4g} {got.min:9.4g} {got.max:9.4g} {goal:>9}"
-        print(f"{each.name:{width}}  {row}  {got.unit}: {each.what}", flush=True)
-    if os.environ.get("BENCH_JSON"):
-        Path(os.environ["BENCH_JSON"]).write_bytes(msgspec.json.format(msgspec.json.encode(figures)))
+        print(row_of_table(each, got, width), flush=True)
+    write_figures(figures)
     return 0
 
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import gc
+import os
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
-__all__ = ["REGISTRY", "Figure", "Measured", "Registry", "milliseconds"]
+__all__ = [
+    "REGISTRY",
+    "Figure",
+    "Measured",
+    "Registry",
+    "head_of_table",
+    "milliseconds",
+    "row_of_table",
+    "write_figures",
+]
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -60,6 +71,24 @@ class Registry:
 
 
 REGISTRY: Final = Registry()
+
+
+def head_of_table(width: int) -> str:
+    """The names of the columns, that of figures so wide."""
+    return f"{'figure':{width}}  {'median':>9} {'smallest':>9} {'largest':>9} {'goal':>9}  unit"
+
+
+def row_of_table(each: Measured, got: Figure, width: int) -> str:
+    """A figure beside its goal."""
+    goal = f"{'>' if each.more_is_better else ''}{each.goal:.4g}"
+    row = f"{got.median:9.4g} {got.min:9.4g} {got.max:9.4g} {goal:>9}"
+    return f"{each.name:{width}}  {row}  {got.unit}: {each.what}"
+
+
+def write_figures(figures: dict[str, Figure]) -> None:
+    """Writes them to the file that BENCH_JSON names, if it names one."""
+    if os.environ.get("BENCH_JSON"):
+        Path(os.environ["BENCH_JSON"]).write_bytes(msgspec.json.format(msgspec.json.encode(figures)))
 
 
 def milliseconds(work: Callable[[], object], runs: int) -> list[float]:

@@ -37,6 +37,12 @@ class NatsServer:
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs now."""
+        assert self._process is not None
+        return self._process.pid
+
     def log(self) -> str:
         """What the server has written."""
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")

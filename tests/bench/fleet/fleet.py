@@ -1,0 +1,234 @@
+"""Thousands of simulated nodes in one process, each heartbeat sent when its agent's engine says so, and how late the answers come."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from headrace.ids import TreeName
+from headrace.resources import Resources
+from headrace.runtime.clock import SystemClock
+from headrace.runtime.engine import NS_PER_MS, Moment
+from headrace.wire import subjects
+from headrace.wire.codec import decode, encode
+from headrace.wire.heartbeat import Heartbeat, JobKey, Nudge, Orders
+from headrace.wire.nodes import Enrol, Enrolled
+from headrace.wire.refusals import decode_answer
+from tests.bench.fleet.connection import NodesConnection
+from tests.bench.fleet.node import FleetNode
+from tests.support.nats_server import NatsServer
+
+__all__ = ["HEARTBEAT_TIMEOUT_MS", "Fleet"]
+
+#: As an agent's settings have them.
+HEARTBEAT_TIMEOUT_MS: Final = 2_000
+_ENROL_TIMEOUT_NS: Final = 5_000 * NS_PER_MS
+_FIRST_ENROL_PAUSE_NS: Final = 250 * NS_PER_MS
+_LONGEST_ENROL_PAUSE_NS: Final = 10_000 * NS_PER_MS
+#: Events between two looks at what has arrived.
+_EVENTS_IN_A_ROW: Final = 20
+
+
+class Fleet:
+    """Every node of a tree, on one connection and one queue of events."""
+
+    def __init__(self, server: NatsServer, tree: TreeName, nodes: int, total: Resources, mean_job_s: float) -> None:
+        self._port = server.port
+        self._tree = tree
+        self._mean_job_s = mean_job_s
+        self._clock = SystemClock()
+        self._random = Random(1)
+        self.nodes = {name: FleetNode(name, tree, total, self) for name in (f"n{number:05}" for number in range(nodes))}
+        self.enrolled: set[str] = set()
+        #: Milliseconds from the moment a heartbeat was due to its answer, in order of arrival.
+        self.latencies_ms: list[float] = []
+        #: From the moment a heartbeat was due to the moment it was sent: what this process itself adds.
+        self.sent_late_ms: list[float] = []
+        self.lost = 0
+        self.refused = 0
+        #: While False jobs run on for ever.
+        self.jobs_end = True
+        #: Answered instead of the nodes.
+        self.on_answer: Callable[[FleetNode, int, bytes], None] | None = None
+        self._connection: NodesConnection
+        self._in_flight: dict[str, tuple[int, int]] = {}
+        #: Tries to enrol, of nodes that are not enrolled.
+        self._enrolling: dict[str, int] = {}
+        self._wakes_ns: dict[str, int] = {}
+        self._events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._count = itertools.count()
+        self._changed = asyncio.Event()
+        self._failed: BaseException | None = None
+
+    @property
+    def running_jobs(self) -> int:
+        return sum(node.running_jobs for node in self.nodes.values())
+
+    @property
+    def jobs_ended(self) -> int:
+        return sum(node.jobs_ended for node in self.nodes.values())
+
+    async def connect(self) -> None:
+        self._connection = await NodesConnection.to(self._port, self._on_message, self._on_connection_lost)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def start(self) -> None:
+        """Starts all agents at once: nodes that come back after a power cut."""
+        moment = self._clock.moment()
+        for node in self.nodes.values():
+            node.start(moment)
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Nothing is due any more, and answers are not heard."""
+        self._events.clear()
+        self._in_flight.clear()
+
+    def send(self, node: FleetNode, heartbeat: Heartbeat) -> None:
+        """Sends a heartbeat as it is; the next `flush` takes it along."""
+        reply_to = f"{subjects.inbox('node', node.name)}.{heartbeat.seq}"
+        self._connection.request(subjects.heartbeat(self._tree, node.name), reply_to, encode(heartbeat))
+
+    def flush(self) -> None:
+        self._connection.flush()
+
+    async def run(self) -> None:
+        """Does what is due, for ever."""
+        while True:
+            self._changed.clear()
+            while self._events and self._events[0][0] <= self._clock.moment().steady_ns:
+                for _ in range(_EVENTS_IN_A_ROW):
+                    if not self._events or self._events[0][0] > self._clock.moment().steady_ns:
+                        break
+                    at_ns, _, do, args = heapq.heappop(self._events)
+                    do(at_ns, *args)
+                self._connection.flush()
+                await asyncio.sleep(0)
+            if self._failed is not None:
+                raise self._failed
+            wait_s = (self._events[0][0] - self._clock.moment().steady_ns) / 1e9 if self._events else 1.0
+            try:
+                async with asyncio.timeout(max(0.0, wait_s)):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    # --- what nodes ask for ---------------------------------------------------------------------------------------
+
+    def send_heartbeat(self, node: FleetNode, heartbeat: Heartbeat, due_ns: int) -> None:
+        now_ns = self._clock.moment().steady_ns
+        self.sent_late_ms.append((now_ns - due_ns) / NS_PER_MS)
+        self._in_flight[node.name] = (heartbeat.seq, due_ns)
+        self.send(node, heartbeat)
+        self._at(now_ns + HEARTBEAT_TIMEOUT_MS * NS_PER_MS, self._on_silence, node, heartbeat.seq)
+
+    def send_enrolment(self, node: FleetNode, at_ns: int) -> None:
+        self.enrolled.discard(node.name)
+        self._enrolling[node.name] = 0
+        self._at(at_ns, self._enrol, node, 0)
+
+    def wake_at(self, node: FleetNode, at_ns: int) -> None:
+        if self._wakes_ns.get(node.name) != at_ns:
+            self._wakes_ns[node.name] = at_ns
+            self._at(at_ns, self._wake, node)
+
+    def end_at(self, node: FleetNode, job: JobKey, at_ns: int) -> None:
+        self._at(at_ns, self._end, node, job)
+
+    def job_ns(self) -> int:
+        """Without a memory, so that the ends are spread evenly from the first second on."""
+        return int(self._random.expovariate(1 / self._mean_job_s) * 1e9)
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def _at(self, at_ns: int, do: Callable[..., None], *args: Any) -> None:
+        heapq.heappush(self._events, (at_ns, next(self._count), do, args))
+
+    def _wake(self, at_ns: int, node: FleetNode) -> None:
+        if self._wakes_ns.get(node.name) == at_ns:
+            del self._wakes_ns[node.name]
+            node.on_time(self._clock.moment(), at_ns)
+
+    def _end(self, at_ns: int, node: FleetNode, job: JobKey) -> None:
+        if self.jobs_end:
+            node.on_job_over(job, self._clock.moment(), at_ns)
+
+    def _on_silence(self, _at_ns: int, node: FleetNode, seq: int) -> None:
+        if self._in_flight.get(node.name, (0, 0))[0] == seq:
+            self._lose(node, seq, self._clock.moment())
+
+    def _lose(self, node: FleetNode, seq: int, moment: Moment) -> None:
+        _, due_ns = self._in_flight.pop(node.name)
+        self.lost += 1
+        self.latencies_ms.append((moment.steady_ns - due_ns) / NS_PER_MS)
+        node.on_lost(seq, self._random.random(), moment)
+
+    def _enrol(self, _at_ns: int, node: FleetNode, attempt: int) -> None:
+        if self._enrolling.get(node.name) != attempt:
+            return
+        reply_to = f"{subjects.inbox('node', node.name)}.enrol"
+        self._connection.request(subjects.enrol(node.name), reply_to, encode(Enrol(node.name, self._tree)))
+        self._enrol_again(node, _ENROL_TIMEOUT_NS)
+
+    def _enrol_again(self, node: FleetNode, after_ns: int) -> None:
+        """After so long and a pause, which grows with each attempt."""
+        attempt = self._enrolling[node.name] = self._enrolling[node.name] + 1
+        pause_ns = min(_LONGEST_ENROL_PAUSE_NS, _FIRST_ENROL_PAUSE_NS << min(attempt - 1, 8))
+        at_ns = self._clock.moment().steady_ns + after_ns + int(pause_ns * (0.5 + self._random.random()))
+        self._at(at_ns, self._enrol, node, attempt)
+
+    # --- what nodes are told --------------------------------------------------------------------------------------
+
+    def _on_message(self, subject: str, data: bytes) -> None:
+        try:
+            self._take(subject, data)
+        except BaseException as error:
+            self._failed = error
+        self._changed.set()
+
+    def _on_connection_lost(self) -> None:
+        self._failed = ConnectionError("the server has closed the connection of the fleet")
+        self._changed.set()
+
+    def _take(self, subject: str, data: bytes) -> None:
+        words = subject.split(".")
+        if words[0] != "_INBOX":
+            self.nodes[words[3]].on_nudge(decode(data, Nudge), self._clock.moment())
+        elif words[3] == "enrol":
+            self._on_enrolled(self.nodes[words[2]], data)
+        elif self.on_answer is not None:
+            self.on_answer(self.nodes[words[2]], int(words[3]), data)
+        else:
+            self._on_orders(self.nodes[words[2]], int(words[3]), data)
+
+    def _on_enrolled(self, node: FleetNode, data: bytes) -> None:
+        if node.name in self.enrolled:
+            return
+        if data and isinstance(decode_answer(data, Enrolled), Enrolled):
+            self.enrolled.add(node.name)
+            node.on_enrolled(self._clock.moment())
+        else:
+            self._enrol_again(node, 0)
+
+    def _on_orders(self, node: FleetNode, seq: int, data: bytes) -> None:
+        sent_seq, due_ns = self._in_flight.get(node.name, (0, 0))
+        if sent_seq != seq:
+            return
+        moment = self._clock.moment()
+        answer = decode_answer(data, Orders) if data else None
+        if not isinstance(answer, Orders):
+            self.refused += 1
+            self._lose(node, seq, moment)
+            return
+        del self._in_flight[node.name]
+        self.latencies_ms.append((moment.steady_ns - due_ns) / NS_PER_MS)
+        node.on_orders(answer, moment)
+        if node.engine.pulse.settled < seq:
+            self.refused += 1
+            node.on_lost(seq, self._random.random(), moment)

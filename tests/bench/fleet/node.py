@@ -1,0 +1,153 @@
+"""One simulated node: the real engine of the agent, and a process port whose jobs only take time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from headrace.ids import Incarnation, NodeName, TreeName
+from headrace.resources import Resources
+from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
+from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, JobEnd, JobKey, JobResult, Nudge, Orders
+from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Reconnect, Tell
+from headrace_agent.engine import AgentEngine
+from headrace_agent.pulse import Pulse
+from headrace_agent.runner.protocol import Ended, Interrupt, Picture, Run, Started
+
+__all__ = ["FleetNode", "Surroundings"]
+
+_STOP_TIMEOUT_MS = 8_000
+#: From a signal to the end of a job.
+_OBEYS_NS = 20 * NS_PER_MS
+
+
+class _WatchedPulse(Pulse):
+    """The pulse of the agent, with the moment at which its newest heartbeat was due."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: When the event was to happen that the engine is being told of, however late it is told.
+        self.event_ns = 0
+        self.due_ns = 0
+        self._wanted_ns = 0
+
+    def want(self, reason: HeartbeatReason) -> None:
+        if self._wanted is None:
+            self._wanted_ns = self.event_ns
+        super().want(reason)
+
+    def take(self, now_ns: int) -> HeartbeatReason | None:
+        next_ns, wanted_ns = self.next_ns(), self._wanted_ns if self._wanted is not None else 0
+        reason = super().take(now_ns)
+        if reason is not None and next_ns is not None:
+            self.due_ns = min(now_ns, max(next_ns, wanted_ns))
+        return reason
+
+
+class Surroundings(Protocol):
+    """Everything that a node stands in: the wire, and a clock that wakes it."""
+
+    def send_heartbeat(self, node: FleetNode, heartbeat: Heartbeat, due_ns: int) -> None: ...
+    def send_enrolment(self, node: FleetNode, at_ns: int) -> None: ...
+    def wake_at(self, node: FleetNode, at_ns: int) -> None: ...
+    def end_at(self, node: FleetNode, job: JobKey, at_ns: int) -> None: ...
+    def job_ns(self) -> int: ...
+
+
+class FleetNode:
+    """A life of an agent. Its jobs are figures in a table, everything else is real."""
+
+    def __init__(self, name: str, tree: TreeName, total: Resources, surroundings: Surroundings) -> None:
+        self.name = NodeName(name)
+        self.engine = AgentEngine(
+            Identity(self.name, tree, Incarnation(f"{name}-000001"), total, {}, stop_timeout_ms=_STOP_TIMEOUT_MS)
+        )
+        self._pulse = self.engine.pulse = _WatchedPulse()
+        self._surroundings = surroundings
+        self._running: dict[JobKey, tuple[Run, Started]] = {}
+        self._interrupted: set[JobKey] = set()
+        self._pid = 0
+        self.jobs_ended = 0
+        #: The newest that was sent.
+        self.heartbeat: Heartbeat | None = None
+
+    @property
+    def running_jobs(self) -> int:
+        return len(self._running)
+
+    def start(self, moment: Moment) -> None:
+        """Starts the agent, beside a runner without jobs."""
+        self._do(self.engine.on_start, moment, moment.steady_ns)
+        picture = Picture([], [], "none", "simulated", pid=1)
+        self._do(lambda at: self.engine.on_runner(picture, at), moment, moment.steady_ns)
+
+    def on_enrolled(self, moment: Moment) -> None:
+        self._do(self.engine.on_enrolled, moment, moment.steady_ns)
+
+    def on_time(self, moment: Moment, due_ns: int) -> None:
+        """Something was due at `due_ns`."""
+        self._do(self.engine.on_tick, moment, due_ns)
+
+    def on_orders(self, orders: Orders, moment: Moment) -> None:
+        self._do(lambda at: self.engine.on_orders(orders, at), moment, moment.steady_ns)
+
+    def on_lost(self, seq: int, unit: float, moment: Moment) -> None:
+        """A heartbeat was not answered."""
+        self._do(lambda at: self.engine.on_heartbeat_lost(seq, unit, at), moment, moment.steady_ns)
+
+    def on_nudge(self, nudge: Nudge, moment: Moment) -> None:
+        self._do(lambda at: self.engine.on_nudge(nudge, at), moment, moment.steady_ns)
+
+    def on_job_over(self, job: JobKey, moment: Moment, due_ns: int) -> None:
+        """The time of a job is over. One that was interrupted before has ended already."""
+        if job not in self._running:
+            return
+        run, started = self._running.pop(job)
+        result = JobResult.ABORTED if job in self._interrupted else JobResult.COMPLETED
+        self._interrupted.discard(job)
+        self.jobs_ended += 1
+        end = JobEnd(
+            job.operation,
+            job.index,
+            job.attempt,
+            run.allocation,  # type: ignore[arg-type]
+            result,
+            exit_code=0 if result is JobResult.COMPLETED else None,
+            started_at_ms=started.started_at_ms,
+            ended_at_ms=moment.wall_ms,
+        )
+        self._do(lambda at: self.engine.on_runner(Ended(end), at), moment, due_ns)
+
+    def _do(self, tell: Callable[[Moment], Outcome[None, AgentEffect]], moment: Moment, event_ns: int) -> None:
+        """Tells the engine of an event, and does what it asks."""
+        self._pulse.event_ns = event_ns
+        for effect in tell(moment).effects:
+            self._perform(effect, moment)
+        due_ns = self.engine.due_ns()
+        if due_ns is not None:
+            self._surroundings.wake_at(self, due_ns)
+
+    def _perform(self, effect: AgentEffect, moment: Moment) -> None:
+        match effect:
+            case Beat(heartbeat):
+                self.heartbeat = heartbeat
+                self._surroundings.send_heartbeat(self, heartbeat, self._pulse.due_ns)
+            case Tell(Run() as run):
+                self._launch(run, moment)
+            case Tell(Interrupt() as interrupt) if interrupt.job in self._running:
+                self._interrupted.add(interrupt.job)
+                self._surroundings.end_at(self, interrupt.job, moment.steady_ns + _OBEYS_NS)
+            case Enrol(after_ms):
+                self._surroundings.send_enrolment(self, moment.steady_ns + after_ms * NS_PER_MS)
+            case Tell() | LogLine():
+                pass
+            case Reconnect() | Leave():
+                raise AssertionError(f"{self.name} does what nothing here calls for: {effect}")
+
+    def _launch(self, run: Run, moment: Moment) -> None:
+        """Starts a job: it runs at once, and for as long as the surroundings say."""
+        self._pid += 1
+        started = Started(run.job, self._pid, moment.wall_ms, moment.steady_ns)
+        self._running[run.job] = (run, started)
+        self._do(lambda at: self.engine.on_runner(started, at), moment, moment.steady_ns)
+        self._surroundings.end_at(self, run.job, moment.steady_ns + self._surroundings.job_ns())

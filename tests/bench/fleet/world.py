@@ -1,0 +1,186 @@
+"""Everything beside the nodes: a server, all services as processes, a tree of pools, operations, and shares that change each second."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import anyio
+import msgspec
+import psutil
+
+from headrace.bus import Bus
+from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.pools import Pool, PoolConfig, Tree, TreeOptions
+from headrace.resources import Resources
+from headrace.wire import subjects
+from headrace.wire.codec import decode, encode
+from headrace.wire.figures import Figure, FiguresAnswer, FiguresRequest, Histogram
+from headrace.wire.operations import OperationSpec, StartAnswer, StartOperation
+from headrace.wire.pool_changes import ChangePools, PoolPlan, Set
+from headrace.wire.snapshots import SharePart
+from tests.support.nats_server import NatsServer
+from tests.support.tree_services import TREE, a_bus, ask
+
+__all__ = [
+    "NODE",
+    "Processes",
+    "ShareWatch",
+    "change_shares",
+    "configure",
+    "figures_of",
+    "services",
+    "start_operations",
+]
+
+SERVICES: Final = ("admission", "fair_share", "integral", "allocator")
+#: Of each node; the jobs take 20 places of it.
+NODE: Final = Resources(user_slots=100, cpu=2_000, memory=2**36)
+_JOBS_OF_AN_OPERATION: Final = 100
+_SIZES_CPU: Final = (50, 100, 150)
+_TOPS: Final = 10
+_IN_FLIGHT: Final = 64
+
+
+def job_size(number: int) -> Resources:
+    """One core on average."""
+    return Resources(user_slots=1, cpu=_SIZES_CPU[number % len(_SIZES_CPU)], memory=2**30)
+
+
+def leaves_of_a_top(pools: int) -> int:
+    """Pools that operations stand in, below each of the highest ones."""
+    return max(1, pools // _TOPS - 1)
+
+
+async def configure(server: NatsServer, pools: int) -> None:
+    """Ten pools of a hundredth of all pools each: all that is asked for is more than there is."""
+    most = 10**6
+    tops = [Pool(PoolName(f"top-{top}"), ROOT_POOL, PoolConfig()) for top in range(_TOPS)]
+    below = range(leaves_of_a_top(pools))
+    leaves = [
+        Pool(PoolName(f"leaf-{top}-{number}"), PoolName(f"top-{top}")) for top in range(_TOPS) for number in below
+    ]
+    options = TreeOptions(
+        max_operation_count=most,
+        max_running_operation_count=most,
+        max_operation_count_per_pool=most,
+        max_running_operation_count_per_pool=most,
+    )
+    async with a_bus(server, "service", "configuring") as bus:
+        bucket = await bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
+        await bucket.put(TREE, msgspec.json.encode(Tree(TREE, [*tops, *leaves], options)))
+
+
+async def start_operations(user: Bus, operations: int, pools: int) -> None:
+    """Starts all as a person would. When it returns each was recorded."""
+    leaves = leaves_of_a_top(pools)
+    numbers = iter(range(operations))
+
+    async def one_after_another() -> None:
+        for number in numbers:
+            pool = PoolName(f"leaf-{number % _TOPS}-{number // _TOPS % leaves}")
+            spec = OperationSpec(pool, ["work"], _JOBS_OF_AN_OPERATION, job_size(number))
+            request = StartOperation(OperationId(f"operation-{number:05}"), spec)
+            answer = await ask(user, subjects.user("anna", "op.start"), request, StartAnswer)
+            if not isinstance(answer, StartAnswer):
+                raise RuntimeError(f"{request.operation} was refused: {answer.text()}")
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(_IN_FLIGHT):
+            tasks.start_soon(one_after_another)
+
+
+async def change_shares(user: Bus, pools: int) -> None:
+    """Once a second changes the weight of a pool in two tops of ten: a fifth of all operations get another share. For ever."""
+    leaves, random = leaves_of_a_top(pools), Random(1)
+    for turn in itertools.count():
+        began_s = anyio.current_time()
+        tops = (2 * turn % _TOPS, (2 * turn + 1) % _TOPS)
+        weight = msgspec.json.encode({"weight": 1 + random.random()})
+        changes = [Set(PoolName(f"leaf-{top}-{random.randrange(leaves)}"), weight) for top in tops]
+        await ask(user, subjects.user("anna", "pool.change"), ChangePools([*changes]), PoolPlan)
+        await anyio.sleep(max(0.0, began_s + 1 - anyio.current_time()))
+
+
+class ShareWatch:
+    """Counts what fair_share publishes."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.snapshots = 0
+        self.operations = 0
+
+    async def run(self) -> None:
+        """For ever."""
+        async for message in await self._bus.subscribe(subjects.share(TREE)):
+            part = decode(message.data, SharePart)
+            self.snapshots += part.part + 1 == part.parts
+            self.operations += sum(item.kind.value == "operation" for item in part.items)
+
+
+async def figures_of(bus: Bus) -> dict[str, dict[str, float | Histogram]]:
+    """Each service's figures by name."""
+    answers = [
+        decode(data, FiguresAnswer) for data in await bus.gather(subjects.FIGURES, encode(FiguresRequest()), wait_s=2.0)
+    ]
+    return {answer.service: {figure.name: _value(figure) for figure in answer.figures} for answer in answers}
+
+
+def _value(figure: Figure) -> float | Histogram:
+    return figure.value
+
+
+class Processes:
+    """All processes that are measured, and what they cost."""
+
+    def __init__(self, by_name: dict[str, psutil.Process]) -> None:
+        self._by_name = by_name
+
+    def cpu_s(self) -> dict[str, float]:
+        """Seconds of cpu until now."""
+        return {name: sum(process.cpu_times()[:2]) for name, process in self._by_name.items()}
+
+    def memory_mb(self) -> dict[str, float]:
+        """Memory in use now."""
+        return {name: process.memory_info().rss / 2**20 for name, process in self._by_name.items()}
+
+    def ended(self) -> list[str]:
+        """Those that are no more."""
+        gone = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        return [name for name, one in self._by_name.items() if not one.is_running() or one.status() in gone]
+
+
+@contextmanager
+def services(server: NatsServer, folder: Path, operations: int) -> Iterator[Processes]:
+    """Runs all services until the block ends, however it ends."""
+    config = folder / "services.toml"
+    config.write_text(
+        f'[common]\nnats_url = "{server.url}"\nlog_level = "warning"\nadministrators = "anna"\n'
+        f"[admission]\nmax_operation_count = {2 * operations}\n",
+        encoding="utf-8",
+    )
+    with ExitStack() as stack:
+        known = {"nats-server": psutil.Process(server.pid), "fleet": psutil.Process()}
+        for name in SERVICES:
+            log = stack.enter_context((folder / f"{name}.log").open("wb"))
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"headrace_{name}", "--config", str(config)],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            stack.callback(_end, process)
+            known[name] = psutil.Process(process.pid)
+        yield Processes(known)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kills it: nothing of it is kept, and to stop in order takes long under load."""
+    process.kill()
+    process.wait()
