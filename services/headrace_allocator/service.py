@@ -66,6 +66,10 @@ _REFRESH_SLICE: Final = 200
 _USAGE_SLICE: Final = 500
 #: Of shares: three periods.
 _SILENCE_S: Final = 3.0
+#: Heartbeats that wait, one of a node.
+_MOST_HEARTBEATS: Final = 100_000
+#: Half of what an agent waits for its answer. Answers that come too late are void, and to decide them takes the time of those that do not.
+_HEARTBEAT_WAIT_S: Final = 1.0
 
 
 async def serve(runtime: Runtime[AllocatorSettings]) -> None:
@@ -171,7 +175,13 @@ class AllocatorService:
         await border.serve(give_up, GiveUpNode, CallerKind.SERVICE, self._on_give_up_node)
         await border.serve(subjects.WANTED, Wanted, CallerKind.SERVICE, self._on_wanted)
         await border.serve(
-            subjects.heartbeat(tree, "*"), Heartbeat, CallerKind.NODE, self._on_heartbeat, name_at=4, concurrency=256
+            subjects.heartbeat(tree, "*"),
+            Heartbeat,
+            CallerKind.NODE,
+            self._on_heartbeat,
+            name_at=4,
+            pending=_MOST_HEARTBEATS,
+            newest_within_s=_HEARTBEAT_WAIT_S,
         )
 
     # --- heartbeats -----------------------------------------------------------------------------------------------

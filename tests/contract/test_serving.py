@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from headrace.bus import BusClosed, Message, NotConnected, RequestTimeout, ServiceInfo, connect
+from headrace.bus import BusClosed, Message, Newest, NotConnected, RequestTimeout, ServiceInfo, connect
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer, nats_server
 
@@ -134,6 +134,57 @@ async def test_at_most_so_many_run_and_wait_and_the_rest_is_counted(server: Nats
         release.set()
         await eventually(lambda: serving.statistics()["running"] == 0)
         assert (most, serving.statistics()["pending"]) == (3, 0)
+
+
+def _by_first_letter(within_s: float) -> Newest:
+    return Newest(lambda message: message.data[:1].decode(), within_s)
+
+
+async def test_of_a_sender_that_spoke_again_meanwhile_only_the_newest_is_answered(
+    server: NatsServer, word: str
+) -> None:
+    async with connect([server.url], name="test") as bus:
+        release = anyio.Event()
+        handled: list[bytes] = []
+
+        async def handler(message: Message) -> None:
+            handled.append(message.data)
+            await release.wait()
+
+        serving = await bus.serve(word, handler, newest=_by_first_letter(within_s=60))
+        await bus.publish(word, b"a1")
+        await eventually(lambda: handled == [b"a1"])
+        for data in (b"b1", b"a2", b"a3", b"b2"):
+            await bus.publish(word, data)
+        await eventually(lambda: serving.statistics()["received"] == 5)
+        release.set()
+        await eventually(lambda: serving.statistics()["running"] == 0)
+        assert handled == [b"a1", b"b2", b"a3"]
+        assert serving.statistics()["replaced"] == 2
+
+
+async def test_what_has_waited_so_long_that_nobody_awaits_its_answer_is_dropped(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        release = anyio.Event()
+        handled: list[bytes] = []
+
+        async def handler(message: Message) -> bytes:
+            handled.append(message.data)
+            await release.wait()
+            return b"done"
+
+        serving = await bus.serve(word, handler, newest=_by_first_letter(within_s=0.05))
+        await bus.publish(word, b"a1")
+        await eventually(lambda: handled == [b"a1"])
+        await bus.publish(word, b"b1")
+        await eventually(lambda: serving.statistics()["received"] == 2)
+        await anyio.sleep(0.1)
+        release.set()
+        await eventually(lambda: serving.statistics()["running"] == 0)
+
+        assert await bus.request(word, b"b2", timeout_s=10) == b"done"
+        assert handled == [b"a1", b"b2"]
+        assert serving.statistics()["stale"] == 1
 
 
 async def test_no_more_bytes_are_in_the_hands_of_handlers_than_may_be(server: NatsServer, word: str) -> None:

@@ -25,6 +25,7 @@ from headrace.bus import (
     LogEntry,
     Message,
     Mirror,
+    Newest,
     NotConnected,
     Records,
     RequestTimeout,
@@ -234,6 +235,7 @@ class SimulatedBus:
         running_bytes: int = MAX_PENDING_BYTES,
         pending: int = 10_000,
         senders: Senders | None = None,
+        newest: Newest | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> Serving:
         serving = Serving(
@@ -246,6 +248,7 @@ class SimulatedBus:
             running_bytes=running_bytes,
             pending=pending,
             senders=senders,
+            newest=newest,
             statistics=statistics,
         )
         # Handlers run as the process that serves, so that they die and freeze with it.

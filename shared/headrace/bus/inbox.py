@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import AsyncExitStack
 
 import anyio
 
+from headrace.bus.lines import Waiting
 from headrace.bus.protocol import MAX_PENDING_BYTES, BusClosed, Message
 
 __all__ = ["Mailbox"]
@@ -21,10 +23,18 @@ class Mailbox:
     after it to show that.
     """
 
-    def __init__(self, *, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000) -> None:
+    def __init__(
+        self,
+        *,
+        key: Callable[[Message], Hashable] | None = None,
+        pending: int = 10_000,
+        longest_wait_s: float = math.inf,
+    ) -> None:
+        """Whatever has waited for more than `longest_wait_s` is dropped when its turn comes."""
         self._key = key
         self._pending = pending
-        self._waiting: OrderedDict[Hashable, Message] = OrderedDict()
+        self._longest_wait_s = longest_wait_s
+        self._waiting: OrderedDict[Hashable, Waiting] = OrderedDict()
         self._bytes = 0
         self._arrived = anyio.Event()
         self._ended = False
@@ -35,6 +45,8 @@ class Mailbox:
         self.dropped = 0
         #: A newer one of the same key took its place.
         self.replaced = 0
+        #: It waited too long.
+        self.stale = 0
         #: The key could not be told.
         self.failed = 0
 
@@ -49,20 +61,27 @@ class Mailbox:
             return
         # The place of the older one is kept: a key that is never quiet must not wait for ever behind the others.
         self.replaced += older is not None
-        self._waiting[key] = message
-        self._bytes += len(message.data) - (0 if older is None else len(older.data))
+        self._waiting[key] = Waiting(message, self._now_s())
+        self._bytes += len(message.data) - (0 if older is None else len(older.message.data))
         while len(self._waiting) > self._pending or self._bytes > MAX_PENDING_BYTES:
-            self.take()
+            self._pop()
             self.dropped += 1
         self._wake()
 
     def take(self) -> Message | None:
         """The message whose turn it is, or None."""
-        if not self._waiting:
-            return None
-        message = self._waiting.popitem(last=False)[1]
-        self._bytes -= len(message.data)
-        return message
+        while self._waiting:
+            waiting = self._pop()
+            if self._now_s() - waiting.since_s <= self._longest_wait_s:
+                return waiting.message
+            self.stale += 1
+        return None
+
+    def clear(self) -> None:
+        """Drops what waits."""
+        self.dropped += len(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
 
     def end(self, failure: BusClosed | None = None) -> None:
         """Nothing more will come: iteration ends after what waits, or raises `failure` there."""
@@ -79,6 +98,7 @@ class Mailbox:
             "received": self.received,
             "dropped": self.dropped,
             "replaced": self.replaced,
+            "stale": self.stale,
             "failed": self.failed,
             "pending": len(self._waiting),
         }
@@ -96,6 +116,15 @@ class Mailbox:
             if self._ended:
                 raise StopAsyncIteration
             await self._arrived.wait()
+
+    def _now_s(self) -> float:
+        """The time, where it matters."""
+        return 0.0 if self._longest_wait_s == math.inf else anyio.current_time()
+
+    def _pop(self) -> Waiting:
+        waiting = self._waiting.popitem(last=False)[1]
+        self._bytes -= len(waiting.message.data)
+        return waiting
 
     def _wake(self) -> None:
         if not self._arrived.is_set():

@@ -38,6 +38,7 @@ __all__ = [
     "LogEntry",
     "Message",
     "Mirror",
+    "Newest",
     "NoResponders",
     "NotConnected",
     "PermissionRefused",
@@ -143,6 +144,13 @@ class Senders(msgspec.Struct, frozen=True):
     name: Callable[[Message], str]
     #: From the message, how many wait, and how many seconds it has waited; None if there is nobody to tell.
     refusal: Callable[[Message, int, float], bytes | None]
+
+
+class Newest(msgspec.Struct, frozen=True):
+    """How messages are told apart by sender, of which only the newest counts, and how long one may wait."""
+
+    name: Callable[[Message], str]
+    within_s: float
 
 
 #: Gets one message, returns the answer's bytes or None for no answer.
@@ -333,13 +341,15 @@ class Bus(Protocol):
         running_bytes: int = MAX_PENDING_BYTES,
         pending: int = 10_000,
         senders: Senders | None = None,
+        newest: Newest | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> Subscription:
         """Answers requests, up to `concurrency` and some `running_bytes` at a time.
 
         Requests beyond `pending` waiting ones, or `MAX_PENDING_BYTES`, are dropped and counted. With `senders` each sender's wait in
-        a line of their own; the lines take turns, and what is dropped is refused. `statistics` are told beside the subject's
-        own in service discovery.
+        a line of their own; the lines take turns, and what is dropped is refused. With `newest` requests are answered one after the
+        other whatever `concurrency` says: of each sender only the newest that waits, and none that has waited too long.
+        `statistics` are told beside the subject's own in service discovery.
         The subscription is in force at the server when this returns.
         """
         ...

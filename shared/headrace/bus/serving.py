@@ -10,9 +10,11 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import anyio.lowlevel
 
+from headrace.bus.inbox import Mailbox
 from headrace.bus.lines import Lines
-from headrace.bus.protocol import MAX_PENDING_BYTES, BusError, Handler, Message, Senders, TooLarge
+from headrace.bus.protocol import MAX_PENDING_BYTES, BusError, Handler, Message, Newest, Senders, TooLarge
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
@@ -23,6 +25,8 @@ __all__ = ["INBOXES", "Serving"]
 
 #: Answers go to such subjects and to no others.
 INBOXES: Final = "_INBOX."
+#: So long messages are answered one after the other before the connection may read: what waits there cannot be replaced.
+_TURN_NS: Final = 2_000_000
 #: Handlers that begin between two looks at the socket and at the timers, and the bytes in their hands: one more than that may begin.
 #: Were it all that wait, a flood would be a pause, and a socket that is not read is cut off by the server with all that others sent.
 _BEGUN_IN_A_TURN: Final = 8
@@ -44,6 +48,7 @@ class Serving:
         pending: int,
         running_bytes: int = MAX_PENDING_BYTES,
         senders: Senders | None = None,
+        newest: Newest | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> None:
         self.subject = subject
@@ -66,6 +71,9 @@ class Serving:
         self._senders = senders
         self._more_statistics = statistics
         self._waiting = Lines(pending, MAX_PENDING_BYTES)
+        self._newest: Mailbox | None = None
+        if newest is not None:
+            self._newest = Mailbox(key=newest.name, pending=pending, longest_wait_s=newest.within_s)
         self._running = 0
         self._running_bytes = 0
         #: Handlers that began in this turn of the loop, and their bytes.
@@ -80,6 +88,12 @@ class Serving:
     def on_message(self, message: Message) -> None:
         """Starts a handler, or lets the message wait for one in its sender's line. What there is no room for is refused."""
         self.received += 1
+        if self._newest is not None:
+            self._newest.put(message)
+            if not self._running:
+                self._running = 1
+                self.new_context().run(self._tasks.start_soon, self._handle_in_turn, self._newest)
+            return
         for given_up in self._waiting.put(self._senders.name(message) if self._senders else "", message):
             self.dropped += 1
             if self._senders is not None:
@@ -92,6 +106,8 @@ class Serving:
         """Starts no more handlers. Those that run end and answer."""
         self.dropped += len(self._waiting)
         self._waiting.clear()
+        if self._newest is not None:
+            self._newest.clear()
         await self.closing.aclose()
 
     async def wait_idle(self) -> None:
@@ -102,7 +118,7 @@ class Serving:
 
     def statistics(self) -> dict[str, int]:
         """Counts of the handlers."""
-        return {
+        counts = {
             "received": self.received,
             "dropped": self.dropped,
             "failed": self.failed,
@@ -111,6 +127,10 @@ class Serving:
             "running": self._running,
             "pending": len(self._waiting),
         }
+        if self._newest is None:
+            return counts
+        newest = self._newest.statistics()
+        return {**counts, **newest, "failed": self.failed + newest["failed"]}
 
     def described(self) -> dict[str, object]:
         """The statistics for service discovery: those that came with the handler, and the counts."""
@@ -139,6 +159,29 @@ class Serving:
         self.new_context().run(self._tasks.start_soon, self._handle, message)
 
     async def _handle(self, message: Message) -> None:
+        try:
+            await self._answer_one(message)
+        finally:
+            self._running -= 1
+            self._running_bytes -= len(message.data)
+            self._start_waiting()
+            if not self._running:
+                self._idle.set()
+
+    async def _handle_in_turn(self, newest: Mailbox) -> None:
+        """Answers all that waits, one after the other: a task for each would cost more than most answers."""
+        try:
+            began_ns = time.perf_counter_ns()
+            while (message := newest.take()) is not None:
+                await self._answer_one(message)
+                if time.perf_counter_ns() - began_ns > _TURN_NS:
+                    await anyio.lowlevel.checkpoint()
+                    began_ns = time.perf_counter_ns()
+        finally:
+            self._running = 0
+            self._idle.set()
+
+    async def _answer_one(self, message: Message) -> None:
         started = time.perf_counter_ns()
         try:
             await self._reply(message, await self._handler(message))
@@ -149,11 +192,6 @@ class Serving:
                 logger().error("handler failed", subject=self.subject, received=message.subject, exception=error)
         finally:
             self.busy_ns += time.perf_counter_ns() - started
-            self._running -= 1
-            self._running_bytes -= len(message.data)
-            self._start_waiting()
-            if not self._running:
-                self._idle.set()
 
     async def _reply(self, message: Message, answer: bytes | None) -> None:
         if answer is None or not message.reply_to:

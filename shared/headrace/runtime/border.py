@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headrace.bus import MAX_PENDING_BYTES, Bus, Message, Senders, Subscription
+from headrace.bus import MAX_PENDING_BYTES, Bus, Message, Newest, Senders, Subscription
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
@@ -70,8 +70,12 @@ class Border:
         concurrency: int = 64,
         running_bytes: int = MAX_PENDING_BYTES,
         pending: int = 10_000,
+        newest_within_s: float | None = None,
     ) -> Subscription:
-        """Serves requests. `name_at` is the place of the caller's name in the subject (users and nodes)."""
+        """Serves requests. `name_at` is the place of the caller's name in the subject (users and nodes).
+
+        With `newest_within_s` only the newest of each caller is answered, and none that has waited for longer.
+        """
 
         async def handle(message: Message) -> bytes | None:
             caller = self._caller(message, caller_kind, name_at)
@@ -98,7 +102,10 @@ class Border:
             is_ours = self._caller(message, caller_kind, name_at) is not None
             return encode(Busy(waiting=waiting, oldest_waiting_ms=int(waited_s * 1000))) if is_ours else None
 
-        of_users = Senders(lambda message: subjects.nth(message.subject, name_at), refusal)
+        def name(message: Message) -> str:
+            return subjects.nth(message.subject, name_at)
+
+        of_users = Senders(name, refusal)
         is_of_users = caller_kind is CallerKind.USER
         return await (self._users if is_of_users else self._bus).serve(
             subject,
@@ -107,6 +114,7 @@ class Border:
             running_bytes=running_bytes,
             pending=pending,
             senders=of_users if is_of_users else None,
+            newest=None if newest_within_s is None else Newest(name, newest_within_s),
         )
 
     def decode(self, message: Message, kind: type[T]) -> T | None:

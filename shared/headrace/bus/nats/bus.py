@@ -26,6 +26,7 @@ from headrace.bus.protocol import (
     KeyValue,
     Log,
     Message,
+    Newest,
     Records,
     Senders,
 )
@@ -137,6 +138,7 @@ class NatsBus:
         running_bytes: int = MAX_PENDING_BYTES,
         pending: int = 10_000,
         senders: Senders | None = None,
+        newest: Newest | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> Serving:
         serving = self._new_serving(
@@ -147,6 +149,7 @@ class NatsBus:
             running_bytes=running_bytes,
             pending=pending,
             senders=senders,
+            newest=newest,
             statistics=statistics,
         )
         self._servings.append(serving)
