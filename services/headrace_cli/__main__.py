@@ -44,7 +44,7 @@ COMMANDS: Final = {
     ),
     "demo": (
         "headrace_cli.demo.command:demo",
-        "See Headrace at work: three nodes, three pools, sixty short jobs, one table.",
+        "See Headrace at work: sixty jobs of three pools, then one that comes back and takes its share.",
     ),
     "completion": (
         "headrace_cli.commands.completion:completion",

@@ -29,6 +29,11 @@ def test_the_demo_shows_every_pool_and_leaves_nothing() -> None:
         table = {line.split()[0]: line for line in out.splitlines()}
         for pool, jobs in (("production", 30), ("research", 20), ("students", 10)):
             assert re.search(rf"cpu \d\.\d\d +cpu \d\.\d\d +{jobs}/{jobs}$", table[pool])
+        made_room = re.findall(
+            r"^research/(\d) +(?:small|medium|large) +\d+\.\d s +cpu 3\.00 +cpu (\d)\.00 +cpu (\d)\.00$", out, re.M
+        )
+        assert [int(had) - int(kept) for _, had, kept in made_room] == [1] * len(made_room) != []
+        assert all(int(kept) >= 3 for _, _, kept in made_room)
         assert os.listdir(folder) == []
 
 

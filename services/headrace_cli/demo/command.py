@@ -8,12 +8,13 @@ from pathlib import Path
 
 import anyio
 
-from headrace.client import connect
+from headrace.client import Client, connect
 from headrace.errors import HeadraceError
 from headrace.runtime.clock import SystemClock
+from headrace_cli.demo.comeback import Comeback
 from headrace_cli.demo.course import Course
-from headrace_cli.demo.plan import JOBS, NODES, POOLS
-from headrace_cli.demo.show import DemoBars, result_table
+from headrace_cli.demo.plan import JOBS, LENDER, NODES, POOLS, RETURNING, STARVATION_TIMEOUT_MS
+from headrace_cli.demo.show import DemoBars, given_up_table, result_table
 from headrace_cli.demo.usage_watch import watch_usage
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import first_error
@@ -26,10 +27,12 @@ __all__ = ["demo"]
 
 
 def demo() -> int:
-    """See Headrace at work: three nodes, three pools, sixty short jobs, one table.
+    """See Headrace at work: sixty jobs of three pools, then one that comes back and takes its share.
 
-    It runs a Headrace of its own on a free port, in a temporary folder that it removes, beside any other that may be running. The
-    exit status is 0 only if every job completed, every log could be read, each pool got its share, and nothing was left running.
+    It runs a Headrace of its own on a free port, in a temporary folder that it removes, beside any other that may be running.
+
+    The exit status is 0 only if every job completed and every log could be read. Each pool must have got its share. What made room
+    must have been beyond the share of who gave it up. Nothing may be left running.
     """
     screen = Screen()
     state = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
@@ -83,14 +86,30 @@ class _Demo:
                     course = Course(client, clock, bars)
                     async with watch_usage(ready.url, str(self._state / "credential"), clock, course.on_usage):
                         await course.run()
+                self._show_shares(course, clock.steady_s() - begun_s)
+                await self._comeback(client)
         except* HeadraceError as group:
             self.troubles.extend(str(first_error(error)) for error in group.exceptions)
-        else:
-            self.troubles.extend(course.troubles)
-            took_s = clock.steady_s() - begun_s
-            self._screen.say(
-                f"done in {took_s:.1f} s; averages over the {course.averages.seconds:.1f} s in which jobs of all pools ran and waited"
-            )
-            self._screen.print(result_table(course.averages, course.done))
         self._over = True
         return True
+
+    def _show_shares(self, course: Course, took_s: float) -> None:
+        self.troubles.extend(course.troubles)
+        self._screen.say(
+            f"done in {took_s:.1f} s; averages over the {course.averages.seconds:.1f} s in which jobs of all pools ran and waited"
+        )
+        self._screen.print(result_table(course.averages, course.done))
+
+    async def _comeback(self, client: Client) -> None:
+        self._screen.say(
+            f"{RETURNING.pool} is idle and {LENDER.pool} takes all cores with {LENDER.jobs} longer jobs; "
+            f"then {RETURNING.pool} comes back with {RETURNING.jobs}"
+        )
+        comeback = Comeback(client)
+        await comeback.run()
+        self.troubles.extend(comeback.troubles)
+        self._screen.say(
+            f"{RETURNING.pool} was short for {STARVATION_TIMEOUT_MS / 1000:g} s (a tree has 30 s by default), so {LENDER.pool} "
+            f"gave up its youngest jobs until both had what they are owed; they ran again:"
+        )
+        self._screen.print(given_up_table(comeback.given_up))

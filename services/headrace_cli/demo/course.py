@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import anyio
 
@@ -14,12 +13,12 @@ from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import UsageItem
 from headrace_cli.demo.averages import Averages, Sample
+from headrace_cli.demo.comeback import SCRIPT
 from headrace_cli.demo.plan import POOLS
 from headrace_cli.demo.show import DemoBars
 
 __all__ = ["Course"]
 
-_SCRIPT = Path(__file__).with_name("primes.py")
 _LOOK_S = 0.1
 #: Of its fair share a pool must have used at least this part, on average over the time in which all wanted more.
 _FAIR_ENOUGH = 0.5
@@ -60,7 +59,7 @@ class Course:
 
     async def _start(self, pool: str, jobs: int) -> Operation:
         return await self._client.run(
-            [sys.executable, "-I", "-S", str(_SCRIPT)],
+            [sys.executable, "-I", "-S", str(SCRIPT)],
             pool=pool,
             jobs=jobs,
             memory="64M",

@@ -3,6 +3,9 @@
 Of six cores production is guaranteed two; the other four are shared by weight, 1 : 2 : 1. So the pools are owed three, two and one
 core while all of them have work, and their jobs are in the same proportion: they end at about the same time. Many small operations get
 no more than few large ones: that is a matter of pools.
+
+Then production has nothing to do, and research takes all six cores with jobs that are longer. When production comes back with three
+jobs it is owed three cores and gets them within a second or two: research gives its youngest jobs up.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from headrace.ids import TreeName
 from headrace_cli.pools.options import PoolOptions
 from headrace_cli.up.node_option import NodeOption, parse_nodes, spread
 
-__all__ = ["JOBS", "NODES", "POOLS", "DemoPool"]
+__all__ = ["JOBS", "LENDER", "NODES", "POOLS", "RETURNING", "STARVATION_TIMEOUT_MS", "DemoPool", "Load"]
 
 
 class DemoPool(msgspec.Struct, frozen=True):
@@ -29,6 +32,14 @@ class DemoPool(msgspec.Struct, frozen=True):
         return sum(self.operations)
 
 
+class Load(msgspec.Struct, frozen=True):
+    """An operation of the last act. Its jobs are so many times as long as the others."""
+
+    pool: str
+    jobs: int
+    length: int
+
+
 NODES: list[NodeOption] = spread(
     parse_nodes(["small:cpu=1,memory=1G", "medium:cpu=2,memory=2G", "large:cpu=3,memory=3G"]), [TreeName("default")]
 )
@@ -38,3 +49,8 @@ POOLS = [
     DemoPool("students", PoolOptions(weight=1.0), (1,) * 10),
 ]
 JOBS = sum(pool.jobs for pool in POOLS)
+
+LENDER = Load("research", 6, 4)
+RETURNING = Load("production", 3, 1)
+#: Nobody watches a demo for the 30 seconds that a tree has by default.
+STARVATION_TIMEOUT_MS = 1_000

@@ -5,15 +5,16 @@ from __future__ import annotations
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from headrace.resources import Resources, parse_resources
+from headrace.resources import RESOURCE_NAMES, Resources, Share, parse_resources
 from headrace_cli.demo.averages import Averages
-from headrace_cli.demo.plan import POOLS, DemoPool
+from headrace_cli.demo.comeback import GivenUp
+from headrace_cli.demo.plan import LENDER, NODES, POOLS, DemoPool
 from headrace_cli.pools.options import parse_figures
 from headrace_cli.show.amounts import amounts
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 
-__all__ = ["DemoBars", "result_table"]
+__all__ = ["DemoBars", "given_up_table", "result_table"]
 
 
 class DemoBars:
@@ -67,6 +68,26 @@ def result_table(averages: Averages, done: dict[str, int]) -> Table:
             f"{done[pool.name]}/{pool.jobs}",
         )
     return made
+
+
+def given_up_table(given_up: list[GivenUp]) -> Table:
+    """A table of the jobs that made room. It tells what their operation was owed, had and kept."""
+    made = table("job", "on", "ran", "owed", "had", "kept", right=("ran",))
+    for each in given_up:
+        record = each.record
+        shares = (record.fair_share, record.share_before, record.share_after)
+        made.add_row(
+            f"{LENDER.pool}/{each.job}",
+            each.node,
+            f"{each.ran_s:.1f} s",
+            *(f"cpu {cores(share):.2f}" for share in shares),
+        )
+    return made
+
+
+def cores(share: Share) -> float:
+    """The cores of the demo's nodes that a share stands for."""
+    return share[RESOURCE_NAMES.index("cpu")] * sum(float(node.amounts["cpu"]) for node in NODES)
 
 
 def _guarantee(pool: DemoPool) -> Resources:
