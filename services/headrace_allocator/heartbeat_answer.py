@@ -37,6 +37,7 @@ from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.facts.reconcile import Findings
 from headrace_allocator.preemption.audit import record_of
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
+from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.stages import Preemption, StageOutcome
 
 __all__ = ["HeartbeatAnswers"]
@@ -102,6 +103,7 @@ class HeartbeatAnswers:
         self.preemptions: Counter[PreemptionReason] = Counter()
         #: Room that was made for starts beyond what they needed.
         self._unused = ZERO
+        self.observed = ObservedPreemptionLog()
 
     def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings, moment: Moment) -> Orders:
         """The orders for a node whose heartbeat was held against the facts. They are carried out in the facts already."""
@@ -124,6 +126,7 @@ class HeartbeatAnswers:
             started, taken = self._carry_out(node, stage, budget, moment)
             starts, take_back = starts + started, take_back + taken
         take_back += [self._preempt(one, moment) for one in decided.preemptions if budget.fits(LARGEST_RECORD_BYTES)]
+        self.observed.note(self._facts, decided.observed, moment)
         self._ranking.refresh_all(overlay.touched)
         return Orders(
             node=node.record.node,
@@ -148,6 +151,7 @@ class HeartbeatAnswers:
             ),
             counter("preempted_unused_cpu", "hundredths of a core", self._unused.cpu),
             counter("preempted_unused_memory", "bytes", self._unused.memory),
+            *self.observed.figures(),
         ]
 
     def not_enrolled(self, heartbeat: Heartbeat) -> Orders:

@@ -29,6 +29,7 @@ from headrace.wire.ledger import LiveOperation, Wanted
 from headrace.wire.log import Event, concerned
 from headrace.wire.nodes import GiveUpNode, ListNodes, NodeRecord, WhereRequest
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
+from headrace.wire.preemption import ListObserved
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace.wire.version import Term
@@ -168,9 +169,11 @@ class AllocatorService:
         border, tree = self._runtime.border, self._tree
         user = CallerKind.USER
         await border.serve(subjects.usage_whole(tree), WholeRequest, CallerKind.SERVICE, self._on_usage_whole)
-        list_nodes, where = (subjects.user("*", subjects.of_tree(verb, tree)) for verb in ("node.list", "op.where"))
+        verbs = ("node.list", "op.where", "preemption.observed")
+        list_nodes, where, observed = (subjects.user("*", subjects.of_tree(verb, tree)) for verb in verbs)
         await border.serve(list_nodes, ListNodes, user, self._on_list_nodes)
         await border.serve(where, WhereRequest, user, self._on_where)
+        await border.serve(observed, ListObserved, user, self._on_observed)
         give_up = subjects.give_up_node(tree)
         await border.serve(give_up, GiveUpNode, CallerKind.SERVICE, self._on_give_up_node)
         await border.serve(subjects.WANTED, Wanted, CallerKind.SERVICE, self._on_wanted)
@@ -386,6 +389,9 @@ class AllocatorService:
 
     async def _on_wanted(self, wanted: Wanted, _caller: Caller) -> None:
         self._take(self.engine.on_wanted(wanted, self._shell.moment()))
+
+    async def _on_observed(self, request: ListObserved, _caller: Caller) -> msgspec.Struct:
+        return self.engine.answers.observed.page(self.engine.facts, request)
 
     async def _on_where(self, request: WhereRequest, _caller: Caller) -> msgspec.Struct:
         return self._shell.take(self.engine.on_where(request, self._shell.moment()))

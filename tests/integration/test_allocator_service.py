@@ -40,6 +40,7 @@ from headrace.wire.operations import (
     StartAnswer,
     StartOperation,
 )
+from headrace.wire.preemption import ListObserved
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import SharePart, UsagePart, WholeRequest
 from headrace_admission.service import serve as serve_admission
@@ -354,6 +355,7 @@ HANDLERS: list[tuple[str, str, Any]] = [
     (subjects.usage_whole(TREE), "service", WholeRequest),
     (subjects.user("anna", "node.list.default"), "user", ListNodes),
     (subjects.user("anna", "op.where.default"), "user", WhereRequest),
+    (subjects.user("anna", "preemption.observed.default"), "user", ListObserved),
     (subjects.give_up_node(TREE), "service", GiveUpNode),
     (subjects.WANTED, "service", Wanted),
     (subjects.share(TREE), "service", SharePart),

@@ -37,7 +37,13 @@ from headrace.wire.parts import Applied
 from headrace.wire.plan import Plan, PlanRefused
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.pools import GetPools, PoolList
-from headrace.wire.preemption import LARGEST_RECORD_BYTES, PreemptionReason, PreemptionRecord
+from headrace.wire.preemption import (
+    LARGEST_RECORD_BYTES,
+    ListObserved,
+    ObservedPreemptions,
+    PreemptionReason,
+    PreemptionRecord,
+)
 from headrace.wire.refusals import BrokenRules, OverLimit, Refusal
 from headrace.wire.services import ServiceView
 from headrace.wire.snapshots import Part, SharePart, UsageItem, UsagePart
@@ -66,6 +72,7 @@ BUILDERS: Final[dict[Builder, set[type]]] = {
     agent.heartbeats: {Heartbeat},
     allocator.orders: {Heartbeat, Orders, OperationPlaces, UsagePart},
     allocator.views_of_nodes: {NodeList},
+    allocator.observed_preemptions: {ObservedPreemptions},
     allocator.reports: {ReportEnds, ReportAnswer, Released, ReleasedAnswer},
     fair_share.advances: {Advance, Advanced},
     fair_share.clocks: set(),
@@ -83,6 +90,7 @@ OF_PEOPLE: Final[set[type]] = {
     ChangePools,
     CreateTree,
     GetPools,
+    ListObserved,
     ListTrees,
     WhereRequest,
 }

@@ -9,14 +9,14 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.effective_options import of_pool, of_tree
-from headrace.wire.heartbeat import TakeBack
+from headrace.wire.heartbeat import AllocationReport, TakeBack
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, ShareItem, StarvationStatus
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.small_trees import a_tree
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share, report
 
-__all__ = ["groups_on_a_full_node", "on_a_full_node", "taken_back", "taken_for_a_large_job"]
+__all__ = ["groups_on_a_full_node", "large_and_small", "on_a_full_node", "taken_back", "taken_for_a_large_job"]
 
 
 def taken_back(options: Mapping[str, Any] | None = None, **spec: Any) -> list[TakeBack]:
@@ -80,18 +80,30 @@ def _poor(pool: str) -> LiveOperation:
 
 def taken_for_a_large_job(options: Mapping[str, Any]) -> list[str]:
     """The operations that lose a place where a small new one alone makes too little room, and a large old one enough."""
-    desk = Desk({"n": cores(3, slots=4)})
-    tree = a_tree({"p": {}}, {"min_spare_allocation_resources_on_node": {"user_slots": 1}} | dict(options))
-    desk.options = tree.options.for_allocation()
-    desk.start(an_operation("large", 1, cores(2, slots=1)), an_operation("small", 1, cores(1, slots=1)))
-    desk.tell([a_share("large", 4), a_share("small", 4)], total=FOUR)
-    running = [report(start, number) for number, start in enumerate(desk.beat("n")[0].start)]
-    desk.now_s += 6
-    desk.beat("n", allocations=running)
-    poor = an_operation("poor", 1, cores(2, slots=1))
-    desk.start(an_operation("large", 1, cores(2, slots=1)), an_operation("small", 1, cores(1, slots=1)), poor)
+    desk, running = large_and_small(options)
     desk.tell([a_share("large", 0), a_share("small", 0), a_share("poor", 4, starves=True)], total=FOUR)
     desk.now_s += 6
     orders = desk.beat("n", allocations=running)[0]
     names = {one.id: one.operation for one in running}
     return [names[one.allocation] for one in orders.take_back]
+
+
+def large_and_small(
+    options: Mapping[str, Any] | None = None, small_in: str = "p"
+) -> tuple[Desk, list[AllocationReport]]:
+    """A node of three cores with a job of two, then one of one; `poor` waits for two cores. And what runs there."""
+    desk = Desk({"n": cores(3, slots=4)})
+    tree = a_tree({"p": {}}, {"min_spare_allocation_resources_on_node": {"user_slots": 1}} | dict(options or {}))
+    desk.options = tree.options.for_allocation()
+    large, small, poor = (an_operation(name, 1, cores(size, slots=1)) for name, size in _LARGE_AND_SMALL.items())
+    small = msgspec.structs.replace(small, spec=msgspec.structs.replace(small.spec, pool=PoolName(small_in)))
+    desk.start(large, small)
+    desk.tell([a_share("large", 4), a_share("small", 4)], total=FOUR)
+    running = [report(start, number) for number, start in enumerate(desk.beat("n")[0].start)]
+    desk.now_s += 6
+    desk.beat("n", allocations=running)
+    desk.start(large, small, poor)
+    return desk, running
+
+
+_LARGE_AND_SMALL = {"large": 2, "small": 1, "poor": 2}

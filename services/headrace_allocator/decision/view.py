@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heapreplace
 import msgspec
 
 from headrace.ids import OperationId, PoolName
+from headrace.pools.pool_config import Preemption
 from headrace.resources import ZERO, Resources
 from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
 from headrace_allocator.decision.job_classes import ALL_CLASSES
@@ -121,6 +122,9 @@ class Overlay:
         self.freed: set[Allocation] = set()
         #: True in a preemptive stage, which may pass limits by their tolerance.
         self.passes_limits = False
+        #: True if pools that only observe preemption count as any others; and whether one kept something that another would not.
+        self.observes = False
+        self.met_observing_pool = False
         self._freed_of: set[OperationId] = set()
         self._groups: dict[OperationId, dict[Allocation, Group]] = {}
         self._jobs: dict[OperationId, int] = {}
@@ -226,6 +230,12 @@ class Overlay:
         if operation.id not in self._groups:
             self._groups[operation.id] = groups.groups_without(self.freed)
         return self._groups[operation.id][allocation]
+
+    def may_lose(self, operation: Operation) -> bool:
+        """True if its pool lets allocations be taken from it."""
+        switch = operation.options(self.view.pools).preemption
+        self.met_observing_pool |= switch is Preemption.OBSERVE
+        return switch is Preemption.ON or (self.observes and switch is Preemption.OBSERVE)
 
     def free(self, operation: Operation, allocation: Allocation) -> None:
         """Takes an allocation away: others may have its room at once."""

@@ -37,6 +37,8 @@ class Allocation:
         self.take_back: TakeBackReason | None = None
         #: The record of its preemption, from the decision on.
         self.preemption: PreemptionRecord | None = None
+        #: The record of the last preemption that its pool only observed: nothing was taken.
+        self.observed: PreemptionRecord | None = None
 
     def shows_nothing_new(self, report: AllocationReport) -> bool:
         """True if all that a report says is booked already, but for how long its job has run."""

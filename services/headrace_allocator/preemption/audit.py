@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.ids import OperationId
-from headrace.resources import ZERO
+from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
@@ -20,11 +20,23 @@ __all__ = ["record_of"]
 _WHATEVER_THE_GROUP: Final = frozenset({PreemptionReason.RESOURCE_OVERCOMMIT})
 
 
-def record_of(preemption: Preemption, victim: Operation, pools: PoolTree, moment: Moment) -> PreemptionRecord:
-    """The record to be written before the allocation is taken out of the victim's usage."""
+def record_of(
+    preemption: Preemption,
+    victim: Operation,
+    pools: PoolTree,
+    moment: Moment,
+    *,
+    observed: bool = False,
+    gone: Resources = ZERO,
+) -> PreemptionRecord:
+    """The record to be written before the allocation is taken out of the victim's usage.
+
+    So much of that would be gone already, where preemption is only `observed`.
+    """
     options, beneficiary = victim.options(pools), preemption.beneficiary
     graceful = victim.spec.preemption_mode is PreemptionMode.GRACEFUL
-    left = victim.held - preemption.allocation.usage
+    before = victim.held - gone
+    left = before - preemption.allocation.usage
     return PreemptionRecord(
         reason=preemption.reason,
         beneficiary=OperationId("") if beneficiary is None else beneficiary.id,
@@ -36,8 +48,9 @@ def record_of(preemption: Preemption, victim: Operation, pools: PoolTree, moment
         group=preemption.group,
         threshold=_threshold(preemption, pools),
         fair_share=victim.fair_share,
-        share_before=victim.held.share_of(pools.total),
-        share_after=left.share_of(pools.total) if left.dominates(ZERO) else victim.held.share_of(pools.total),
+        share_before=before.share_of(pools.total),
+        share_after=(left if left.dominates(ZERO) else before).share_of(pools.total),
+        observed=observed,
     )
 
 

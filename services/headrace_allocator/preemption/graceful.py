@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from headrace.pools.pool_config import Preemption as PreemptionSwitch
 from headrace.wire.operation_spec import PreemptionMode
+from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.decision.view import Overlay
-from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
+from headrace_allocator.preemption.stages import Preemption
 
 __all__ = ["asked_gracefully"]
 
@@ -20,7 +20,7 @@ __all__ = ["asked_gracefully"]
 _GRACEFUL: Final = PreemptionMode.GRACEFUL
 
 
-def asked_gracefully(overlay: Overlay) -> Iterator[Allocation]:
+def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
     """The preemptible allocations of graceful operations on the node that were not asked before. They count as used until they end."""
     for allocation in overlay.view.allocations:
         operation = overlay.view.operations.get(allocation.operation)
@@ -28,6 +28,5 @@ def asked_gracefully(overlay: Overlay) -> Iterator[Allocation]:
             continue
         if allocation.take_back is not None or allocation.preemption is not None:
             continue
-        allowed = operation.options(overlay.view.pools).preemption is PreemptionSwitch.ON
-        if allowed and overlay.group(operation, allocation) is Group.PREEMPTIBLE:
-            yield allocation
+        if overlay.may_lose(operation) and overlay.group(operation, allocation) is Group.PREEMPTIBLE:
+            yield Preemption(allocation, PreemptionReason.GRACEFUL_PREEMPTION, Group.PREEMPTIBLE)

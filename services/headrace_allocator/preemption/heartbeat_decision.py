@@ -12,8 +12,8 @@ from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.decision.extending import Extension, GiveBack, extend
 from headrace_allocator.decision.placing import Placement, place
 from headrace_allocator.decision.view import Overlay
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.preemption.graceful import asked_gracefully
+from headrace_allocator.preemption.observing import would_be_preempted
 from headrace_allocator.preemption.overcommit import victims_of_overcommit
 from headrace_allocator.preemption.stages import Preemption, StageOutcome, run_stages
 
@@ -44,16 +44,15 @@ class HeartbeatDecision(msgspec.Struct):
     stages: list[StageOutcome] = []
     #: For nobody: graceful requests, and what an overcommitted node has no room for.
     preemptions: list[Preemption] = []
+    #: What would be taken beside that, did pools not only observe preemption.
+    observed: list[Preemption] = []
 
 
 def decide(overlay: Overlay, due: Due) -> HeartbeatDecision:
     """Decides on one heartbeat. Graceful requests and overcommit are not held up by an allocation that waits."""
     made = HeartbeatDecision()
     if due.preempt:
-        made.preemptions = [
-            Preemption(one, PreemptionReason.GRACEFUL_PREEMPTION, Group.PREEMPTIBLE)
-            for one in asked_gracefully(overlay)
-        ]
+        made.preemptions = list(asked_gracefully(overlay))
     if due.extend:
         made.extensions = extend(overlay)
     if due.start:
@@ -71,4 +70,8 @@ def decide(overlay: Overlay, due: Due) -> HeartbeatDecision:
             Preemption(victim, PreemptionReason.RESOURCE_OVERCOMMIT, groups[victim])
             for victim in victims_of_overcommit(overlay)
         ]
+    if due.preempt and overlay.met_observing_pool:
+        # Last, since it writes to the overlay what is not to be.
+        started = any(outcome.placement is not None for outcome in made.stages)
+        made.observed = would_be_preempted(overlay, stages=bool(made.stages) and not started)
     return made

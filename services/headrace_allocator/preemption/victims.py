@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from headrace.ids import PoolName
-from headrace.pools.pool_config import Preemption as PreemptionSwitch
 from headrace.pools.tree_options import VictimRules
 from headrace.resources import ZERO
 from headrace.wire.heartbeat import AllocationState
@@ -58,7 +57,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
 def _may_be_asked(overlay: Overlay, operation: Operation, least: Group) -> bool:
     """False for a graceful operation, and below a pool that forbids plain preemption or any."""
     options = operation.options(overlay.view.pools)
-    if operation.spec.preemption_mode is PreemptionMode.GRACEFUL or options.preemption is not PreemptionSwitch.ON:
+    if operation.spec.preemption_mode is PreemptionMode.GRACEFUL or not overlay.may_lose(operation):
         return False
     return least is not Group.PREEMPTIBLE or options.allow_normal_preemption
 

@@ -14,8 +14,10 @@ from headrace_cli.commands import pool_changes
 from headrace_cli.commands.pool_volume import volume
 from headrace_cli.pools.fields import field_of, read, words
 from headrace_cli.session import Common, Flag, talk
+from headrace_cli.show.elements.observed import observes
 from headrace_cli.show.elements.shares import pool_facts
 from headrace_cli.show.elements.starving import starving_in, starving_table
+from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.trees import pool_table, tree_table
 
@@ -89,10 +91,15 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
             raise Refused(NotFound(what="pool", name=name))
         if fields:
             _show_fields(screen, pool, fields)
-        elif screen.json:
-            screen.show(pool, pool_table(answer))
+            return
+        observed = await client.pools.observed(name) if observes(pool) else None
+        if screen.json:
+            shown = plain(pool)
+            if isinstance(shown, dict) and observed is not None:
+                shown["observed_preemptions"] = plain(observed)
+            screen.show(shown, pool_table(answer))
         else:
-            screen.print(*pool_facts(pool, answer.frame, screen.width))
+            screen.print(*pool_facts(pool, answer.frame, screen.width, observed))
 
     return talk(common, work)
 
@@ -145,6 +152,7 @@ def starving(*, common: Common | None = None) -> int:
     """Show what starves: pools and operations that are below their fair share, or strong guarantee, for too long.
 
     Since when, for what, how much of it each has, and which operations may preempt for that; `!` marks what starves aggressively.
+    Where pools only observe preemption, it says how many places each would have taken there.
 
     Examples:
 
@@ -155,7 +163,8 @@ def starving(*, common: Common | None = None) -> int:
 
     async def work(client: Client, screen: Screen) -> None:
         answer = await client.pools.list(operations=True, only_starving=True)
-        found = starving_in(answer)
+        observed = await client.pools.observed() if any(map(observes, answer.pools)) else []
+        found = starving_in(answer, observed)
         if found or screen.json:
             screen.show(found, starving_table(found, answer.frame.at_ms))
         else:

@@ -8,9 +8,11 @@ import msgspec
 
 from headrace.client.asking import Asker
 from headrace.ids import ROOT_POOL, PoolName, TreeName, pool_name
+from headrace.wire import subjects
 from headrace.wire.history import GetHistory, HistoryPoint, PoolHistory
 from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan, Remove, Set
 from headrace.wire.pools import GetPools, PoolList
+from headrace.wire.preemption import ListObserved, ObservedPreemption, ObservedPreemptions
 from headrace.wire.refusals import NotFound, Refused
 from headrace.wire.trees import MovePoolToTree
 
@@ -54,6 +56,15 @@ class Pools:
             operations_left_out=sum(page.operations_left_out for page in pages),
             more=False,
         )
+
+    async def observed(self, name: str = "") -> Sequence[ObservedPreemption]:
+        """Lists what would have been taken from below a pool that only observes preemption, the newest first.
+
+        Raises `Refused`, `Unanswered` while no allocator serves.
+        """
+        verb = subjects.of_tree("preemption.observed", self._tree)
+        request = ListObserved(PoolName(name))
+        return (await self._asker.ask(verb, request, ObservedPreemptions, timeout_s=self._timeout_s)).observed
 
     async def history(
         self,

@@ -14,13 +14,16 @@ from typing import Annotated, Final
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.ids import OperationId
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName
 from headrace.resources import ZERO_SHARE, Share
 from headrace.wire.version import Counter
 
 __all__ = [
     "LARGEST_RECORD_BYTES",
     "InterruptSignal",
+    "ListObserved",
+    "ObservedPreemption",
+    "ObservedPreemptions",
     "PreemptionReason",
     "PreemptionRecord",
     "parse_signal",
@@ -100,6 +103,8 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
     fair_share: Share = ZERO_SHARE
     share_before: Share = ZERO_SHARE
     share_after: Share = ZERO_SHARE
+    #: True if its pool only observes preemption: it was decided, and nothing was taken.
+    observed: bool = False
 
     @property
     def words(self) -> str:
@@ -109,6 +114,30 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
         if not self.beneficiary and self.reason in _OF_STAGES:
             return _NO_ROOM
         return _WHY[self.reason].format(self.beneficiary)
+
+
+class ObservedPreemption(msgspec.Struct, frozen=True):
+    """An allocation that would have been taken back, did its pool not only observe preemption."""
+
+    node: NodeName
+    allocation: AllocationId
+    #: The operation that would have lost it.
+    operation: OperationId
+    pool: PoolName
+    record: PreemptionRecord
+
+
+class ListObserved(msgspec.Struct, frozen=True):
+    """person → allocator: the last that would have been taken from below a pool, empty for all."""
+
+    pool: PoolName = PoolName("")
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+
+
+class ObservedPreemptions(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """The newest first."""
+
+    observed: list[ObservedPreemption]
 
 
 _records: Final[msgspec.msgpack.Decoder[PreemptionRecord | None]] = msgspec.msgpack.Decoder(PreemptionRecord | None)

@@ -162,7 +162,7 @@ def user(user_: UserName | str, verb: str) -> str:
 
 
 def of_tree(verb: str, tree: TreeName | str) -> str:
-    """The verb of `user` that only the allocator of this tree answers: `node.list` or `op.where`."""
+    """The verb of `user` that only the allocator of this tree answers: `node.list`, `op.where` or `preemption.observed`."""
     return f"{verb}.{tree}"
 
 

@@ -21,17 +21,22 @@ from headrace.wire.ledger import LiveOperation, Released, ReleasedAnswer, Report
 from headrace.wire.nodes import LONGEST_TAG, MOST_TAGS, Enrol, ListNodes, NodeRecord, WhereRequest
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.parts import SnapshotPublisher
+from headrace.wire.preemption import ListObserved, PreemptionReason
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace_agent.runner.protocol import Ended
 from headrace_allocator.effects import Release
 from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.ledger_link import LedgerLink
+from headrace_allocator.preemption.observing import ObservedPreemptionLog
+from headrace_allocator.preemption.stages import Preemption
 from tests.support.largest.agent import LargeNode
 from tests.support.largest.names import FAT, MANY, TREE, a_node, an_operation
 
-__all__ = ["orders", "reports", "views_of_nodes"]
+__all__ = ["observed_preemptions", "orders", "reports", "views_of_nodes"]
 
 TERM = 2**40
 OPERATIONS = 60
@@ -100,6 +105,18 @@ def of_usage(engine: AllocatorEngine, moment: Moment) -> Iterator[msgspec.Struct
     parts.append(publisher.page(WholeRequest()))
     parts += publisher.advance(cut.frame, [], [item.operation for item in many])
     yield from (decode(part, UsagePart) for part in parts)
+
+
+def observed_preemptions() -> Iterator[msgspec.Struct]:
+    """A thousand preemptions that were only observed."""
+    engine, log, moment = an_engine(live(1), live(2)), ObservedPreemptionLog(), Moment(2**60, 2**50)
+    victim, beneficiary = (engine.facts.operations[an_operation(number)] for number in (1, 2))
+    allocations = [
+        Allocation(AllocationId(f"{number}".ljust(64, FAT)), victim.id, a_node(1), SIZE) for number in range(1_000)
+    ]
+    reason = PreemptionReason.AGGRESSIVE_PREEMPTION
+    log.note(engine.facts, [Preemption(one, reason, Group.PREEMPTIBLE, beneficiary) for one in allocations], moment)
+    yield log.page(engine.facts, ListObserved(limit=1_000))
 
 
 def views_of_nodes() -> Iterator[msgspec.Struct]:

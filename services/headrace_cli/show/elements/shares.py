@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.table import Table
@@ -10,9 +11,11 @@ from rich.text import Text
 from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.pools import PoolView
+from headrace.wire.preemption import ObservedPreemption
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareFrame, ShareItem
 from headrace_cli.show.amounts import component, percent
 from headrace_cli.show.elements.integral_guarantees import integral_facts, integral_tables
+from headrace_cli.show.elements.observed import observed_facts
 from headrace_cli.show.elements.starving import starvation_facts
 from headrace_cli.show.tables import facts_table, resource_table
 
@@ -127,12 +130,16 @@ def _status(share: ShareItem) -> Text:
     return Text(f"{words}, {share.starvation_status.value.replace('_', ' ')}", style="red")
 
 
-def pool_facts(pool: PoolView, frame: ShareFrame, width: int) -> list[Table | Text]:
-    """All about one pool."""
+def pool_facts(
+    pool: PoolView, frame: ShareFrame, width: int, observed: Sequence[ObservedPreemption] | None = None
+) -> list[Table | Text]:
+    """All about one pool. `observed` is None for one that does not observe preemption."""
     total = frame.total
     title = Text(f"{pool.path}{' (ephemeral)' if pool.ephemeral else ''}", style="bold")
     facts = share_facts(pool.share, frame.complaints)
     for label, words in starvation_facts(pool.share, pool.share.options, frame.at_ms):
+        facts.add_row(label, words)
+    for label, words in observed_facts(observed, frame.at_ms) if observed is not None else ():
         facts.add_row(label, words)
     facts.add_row("operations", f"{pool.running_operation_count} running of {pool.operation_count}")
     for label, words in integral_facts(pool):

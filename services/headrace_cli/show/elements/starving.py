@@ -13,6 +13,7 @@ from headrace.durations import exact_duration, format_duration
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.starvation import lowest_starving_ancestor
 from headrace.wire.pools import PoolList
+from headrace.wire.preemption import ObservedPreemption
 from headrace.wire.snapshots import (
     ElementKind,
     PreemptionPriority,
@@ -45,10 +46,12 @@ class Starving(msgspec.Struct, frozen=True):
     local_satisfaction_ratio: float
     #: Operations that may preempt since it starves: itself, or those below it that nothing nearer gives a priority.
     may_preempt: dict[str, PreemptionPriority]
+    #: What these would have taken from pools that only observe preemption, the newest first.
+    would_take: list[ObservedPreemption] = []
 
 
-def starving_in(answer: PoolList) -> list[Starving]:
-    """Lists what starves, the longest first."""
+def starving_in(answer: PoolList, observed: Sequence[ObservedPreemption] = ()) -> list[Starving]:
+    """Lists what starves, the longest first, with what was only observed to be taken for it."""
     items = {item.key: item for item in (*(pool.share for pool in answer.pools), *answer.operations)}
     may_preempt: dict[str, dict[str, PreemptionPriority]] = {}
     for item in answer.operations:
@@ -68,6 +71,7 @@ def starving_in(answer: PoolList) -> list[Starving]:
             below_fair_share_since_ms=item.below_fair_share_since_ms,
             local_satisfaction_ratio=item.local_satisfaction_ratio,
             may_preempt=may_preempt.get(item.key, {}),
+            would_take=[one for one in observed if one.record.beneficiary in may_preempt.get(item.key, {})],
         )
         for item in sorted(starving, key=lambda item: (item.starving_since_ms or 0, item.key))
     ]
@@ -93,7 +97,7 @@ def starving_table(starving: Sequence[Starving], now_ms: int) -> Table:
             format_duration(max(0, now_ms - each.starving_since_ms)) + (" !" if aggressive else ""),
             _REASONS[each.starvation_reason],
             f"{min(each.local_satisfaction_ratio, 1.0):.0%}" if each.local_satisfaction_ratio < 1.0 else "all",
-            _named(each.may_preempt),
+            _named(each.may_preempt) + (f"; would take {len(each.would_take)}" if each.would_take else ""),
         )
     return made
 

@@ -19,7 +19,7 @@ PREEMPTION: Final = [
     Attribute(
         "preemption",
         Choice(Preemption),
-        "allocations below it are taken back for others; with observe nothing is taken, and what would be is not recorded yet",
+        "allocations below it are taken back for others; with observe it is decided and recorded, and nothing is taken",
         _PARENT,
         who=_ADMIN,
         preset=True,

@@ -105,7 +105,7 @@ PREEMPTION: Final = [
     Attribute(
         "preemption",
         Choice(Preemption),
-        "allocations are taken back for others; with observe nothing is taken, and what would be is not recorded yet",
+        "allocations are taken back for others; with observe it is decided and recorded, and nothing is taken",
     ),
     Attribute(
         "preemption_policy", Choice(PreemptionPolicy), "by whose rules allocations are taken back", support=_KEPT

@@ -1,0 +1,87 @@
+"""Observed preemption: what would be taken, were pools with `preemption=observe` like others. It is recorded, and nothing is taken.
+
+A decision is observed as a whole: whatever it would take beside from other pools stays, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from headrace.ids import OperationId, PoolName
+from headrace.pools.pool_config import Preemption as PreemptionSwitch
+from headrace.resources import ZERO, Resources
+from headrace.runtime.engine import Figure, Moment, counter
+from headrace.wire.codec import runs_within
+from headrace.wire.preemption import ListObserved, ObservedPreemption, ObservedPreemptions, PreemptionReason
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.preemption.audit import record_of
+from headrace_allocator.preemption.graceful import asked_gracefully
+from headrace_allocator.preemption.stages import Preemption, run_stages
+
+__all__ = ["ObservedPreemptionLog", "would_be_preempted"]
+
+#: The last that are remembered, of the whole tree.
+_MOST_REMEMBERED: Final = 1_000
+_PAGE_BYTES: Final = 256 * 1024
+
+
+def would_be_preempted(overlay: Overlay, *, stages: bool) -> list[Preemption]:
+    """Decides once more, with observing pools like others. `stages` is true where the preemptive stages ran and started nothing."""
+    overlay.observes = True
+    found = [one for one in asked_gracefully(overlay) if _only_observes(overlay, one)]
+    for outcome in run_stages(overlay) if stages else ():
+        if any(_only_observes(overlay, one) for one in outcome.preemptions):
+            found += outcome.preemptions
+    overlay.observes = False
+    return found
+
+
+def _only_observes(overlay: Overlay, preemption: Preemption) -> bool:
+    operation = overlay.view.operations[preemption.allocation.operation]
+    return operation.options(overlay.view.pools).preemption is PreemptionSwitch.OBSERVE
+
+
+class ObservedPreemptionLog:
+    """The last preemptions that were only observed. The same one is not recorded again with each heartbeat."""
+
+    def __init__(self) -> None:
+        self._last: deque[ObservedPreemption] = deque(maxlen=_MOST_REMEMBERED)
+        self._counts: Counter[PreemptionReason] = Counter()
+
+    def note(self, facts: Facts, preemptions: Iterable[Preemption], moment: Moment) -> list[ObservedPreemption]:
+        """Records what one heartbeat decided. Returns what is new of it."""
+        new = []
+        gone: dict[OperationId, Resources] = {}
+        for one in preemptions:
+            allocation, operation = one.allocation, facts.operations[one.allocation.operation]
+            before = gone.get(operation.id, ZERO)
+            gone[operation.id] = before + allocation.usage
+            known, beneficiary = allocation.observed, one.beneficiary.id if one.beneficiary else OperationId("")
+            if known is not None and (known.reason, known.beneficiary) == (one.reason, beneficiary):
+                continue
+            record = record_of(one, operation, facts.pools, moment, observed=True, gone=before)
+            allocation.observed = record
+            self._counts[one.reason] += 1
+            new.append(ObservedPreemption(allocation.node, allocation.id, operation.id, operation.spec.pool, record))
+        self._last.extendleft(new)
+        return new
+
+    def page(self, facts: Facts, request: ListObserved) -> ObservedPreemptions:
+        """The last ones below a pool, the newest first."""
+        asked = islice(self._below(facts, request.pool), request.limit)
+        return ObservedPreemptions(next(runs_within(asked, _PAGE_BYTES), []))
+
+    def figures(self) -> list[Figure]:
+        """Counts of what would have been preempted, by reason."""
+        return [
+            counter(f"would_preempt_by_{reason.value}", "allocations", self._counts[reason])
+            for reason in PreemptionReason
+        ]
+
+    def _below(self, facts: Facts, pool: PoolName) -> Iterator[ObservedPreemption]:
+        everywhere = pool in ("", facts.pools.root.name)
+        return (one for one in self._last if everywhere or pool in facts.pools.path(one.pool))

@@ -1,0 +1,37 @@
+"""Preemptions that a pool only observed, as a person reads them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from headrace.durations import format_duration
+from headrace.pools.pool_config import Preemption
+from headrace.wire.pools import PoolView
+from headrace.wire.preemption import ObservedPreemption
+
+__all__ = ["observed_facts", "observes"]
+
+#: So many of the last ones are told one by one.
+_MOST_TOLD: Final = 5
+
+
+def observes(pool: PoolView) -> bool:
+    """True if nothing is taken from the pool, and what would be is recorded."""
+    options = pool.share.options
+    return options is not None and options.preemption is Preemption.OBSERVE
+
+
+def observed_facts(observed: Sequence[ObservedPreemption], now_ms: int) -> list[tuple[str, str]]:
+    """Facts of a pool that observes: what it would have given up, the newest first."""
+    facts = [("preemption", "is observed: nothing is taken, and nothing would have been so far")]
+    if observed:
+        facts = [("preemption", f"is observed: nothing is taken; last recorded {_places(len(observed))}")]
+    for one in observed[:_MOST_TOLD]:
+        age = format_duration(max(0, now_ms - one.record.decided_at_ms))
+        facts.append(("would give up", f"a place of {one.operation} on {one.node}, {age} ago: {one.record.words}"))
+    return facts
+
+
+def _places(count: int) -> str:
+    return "1 place" if count == 1 else f"{count} places"
