@@ -177,7 +177,7 @@ def histories() -> Made:
     list(decided(engine.on_draw(ledger.DrawBlock(TREE, 1, WIDEST, MANY), NOW)))
     share = (1 / 3,) * 5
     record = PreemptionRecord(
-        PreemptionReason.RESOURCE_LIMITS_VIOLATED, WIDEST, False, 2**53, 2**62, 2, 1 / 3, *[share] * 3
+        PreemptionReason.RESOURCE_LIMITS_VIOLATED, WIDEST, False, 2**53, 2**62, 2, 1 / 3, share, share, share
     )
     events: list[bytes] = []
     for first in range(0, 20_000, 1_000):
