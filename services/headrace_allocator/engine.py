@@ -18,14 +18,14 @@ from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gau
 from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, Wanted
 from headrace.wire.log import Event
-from headrace.wire.nodes import GivenUpNode, GiveUpNode, ListNodes, NodeList, NodeRecord, OperationPlaces, WhereRequest
-from headrace.wire.refusals import NotFound, WrongState
+from headrace.wire.nodes import GivenUpNode, GiveUpNode, NodeRecord
+from headrace.wire.refusals import WrongState
 from headrace_allocator.decision.drawing import give_half, next_draw, returns, wants
 from headrace_allocator.decision.holding_back import pool_limit_reached
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.effects import Effect, HeldTwice, LowerLease, NudgeNode, Release, Report, StepDown, Superseded
-from headrace_allocator.explain import list_nodes, operation_places
+from headrace_allocator.explain import Answer, Question, answer_to
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, learn_events, learn_whole
 from headrace_allocator.facts.nodes import Node, Timing
@@ -260,16 +260,9 @@ class AllocatorEngine:
         """Cuts the usage of up to `most` operations. Answers all that changed since the last answer, None while there is more to cut."""
         return Outcome(self._cutting.slice(most, moment))
 
-    def on_list_nodes(self, request: ListNodes, moment: Moment) -> Outcome[NodeList, Effect]:
-        """A page of the nodes as people see them."""
-        return Outcome(list_nodes(self.facts, request.first, request.limit, moment))
-
-    def on_where(self, request: WhereRequest, moment: Moment) -> Outcome[OperationPlaces | NotFound, Effect]:
-        """The places of an operation's running jobs, and the reasons why others wait."""
-        operation = self.facts.operations.get(OperationId(request.operation))
-        if operation is None:
-            return Outcome(NotFound("operation", request.operation))
-        return Outcome(operation_places(self.facts, operation, moment))
+    def on_question(self, question: Question, moment: Moment) -> Outcome[Answer, Effect]:
+        """Answers a person."""
+        return Outcome(answer_to(question, self.facts, self.ranking.order, moment))
 
     def checks(self) -> Iterator[Check]:
         """Each node, each operation, the totals, the limits, the order."""

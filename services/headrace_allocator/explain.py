@@ -4,20 +4,41 @@ from __future__ import annotations
 
 from typing import Final
 
+from headrace.ids import OperationId
 from headrace.runtime.engine import Moment
 from headrace.wire.codec import runs_within
-from headrace.wire.nodes import JobPlace, NodeList, NodeView, OperationPlaces
+from headrace.wire.explanations import ExplainWaiting, WaitingExplained
+from headrace.wire.nodes import JobPlace, ListNodes, NodeList, NodeView, OperationPlaces, WhereRequest
+from headrace.wire.refusals import NotFound
+from headrace_allocator.decision.least_satisfied import LeastSatisfied
 from headrace_allocator.decision.waiting import waiting_reasons
+from headrace_allocator.explain_waiting import explain_waiting
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.words import words_of
 
-__all__ = ["list_nodes", "operation_places"]
+__all__ = ["Answer", "Question", "answer_to", "list_nodes", "operation_places"]
+
+Question = ListNodes | WhereRequest | ExplainWaiting
+Answer = NodeList | OperationPlaces | WaitingExplained | NotFound
+
 
 _MOST_PLACES: Final = 1_000
 #: Of a page of nodes: one may tell of its trouble in 4,000 letters.
 _PAGE_BYTES: Final = 256 * 1024
+
+
+def answer_to(question: Question, facts: Facts, order: LeastSatisfied, moment: Moment) -> Answer:
+    """Answers what people may ask."""
+    if isinstance(question, ListNodes):
+        return list_nodes(facts, question.first, question.limit, moment)
+    operation = facts.operations.get(OperationId(question.operation))
+    if operation is None:
+        return NotFound("operation", question.operation)
+    if isinstance(question, WhereRequest):
+        return operation_places(facts, operation, moment)
+    return explain_waiting(facts, order, operation, moment)
 
 
 def operation_places(facts: Facts, operation: Operation, moment: Moment) -> OperationPlaces:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, TypeVar
 
-from headrace.ids import AllocationId
+from headrace.ids import AllocationId, OperationId
 from headrace.resources import ZERO
 from headrace.runtime.engine import Figure, Moment, counter
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
@@ -31,7 +31,8 @@ from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.nodes import Node, pace_ms_of
+from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.nodes import Node, PreemptiveTry, pace_ms_of
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.facts.reconcile import Findings
@@ -101,6 +102,7 @@ class HeartbeatAnswers:
         #: The decision on the last heartbeat.
         self.decided = HeartbeatDecision()
         self.preemptions: Counter[PreemptionReason] = Counter()
+        self._groups: Counter[Group] = Counter()
         #: Room that was made for starts beyond what they needed.
         self._unused = ZERO
         self.observed = ObservedPreemptionLog()
@@ -125,6 +127,7 @@ class HeartbeatAnswers:
             node.preemptive_stages_s = moment.steady_s
             started, taken = self._carry_out(node, stage, budget, moment)
             starts, take_back = starts + started, take_back + taken
+            node.tries[stage.stage.priority] = _try(stage, started, moment)
         take_back += [self._preempt(one, moment) for one in decided.preemptions if budget.fits(LARGEST_RECORD_BYTES)]
         self.observed.note(self._facts, decided.observed, moment)
         self._ranking.refresh_all(overlay.touched)
@@ -142,13 +145,14 @@ class HeartbeatAnswers:
         )
 
     def figures(self) -> list[Figure]:
-        """Allocations that were made, those that were preempted, by reason, and how much of that nobody needed."""
+        """Allocations that were made, those that were preempted, by reason and by group, and how much of that nobody needed."""
         return [
             counter("allocations_made", "allocations", self.allocations_made),
             *(
                 counter(f"preempted_by_{reason.value}", "allocations", self.preemptions[reason])
                 for reason in PreemptionReason
             ),
+            *(counter(f"preempted_of_{group.name.lower()}", "allocations", self._groups[group]) for group in Group),
             counter("preempted_unused_cpu", "hundredths of a core", self._unused.cpu),
             counter("preempted_unused_memory", "bytes", self._unused.memory),
             *self.observed.figures(),
@@ -232,6 +236,7 @@ class HeartbeatAnswers:
         operation = facts.operations[allocation.operation]
         preempt(facts, allocation, record_of(one, operation, facts.pools, moment))
         self.preemptions[one.reason] += 1
+        self._groups[one.group] += 1
         return _order_to_take_back(facts.nodes[allocation.node], allocation, operation)
 
     def _extend(self, extension: Extension) -> Extend:
@@ -265,6 +270,11 @@ class HeartbeatAnswers:
 
     def _pace_ms(self) -> int:
         return pace_ms_of(len(self._facts.nodes), self._facts.timing)
+
+
+def _try(stage: StageOutcome, started: list[Start], moment: Moment) -> PreemptiveTry:
+    operation = started[0].operation if started else OperationId("")
+    return PreemptiveTry(moment.steady_s, stage.candidates, (stage.room + stage.discount).within_wire(), operation)
 
 
 def _order_to_take_back(node: Node, allocation: Allocation, operation: Operation | None) -> TakeBack:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -24,6 +24,7 @@ from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import encode
+from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
 from headrace.wire.ledger import LiveOperation, Wanted
 from headrace.wire.log import Event, concerned
@@ -48,6 +49,7 @@ from headrace_allocator.effects import (
     Want,
 )
 from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.explain import Question
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.ledger_link import LedgerLink
 from headrace_allocator.longest_lease import LongestLease, term_of_longest_lease
@@ -167,13 +169,13 @@ class AllocatorService:
 
     async def _serve(self) -> None:
         border, tree = self._runtime.border, self._tree
-        user = CallerKind.USER
         await border.serve(subjects.usage_whole(tree), WholeRequest, CallerKind.SERVICE, self._on_usage_whole)
-        verbs = ("node.list", "op.where", "preemption.observed")
-        list_nodes, where, observed = (subjects.user("*", subjects.of_tree(verb, tree)) for verb in verbs)
-        await border.serve(list_nodes, ListNodes, user, self._on_list_nodes)
-        await border.serve(where, WhereRequest, user, self._on_where)
-        await border.serve(observed, ListObserved, user, self._on_observed)
+        questions: dict[str, Any] = {"node.list": ListNodes, "op.where": WhereRequest, "op.why": ExplainWaiting}
+        for verb, question in questions.items():
+            subject = subjects.user("*", subjects.of_tree(verb, tree))
+            await border.serve(subject, question, CallerKind.USER, self._on_question)
+        observed = subjects.user("*", subjects.of_tree("preemption.observed", tree))
+        await border.serve(observed, ListObserved, CallerKind.USER, self._on_observed)
         give_up = subjects.give_up_node(tree)
         await border.serve(give_up, GiveUpNode, CallerKind.SERVICE, self._on_give_up_node)
         await border.serve(subjects.WANTED, Wanted, CallerKind.SERVICE, self._on_wanted)
@@ -381,8 +383,8 @@ class AllocatorService:
     async def _on_usage_whole(self, request: WholeRequest, _caller: Caller) -> bytes:
         return self._publisher.page(request)
 
-    async def _on_list_nodes(self, request: ListNodes, _caller: Caller) -> msgspec.Struct:
-        return self._shell.take(self.engine.on_list_nodes(request, self._shell.moment()))
+    async def _on_question(self, question: Question, _caller: Caller) -> msgspec.Struct:
+        return self._shell.take(self.engine.on_question(question, self._shell.moment()))
 
     async def _on_give_up_node(self, request: GiveUpNode, _caller: Caller) -> msgspec.Struct:
         return self._take(self.engine.on_give_up_node(request, self._shell.moment()))
@@ -392,6 +394,3 @@ class AllocatorService:
 
     async def _on_observed(self, request: ListObserved, _caller: Caller) -> msgspec.Struct:
         return self.engine.answers.observed.page(self.engine.facts, request)
-
-    async def _on_where(self, request: WhereRequest, _caller: Caller) -> msgspec.Struct:
-        return self._shell.take(self.engine.on_where(request, self._shell.moment()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
+from headrace.ids import OperationId
 from headrace.resources import RESOURCE_NAMES, Resources, format_amount
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobEnd, JobResult
@@ -11,7 +12,7 @@ from headrace.wire.ledger import ReportedEnd
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, UnknownToNode
 
-__all__ = ["FITS_NO_NODE", "ends_of_lost", "words_of"]
+__all__ = ["FITS_NO_NODE", "cure_of", "ends_of_lost", "words_of"]
 
 #: Published with the usage of an operation, in place of a demand.
 FITS_NO_NODE: Final = "its jobs are larger than every node that they may run on"
@@ -72,6 +73,34 @@ def words_of(reason: why.Reason) -> str:
             return f"it has {times} times its fair share already; those below theirs go first"
         case _:
             assert_never(reason)
+
+
+_CURES: Final[dict[type[why.Reason], str]] = {
+    why.OperationSuspended: "`headrace op resume {operation}`",
+    why.OperationNotRunning: "a running slot, if it is pending; one that is ending starts nothing more",
+    why.DemandCovered: "the next computation of shares",
+    why.FairShareReached: "a larger fair share: others that want less, more weight, or `--preemption-mode normal`",
+    why.NoJobReady: "the ledger's word on more of its jobs, which was asked for",
+    why.StartsPaused: "`headrace resume starts`",
+    why.StillRecovering: "the word of the other nodes, or the end of their leases",
+    why.LimitsUnknown: "the first snapshot of fair_share; `headrace service list` shows if it leads",
+    why.SharesOld: "a snapshot of fair_share; `headrace service list` shows if it leads",
+    why.PoolLimitReached: "an end of a job below pool {pool}, or `headrace pool set {pool}` with a higher limit",
+    why.OperationLimitReached: "an end of one of its own jobs",
+    why.NoNodeAcceptsJobs: "a node that takes jobs: `headrace node list` says what each lacks",
+    why.NoNodeMatches: "a node with such tags, or another scheduling_tag_filter",
+    why.LargerThanEveryNode: "a larger node, or an operation with smaller jobs",
+    why.NoRoomOnAnyNode: "ends of jobs on one node, or preemption once it starves",
+    why.BlockBeingDrawn: "the log's answer",
+    why.NoShareYet: "a fair share: more weight, a guarantee, or others that want less",
+    why.PoolOverFairShare: "those below their share getting theirs, or more weight or a guarantee for pool {pool}",
+    why.OverFairShare: "those below their share getting theirs, or more weight for it",
+}
+
+
+def cure_of(reason: why.Reason, operation: OperationId) -> str:
+    """The change that would end a reason."""
+    return _CURES[type(reason)].format(operation=operation, pool=getattr(reason, "pool", ""))
 
 
 def _words_of_loss(lost: LostJob) -> str:

@@ -18,6 +18,7 @@ import headrace.wire
 from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
+from headrace.wire.explanations import WaitingExplained
 from headrace.wire.figures import FiguresAnswer
 from headrace.wire.happenings import Missed, OperationHistory, StarvationChanged
 from headrace.wire.heartbeat import Heartbeat, Orders
@@ -70,7 +71,7 @@ BUILDERS: Final[dict[Builder, set[type]]] = {
     admission.ephemeral_pools: {OverLimit, WholeOperations},
     admission.histories: {OperationHistory},
     agent.heartbeats: {Heartbeat},
-    allocator.orders: {Heartbeat, Orders, OperationPlaces, UsagePart},
+    allocator.orders: {Heartbeat, Orders, OperationPlaces, UsagePart, WaitingExplained},
     allocator.views_of_nodes: {NodeList},
     allocator.observed_preemptions: {ObservedPreemptions},
     allocator.reports: {ReportEnds, ReportAnswer, Released, ReleasedAnswer},

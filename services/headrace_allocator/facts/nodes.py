@@ -7,15 +7,16 @@ from typing import Final
 
 import msgspec
 
-from headrace.ids import AllocationId, Incarnation
+from headrace.ids import AllocationId, Incarnation, OperationId
 from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import Heartbeat, JobKey, NodeState, Orders
 from headrace.wire.nodes import NodeRecord
+from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.facts.allocations import Allocation
 
-__all__ = ["Node", "NodeCondition", "Timing", "pace_ms_of"]
+__all__ = ["Node", "NodeCondition", "PreemptiveTry", "Timing", "pace_ms_of"]
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -62,6 +63,18 @@ _ONLINE: Final = NodeCondition.ONLINE
 _OPEN: Final = NodeState.OPEN
 
 
+class PreemptiveTry(msgspec.Struct, frozen=True):
+    """A preemptive stage that ran on a node, for those who ask why it gave them nothing."""
+
+    at_s: float
+    #: Allocations that could be taken.
+    candidates: int
+    #: All that there would be for a job with them.
+    room: Resources
+    #: The operation that started a job there, empty for none.
+    started: OperationId
+
+
 class Node:
     """An enrolled node."""
 
@@ -92,6 +105,8 @@ class Node:
         #: When preemptive stages ran on it last, and since when more of it is used than it has.
         self.preemptive_stages_s: float | None = None
         self.overcommitted_since_s: float | None = None
+        #: The newest preemptive stage of each priority.
+        self.tries: dict[PreemptionPriority, PreemptiveTry] = {}
         self.state = NodeState.OPEN
         self.isolation = ""
         self.trouble = ""

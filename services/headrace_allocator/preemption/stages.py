@@ -74,6 +74,8 @@ class StageOutcome(msgspec.Struct, frozen=True):
     #: Allocations that could have been taken, and what they use together.
     candidates: int
     discount: Resources
+    #: Free before the stage.
+    room: Resources
     #: Room that was made for the start and that it does not need.
     unused: Resources
     #: What in addition could have been taken for operations below a pool, by the older rules.
@@ -95,7 +97,7 @@ def run_stages(overlay: Overlay) -> Iterator[StageOutcome]:
 
 def _run(overlay: Overlay, stage: PreemptiveStage) -> StageOutcome:
     """Looks who could go, starts what fits then, and takes as many as that needs."""
-    found = candidates(overlay, stage.least)
+    found, room = candidates(overlay, stage.least), overlay.room
     discount = Resources.sum(overlay.usage(one) for one in found.free)
     held = {pool: Resources.sum(overlay.usage(one) for one in ones) for pool, ones in found.held.items()}
     placement = _placed(overlay, stage, found, discount)
@@ -115,7 +117,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage) -> StageOutcome:
         Preemption(victim, PreemptionReason.RESOURCE_LIMITS_VIOLATED, groups[victim])
         for victim in victims_above_limits(overlay, [one for one in kept if one in found.free])
     ]
-    return StageOutcome(stage, placement, preemptions, len(found.free), discount, unused, held)
+    return StageOutcome(stage, placement, preemptions, len(found.free), discount, room, unused, held)
 
 
 def _placed(overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources) -> Placement | None:

@@ -16,9 +16,10 @@ from headrace.runtime.engine import Moment
 from headrace.runtime.role import Deposition, Role
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
+from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.ledger import LiveOperation, Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
-from headrace.wire.nodes import LONGEST_TAG, MOST_TAGS, Enrol, ListNodes, NodeRecord, WhereRequest
+from headrace.wire.nodes import LONGEST_TAG, MOST_TAGS, Enrol, ListNodes, NodeList, NodeRecord, WhereRequest
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.parts import SnapshotPublisher
 from headrace.wire.preemption import ListObserved, PreemptionReason
@@ -75,7 +76,8 @@ def orders() -> Iterator[msgspec.Struct]:
         end_some(node)
         while engine.on_refresh_due(MANY, node.now).answer:
             pass
-    yield from (engine.on_where(WhereRequest(an_operation(number)), node.now).answer for number in range(100))
+    for ask in (WhereRequest, ExplainWaiting):
+        yield from (engine.on_question(ask(an_operation(number)), node.now).answer for number in range(100))
     yield from of_usage(engine, node.now)
 
 
@@ -129,7 +131,8 @@ def views_of_nodes() -> Iterator[msgspec.Struct]:
         node.trouble = FAT * 4096
     first, more = 0, True
     while more:
-        page = engine.on_list_nodes(ListNodes(first), moment).answer
+        page = engine.on_question(ListNodes(first), moment).answer
+        assert isinstance(page, NodeList)
         yield page
         first, more = first + len(page.nodes), page.more
     assert first == len(records)

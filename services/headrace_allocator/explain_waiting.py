@@ -1,0 +1,148 @@
+"""The explanation of an operation that waits: every reason, and what would end it, computed when somebody asks.
+
+Nothing is kept for it on the heartbeat path but the newest preemptive stage of each node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import nsmallest
+from itertools import islice, pairwise
+from typing import Final
+
+import msgspec
+
+from headrace.ids import OperationId, PoolName
+from headrace.pools.amounts import PartialResources
+from headrace.pools.node_filter import matches
+from headrace.resources import RESOURCE_NAMES, ZERO, Resources
+from headrace.runtime.engine import Moment
+from headrace.wire.explanations import Ahead, Cause, Level, NodesFit, PoolRoom, Tries, Try, WaitingExplained
+from headrace.wire.snapshots import ElementKind
+from headrace_allocator.decision import reasons as why
+from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied
+from headrace_allocator.decision.waiting import waiting_reasons
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.nodes import Node
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.words import cure_of, words_of
+
+__all__ = ["explain_waiting"]
+
+_MOST_AHEAD: Final = 3
+_MOST_TRIES: Final = 3
+
+
+def explain_waiting(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> WaitingExplained:
+    """Explains an operation. Costs a look at every node, and at those that come before it in its pools."""
+    return WaitingExplained(
+        tree=facts.tree,
+        operation=operation.id,
+        running_jobs=operation.running_jobs,
+        pending_jobs=operation.pending_jobs,
+        in_doubt_jobs=operation.slots.in_doubt_count,
+        needed=operation.spec.resources,
+        causes=[_cause(reason, operation) for reason in waiting_reasons(facts, operation, moment)],
+        nodes=_nodes_fit(facts, operation),
+        limits=list(_limits(facts, operation)),
+        levels=list(_levels(facts, order, operation)),
+        tries=_tries(facts, operation, moment),
+    )
+
+
+def _cause(reason: why.Reason, operation: Operation) -> Cause:
+    figures = msgspec.to_builtins(reason)
+    kind = figures.pop("type")
+    return Cause(kind, words_of(reason), cure_of(reason, operation.id), figures)
+
+
+def _nodes_fit(facts: Facts, operation: Operation) -> NodesFit:
+    size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
+    spare = facts.pools.options.min_spare_allocation_resources_on_node.whole
+    accepting = [node for node in facts.nodes.values() if node.accepts_jobs]
+    matching = [node for node in accepting if _matches(node, filters)]
+    large = [node for node in matching if node.total.dominates(size)]
+    roomy = sum(node.free.dominates(size) and node.free.dominates(spare) for node in large)
+    return NodesFit(len(facts.nodes), len(accepting), len(matching), len(large), roomy)
+
+
+def _matches(node: Node, filters: tuple[str, ...]) -> bool:
+    return all(matches(formula, node.record.tags) for formula in filters)
+
+
+def _limits(facts: Facts, operation: Operation) -> Iterator[PoolRoom]:
+    """The limits that count for it, its own first, then those of its pools from the lowest to the highest."""
+    yield from _rooms(PoolName(""), operation.spec.resource_limits, operation.charged, operation)
+    for pool in facts.pools.above(operation.spec.pool):
+        yield from _rooms(pool.name, pool.most, pool.used, operation)
+
+
+def _rooms(pool: PoolName, limits: PartialResources, used: Resources, operation: Operation) -> Iterator[PoolRoom]:
+    figures = (limits.as_tuple(), used.as_tuple(), operation.spec.resources.as_tuple())
+    for name, limit, there, more in zip(RESOURCE_NAMES, *figures, strict=True):
+        if limit is not None:
+            yield PoolRoom(pool, name, there, limit, holds=there + more > limit)
+
+
+def _levels(facts: Facts, order: LeastSatisfied, operation: Operation) -> Iterator[Level]:
+    """Who comes first, from the root down. There is none for an operation that is held back by itself."""
+    order.settle(facts.total)
+    own = order.entry(operation.id)
+    if own is None:
+        return
+    pools = [facts.pools.root, *reversed(list(facts.pools.pool(operation.spec.pool).path()))]
+    for above, below in pairwise(pools):
+        entry = order.pool(below.name).entry
+        if entry is not None:
+            yield _level(order, above.name, entry)
+    yield _level(order, pools[-1].name, own)
+
+
+def _level(order: LeastSatisfied, pool: PoolName, own: Entry) -> Level:
+    there = order.pool(pool)
+    lists = [there.children, *there.buckets.values()]
+    ahead = sum(entries.bisect_left(own) for entries in lists)
+    first = nsmallest(_MOST_AHEAD, (entry for entries in lists for entry in islice(entries, _MOST_AHEAD)))
+    return Level(pool, _ahead(order, own), ahead, [_ahead(order, entry) for entry in first if entry < own])
+
+
+def _ahead(order: LeastSatisfied, entry: Entry) -> Ahead:
+    is_operation = OperationId(entry[-1]) in order
+    return Ahead(ElementKind.OPERATION if is_operation else ElementKind.POOL, entry[-1], entry[0])
+
+
+def _tries(facts: Facts, operation: Operation, moment: Moment) -> Tries:
+    """The stages of the operation's priority. Those before it starved were of others and count as well: they tell of the same nodes."""
+    priority, filters = operation.preemption_priority, facts.pools.filters_of(operation.spec)
+    tries = [
+        Try(
+            node=node.record.node,
+            age_ms=int((moment.steady_s - made.at_s) * 1000),
+            candidates=made.candidates,
+            room=made.room,
+            short=operation.spec.resources - operation.spec.resources.within(made.room),
+            started=made.started,
+            tags_match=_matches(node, filters),
+        )
+        for node in facts.nodes.values()
+        if (made := node.tries.get(priority)) is not None
+    ]
+    matching = [one for one in tries if one.tags_match]
+    idle = [one for one in matching if not one.started]
+    nearest = nsmallest(_MOST_TRIES, matching, key=lambda one: (_missing(one.short, operation), one.age_ms, one.node))
+    return Tries(
+        priority,
+        nodes=len(tries),
+        started=sum(one.started == operation.id for one in tries),
+        started_others=sum(one.started not in ("", operation.id) for one in matching),
+        short=sum(one.short != ZERO for one in idle),
+        unmatched=len(tries) - len(matching),
+        held_back=sum(one.short == ZERO for one in idle),
+        nearest=nearest,
+    )
+
+
+def _missing(short: Resources, operation: Operation) -> float:
+    """The greatest part of a job that is missing."""
+    pairs = zip(short.as_tuple(), operation.spec.resources.as_tuple(), strict=True)
+    return max(missing / needed if needed else 0.0 for missing, needed in pairs)

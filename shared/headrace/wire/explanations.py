@@ -1,0 +1,123 @@
+"""Explanations: why jobs of an operation wait in one tree, in words and figures, as its allocator knows it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from headrace.ids import NodeName, OperationId, PoolName, TreeName
+from headrace.resources import ZERO, Resources
+from headrace.wire.snapshots import ElementKind, PreemptionPriority
+from headrace.wire.version import Counter
+
+__all__ = ["Ahead", "Cause", "ExplainWaiting", "Level", "NodesFit", "PoolRoom", "Tries", "Try", "WaitingExplained"]
+
+
+class ExplainWaiting(msgspec.Struct, frozen=True):
+    """person → allocator: why do jobs of an operation wait."""
+
+    operation: Annotated[OperationId, msgspec.Meta(max_length=200)]
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One reason for which jobs wait."""
+
+    #: Such as `pool_limit_reached`.
+    kind: str
+    words: str
+    #: What would end it, in words.
+    cure: str
+    #: The reason's own figures by name; amounts as on the wire.
+    figures: dict[str, Any]
+
+
+class NodesFit(msgspec.Struct, frozen=True):
+    """Nodes of the tree, and how many of each figure fit the next as well."""
+
+    enrolled: Counter
+    accepting: Counter
+    #: Accepting ones whose tags match the filters of the operation and its pools.
+    matching: Counter
+    #: Matching ones that could run a job, were they empty.
+    large_enough: Counter
+    with_room: Counter
+
+
+class PoolRoom(msgspec.Struct, frozen=True):
+    """The limit of one resource of a pool above an operation, or of the operation itself, without a pool."""
+
+    pool: PoolName
+    resource: str
+    used: int
+    limit: int
+    #: One more job would pass it.
+    holds: bool
+
+
+class Ahead(msgspec.Struct, frozen=True):
+    """A child of a pool that gets room before the operation, or before the pool that it is below."""
+
+    kind: ElementKind
+    name: str
+    #: Of what it is owed, by the resource that tells most.
+    satisfaction: float
+
+
+class Level(msgspec.Struct, frozen=True):
+    """One pool on the way from the root to an operation: who comes first there."""
+
+    pool: PoolName
+    #: The operation, or the pool on the way to it.
+    own: Ahead
+    #: So many come before it, and the first of them.
+    ahead: Counter
+    first: list[Ahead]
+
+
+class Try(msgspec.Struct, frozen=True):
+    """The last preemptive stage of a node in which the operation took part."""
+
+    node: NodeName
+    age_ms: Counter
+    #: Allocations that could be taken, and what there would be with them.
+    candidates: Counter
+    room: Resources
+    #: What a job needs beyond that.
+    short: Resources = ZERO
+    #: The operation that got the room; empty: nobody.
+    started: OperationId = OperationId("")
+    tags_match: bool = True
+
+
+class Tries(msgspec.Struct, frozen=True):
+    """The newest preemptive stage on each node, of the priority that the operation has."""
+
+    priority: PreemptionPriority
+    #: Nodes looked at, and what came of it.
+    nodes: Counter = 0
+    started: Counter = 0
+    started_others: Counter = 0
+    short: Counter = 0
+    unmatched: Counter = 0
+    #: Nodes with enough to take, where something else held the operation back.
+    held_back: Counter = 0
+    #: The nodes that came nearest, and the newest among equals.
+    nearest: list[Try] = []
+
+
+class WaitingExplained(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """All that keeps jobs of an operation from starting in one tree."""
+
+    tree: TreeName
+    operation: OperationId
+    running_jobs: Counter
+    pending_jobs: Counter
+    in_doubt_jobs: Counter
+    #: Each job's size.
+    needed: Resources
+    causes: list[Cause]
+    nodes: NodesFit
+    limits: list[PoolRoom]
+    levels: list[Level]
+    tries: Tries

@@ -1,0 +1,115 @@
+"""The explanation of an operation that waits: all reasons with their cures, and what the last preemptive stages found."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
+from headrace.pools.amounts import PartialResources
+from headrace.resources import Resources
+from headrace.wire.explanations import Ahead, ExplainWaiting, NodesFit, PoolRoom, WaitingExplained
+from headrace.wire.nodes import NodeRecord
+from headrace.wire.refusals import NotFound
+from headrace.wire.snapshots import ElementKind, PreemptionPriority
+from headrace_allocator import words
+from headrace_allocator.decision import reasons as why
+from tests.support.allocating import Desk, an_operation, cores
+from tests.unit.allocator.test_limits import Tree, a_pool, in_pool
+from tests.unit.allocator.test_preemption import FOUR, Host, a_share
+
+
+def explained(desk: Desk, operation: str) -> WaitingExplained:
+    answer = desk.engine.on_question(ExplainWaiting(OperationId(operation)), desk.moment).answer
+    assert isinstance(answer, WaitingExplained)
+    return answer
+
+
+def poor(cpu: float) -> Host:
+    """Half of a full host is owed to `poor`, which starves, with jobs of so many cores. The stages have looked at the host."""
+    host = Host(an_operation("poor", size=cores(cpu)))
+    host.next_beat()
+    host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
+    host.next_beat()
+    host.now_s += 2
+    return host
+
+
+def test_a_job_for_which_too_little_could_be_taken_says_on_which_node_and_what_was_short() -> None:
+    tries = explained(poor(3), "poor").tries
+
+    assert (tries.priority, tries.nodes, tries.short, tries.started) == (PreemptionPriority.NORMAL, 1, 1, 0)
+    (nearest,) = tries.nearest
+    assert (nearest.node, nearest.age_ms, nearest.candidates) == ("n", 2_000, 2)
+    assert (nearest.room, nearest.short) == (Resources(user_slots=2, cpu=200), Resources(cpu=100))
+
+
+def test_a_job_that_was_started_by_a_stage_is_counted_as_its_own_and_for_others_as_theirs() -> None:
+    host = poor(1)
+
+    assert explained(host, "poor").tries.started == 1
+    host.start(an_operation("late"))
+    host.tell([a_share("rich", 2), a_share("poor", 1), a_share("late", 1, starves=True)], total=FOUR)
+    late = explained(host, "late").tries
+    assert (late.nodes, late.started, late.started_others) == (1, 0, 1)
+
+
+def test_nodes_are_counted_by_what_of_a_job_fits() -> None:
+    tagged = an_operation("tagged", size=cores(3))
+    spec = msgspec.structs.replace(tagged.spec, scheduling_tag_filter="fast")
+    desk = Desk({"a": cores(4), "b": cores(2), "c": cores(8)})
+    tags = {"a": ["fast"], "b": ["fast"], "c": []}
+    desk.engine.on_nodes({NodeName(name): NodeRecord(NodeName(name), tags=tags[name]) for name in tags}, desk.moment)
+    for node in tags:
+        desk.beat(node)
+    desk.start(msgspec.structs.replace(tagged, spec=spec), an_operation("plain", size=cores(5)))
+
+    assert explained(desk, "tagged").nodes == NodesFit(3, 3, 2, 1, 1)
+    assert explained(desk, "plain").nodes == NodesFit(3, 3, 3, 1, 1)
+
+
+def test_every_limit_above_is_told_with_the_one_that_holds() -> None:
+    tree = Tree([a_pool("p", cpu=0.5), a_pool("q", "p", cpu=0.3)], in_pool(an_operation("a"), "q"))
+    tree.beat("n")
+
+    told = explained(tree, "a")
+
+    assert told.limits == [
+        PoolRoom(PoolName("q"), "cpu", 300, 300, True),
+        PoolRoom(PoolName("p"), "cpu", 300, 500, False),
+    ]
+    (limit,) = [cause for cause in told.causes if cause.kind == "pool_limit_reached"]
+    assert limit.cure == "an end of a job below pool q, or `headrace pool set q` with a higher limit"
+    assert limit.figures == {"pool": "q", "exceeded": ({"resource": "cpu", "used": 300, "limit": 300},)}
+
+
+def test_an_operation_has_its_own_limit_among_them() -> None:
+    limits = PartialResources(cpu=100)
+    tree = Tree([a_pool("p")], in_pool(an_operation("a"), "p", resource_limits=limits))
+    tree.beat("n")
+
+    assert explained(tree, "a").limits == [PoolRoom(PoolName(""), "cpu", 100, 100, True)]
+
+
+def test_those_who_come_first_are_counted_on_each_level_from_the_root_down() -> None:
+    tree = Tree(
+        [a_pool("p"), a_pool("q")],
+        in_pool(an_operation("first"), "p"),
+        *(in_pool(an_operation(f"other-{number}", jobs=1), "q") for number in range(5)),
+        in_pool(an_operation("last"), "q"),
+    )
+
+    root, own = explained(tree, "last").levels
+
+    assert (root.pool, root.own.kind, root.own.name) == (ROOT_POOL, ElementKind.POOL, "q")
+    assert (own.pool, own.own, own.ahead) == ("q", Ahead(ElementKind.OPERATION, "last", 0.0), 5)
+    assert [one.name for one in own.first] == ["other-0", "other-1", "other-2"]
+
+
+def test_every_reason_has_a_cure() -> None:
+    assert words._CURES.keys() == set(why.Reason.__args__)
+
+
+def test_an_operation_that_this_tree_does_not_know_is_not_found() -> None:
+    desk = Desk({"n": cores(1)})
+
+    assert desk.engine.on_question(ExplainWaiting(OperationId("x")), desk.moment).answer == NotFound("operation", "x")
