@@ -198,7 +198,7 @@ class AllocatorService:
         if heartbeat.tree != self._tree:
             return BadRequest("tree", heartbeat.tree, f"this allocator's tree, {self._tree}")
         # A node that was just restarted knows no term, and would obey us beside the true leader.
-        await self._role.until_looked_up()
+        await self._role.until_sure()
         orders = self._take(self.engine.on_heartbeat(heartbeat, self._shell.moment()))
         for report in heartbeat.allocations:
             if report.given_back_for:

@@ -235,6 +235,44 @@ def test_pools_lost_while_nobody_lives_who_knows_them_are_there_when_services_st
     assert pools == [{"research", "later"}]
 
 
+def test_a_leader_that_wakes_beside_its_successor_tells_nobody_what_was() -> None:
+    """It said of an operation that its successor had accepted that there is none."""
+    answers: list[object] = []
+
+    async def course(world: World) -> None:
+        world.start_service("admission", "b")
+        await anyio.sleep(3)
+        world.freeze("admission.a")
+        await anyio.sleep(6)
+        async with connect_to(world.server, "person", subjects.inbox("user", "anna")) as bus:
+            await world._insist(bus, "op.start", start_of("operation-1", "0.1"), wire.StartAnswer)
+            world.server.cut.add((world.process("admission.b"), "from"))
+            world.thaw("admission.a")
+            answers.append(
+                await world._ask(bus, "op.get", wire.GetOperation(OperationId("operation-1")), wire.OperationView)
+            )
+
+    in_world(course)
+
+    assert answers == [None]
+
+
+def test_people_are_answered_while_nobody_can_renew_a_lease() -> None:
+    answers: list[object] = []
+
+    async def course(world: World) -> None:
+        async with connect_to(world.server, "person", subjects.inbox("user", "anna")) as bus:
+            await world._insist(bus, "op.start", start_of("operation-1", "0.1"), wire.StartAnswer)
+            world.server.lose_leader(9.0)
+            for _ in range(4):
+                await anyio.sleep(2)
+                answers.append(await view_of(world, bus, "operation-1"))
+
+    in_world(course)
+
+    assert None not in answers
+
+
 def switch_off(world: World, name: str) -> None:
     """Ends a process that nobody starts again."""
     world.given_up.add(name)

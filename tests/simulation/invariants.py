@@ -19,10 +19,10 @@ from tests.simulation.recorded import Violation
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-__all__ = ["GONE_WITHIN_S", "Invariants"]
+__all__ = ["Invariants"]
 
 #: Who was succeeded and can hear of it ends within this: a request to the bucket of leases may have to time out first.
-GONE_WITHIN_S: Final = 8.0
+_GONE_WITHIN_S: Final = 8.0
 #: As what the end of a job counts that understands its signal, by exit status.
 _TOLD_BY_EXIT: Final[dict[int | None, JobResult]] = {0: JobResult.COMPLETED, 75: JobResult.ABORTED}
 
@@ -81,7 +81,7 @@ class Invariants:
         now_s = self._world.loop.time()
         self._succeeded = {process: self._succeeded.get(process, now_s) for process in sorted(succeeded)}
         for process, since_s in self._succeeded.items():
-            if now_s - since_s > GONE_WITHIN_S:
+            if now_s - since_s > _GONE_WITHIN_S:
                 raise Violation(f"{process} was succeeded {now_s - since_s:.1f} s ago and still serves")
 
     def _hears(self, process: str) -> bool:

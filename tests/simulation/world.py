@@ -43,7 +43,7 @@ from headrace_integral.settings import IntegralSettings
 from tests.simulation.bus import connect_to
 from tests.simulation.clock import LoopClock
 from tests.simulation.hosts import Host, SimulatedAgent, Truth
-from tests.simulation.invariants import GONE_WITHIN_S, Invariants
+from tests.simulation.invariants import Invariants
 from tests.simulation.loop import PROCESS, VirtualLoop
 from tests.simulation.recorded import Recorded, Violation
 from tests.simulation.server import SimulatedServer
@@ -255,17 +255,13 @@ class World:
             await anyio.sleep(0.3)
 
     async def _await_end(self, bus: Any, operation: OperationId) -> None:
-        known_s = self.loop.time()
         while True:
             view = await self._ask(bus, "op.get", wire.GetOperation(operation), wire.OperationView)
             if isinstance(view, wire.OperationView) and view.state in FINAL_STATES:
                 self.ended[operation] = view
                 self.note(f"{operation} {view.state}")
                 return
-            if not isinstance(view, NotFound):
-                known_s = self.loop.time()
-            # A leader that does not know yet that it was succeeded does not know its successor's operations.
-            if self.loop.time() - known_s > GONE_WITHIN_S:
+            if isinstance(view, NotFound):
                 raise Violation(f"{operation} was accepted and is not known any more")
             await anyio.sleep(0.5)
 

@@ -17,7 +17,7 @@ from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, counter
-from headrace.runtime.role import Deposed, Deposition
+from headrace.runtime.role import Deposed, Deposition, Role
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
 from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy
@@ -55,6 +55,8 @@ class Border:
         self._users = users or bus
         self._deposition = deposition
         self._throttle = LogThrottle(clock.steady_s)
+        #: The role that this process leads: people are answered only while nobody else does.
+        self.leads: Role | None = None
         self.malformed = 0
         self.forged = 0
         self.answered_too_large = 0
@@ -88,6 +90,9 @@ class Border:
                 if not message.reply_to:
                     return None
                 return encode(BadRequest(place="message", value=_shorten(str(error)), expected=_kind_name(kind)))
+            if self.leads is not None and caller_kind is CallerKind.USER:
+                # One that was succeeded while it was frozen would tell what was.
+                await self.leads.until_sure()
             try:
                 answer = await handler(request, caller)
             except Deposed as error:

@@ -62,6 +62,8 @@ class Lease:
         self._record = LeaseRecord(instance, life)
         self._lease_s = lease_s
         self._revision = 0
+        #: Until then nobody else can have taken it, by this process's own clock.
+        self.sure_until_s = 0.0
 
     @property
     def is_held(self) -> bool:
@@ -119,9 +121,12 @@ class Lease:
 
     async def _write(self, revision: int) -> None:
         """Renews the lease, or takes it: the key as it was at `revision` becomes our record."""
-        record = msgspec.structs.replace(self._record, renewals=self._record.renewals + 1)
+        record, began_s = (
+            msgspec.structs.replace(self._record, renewals=self._record.renewals + 1),
+            anyio.current_time(),
+        )
         self._revision = await self._bucket.update(self._role, msgspec.json.encode(record), revision)
-        self._record = record
+        self._record, self.sure_until_s = record, began_s + self._lease_s
 
     async def _is_still_ours(self, on_lost: Callable[[str], None]) -> bool:
         """Looks who holds the lease after a renewal was refused: a former one of ours may have been written unnoticed."""

@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.lease import Lease
-from headrace.runtime.terms import TermBook, take_term, taken_term
+from headrace.runtime.terms import TermBook, take_term, taken_term, term_of_peers
 from headrace.wire import subjects
 from headrace.wire.version import Term
 
@@ -26,6 +26,12 @@ __all__ = ["LEASE_S", "Deposed", "Deposition", "Role", "lead", "role_of"]
 
 #: A process that does not renew its lease for so long loses it.
 LEASE_S: Final = 3.0
+
+
+#: Who told of a higher term when nobody did, and the lease alone gives reason to look.
+_NOBODY: Final = "whoever held the lease meanwhile"
+#: So long nobody looks again whose lease cannot be renewed.
+_SURE_S: Final = LEASE_S / 4
 
 
 class Deposed(HeadraceError):
@@ -59,17 +65,24 @@ class Deposition:
 class Role:
     """The lead of one role in one life of a process."""
 
-    def __init__(self, name: str, term: Term, deposition: Deposition) -> None:
+    def __init__(self, name: str, term: Term, deposition: Deposition, lease: Lease | None = None) -> None:
         self.name = name
         self.term = term
         self.since_s = anyio.current_time()
         self._deposition = deposition
+        self._lease = lease
+        self._sure_until_s = 0.0
         self._told: tuple[Term, str] | None = None
         self._doubt = anyio.Event()
         self._looked_up = anyio.Event()
 
-    async def until_looked_up(self) -> None:
-        """Returns when no higher term is told of that was not looked up. Until then another process may lead."""
+    async def until_sure(self) -> None:
+        """Returns once it is sure that no other process leads. Does not return in a process that was succeeded.
+
+        It is looked up where a higher term was told of, and where the lease is over: after a freeze, or an outage of the bucket.
+        """
+        if self._lease is not None and anyio.current_time() >= max(self._lease.sure_until_s, self._sure_until_s):
+            self.doubt()
         if self._told is not None:
             await self._looked_up.wait()
 
@@ -81,7 +94,7 @@ class Role:
 
     def doubt(self) -> None:
         """Has it looked up whether anybody took a higher term."""
-        self.on_term(self.term + 1, "whoever held the lease meanwhile")
+        self.on_term(self.term + 1, _NOBODY)
 
     def step_down(self, reason: str) -> None:
         """Ends the process. Another one leads, or none should."""
@@ -95,7 +108,7 @@ class Role:
             assert self._told is not None
             term, told_by = self._told
             try:
-                taken = await taken_term(bus, self.name, at_least=term)
+                taken = await (self._taken(bus) if told_by == _NOBODY else taken_term(bus, self.name, at_least=term))
             except BusError as error:
                 logger().info("terms cannot be read", role=self.name, error=str(error))
                 await anyio.sleep(LEASE_S / 4)
@@ -104,10 +117,21 @@ class Role:
             if taken > self.term:
                 self.step_down(f"{told_by} knows term {taken} of {self.name}, ours is {self.term}")
                 return
-            self._told = None
+            if told_by != _NOBODY:
+                logger().error("term refused", role=self.name, term=term, told_by=told_by, taken=taken)
+            if self._told != (term, told_by):
+                # A higher one was told of meanwhile.
+                continue
+            self._told, self._sure_until_s = None, anyio.current_time() + _SURE_S
             looked_up, self._looked_up = self._looked_up, anyio.Event()
             looked_up.set()
-            logger().error("term refused", role=self.name, term=term, told_by=told_by, taken=taken)
+
+    async def _taken(self, bus: Bus) -> Term:
+        """The highest term that was taken. While the bucket cannot be read nobody takes one: then it is the peers' highest."""
+        try:
+            return await taken_term(bus, self.name, at_least=self.term + 1)
+        except BusError:
+            return await term_of_peers(bus, self.name, known=self.term)
 
 
 async def _cancel_when(stopping: anyio.Event, scope: anyio.CancelScope) -> None:
@@ -151,7 +175,7 @@ async def lead(
     if not lease.is_held:
         return
     async with anyio.create_task_group() as tasks:
-        role = Role(name, 0, deposition)
+        role = Role(name, 0, deposition, lease)
         tasks.start_soon(lease.keep, deposition.depose, role.doubt)
         term = role.term = await take_term(bus, name, recorded=await recorded() if recorded is not None else 0)
         terms.see(name, term)

@@ -79,6 +79,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
 
         async def serve_visibly(held: Role) -> None:
             self.presence.lead(held)
+            self.border.leads = held
             await serve(held)
             # Whoever leads next must be the only one that answers.
             if self.users is not self.bus:

@@ -16,7 +16,7 @@ from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.version import LARGEST_JUMP, Term, WhoAnswer, WhoRequest
 
-__all__ = ["TermBook", "take_term", "taken_term"]
+__all__ = ["TermBook", "take_term", "taken_term", "term_of_peers"]
 
 #: Peers have so long to answer.
 _WHO_WAIT_S: Final = 0.1
@@ -86,7 +86,7 @@ async def taken_term(bus: Bus, role: str, *, at_least: Term) -> Term:
     stored = _term_in(await (await bus.key_value(subjects.TERMS_BUCKET)).get(role))
     if stored >= at_least:
         return stored
-    return max(stored, _highest_of(await _ask_peers(bus, role), role, stored))
+    return max(stored, await term_of_peers(bus, role, known=stored))
 
 
 async def take_term(bus: Bus, role: str, *, recorded: Term = 0) -> Term:
@@ -109,6 +109,11 @@ async def take_term(bus: Bus, role: str, *, recorded: Term = 0) -> Term:
             continue
         logger().info("term taken", role=role, term=term)
         return term
+
+
+async def term_of_peers(bus: Bus, role: str, *, known: Term) -> Term:
+    """The highest term of a role that any peer knows, if it is not too far above `known`. Raises `BusError`."""
+    return _highest_of(await _ask_peers(bus, role), role, known)
 
 
 async def _ask_peers(bus: Bus, role: str) -> list[bytes]:
