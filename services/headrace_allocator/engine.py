@@ -8,7 +8,7 @@ recovering, usage is published as incomplete, and jobs that a former allocator m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from headrace.ids import NodeName, OperationId, TreeName
@@ -27,7 +27,7 @@ from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.effects import Effect, HeldTwice, LowerLease, NudgeNode, Release, Report, StepDown, Superseded
 from headrace_allocator.explain import Answer, Question, answer_to
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.ledger import OperationNews, drawing_terms, learn_events, learn_whole
+from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
@@ -79,19 +79,21 @@ class AllocatorEngine:
                 effects += self._draws(operation)
         return Outcome(None, effects + self._releases(known))
 
-    def on_operations(self, operations: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
-        """Takes everything live. A known operation keeps its slots, and one that is not told of is over."""
-        known = list(operations)
+    def on_more_operations(self, page: Collection[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
+        """Takes a page of everything live. A known operation keeps its slots."""
         # Another tree has terms of its own.
-        effects = self._judge_term(each.block_term for each in known if each.spec.tree == self.facts.tree)
-        effects += self._follow(learn_whole(self.facts, known))
+        effects = self._judge_term(each.block_term for each in page if each.spec.tree == self.facts.tree)
+        return Outcome(None, effects + self._follow(learn_live(self.facts, page)))
+
+    def on_operations(self, page: Collection[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
+        """Takes the last page, or all in one. An operation that no page told of is over."""
+        effects = [*self.on_more_operations(page, moment).effects, *self._follow(forget_untold(self.facts))]
         return Outcome(None, effects + self._finish_recovery(moment))
 
-    def on_events(self, events: Iterable[Event], moment: Moment) -> Outcome[None, Effect]:
+    def on_events(self, events: Collection[Event], moment: Moment) -> Outcome[None, Effect]:
         """The log recorded these. An event that is known already changes nothing."""
-        known = list(events)
-        effects = self._judge_term(drawing_terms(known, self.facts.tree))
-        return Outcome(None, effects + self._follow(learn_events(self.facts, known)))
+        effects = self._judge_term(drawing_terms(events, self.facts.tree))
+        return Outcome(None, effects + self._follow(learn_events(self.facts, events)))
 
     def on_drawn(self, operation: OperationId, answer: DrawAnswer | None, moment: Moment) -> Outcome[None, Effect]:
         """The ledger answered a `Draw`, or None: it is asked again on the next occasion."""

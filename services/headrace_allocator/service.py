@@ -63,10 +63,12 @@ A = TypeVar("A")
 Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]
 
 _TICK_S: Final = 1.0
-#: Operations whose place in the order is found anew between two turns of the loop; some 2 ms.
-_REFRESH_SLICE: Final = 200
+#: Operations whose place in the order is found anew between two turns of the loop; some 3 ms.
+_REFRESH_SLICE: Final = 50
 #: Operations whose usage is cut between two turns of the loop; some 3 ms.
-_USAGE_SLICE: Final = 500
+_USAGE_SLICE: Final = 200
+#: Operations or events that are learnt between two turns of the loop; some 3 ms.
+_LEARNT_SLICE: Final = 32
 #: Of shares: three periods.
 _SILENCE_S: Final = 3.0
 #: Heartbeats that wait, one of a node.
@@ -229,12 +231,18 @@ class AllocatorService:
 
     async def on_operations(self, operations: list[LiveOperation], sequence: int) -> None:
         self._log.info("operations learnt", operations=len(operations), sequence=sequence)
-        self._take(self.engine.on_operations(operations, self._shell.moment()))
+        *pages, last = _slices(operations)
+        for page in pages:
+            self._take(self.engine.on_more_operations(page, self._shell.moment()))
+            await anyio.lowlevel.checkpoint()
+        self._take(self.engine.on_operations(last, self._shell.moment()))
 
     async def on_events(self, events: list[Event], sequence: int) -> None:
         for event in events:
             self._log.debug("event", operation=concerned(event), kind=type(event).__name__, sequence=sequence)
-        self._take(self.engine.on_events(events, self._shell.moment()))
+        for some in _slices(events):
+            self._take(self.engine.on_events(some, self._shell.moment()))
+            await anyio.lowlevel.checkpoint()
 
     async def _on_shares(self, applied: Applied) -> None:
         frame = self._shares.frame
@@ -394,3 +402,8 @@ class AllocatorService:
 
     async def _on_observed(self, request: ListObserved, _caller: Caller) -> msgspec.Struct:
         return self.engine.answers.observed.page(self.engine.facts, request)
+
+
+def _slices(items: list[A]) -> list[list[A]]:
+    """Items in their order, in slices to learn between two turns of the loop. There is one at least."""
+    return [items[first : first + _LEARNT_SLICE] for first in range(0, max(1, len(items)), _LEARNT_SLICE)]

@@ -246,7 +246,7 @@ def test_many_who_ask_for_a_whole_of_several_pages_while_it_changes_all_get_one(
     publisher: SnapshotPublisher[UsageItem, UsageFrame] = SnapshotPublisher(
         UsagePart, TREE, 1, UsageFrame(), key=lambda item: item.operation
     )
-    publisher.advance(UsageFrame(), [usage(number, number) for number in range(5_000)])
+    publisher.advance(UsageFrame(), [usage(number, number) for number in range(1_250)])
     readers: list[SnapshotReader[UsageItem, UsageFrame]] = [
         SnapshotReader(TREE, UsageFrame(), key=lambda item: item.operation) for _ in range(30)
     ]

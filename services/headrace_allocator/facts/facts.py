@@ -49,6 +49,8 @@ class Facts:
         self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)
         self.nodes: dict[NodeName, Node] = {}
         self.operations: dict[OperationId, Operation] = {}
+        #: Operations that the pages of everything live told of, until the last page.
+        self.told: set[OperationId] = set()
         #: Operations with jobs in doubt; those whose jobs other trees run as well.
         self.doubtful: dict[OperationId, Operation] = {}
         self.of_several_trees: dict[OperationId, Operation] = {}

@@ -32,7 +32,7 @@ from headrace_allocator.facts.facts import Facts, judge_size
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.slots import not_ended
 
-__all__ = ["OperationNews", "drawing_terms", "learn_events", "learn_whole"]
+__all__ = ["OperationNews", "drawing_terms", "forget_untold", "learn_events", "learn_live"]
 
 
 class OperationNews:
@@ -49,18 +49,25 @@ class OperationNews:
         self.holders.update(each.node for each in operation.allocations.values())
 
 
-def learn_whole(facts: Facts, operations: Iterable[LiveOperation]) -> OperationNews:
-    """Learns everything live. A known operation keeps its slots, and one that is not told of is over."""
+def learn_live(facts: Facts, operations: Iterable[LiveOperation]) -> OperationNews:
+    """Learns a page of everything live. A known operation keeps its slots."""
     news = OperationNews()
-    live = {operation.operation: operation for operation in operations}
-    for operation in [known for name, known in facts.operations.items() if name not in live]:
-        _forget(facts, operation, news)
-    for each in live.values():
+    for each in operations:
+        facts.told.add(each.operation)
         known = facts.operations.get(each.operation)
         if known is None:
             _add(facts, each, news)
         else:
             _update(facts, known, each, news)
+    return news
+
+
+def forget_untold(facts: Facts) -> OperationNews:
+    """The last page was learnt: an operation that none of them told of is over."""
+    news = OperationNews()
+    for operation in [known for name, known in facts.operations.items() if name not in facts.told]:
+        _forget(facts, operation, news)
+    facts.told.clear()
     facts.recovery.operations_known = True
     return news
 

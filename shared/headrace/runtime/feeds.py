@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from headrace.bus import Bus, BusError, Log
@@ -103,6 +104,8 @@ class OperationsFeed:
             await self._take(published, log)
             progress, self._progress = self._progress, anyio.Event()
             progress.set()
+            # What waits in the inbox comes without a pause of its own.
+            await anyio.lowlevel.checkpoint()
 
     async def _take(self, published: Published, log: Log) -> None:
         if published.term > self._term:
@@ -242,6 +245,7 @@ class SnapshotFeed(Generic[Item, Frame]):
                 part = self._border.decode(message, self._part_type)
                 if part is not None:
                     await self._apply(part)
+                await anyio.lowlevel.checkpoint()
 
     async def _apply(self, part: Any) -> None:
         if self._terms is not None and not await self._terms.believes(self._bus, self._publisher, part.version.term):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,7 +44,6 @@ _NOT_FINITE = (b"\x7f", b"\xff")
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
-_holds_floats: dict[Any, bool] = {}
 
 
 def encode(message: msgspec.Struct) -> bytes:
@@ -87,12 +87,11 @@ def decode(data: bytes, kind: type[T]) -> T:
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
-        _holds_floats[kind] = _mentions_float(kind)
     try:
         message = decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadMessage(str(error)) from None
-    if _holds_floats[kind] and _maybe_not_finite(data):
+    if _maybe_not_finite(data) and _mentions_float(kind):  # type: ignore[arg-type]
         _refuse_not_finite(message)
     return message  # type: ignore[no-any-return]
 
@@ -102,7 +101,9 @@ def _maybe_not_finite(data: bytes) -> bool:
     return any(start in data and any(start + rest in data for rest in _NOT_FINITE) for start in _FLOATS)
 
 
+@cache
 def _mentions_float(kind: Any) -> bool:
+    # Only asked where the bytes look so: a schema takes 10 ms to make.
     return '"number"' in msgspec.json.encode(msgspec.json.schema(kind)).decode()
 
 
