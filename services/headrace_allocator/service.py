@@ -29,10 +29,10 @@ from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
 from headrace.wire.ledger import LiveOperation, Wanted
 from headrace.wire.log import Event, concerned
 from headrace.wire.nodes import GiveUpNode, ListNodes, NodeRecord, WhereRequest
-from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
+from headrace.wire.parts import Applied, SnapshotReader
 from headrace.wire.preemption import ListObserved
 from headrace.wire.refusals import BadRequest
-from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
+from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, WholeRequest
 from headrace.wire.version import Term
 from headrace_allocator.effects import (
     Alarm,
@@ -54,7 +54,7 @@ from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.ledger_link import LedgerLink
 from headrace_allocator.longest_lease import LongestLease, term_of_longest_lease
 from headrace_allocator.settings import AllocatorSettings
-from headrace_allocator.usage_cut import usage_changed
+from headrace_allocator.usage_telling import UsageTelling
 
 __all__ = ["AllocatorService", "serve"]
 
@@ -65,8 +65,6 @@ Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]
 _TICK_S: Final = 1.0
 #: Operations whose place in the order is found anew between two turns of the loop; some 3 ms.
 _REFRESH_SLICE: Final = 50
-#: Operations whose usage is cut between two turns of the loop; some 3 ms.
-_USAGE_SLICE: Final = 200
 #: Operations or events that are learnt between two turns of the loop; some 3 ms.
 _LEARNT_SLICE: Final = 32
 #: Of shares: three periods.
@@ -101,7 +99,6 @@ class AllocatorService:
     _role: Role
     _longest_lease: LongestLease
     _ledger: LedgerLink
-    _publisher: SnapshotPublisher[UsageItem, UsageFrame]
 
     def __init__(self, runtime: Runtime[AllocatorSettings], tree: TreeName) -> None:
         self._runtime = runtime
@@ -118,7 +115,7 @@ class AllocatorService:
         self._shares: SnapshotReader[ShareItem, ShareFrame] = SnapshotReader(
             tree, ShareFrame(), key=lambda item: item.key
         )
-        self._usage_changed = anyio.Event()
+        self._usage = UsageTelling(runtime, tree, self.engine, self._shell)
         self._places_changed = anyio.Event()
 
     def follow(self) -> None:
@@ -152,9 +149,7 @@ class AllocatorService:
         # Durable before the first node is told of ours: the record keeps the term too, should the bucket of terms be lost.
         longest_ms = await self._longest_lease.raise_to(runtime.settings.node_lease_ms)
         self._ledger = LedgerLink(runtime.bus, self.engine, role, self._take, self._shell.moment)
-        self._publisher = SnapshotPublisher(
-            UsagePart, self._tree, role.term, UsageFrame(), key=lambda item: item.operation
-        )
+        self._usage.lead(role.term)
         runtime.terms.see("admission", await self._ledger.attach())
         tasks.start_soon(self._ledger.keep_reporting)
         await self._know_nodes_and_options()
@@ -163,7 +158,7 @@ class AllocatorService:
         self._take(self.engine.on_leading(role.term, timing, self._shell.moment()))
         self._on_nodes(self._nodes, frozenset())
         tasks.start_soon(self._refresh)
-        tasks.start_soon(self._publish_usage)
+        tasks.start_soon(self._usage.run)
         tasks.start_soon(self._tick)
         tasks.start_soon(self._shell.watch, runtime.bus, role)
         await self._serve()
@@ -171,7 +166,7 @@ class AllocatorService:
 
     async def _serve(self) -> None:
         border, tree = self._runtime.border, self._tree
-        await border.serve(subjects.usage_whole(tree), WholeRequest, CallerKind.SERVICE, self._on_usage_whole)
+        await border.serve(subjects.usage_whole(tree), WholeRequest, CallerKind.SERVICE, self._usage.on_whole)
         questions: dict[str, Any] = {"node.list": ListNodes, "op.where": WhereRequest, "op.why": ExplainWaiting}
         for verb, question in questions.items():
             subject = subjects.user("*", subjects.of_tree(verb, tree))
@@ -296,12 +291,8 @@ class AllocatorService:
     def _take(self, outcome: Outcome[A, Effect]) -> A:
         """Performs the effects of a message that may have changed usage. Returns the answer."""
         answer = self._shell.take(outcome)
-        self._tell_usage()
+        self._usage.look()
         return answer
-
-    def _tell_usage(self) -> None:
-        if usage_changed(self.engine.facts):
-            self._usage_changed.set()
 
     def _perform(self, effect: Effect) -> None:
         """Starts what the engine asked for. Nothing here waits, so that a heartbeat never does."""
@@ -364,32 +355,9 @@ class AllocatorService:
             self._places_changed = anyio.Event()
             while self._shell.take(self.engine.on_refresh_due(_REFRESH_SLICE, self._shell.moment())):
                 await anyio.lowlevel.checkpoint()
-            self._tell_usage()
-
-    async def _publish_usage(self) -> None:
-        settings = self._runtime.settings
-        while True:
-            with anyio.move_on_after(settings.usage_period_ms / 1000) as unchanged:
-                await self._usage_changed.wait()
-            self._usage_changed = anyio.Event()
-            while (cut := self._shell.take(self.engine.on_usage_due(_USAGE_SLICE, self._shell.moment()))) is None:
-                await anyio.lowlevel.checkpoint()
-            for part in self._publisher.advance(cut.frame, cut.items, cut.gone):
-                await self._try_publish(part)
-            if not unchanged.cancelled_caught:
-                await anyio.sleep(settings.usage_interval_ms / 1000)
-
-    async def _try_publish(self, part: bytes) -> None:
-        try:
-            await self._runtime.bus.publish(subjects.usage(self._tree), part)
-        except BusError as error:
-            # A reader that misses a part asks for the whole.
-            self._log.debug("usage not published", error=str(error))
+            self._usage.look()
 
     # --- questions ------------------------------------------------------------------------------------------------
-
-    async def _on_usage_whole(self, request: WholeRequest, _caller: Caller) -> bytes:
-        return self._publisher.page(request)
 
     async def _on_question(self, question: Question, _caller: Caller) -> msgspec.Struct:
         return self._shell.take(self.engine.on_question(question, self._shell.moment()))

@@ -1,0 +1,96 @@
+"""The shell of usage: it is cut in slices, and what changed is published for fair_share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from headrace.bus import BusError
+from headrace.ids import TreeName
+from headrace.obs.logging import logger
+from headrace.runtime.border import Caller
+from headrace.runtime.service import Runtime
+from headrace.runtime.shell import Shell
+from headrace.wire import subjects
+from headrace.wire.parts import SnapshotPublisher
+from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeRequest
+from headrace.wire.version import Term
+from headrace_allocator.effects import Effect
+from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.settings import AllocatorSettings
+from headrace_allocator.usage_cut import UsageCut, usage_changed
+
+__all__ = ["UsageTelling"]
+
+T = TypeVar("T")
+
+#: Operations whose usage is cut between two turns of the loop; some 2 ms.
+_SLICE: Final = 200
+#: From so many on, they are compared and encoded beside the loop: a thread costs as much as some fifty of them.
+_MANY: Final = 500
+
+
+class UsageTelling:
+    """Publishes the usage of one tree while its allocator leads."""
+
+    _publisher: SnapshotPublisher[UsageItem, UsageFrame]
+
+    def __init__(
+        self, runtime: Runtime[AllocatorSettings], tree: TreeName, engine: AllocatorEngine, shell: Shell[Effect]
+    ) -> None:
+        self._runtime = runtime
+        self._tree = tree
+        self._engine = engine
+        self._shell = shell
+        self._changed = anyio.Event()
+        #: Held by whoever works on the publisher, which nobody else may look into meanwhile.
+        self._publishing = anyio.Lock()
+
+    def lead(self, term: Term) -> None:
+        """Publishes with this term from now on."""
+        self._publisher = SnapshotPublisher(UsagePart, self._tree, term, UsageFrame(), key=lambda item: item.operation)
+
+    def look(self) -> None:
+        """Usage may have changed."""
+        if usage_changed(self._engine.facts):
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Publishes what changed, and once a period that nothing did, until cancelled."""
+        settings = self._runtime.settings
+        while True:
+            with anyio.move_on_after(settings.usage_period_ms / 1000) as unchanged:
+                await self._changed.wait()
+            self._changed = anyio.Event()
+            while (cut := self._shell.take(self._engine.on_usage_due(_SLICE, self._shell.moment()))) is None:
+                await anyio.lowlevel.checkpoint()
+            for part in await self._parts(cut):
+                await self._try_publish(part)
+            if not unchanged.cancelled_caught:
+                await anyio.sleep(settings.usage_interval_ms / 1000)
+
+    async def on_whole(self, request: WholeRequest, _caller: Caller) -> bytes:
+        """A page of everything that was published."""
+        async with self._publishing:
+            return await _beside(len(self._publisher.items), partial(self._publisher.page, request))
+
+    async def _parts(self, cut: UsageCut) -> list[bytes]:
+        async with self._publishing:
+            many = len(cut.items) + len(cut.gone)
+            return await _beside(many, partial(self._publisher.advance, cut.frame, cut.items, cut.gone))
+
+    async def _try_publish(self, part: bytes) -> None:
+        try:
+            await self._runtime.bus.publish(subjects.usage(self._tree), part)
+        except BusError as error:
+            # A reader that misses a part asks for the whole.
+            logger().debug("usage not published", tree=self._tree, error=str(error))
+
+
+async def _beside(many: int, work: Callable[[], T]) -> T:
+    return await anyio.to_thread.run_sync(work) if many > _MANY else work()
