@@ -7,6 +7,7 @@ another process leads, however deep in a handler or a task, deposes this one: `D
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
@@ -32,6 +33,8 @@ LEASE_S: Final = 3.0
 _NOBODY: Final = "whoever held the lease meanwhile"
 #: So long nobody looks again whose lease cannot be renewed.
 _SURE_S: Final = LEASE_S / 4
+#: A bucket that takes longer to answer whoever waits for it has no leader.
+_BUCKET_S: Final = 0.5
 
 
 class Deposed(HeadraceError):
@@ -128,10 +131,9 @@ class Role:
 
     async def _taken(self, bus: Bus) -> Term:
         """The highest term that was taken. While the bucket cannot be read nobody takes one: then it is the peers' highest."""
-        try:
+        with anyio.move_on_after(_BUCKET_S), contextlib.suppress(BusError):
             return await taken_term(bus, self.name, at_least=self.term + 1)
-        except BusError:
-            return await term_of_peers(bus, self.name, known=self.term)
+        return await term_of_peers(bus, self.name, known=self.term)
 
 
 async def _cancel_when(stopping: anyio.Event, scope: anyio.CancelScope) -> None:
