@@ -257,6 +257,39 @@ def test_a_leader_that_wakes_beside_its_successor_tells_nobody_what_was() -> Non
     assert answers == [None]
 
 
+def test_a_new_life_of_an_agent_does_not_obey_an_allocator_that_wakes_beside_its_successor() -> None:
+    """An agent that was just started has obeyed nobody, and would take the word of whoever answers it."""
+
+    async def course(world: World) -> None:
+        world.start_service("allocator", "b")
+        await anyio.sleep(3)
+        world.server.deaf.add(world.process("allocator.a"))
+        world.freeze("allocator.a")
+        await anyio.sleep(6)
+        obeyed = {name: host.agent.engine.term for name, host in world.hosts.items() if host.agent is not None}
+        assert set(obeyed.values()) == {2}
+        world.server.cut.add((world.process("allocator.b"), "from"))
+        world.kill("agent.n0")
+        await anyio.sleep(2)
+        world.thaw("allocator.a")
+        await anyio.sleep(3)
+        world.server.cut.clear()
+        world.server.deaf.clear()
+        await anyio.sleep(10)
+
+        terms = {name: host.agent.engine.term for name, host in world.hosts.items() if host.agent is not None}
+        assert min(terms.values()) >= 2
+        world.invariants.check()
+
+    async def checked(world: World) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(world.keep_checking)
+            await course(world)
+            tasks.cancel_scope.cancel()
+
+    in_world(checked)
+
+
 def test_people_are_answered_while_nobody_can_renew_a_lease() -> None:
     answers: list[object] = []
 

@@ -34,8 +34,8 @@ class Invariants:
         self._world = world
         #: By process that was succeeded and serves all the same: since when.
         self._succeeded: dict[str, float] = {}
-        #: By life of an agent: the highest term that it obeyed.
-        self._obeyed: dict[int, int] = {}
+        #: By host: the highest term that an agent of it obeyed.
+        self._obeyed: dict[str, int] = {}
 
     def check(self) -> None:
         """Raises `Violation`, and whatever a callback raised that nobody awaits."""
@@ -69,10 +69,11 @@ class Invariants:
         for host in self._world.hosts.values():
             if host.agent is None:
                 continue
-            obeyed, term = self._obeyed.get(id(host.agent), 0), host.agent.engine.term
-            if term < obeyed:
+            # A new life has obeyed nobody yet, and remembers none: all the same it must not obey who was succeeded.
+            obeyed, term = self._obeyed.get(host.name, 0), host.agent.engine.term
+            if 0 < term < obeyed:
                 raise Violation(f"agent {host.name} obeys term {term} after term {obeyed}")
-            self._obeyed[id(host.agent)] = term
+            self._obeyed[host.name] = max(obeyed, term)
         leading: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for process, shell in self._shells():
             if shell._role is not None and self._hears(process):
