@@ -27,6 +27,8 @@ def words_of(reason: why.Reason) -> str:
             return f"the operation is {reason.state.value}"
         case why.DemandCovered():
             return "it wants more since shares were computed last; the next computation is due within a second"
+        case why.FifoCountReached():
+            return "as many operations of its fifo pool as may take part stand before it (max_schedulable_element_count_in_fifo_pool)"
         case why.FairShareReached():
             return "it is a graceful operation that has its fair share, and gets no more"
         case why.NoJobReady():

@@ -54,6 +54,7 @@ class RandomTree(Desk):
             pool=PoolName(random.choice([*self.names, *self.names, ROOT_POOL, "unknown"])),
             scheduling_tag_filter=random.choice(FILTERS),
             resource_limits=random.choice([NOTHING, NOTHING, NOTHING, PartialResources(cpu=300)]),
+            resource_limits_overcommit_tolerance=random.choice([NOTHING, PartialResources(cpu=200)]),
         )
         return msgspec.structs.replace(live, spec=spec)
 

@@ -39,10 +39,11 @@ def on_a_full_node(
     both_starve: bool = False,
     other_pool: bool = False,
     pool_changes: Mapping[str, Any] | None = None,
+    poor: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> Host:
     """Before the heartbeat on which `rich`, in pool p, is to make room for `poor`, there or in another pool."""
-    host = Host(_poor("q" if other_pool else "p"))
+    host = Host(_poor("q" if other_pool else "p", poor or {}))
     rich = host.operation("rich")
     rich.set_spec(msgspec.structs.replace(rich.spec, **spec))
     tree = a_tree(
@@ -51,10 +52,10 @@ def on_a_full_node(
     host.engine.on_options(tree.options, host.moment)
     host.options = tree.options.for_allocation()
     host.next_beat()
-    poor = a_share("poor", 2, starves=True)
+    starving = a_share("poor", 2, starves=True)
     if aggressive:
-        poor = msgspec.structs.replace(
-            poor,
+        starving = msgspec.structs.replace(
+            starving,
             starvation_status=StarvationStatus.AGGRESSIVELY_STARVING,
             preemption_priority=PreemptionPriority.AGGRESSIVE,
         )
@@ -69,13 +70,13 @@ def on_a_full_node(
         options=of_pool(of_tree(host.options), settings),
     )
     item = msgspec.structs.replace(item, **dict(pool_changes or {}))
-    host.tell([item, a_share("rich", owed, starves=both_starve), poor], total=FOUR)
+    host.tell([item, a_share("rich", owed, starves=both_starve), starving], total=FOUR)
     return host
 
 
-def _poor(pool: str) -> LiveOperation:
+def _poor(pool: str, spec: Mapping[str, Any]) -> LiveOperation:
     live = an_operation("poor")
-    return msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, pool=PoolName(pool)))
+    return msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, pool=PoolName(pool), **spec))
 
 
 def taken_for_a_large_job(options: Mapping[str, Any]) -> list[str]:

@@ -6,15 +6,18 @@ The same functions decide and explain, so that a reason told is the reason that 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from headrace.ids import PoolName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.operation_spec import PreemptionMode
+from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.reasons import (
     DemandCovered,
     Exceeded,
     FairShareReached,
+    FifoCountReached,
     NoJobReady,
     OperationLimitReached,
     OperationNotRunning,
@@ -23,28 +26,41 @@ from headrace_allocator.decision.reasons import (
     Reason,
 )
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.facts.pool_tree import PoolTree, tolerant_limit
 
 __all__ = [
     "demand_covered",
     "fair_share_reached",
+    "fifo_count_reached",
     "held_back",
     "not_schedulable",
+    "only_by_preemption",
     "own_limit_reached",
     "pool_limit_reached",
 ]
 
+#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+_NONE: Final = PreemptionPriority.NONE
 _NO_ADDITION: Mapping[PoolName, Resources] = {}
 
 
-def held_back(operation: Operation, ready: int, held: Resources) -> Reason | None:
+def held_back(
+    operation: Operation, ready: int, held: Resources, *, tolerant_in: PoolTree | None = None
+) -> Reason | None:
     """The reason of its own for which no job of the operation may start anywhere, or None if one may.
 
-    It has `ready` jobs to give out and holds `held`.
+    It has `ready` jobs to give out and holds `held`. A preemptive stage, which gives the tree, adds tolerance to its limits.
     """
     if not operation.schedulable:
         return not_schedulable(operation)
-    return NoJobReady() if ready <= 0 else fair_share_reached(operation) or _limited(operation, held)
+    if ready <= 0:
+        return NoJobReady()
+    return fair_share_reached(operation) or _limited(operation, held, tolerant_in)
+
+
+def only_by_preemption(operation: Operation) -> bool:
+    """True if its own limits let jobs start by their tolerance alone, which preemptive stages have."""
+    return own_limit_reached(operation, operation.held) is not None
 
 
 def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRunning | None:
@@ -54,8 +70,12 @@ def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRu
     return OperationSuspended() if operation.suspended else OperationNotRunning(operation.state)
 
 
-def _limited(operation: Operation, held: Resources) -> Reason | None:
-    return demand_covered(operation, held) or own_limit_reached(operation, held)
+def _limited(operation: Operation, held: Resources, tolerant_in: PoolTree | None) -> Reason | None:
+    return (
+        demand_covered(operation, held)
+        or fifo_count_reached(operation)
+        or own_limit_reached(operation, held, tolerant_in=tolerant_in)
+    )
 
 
 def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:
@@ -66,15 +86,28 @@ def demand_covered(operation: Operation, held: Resources) -> DemandCovered | Non
     return DemandCovered()
 
 
+def fifo_count_reached(operation: Operation) -> FifoCountReached | None:
+    """Too many stand before it in its fifo pool for it to take part, as the last snapshot says."""
+    share = operation.share
+    if share is None or share.schedulable or not operation.in_fifo_pool or operation.demand is None:
+        return None
+    return FifoCountReached()
+
+
 def fair_share_reached(operation: Operation) -> FairShareReached | None:
     """A graceful operation gets nothing while it has what it is owed."""
     graceful = operation.spec.preemption_mode is PreemptionMode.GRACEFUL
     return FairShareReached() if graceful and not operation.below_fair_share else None
 
 
-def own_limit_reached(operation: Operation, held: Resources) -> OperationLimitReached | None:
+def own_limit_reached(
+    operation: Operation, held: Resources, *, tolerant_in: PoolTree | None = None
+) -> OperationLimitReached | None:
     """The operation's own limits leave no room for one more job of it, even if all jobs in doubt run."""
     limits = operation.spec.resource_limits
+    if limits != NOTHING and tolerant_in is not None and operation.preemption_priority is not _NONE:
+        tolerance = operation.spec.resource_limits_overcommit_tolerance
+        limits = tolerant_limit(limits, tolerance, tolerant_in.options)
     exceeded = _exceeded(operation, limits, held + operation.in_doubt) if limits != NOTHING else ()
     return OperationLimitReached(exceeded) if exceeded else None
 

@@ -38,6 +38,8 @@ class JobClass(NamedTuple):
     #: Of the operation and of all pools above it: a node must match each.
     filters: tuple[str, ...] = ()
     priority: PreemptionPriority = PreemptionPriority.NONE
+    #: True while the operation is at its own limits, which preemptive stages may pass.
+    only_by_preemption: bool = False
 
 
 class Bucket:
@@ -60,6 +62,8 @@ class JobClasses:
         self._buckets: dict[object, Bucket] = {}
         self._by_priority: dict[PreemptionPriority, int] = {}
         self._by_filters: dict[tuple[str, ...], int] = {}
+        #: Those that only preemptive stages may start.
+        self.only_by_preemption = 0
         #: Amounts by resource and number; of a number that is free the largest, which fit nowhere.
         self._sizes = np.full((5, 16), _NOWHERE)
         #: Of each resource the least and the most that a class needs.
@@ -133,7 +137,7 @@ class JobClasses:
         return number
 
     def _place(self, job_class: JobClass, number: int) -> None:
-        size, filters, priority = job_class
+        size, filters, priority, only_by_preemption = job_class
         first = not self._numbers
         self._numbers[job_class] = number
         self._uses[number] = 0
@@ -142,6 +146,7 @@ class JobClasses:
         self._buckets.setdefault(_corner(job_class), Bucket()).classes |= 1 << number
         self._by_priority[priority] = self._by_priority.get(priority, 0) | 1 << number
         self._by_filters[filters] = self._by_filters.get(filters, 0) | 1 << number
+        self.only_by_preemption |= only_by_preemption << number
         self._least = size if first else self._least.within(size)
         self._most = size if first else Resources(*map(max, self._most.as_tuple(), size.as_tuple()))
         self._fitting.clear()
@@ -153,7 +158,7 @@ class JobClasses:
         kept = {job_class: number for job_class, number in before.items() if uses[number]}
         self._free += [number for number in before.values() if not uses[number]]
         self._numbers, self._uses, self._unused = {}, {}, 0
-        self._by_priority, self._by_filters = {}, {}
+        self._by_priority, self._by_filters, self.only_by_preemption = {}, {}, 0
         self._sizes[:] = _NOWHERE
         for bucket in self._buckets.values():
             bucket.classes = 0
@@ -176,9 +181,8 @@ def _union(sets: Iterable[int]) -> int:
 
 def _corner(job_class: JobClass) -> object:
     """The upper corner of a bucket: 4 log2 of each amount, rounded up. Sizes in it differ by less than a fifth."""
-    size, filters, priority = job_class
+    size, *others = job_class
     return (
         tuple(math.ceil(4 * math.log2(amount)) if amount > 0 else -1 for amount in size.as_tuple()),
-        filters,
-        priority,
+        *others,
     )

@@ -19,6 +19,7 @@ from headrace.resources import RESOURCE_NAMES, Resources, Share
 from headrace.runtime.engine import Check
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 from headrace.wire.operations import OperationSpec
+from headrace_allocator.decision.holding_back import only_by_preemption
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
@@ -137,6 +138,7 @@ class _Place:
             self.spec is operation.spec
             and job_class.priority is operation.preemption_priority
             and job_class.filters == filters
+            and job_class.only_by_preemption == only_by_preemption(operation)
         )
 
 
@@ -163,7 +165,9 @@ class LeastSatisfied:
             entries.remove(place.entry)
         else:
             self.remove(operation.id)
-            job_class = JobClass(operation.spec.resources, filters, operation.preemption_priority)
+            job_class = JobClass(
+                operation.spec.resources, filters, operation.preemption_priority, only_by_preemption(operation)
+            )
             number, bucket = self.classes.enter(job_class), self.classes.bucket(job_class)
             pool = self._pool(operation.spec.pool)
             place = self._places[operation.id] = _Place(entry, pool, operation.spec, job_class, number, bucket)

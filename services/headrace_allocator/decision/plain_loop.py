@@ -41,6 +41,7 @@ def next_in_line_plainly(
     """
     view = overlay.view
     used = overlay.pools
+    tolerant_in = view.pools if overlay.passes_limits else None
     if going is not None:
         used = {name: used.get(name, ZERO) - going.get(name, ZERO) for name in used.keys() | going.keys()}
     able = [
@@ -49,8 +50,8 @@ def next_in_line_plainly(
         if priority in (None, operation.preemption_priority)
         and (room + more_room(operation)).dominates(operation.spec.resources)
         and all(matches(formula, view.tags) for formula in view.pools.filters_of(operation.spec))
-        and held_back(operation, operation.slots.ready_count, operation.held) is None
-        and held_back(operation, overlay.ready(operation), overlay.held(operation)) is None
+        and held_back(operation, operation.slots.ready_count, operation.held, tolerant_in=tolerant_in) is None
+        and held_back(operation, overlay.ready(operation), overlay.held(operation), tolerant_in=tolerant_in) is None
         and pool_limit_reached(operation, view.pools, used, tolerant=overlay.passes_limits and going is None) is None
     ]
     chosen = _best_below(overlay, view.pools.root, able)

@@ -127,7 +127,7 @@ class Ranking:
 
     def _entry(self, operation: Operation) -> Entry | None:
         facts, held = self._facts, operation.held
-        if held_back(operation, operation.slots.ready_count, held) is not None:
+        if held_back(operation, operation.slots.ready_count, held, tolerant_in=facts.pools) is not None:
             return None
         return entry_of(operation, facts.pools.pool(operation.spec.pool), held, facts.total)
 

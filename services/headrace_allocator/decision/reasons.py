@@ -32,6 +32,10 @@ class DemandCovered(msgspec.Struct, frozen=True, tag="demand_covered"):
     """It has all that it wanted when shares were computed last, and wants more since."""
 
 
+class FifoCountReached(msgspec.Struct, frozen=True, tag="fifo_count_reached"):
+    """It is owed nothing, and as many operations of its fifo pool as may take part stand before it."""
+
+
 class FairShareReached(msgspec.Struct, frozen=True, tag="fair_share_reached"):
     """It is graceful and not below its fair share: it gets no more than that."""
 
@@ -136,6 +140,7 @@ Reason = (
     OperationNotRunning
     | OperationSuspended
     | DemandCovered
+    | FifoCountReached
     | FairShareReached
     | NoJobReady
     | StartsPaused

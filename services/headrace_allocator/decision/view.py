@@ -15,7 +15,7 @@ import msgspec
 from headrace.ids import OperationId, PoolName
 from headrace.pools.pool_config import Preemption
 from headrace.resources import ZERO, Resources
-from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
+from headrace_allocator.decision.holding_back import held_back, only_by_preemption, pool_limit_reached
 from headrace_allocator.decision.job_classes import ALL_CLASSES
 from headrace_allocator.decision.least_satisfied import (
     Entry,
@@ -151,7 +151,8 @@ class Overlay:
 
     def held_back(self, operation: Operation) -> Reason | None:
         """The reason for which no more of its jobs may start, or None if one may."""
-        own = held_back(operation, self.ready(operation), self.held(operation))
+        tolerant_in = self.view.pools if self.passes_limits else None
+        own = held_back(operation, self.ready(operation), self.held(operation), tolerant_in=tolerant_in)
         return own or pool_limit_reached(operation, self.view.pools, self.pools, tolerant=self.passes_limits)
 
     def entry_of_pool(self, pool: Pool) -> Entry:
@@ -244,6 +245,12 @@ class Overlay:
         self._freed_of.add(operation.id)
         self._groups.pop(operation.id, None)
 
+    def pass_limits(self, passes: bool) -> None:
+        """From now on limits may be passed by their tolerance, or no more."""
+        self.passes_limits = passes
+        for operation in self.touched.values():
+            self._touch(operation)
+
     def keep(self, operation: Operation, allocation: Allocation) -> None:
         """Gives back an allocation that was taken away."""
         self.freed.discard(allocation)
@@ -270,6 +277,10 @@ class Overlay:
         One that might not before cannot by what others give up here: its own jobs or limits hold it back.
         """
         held = self.held(operation)
-        if operation.id not in self.view.order or held_back(operation, self.ready(operation), held) is not None:
+        tolerant_in = self.view.pools if self.passes_limits else None
+        reason = held_back(operation, self.ready(operation), held, tolerant_in=tolerant_in)
+        if operation.id not in self.view.order or reason is not None:
+            return None
+        if tolerant_in is None and only_by_preemption(operation):
             return None
         return entry_of(operation, self.view.pools.pool(operation.spec.pool), held, self.view.total)

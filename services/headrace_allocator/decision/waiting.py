@@ -13,6 +13,7 @@ from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.holding_back import (
     demand_covered,
     fair_share_reached,
+    fifo_count_reached,
     not_schedulable,
     own_limit_reached,
     pool_limit_reached,
@@ -43,6 +44,7 @@ def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[
         pool_limit_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
         demand_covered(operation, operation.held),
+        fifo_count_reached(operation),
         fair_share_reached(operation),
         _no_room(facts, operation),
         why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None,

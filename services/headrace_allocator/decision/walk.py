@@ -87,7 +87,9 @@ def _with_moved(children: Iterable[Entry], changed: Container[str], moved: list[
 
 def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found | None:
     """The operation of the pool itself that comes first."""
-    operations, best = overlay.view.operations, overlay.first_untouched(order, fitting)
+    operations = overlay.view.operations
+    others = 0 if overlay.passes_limits else overlay.view.order.classes.only_by_preemption
+    best = overlay.first_untouched(order, fitting & ~others)
     touched = overlay.touched_in(order.name)
     if touched:
         number = overlay.view.order.number

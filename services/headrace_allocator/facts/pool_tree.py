@@ -21,7 +21,7 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import ShareItem
 
-__all__ = ["Pool", "PoolTree", "ShareCut"]
+__all__ = ["Pool", "PoolTree", "ShareCut", "tolerant_limit"]
 
 _DEFAULTS: Final = EffectiveOptions()
 
@@ -74,13 +74,7 @@ class Pool:
         """The most that may be used below it. A preemptive stage, which is `tolerant`, adds its tolerance."""
         if not tolerant or self.item is None or self.item.options is None:
             return self.most
-        if policy.enable_infinite_resource_limits_overcommit:
-            return NOTHING
-        more = self.item.options.resource_limits_overcommit_tolerance
-        if more == NOTHING:
-            return self.most
-        pairs = zip(self.most.as_tuple(), more.whole.as_tuple(), strict=True)
-        return PartialResources(*(None if most is None else most + extra for most, extra in pairs))
+        return tolerant_limit(self.most, self.item.options.resource_limits_overcommit_tolerance, policy)
 
     def path(self) -> Iterator[Pool]:
         """The pool and all pools above it, the lowest first, without the root."""
@@ -198,6 +192,16 @@ class PoolTree:
         for pool in list(self._known.values()):
             if pool.item is None and pool.above is not None and pool.used == ZERO and pool not in parents:
                 del self._known[pool.name]
+
+
+def tolerant_limit(limit: PartialResources, tolerance: PartialResources, policy: AllocationOptions) -> PartialResources:
+    """The limit up to which preemptive stages may start jobs."""
+    if policy.enable_infinite_resource_limits_overcommit:
+        return NOTHING
+    if tolerance == NOTHING:
+        return limit
+    pairs = zip(limit.as_tuple(), tolerance.whole.as_tuple(), strict=True)
+    return PartialResources(*(None if most is None else most + extra for most, extra in pairs))
 
 
 def _parent(item: ShareItem | None) -> PoolName | None:

@@ -84,7 +84,7 @@ class StageOutcome(msgspec.Struct, frozen=True):
 
 def run_stages(overlay: Overlay) -> Iterator[StageOutcome]:
     """Runs the stages until one started something. The normal one runs even if nobody starves, since it repairs violated limits."""
-    overlay.passes_limits = True
+    overlay.pass_limits(True)
     for stage in (_AGGRESSIVE, _NORMAL):
         if stage is _AGGRESSIVE and not overlay.view.order.classes.of_priority(stage.priority):
             continue
@@ -92,7 +92,7 @@ def run_stages(overlay: Overlay) -> Iterator[StageOutcome]:
         yield outcome
         if outcome.placement is not None:
             break
-    overlay.passes_limits = False
+    overlay.pass_limits(False)
 
 
 def _run(overlay: Overlay, stage: PreemptiveStage) -> StageOutcome:

@@ -19,6 +19,7 @@ from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratio
 from headrace_fair_share.starvation.status import owed_everything
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
+from headrace_fair_share.update.fifo_count import within_fifo_count
 from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import (
     NO_MOMENT,
@@ -134,11 +135,13 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
     fair, usage, demand = (each[:, order] for each in (shares.fair_share, shares.usage_share, shares.demand_share))
     local = local_satisfaction_ratios(usage, fair, demand)
     schedulable = np.ones(len(order), np.bool_)
-    schedulable[elements.pools :] = given.pending
+    fifo_index, effective_index = fixed.fifo_index[order], shares.effective_fifo_index[order]
+    fifo_place = np.where(effective_index < 0, fifo_index, effective_index)
+    within = within_fifo_count(cut, elements, given.pending, fifo_place, fair)
+    schedulable[elements.pools :] = given.pending & within
     strong = fixed.strong[:, order]
     clocks = clocks_after(cut, given, JudgedShares(usage, fair, demand, strong), schedulable)
     starvation = clocks.starvation
-    fifo_index, effective_index = fixed.fifo_index[order], shares.effective_fifo_index[order]
     grants = np.zeros(shares.layout.size)
     grants[fixed.integral.all] = shares.last_share_ratio
     results = ElementResults(
@@ -173,14 +176,14 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
         ratio_volume=_ratio_volumes(cut, elements),
         fifo_index=fifo_index,
         effective_fifo_index=effective_index,
-        rank=np.where(fifo_index < 0, elements.order, np.where(effective_index < 0, fifo_index, effective_index)),
+        rank=np.where(fifo_index < 0, elements.order, fifo_place),
         flow_ratio=fixed.ratios.flow[order],
         burst_ratio=fixed.ratios.burst[order],
         total_flow_ratio=fixed.ratios.total_flow[order],
         total_burst_ratio=fixed.ratios.total_burst[order],
         operations=_counted(elements, np.ones(len(given.running), np.bool_)),
         running_operations=_counted(elements, given.running),
-        schedulable_operations=_counted(elements, given.pending),
+        schedulable_operations=_counted(elements, schedulable[elements.pools :]),
         own_operations=np.bincount(elements.parent[elements.pools :], minlength=len(elements.names)),
     )
     return results, clocks

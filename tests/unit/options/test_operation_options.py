@@ -22,7 +22,7 @@ from headrace_allocator.facts.operations import Operation as AllocatorOperation
 from tests.support.clocks import at
 from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, Work, clocks, shares
-from tests.support.taken_back import groups_on_a_full_node, taken_back
+from tests.support.taken_back import groups_on_a_full_node, on_a_full_node, taken_back
 from tests.support.tree_services import live
 from tests.unit.admission.desk import Desk, oid
 
@@ -46,18 +46,11 @@ def options_of(schema: type[msgspec.Struct]) -> list[str]:
     return [field.name for field in msgspec.structs.fields(schema)]
 
 
-#: The allocator and the agent do not read these yet.
-NOT_IN_FORCE = {
-    "resource_limits_overcommit_tolerance",
-}
+def test_a_figure_is_named_for_every_option() -> None:
+    assert set(CASES) == set(options_of(OperationSpec))
 
 
-def test_no_figure_is_named_for_an_option_that_is_not_in_force() -> None:
-    assert set(CASES) | NOT_IN_FORCE == set(options_of(OperationSpec))
-    assert not set(CASES) & NOT_IN_FORCE
-
-
-@pytest.mark.parametrize("name", [name for name in options_of(OperationSpec) if name not in NOT_IN_FORCE])
+@pytest.mark.parametrize("name", options_of(OperationSpec))
 def test_an_option_of_an_operation_changes_the_figure_that_it_is_for(name: str) -> None:
     value, figure = CASES[name]
 
@@ -210,6 +203,12 @@ def gets_to_make_room_gracefully_ms(options: Options) -> int | None:
 @case("preemption_mode", PreemptionMode.GRACEFUL)
 def gives_up(options: Options) -> list[str]:
     return [one.detail for one in taken_back(**options)]
+
+
+@case("resource_limits_overcommit_tolerance", PartialResources(cpu=50))
+def starts_beyond_its_limit_in_a_preemptive_stage(options: Options) -> list[str]:
+    poor = {"resource_limits": PartialResources(cpu=50)} | options
+    return [start.operation for start in on_a_full_node(poor=poor).next_beat().start]
 
 
 @case("max_failed_job_count", 1)

@@ -120,6 +120,13 @@ def part_of_a_gang_that_does_not_fit(settings: Settings) -> float:
     return shares({"a": settings, "b": {}}, work, options)["gang"].fair_share.total[1]
 
 
+@case("max_schedulable_element_count_in_fifo_pool", 1)
+def who_takes_part_in_a_fifo_pool(settings: Settings) -> list[bool]:
+    work = [Work(name, "a", 200, started_at_ms=at) for at, name in enumerate(("owed", "first", "second"))]
+    items = shares({"a": {"mode": "fifo"} | settings}, work)
+    return [items[one.name].schedulable for one in work]
+
+
 @case("enable_fifo_children_reordering_for_guarantee_utilization", False)
 def order_of_a_fifo_pool(settings: Settings) -> list[int | None]:
     pool = {"mode": "fifo", "strong_guarantee_resources": {"cpu": 40}} | settings

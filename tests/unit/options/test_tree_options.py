@@ -116,6 +116,13 @@ def part_of_a_gang_that_fits_but_for_rounding(options: Options) -> float:
     return share_of_a_gang_in_a_pool_that_is_short_by(5e-10, read)
 
 
+@case("max_schedulable_element_count_in_fifo_pool", 2)
+def who_takes_part_in_a_fifo_pool(options: Options) -> list[bool]:
+    work = [Work(name, "a", 200, started_at_ms=at) for at, name in enumerate(("owed", "first", "second"))]
+    items = shares({"a": {"mode": "fifo"}}, work, options)
+    return [items[one.name].schedulable for one in work]
+
+
 # --- savings --------------------------------------------------------------------------------------------------------------
 
 INTEGRAL = "integral_guarantees/"

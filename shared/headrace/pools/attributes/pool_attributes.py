@@ -217,7 +217,6 @@ _FORMULA: Final = [
         "operations of a fifo pool beyond so many that are owed nothing do not run",
         _TREE,
         who=_ADMIN,
-        support=_KEPT,
     ),
 ]
 _DATA: Final = [

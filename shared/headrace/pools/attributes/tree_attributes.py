@@ -167,7 +167,6 @@ _FORMULA: Final = [
         Whole(1),
         "operations of a fifo pool beyond so many that are owed nothing do not run",
         "no limit",
-        support=_KEPT,
     ),
 ]
 _DATA: Final = [

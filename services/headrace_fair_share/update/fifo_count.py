@@ -1,0 +1,45 @@
+"""The option `max_schedulable_element_count_in_fifo_pool`: how many operations of a fifo pool take part that are owed nothing. Pure."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from headrace.ids import PoolName
+from headrace.resources import EPS
+from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
+from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.elements import Elements
+
+__all__ = ["within_fifo_count"]
+
+
+def within_fifo_count(cut: Cut, elements: Elements, pending: Bools, rank: Ints, fair_share: Floats) -> Bools:
+    """False for operations that are owed nothing and stand behind so many others of their fifo pool.
+
+    Only those count whose jobs wait. `pending` is by place of operations among themselves.
+    `rank` is the place in the order of a fifo pool, -1 elsewhere.
+    """
+    within = np.ones(len(pending), np.bool_)
+    most = _most(cut, elements)
+    if not np.isfinite(most).any():
+        return within
+    pool, rank = elements.parent[elements.pools :], rank[elements.pools :]
+    limited = np.flatnonzero(pending & (rank >= 0) & np.isfinite(most[pool]))
+    order = limited[np.lexsort((rank[limited], pool[limited]))]
+    ahead = np.arange(len(order)) - np.searchsorted(pool[order], pool[order])
+    beyond = order[ahead >= most[pool[order]]]
+    within[beyond] = (fair_share[:, elements.pools + beyond] > EPS).any(axis=0)
+    return within
+
+
+def _most(cut: Cut, elements: Elements) -> Floats:
+    """The option of each pool, infinite where there is no limit."""
+    of_tree = cut.pools.options.max_schedulable_element_count_in_fifo_pool
+    most = np.full(elements.pools, math.inf if of_tree is None else of_tree)
+    for place, name in enumerate(elements.names[: elements.configured]):
+        own = cut.pools.settings(PoolName(name)).max_schedulable_element_count_in_fifo_pool
+        if own is not None:
+            most[place] = own
+    return most

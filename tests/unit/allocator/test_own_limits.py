@@ -1,0 +1,45 @@
+"""What keeps an operation from starting more though its pool has room: its own limits, and its place in a fifo pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.pools.amounts import PartialResources
+from tests.support.allocating import Desk, an_operation, cores
+from tests.support.taken_back import on_a_full_node
+from tests.unit.allocator.test_preemption import FOUR, a_share
+
+AT_ITS_LIMIT = {
+    "resource_limits": PartialResources(cpu=50),
+    "resource_limits_overcommit_tolerance": PartialResources(cpu=50),
+}
+
+
+def test_the_tolerance_of_an_operations_limits_is_for_preemptive_stages_only() -> None:
+    """It waits beside free room while it may not preempt, and beside a full node it takes one place, not two."""
+    live = an_operation("poor")
+    desk = Desk({"n": FOUR})
+    desk.start(msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, **AT_ITS_LIMIT)))
+    desk.tell([a_share("poor", 4)], total=FOUR)
+    assert desk.beat("n")[0].start == []
+    desk.tell([a_share("poor", 4, starves=True)], total=FOUR)
+    desk.now_s += 6
+    assert len(desk.beat("n")[0].start) == 1
+
+    host = on_a_full_node(poor=AT_ITS_LIMIT)
+    first = host.next_beat()
+    assert ([one.operation for one in first.start], len(first.take_back)) == (["poor"], 1)
+    host.starts += first.start
+    assert host.next_beat().start == []
+
+
+def test_an_operation_that_is_too_far_back_in_its_fifo_pool_starts_nothing_and_is_told_why() -> None:
+    desk = Desk({"n": cores(4, slots=4)})
+    desk.start(an_operation("first"), an_operation("second"))
+    none: dict[str, Any] = {"fifo_index": 1, "schedulable": False}
+    desk.tell([a_share("first", 1, demand=1, fifo_index=0), a_share("second", 0, **none)], total=FOUR)
+
+    assert [one.operation for one in desk.beat("n")[0].start] == ["first"]
+    assert "as many operations of its fifo pool as may take part stand before it" in desk.reasons("second")[0]
