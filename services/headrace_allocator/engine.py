@@ -33,6 +33,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.reconcile import lose_doubtful, lose_node, reconcile
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
+from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.alarms import PreemptionAlarms
 from headrace_allocator.usage_cut import UsageCut, UsageCutting
 from headrace_allocator.words import ends_of_lost
@@ -51,7 +52,8 @@ class AllocatorEngine:
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.facts = Facts(tree, term, timing)
         self.ranking = Ranking(self.facts)
-        self.answers = HeartbeatAnswers(self.facts, self.ranking)
+        self.pace = Pace()
+        self.answers = HeartbeatAnswers(self.facts, self.ranking, self.pace)
         self.heartbeats = 0
         #: Heartbeats that were repeated, overtaken, or of a former life of the agent.
         self.void_heartbeats = 0
@@ -156,24 +158,24 @@ class AllocatorEngine:
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def on_nodes(self, records: Mapping[NodeName, NodeRecord], moment: Moment) -> Outcome[None, Effect]:
-        """The enrolled nodes of this tree, as the bucket has them."""
-        facts = self.facts
-        if not facts.term:
+    def on_nodes(self, changed: Mapping[NodeName, NodeRecord | None], moment: Moment) -> Outcome[None, Effect]:
+        """Nodes of this tree that were enrolled, or changed, or are (None) enrolled no more. The first word is of all that are enrolled."""
+        if not self.facts.term:
             # Their leases count from when we listen.
             return Outcome(None)
         effects: list[Effect] = []
-        changed = False
-        for name, record in records.items():
-            known = facts.nodes.get(name)
-            if known is not None and known.record.drained != record.drained:
-                effects.append(NudgeNode(name))
-            changed |= facts.enrol(record, moment)
-        for node in [node for name, node in facts.nodes.items() if name not in records]:
-            node.enrolled = False
-        facts.recovery.begin(records)
-        changed |= self._remove_nodes()
-        if changed:
+        room_changed = False
+        for name, record in changed.items():
+            known = self.facts.nodes.get(name)
+            if record is not None:
+                if known is not None and known.record.drained != record.drained:
+                    effects.append(NudgeNode(name))
+                room_changed |= self.facts.enrol(record, moment)
+            elif known is not None:
+                known.enrolled = False
+        self.facts.recovery.begin(changed)
+        self._remove_nodes(changed)
+        if room_changed:
             self.ranking.mark_all()
         return Outcome(None, effects + self._finish_recovery(moment))
 
@@ -242,8 +244,7 @@ class AllocatorEngine:
                 self._fall_silent(node)
             if node.lease_is_over(self.facts.longest_lease_s, moment):
                 effects += self._lose(node, moment)
-        if self._remove_nodes():
-            self.ranking.mark_all()
+        self._remove_nodes(self.facts.nodes)
         effects += self._finish_recovery(moment)
         effects += self._shorten_lease(moment)
         if self.facts.recovery.doubt_over:
@@ -285,6 +286,7 @@ class AllocatorEngine:
             gauge("job_classes_in_order", "classes", len(self.ranking.order.classes)),
             counter("heartbeats", "heartbeats", self.heartbeats),
             counter("void_heartbeats", "heartbeats", self.void_heartbeats),
+            gauge("pace_stretch", "times", self.pace.stretch),
             counter("twice_held_jobs", "jobs", self.twice_held_jobs),
             *self.answers.figures(),
             *self.alarms.figures(),
@@ -351,14 +353,15 @@ class AllocatorEngine:
         if self.facts.set_offline(node):
             self.ranking.mark_all()
 
-    def _remove_nodes(self) -> bool:
-        """Forgets nodes that are enrolled no more. One that may hold something stays until its lease is over."""
+    def _remove_nodes(self, names: Iterable[NodeName]) -> None:
+        """Forgets those that are enrolled no more. One that may hold something stays until its lease is over."""
         awaits = self.facts.recovery.awaits
-        nodes = self.facts.nodes.values()
-        gone = [node for node in nodes if not (node.enrolled or node.allocations or awaits(node.record.node))]
+        known = [self.facts.nodes[name] for name in names if name in self.facts.nodes]
+        gone = [node for node in known if not (node.enrolled or node.allocations or awaits(node.record.node))]
         for node in gone:
             self.facts.remove_node(node)
-        return bool(gone)
+        if gone:
+            self.ranking.mark_all()
 
     def _lose(self, node: Node, moment: Moment) -> list[Effect]:
         self.facts.recovery.settle(node.record.node, lost=True)

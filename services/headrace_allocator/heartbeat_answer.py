@@ -32,10 +32,11 @@ from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
-from headrace_allocator.facts.nodes import Node, PreemptiveTry, pace_ms_of
+from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.facts.reconcile import Findings
+from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.audit import record_of
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from headrace_allocator.preemption.observing import ObservedPreemptionLog
@@ -95,9 +96,10 @@ class _Budget:
 class HeartbeatAnswers:
     """Answers one heartbeat at a time."""
 
-    def __init__(self, facts: Facts, ranking: Ranking) -> None:
+    def __init__(self, facts: Facts, ranking: Ranking, pace: Pace) -> None:
         self._facts = facts
         self._ranking = ranking
+        self._pace = pace
         self.allocations_made = 0
         #: The decision on the last heartbeat.
         self.decided = HeartbeatDecision()
@@ -269,7 +271,7 @@ class HeartbeatAnswers:
         return max(_CONFIRM_PACE_MS, pace_ms // 10) if starts else pace_ms
 
     def _pace_ms(self) -> int:
-        return pace_ms_of(len(self._facts.nodes), self._facts.timing)
+        return self._pace.ms(len(self._facts.nodes), self._facts.timing)
 
 
 def _try(stage: StageOutcome, started: list[Start], moment: Moment) -> PreemptiveTry:

@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.bus import BusError, Entry, Mirror
 from headrace.errors import BadInput
-from headrace.ids import NodeName, TreeName
+from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.pools import read_tree
 from headrace.runtime.border import Caller, CallerKind
@@ -28,7 +28,7 @@ from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
 from headrace.wire.ledger import LiveOperation, Wanted
 from headrace.wire.log import Event, concerned
-from headrace.wire.nodes import GiveUpNode, ListNodes, NodeRecord, WhereRequest
+from headrace.wire.nodes import GiveUpNode, ListNodes, WhereRequest
 from headrace.wire.parts import Applied, SnapshotReader
 from headrace.wire.preemption import ListObserved
 from headrace.wire.refusals import BadRequest
@@ -49,6 +49,7 @@ from headrace_allocator.effects import (
     Want,
 )
 from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.enrolled_nodes import EnrolledNodes
 from headrace_allocator.explain import Question
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.ledger_link import LedgerLink
@@ -109,12 +110,14 @@ class AllocatorService:
             "allocator", self.engine, runtime.clock, runtime.border, perform=self._perform
         )
         self.operations = OperationsFeed(runtime.bus, runtime.border, tree, self, terms=runtime.terms)
-        self._nodes: Mapping[str, Entry] = {}
+        self._nodes = EnrolledNodes(tree, runtime.border)
         self._mirrors: dict[str, Mirror] = {}
         self._nodes_known, self._options_known = anyio.Event(), anyio.Event()
         self._shares: SnapshotReader[ShareItem, ShareFrame] = SnapshotReader(
             tree, ShareFrame(), key=lambda item: item.key
         )
+        #: Of heartbeats since the last tick.
+        self._busy_ns = 0
         self._usage = UsageTelling(runtime, tree, self.engine, self._shell)
         self._places_changed = anyio.Event()
 
@@ -156,7 +159,7 @@ class AllocatorService:
         await self.operations.catch_up()
         timing = runtime.settings.timing(longest_lease_ms=longest_ms)
         self._take(self.engine.on_leading(role.term, timing, self._shell.moment()))
-        self._on_nodes(self._nodes, frozenset())
+        self._take(self.engine.on_nodes(self._nodes.records, self._shell.moment()))
         tasks.start_soon(self._refresh)
         tasks.start_soon(self._usage.run)
         tasks.start_soon(self._tick)
@@ -196,7 +199,9 @@ class AllocatorService:
             return BadRequest("tree", heartbeat.tree, f"this allocator's tree, {self._tree}")
         # A node that was just restarted knows no term, and would obey us beside the true leader.
         await self._role.until_sure()
-        orders = self._take(self.engine.on_heartbeat(heartbeat, self._shell.moment()))
+        moment = self._shell.moment()
+        orders = self._take(self.engine.on_heartbeat(heartbeat, moment))
+        self._busy_ns += self._shell.moment().steady_ns - moment.steady_ns
         for report in heartbeat.allocations:
             if report.given_back_for:
                 ids = {"operation": report.operation, "allocation": report.id, "node": heartbeat.node}
@@ -273,18 +278,9 @@ class AllocatorService:
             # What was known before stays in force, as in fair_share.
             self._runtime.border.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))
 
-    def _on_nodes(self, entries: Mapping[str, Entry], _changed: frozenset[str]) -> None:
-        self._nodes = entries
-        records: dict[NodeName, NodeRecord] = {}
-        for key, entry in entries.items():
-            try:
-                record = msgspec.json.decode(entry.value, type=NodeRecord)
-            except msgspec.DecodeError as error:
-                self._runtime.border.report_malformed(f"bucket {subjects.NODES_BUCKET}", key, str(error))
-                continue
-            if record.tree == self._tree:
-                records[record.node] = record
-        self._take(self.engine.on_nodes(records, self._shell.moment()))
+    def _on_nodes(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
+        nodes = self._nodes.take(entries, changed or entries.keys())
+        self._take(self.engine.on_nodes(nodes, self._shell.moment()))
 
     # --- effects --------------------------------------------------------------------------------------------------
 
@@ -344,9 +340,13 @@ class AllocatorService:
     # --- periods --------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
+        before = self._shell.moment()
         while True:
             await anyio.sleep(_TICK_S)
-            self._take(self.engine.on_tick(self._shell.moment()))
+            moment, busy_ns = self._shell.moment(), self._busy_ns
+            self._take(self.engine.pace.on_load(busy_ns / max(1, moment.steady_ns - before.steady_ns), moment))
+            before, self._busy_ns = moment, 0
+            self._take(self.engine.on_tick(moment))
             self._places_changed.set()
 
     async def _refresh(self) -> None:

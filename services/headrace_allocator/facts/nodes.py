@@ -16,7 +16,7 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.facts.allocations import Allocation
 
-__all__ = ["Node", "NodeCondition", "PreemptiveTry", "Timing", "pace_ms_of"]
+__all__ = ["Node", "NodeCondition", "PreemptiveTry", "Timing"]
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -187,8 +187,3 @@ class Node:
         if self.used == Resources.sum(one.usage for one in self.allocations.values()):
             return []
         return [f"node {self.record.node}: used differs from its allocations"]
-
-
-def pace_ms_of(nodes: int, timing: Timing) -> int:
-    """Milliseconds between two heartbeats of a node, so that `nodes` together send no more than the timing allows."""
-    return max(timing.shortest_pace_ms, nodes * 1000 // timing.heartbeats_per_s)

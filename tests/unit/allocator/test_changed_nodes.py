@@ -114,6 +114,6 @@ def test_jobs_of_a_silent_node_that_is_given_up_are_lost_at_once() -> None:
 
     assert answer == GivenUpNode(NodeName("n"), 1)
     assert ends == [(0, JobResult.LOST, "node n was silent for 61 s")]
-    desk.engine.on_nodes({}, at(161.0))
+    desk.engine.on_nodes({NodeName("n"): None}, at(161.0))
     assert desk.facts.nodes == {}
     assert desk.engine.check() == []

@@ -717,6 +717,7 @@ def test_figures_count_what_there_is() -> None:
     assert figures == {
         "nodes": 2,
         "online_nodes": 1,
+        "pace_stretch": 1.0,
         "operations": 2,
         "operations_in_order": 2,
         "preempted_by_preemption": 0,

@@ -127,7 +127,7 @@ def test_jobs_that_a_removed_node_may_run_stay_in_doubt_until_its_lease_is_over(
     """Its record may have gone with the bucket, while its runner goes on."""
     desk = after_a_restart(former("op", jobs=1), nodes={"gone": False, "alive": False})
     desk.beat("alive", term=TERM)
-    desk.engine.on_nodes({NodeName("alive"): NodeRecord(NodeName("alive"))}, desk.moment)
+    desk.engine.on_nodes({NodeName("gone"): None}, desk.moment)
 
     early, _ = desk.beat("alive", term=TERM)
     lost = [effect for effect in desk.tick(701.0) if isinstance(effect, Report)]
@@ -141,7 +141,7 @@ def test_a_removed_node_that_still_holds_something_gets_nothing_new() -> None:
     desk = after_a_restart(nodes={"n1": False, "n2": False})
     desk.start(an_operation("op", jobs=1))
     (start,) = desk.beat("n1", term=TERM)[0].start
-    desk.engine.on_nodes({NodeName("n2"): NodeRecord(NodeName("n2"))}, desk.moment)
+    desk.engine.on_nodes({NodeName("n1"): None}, desk.moment)
     desk.start(an_operation("op", jobs=1), an_operation("next", jobs=1))
 
     orders, _ = desk.beat("n1", term=TERM, allocations=[running(start.allocation, "op", 0)])

@@ -1,0 +1,45 @@
+"""The enrolled nodes of one tree, read from their bucket entry by entry as it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from headrace.bus import Entry
+from headrace.ids import NodeName, TreeName
+from headrace.runtime.border import Border
+from headrace.wire import subjects
+from headrace.wire.nodes import NodeRecord
+
+__all__ = ["EnrolledNodes"]
+
+
+class EnrolledNodes:
+    """Records by node."""
+
+    def __init__(self, tree: TreeName, border: Border) -> None:
+        self._tree = tree
+        self._border = border
+        self.records: dict[NodeName, NodeRecord] = {}
+
+    def take(self, entries: Mapping[str, Entry], keys: Collection[str]) -> dict[NodeName, NodeRecord | None]:
+        """Reads these entries of the bucket. Returns what changed by them in this tree, None for a node that is in it no more."""
+        changed: dict[NodeName, NodeRecord | None] = {}
+        for key in keys:
+            name, record = NodeName(key), self._record(key, entries.get(key))
+            if record is not None:
+                changed[name] = self.records[name] = record
+            elif self.records.pop(name, None) is not None:
+                changed[name] = None
+        return changed
+
+    def _record(self, key: str, entry: Entry | None) -> NodeRecord | None:
+        if entry is None:
+            return None
+        try:
+            record = msgspec.json.decode(entry.value, type=NodeRecord)
+        except msgspec.DecodeError as error:
+            self._border.report_malformed(f"bucket {subjects.NODES_BUCKET}", key, str(error))
+            return None
+        return record if record.tree == self._tree and record.node == key else None
