@@ -49,11 +49,11 @@ from headrace_allocator.effects import (
     Want,
 )
 from headrace_allocator.engine import AllocatorEngine
-from headrace_allocator.enrolled_nodes import EnrolledNodes
 from headrace_allocator.explain import Question
 from headrace_allocator.facts.pool_tree import ShareCut
-from headrace_allocator.ledger_link import LedgerLink
-from headrace_allocator.longest_lease import LongestLease, term_of_longest_lease
+from headrace_allocator.links.enrolled_nodes import EnrolledNodes
+from headrace_allocator.links.ledger_link import LedgerLink
+from headrace_allocator.links.longest_lease import LongestLease, term_of_longest_lease
 from headrace_allocator.settings import AllocatorSettings
 from headrace_allocator.usage_telling import UsageTelling
 

@@ -32,10 +32,10 @@ from headrace_agent import void_orders
 from headrace_agent.adoption import Adoption
 from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.protocol import Lease
-from headrace_allocator import ledger_link
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.reconcile import _Reconciliation
 from headrace_allocator.facts.recovery import Recovery
+from headrace_allocator.links import ledger_link
 
 __all__ = ["PLANTED", "planted"]
 

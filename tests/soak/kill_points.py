@@ -48,12 +48,14 @@ KILL_POINTS: Final = (
     KillPoint(
         "admission", "log claimed", "after", _ADMISSION + "log.checkpoint", "CheckpointStore.claim", at_start=True
     ),
-    KillPoint("allocator", "attached", "after", "headrace_allocator.ledger_link", "LedgerLink.attach", at_start=True),
+    KillPoint(
+        "allocator", "attached", "after", "headrace_allocator.links.ledger_link", "LedgerLink.attach", at_start=True
+    ),
     KillPoint(
         "allocator",
         "block drawn, not given out",
         "after",
-        "headrace_allocator.ledger_link",
+        "headrace_allocator.links.ledger_link",
         "LedgerLink.draw",
         most_jobs=300,
     ),
@@ -64,11 +66,13 @@ KILL_POINTS: Final = (
         "headrace_allocator.service",
         "AllocatorService._on_heartbeat",
     ),
-    KillPoint("allocator", "ends taken, not reported", "after", "headrace_allocator.ledger_link", "LedgerLink.report"),
+    KillPoint(
+        "allocator", "ends taken, not reported", "after", "headrace_allocator.links.ledger_link", "LedgerLink.report"
+    ),
     KillPoint(
         "allocator", "ends recorded, not noted", "before", "headrace_allocator.engine", "AllocatorEngine.on_recorded"
     ),
-    KillPoint("allocator", "release told", "after", "headrace_allocator.ledger_link", "LedgerLink.release"),
+    KillPoint("allocator", "release told", "after", "headrace_allocator.links.ledger_link", "LedgerLink.release"),
     KillPoint("agent", "answer got, not obeyed", "after", "headrace_agent.service", "Agent.ask"),
     KillPoint("agent", "orders obeyed", "after", "headrace_agent.engine", "AgentEngine.on_orders"),
     KillPoint("agent", "end heard, not reported", "after", "headrace_agent.service", "Agent._on_runner"),

@@ -31,7 +31,7 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
-from headrace_allocator.ledger_link import LedgerLink
+from headrace_allocator.links.ledger_link import LedgerLink
 from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.stages import Preemption
 from tests.support.largest.agent import LargeNode

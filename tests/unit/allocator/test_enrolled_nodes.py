@@ -7,7 +7,7 @@ import msgspec
 from headrace.bus import Entry
 from headrace.ids import NodeName, TreeName
 from headrace.wire.nodes import NodeRecord
-from headrace_allocator.enrolled_nodes import EnrolledNodes
+from headrace_allocator.links.enrolled_nodes import EnrolledNodes
 from tests.support.tree_services import TREE
 
 N1, N2 = NodeName("n1"), NodeName("n2")

@@ -14,7 +14,7 @@ from headrace.wire.ledger import Attached
 from headrace.wire.refusals import StaleTerm
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
-from headrace_allocator.ledger_link import LedgerLink
+from headrace_allocator.links.ledger_link import LedgerLink
 from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.server import SimulatedServer
