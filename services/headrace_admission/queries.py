@@ -51,6 +51,8 @@ _ATTEMPTS_OF_PAGE: Final = 32_768
 _MOST_HOLDERS: Final = 20
 #: Of an answer, beside what is cut by its size.
 _FRAME_BYTES: Final = 1024
+#: So many letters of a name that is not known must be right for a name to be near it. Ids begin with the time of their start.
+_BEGINNINGS: Final = (16, 10, 6)
 #: Another word for `pending` in lists.
 _WAITING: Final = "waiting"
 
@@ -96,9 +98,12 @@ class Queues:
 
 
 def not_found(state: State, name: str) -> NotFound:
-    """The refusal for an unknown operation, with those whose names begin in the same way."""
-    beginning_so: list[str] = [other for other in state.operations if name and other.startswith(name)]
-    return NotFound("operation", name, near=beginning_so[:3])
+    """The refusal for an unknown operation, with those whose names begin in the same way, as far as any does."""
+    for letters in sorted({len(name), *(least for least in _BEGINNINGS if least < len(name))}, reverse=True):
+        beginning_so: list[str] = [other for other in state.operations if name and other.startswith(name[:letters])]
+        if beginning_so:
+            return NotFound("operation", name, near=beginning_so[-3:])
+    return NotFound("operation", name)
 
 
 def get_operation(state: State, request: wire.GetOperation) -> OperationView | NotFound:

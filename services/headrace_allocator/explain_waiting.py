@@ -53,7 +53,7 @@ def explain_waiting(facts: Facts, order: LeastSatisfied, operation: Operation, m
 def _cause(reason: why.Reason, operation: Operation) -> Cause:
     figures = msgspec.to_builtins(reason)
     kind = figures.pop("type")
-    return Cause(kind, words_of(reason), cure_of(reason, operation.id), figures)
+    return Cause(kind, words_of(reason), cure_of(reason, operation.id, operation.spec.resources), figures)
 
 
 def _nodes_fit(facts: Facts, operation: Operation) -> NodesFit:

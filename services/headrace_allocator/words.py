@@ -100,8 +100,13 @@ _CURES: Final[dict[type[why.Reason], str]] = {
 }
 
 
-def cure_of(reason: why.Reason, operation: OperationId) -> str:
-    """The change that would end a reason."""
+def cure_of(reason: why.Reason, operation: OperationId, needed: Resources) -> str:
+    """The change that would end a reason, for an operation whose jobs need so much each."""
+    if isinstance(reason, why.PoolLimitReached):
+        small = [one.resource for one in reason.exceeded if getattr(needed, one.resource) > one.limit]
+        if small:
+            higher = f"`headrace pool set {reason.pool} resource_limits/{small[0]}=…`"
+            return f"a higher limit, since one job needs more than all of it: {higher}"
     return _CURES[type(reason)].format(operation=operation, pool=getattr(reason, "pool", ""))
 
 

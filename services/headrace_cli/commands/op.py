@@ -10,13 +10,13 @@ from cyclopts import App, Parameter
 from headrace.client import Client, Refused, Unanswered
 from headrace.errors import BadInput
 from headrace.ids import TreeName
-from headrace.pools.effective_options import EffectiveOptions, of_operation
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
-from headrace.wire.placements import TreePlacement
-from headrace.wire.snapshots import ShareFrame, ShareItem
-from headrace_cli.commands import op_changes, op_history
+from headrace_cli.commands.operations import changes
+from headrace_cli.commands.operations.explain import explain
+from headrace_cli.commands.operations.history import history
+from headrace_cli.commands.operations.shares import options_of, share_of
 from headrace_cli.session import Common, CommonOfLists, Flag, talk
 from headrace_cli.show.elements.shares import share_facts, share_table
 from headrace_cli.show.elements.starving import starvation_facts
@@ -76,7 +76,7 @@ def list_(
 
 @app.command
 def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) -> int:
-    """Show one operation: its state, its jobs, what it uses and is owed, and every reason why jobs wait.
+    """Show one operation: its state, its jobs, what it uses and is owed, and the heaviest reason why jobs wait.
 
     Examples:
 
@@ -97,7 +97,7 @@ def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) 
         trees = [each.tree for each in view.placements]
         in_trees = {tree: await _places(client, view, [tree]) for tree in trees} if len(trees) > 1 else {}
         places = await _places(client, view, trees)
-        shares = {each.tree: await _share(client, view, each) for each in view.placements}
+        shares = {each.tree: await share_of(client, view, each) for each in view.placements}
         rows = [row async for row in client.jobs(operation)] if jobs else []
         if screen.json:
             share = shares[view.spec.tree][0] if view.spec.tree in shares else None
@@ -111,7 +111,7 @@ def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) 
         for tree, (share, pool, frame) in shares.items():
             if share is not None:
                 facts = share_facts(share, [])
-                for label, words in starvation_facts(share, _options(view, pool, frame), frame.at_ms):
+                for label, words in starvation_facts(share, options_of(view, pool, frame), frame.at_ms):
                     facts.add_row(label, words)
                 title = [f"in tree {tree}"] if in_trees else []
                 screen.print("", *title, share_table(share, frame.total, None, screen.width), "", facts)
@@ -131,25 +131,6 @@ async def _places(client: Client, view: OperationView, trees: Sequence[TreeName]
         return await client.places(view.operation, trees)
     except (Unanswered, Refused):
         return None
-
-
-async def _share(
-    client: Client, view: OperationView, placement: TreePlacement
-) -> tuple[ShareItem | None, ShareItem | None, ShareFrame]:
-    """What fair share says of it and its pool; None when it is over, and when fair share does not answer or has not heard of it yet."""
-    if view.state in FINAL_STATES:
-        return None, None, ShareFrame()
-    try:
-        answer = await client.pools.of(placement.tree).list(placement.pool, operations=True)
-    except (Unanswered, Refused):
-        return None, None, ShareFrame()
-    share = next((item for item in answer.operations if item.name == view.operation), None)
-    return share, next((pool.share for pool in answer.pools), None), answer.frame
-
-
-def _options(view: OperationView, pool: ShareItem | None, frame: ShareFrame) -> EffectiveOptions | None:
-    above = None if pool is None else pool.options
-    return None if above is None else of_operation(above, view.spec, frame.options)
 
 
 @app.command
@@ -249,10 +230,10 @@ def abort(
     return talk(common, work)
 
 
-app.command(op_changes.explain)
-app.command(op_history.history)
-app.command(op_changes.set_, name="set")
-app.command(op_changes.suspend)
-app.command(op_changes.resume)
-app.command(op_changes.complete)
-app.command(op_changes.scan)
+app.command(explain)
+app.command(history)
+app.command(changes.set_, name="set")
+app.command(changes.suspend)
+app.command(changes.resume)
+app.command(changes.complete)
+app.command(changes.scan)

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Schema
 from headrace.wire.operations import OperationState
-from headrace_cli.commands.op_changes import KEYS
+from headrace_cli.commands.operations.changes import KEYS
 from headrace_cli.completion.keys import assignments, attributes
 from headrace_cli.completion.meaning import LIVE, Meaning, meaning_of
 from headrace_cli.completion.slot import Slot, is_repeated

@@ -1,4 +1,4 @@
-"""The page of `headrace op explain`: the pools above an operation, their limits, and who holds their slots."""
+"""The pools above an operation in the page of `headrace op explain`: their limits, and who holds their slots."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from headrace.wire.placements import PoolLevel
 from headrace_cli.show.tables import table
 from headrace_cli.show.waiting_reasons import pool_words, waiting_words
 
-__all__ = ["explanation"]
+__all__ = ["level_lines", "sentence"]
 
 #: Holders of a level that are shown; the answer as JSON has more of them.
 _MOST_SHOWN = 5
 
 
-def explanation(told: OperationExplanation, now_ms: int) -> list[Table | Text | str]:
-    """In one sentence what it is, then every level from the root down."""
-    parts: list[Table | Text | str] = [Text(_sentence(told)), *(Text(words, style="yellow") for words in told.pauses)]
-    if told.levels:
-        parts += ["", _levels(told.levels)]
+def level_lines(told: OperationExplanation, now_ms: int) -> list[Table | Text | str]:
+    """Every level from the root down, and who holds the slots of those that are full."""
+    parts: list[Table | Text | str] = ["", _levels(told.levels)] if told.levels else []
     if told.levels_left_out:
         parts.append(Text(f"and {told.levels_left_out} more levels"))
     holders = [line for level in told.levels for line in _holders(level, now_ms)]
     return [*parts, "", *holders] if holders else parts
 
 
-def _sentence(told: OperationExplanation) -> str:
+def sentence(told: OperationExplanation) -> str:
+    """Its state, and in one sentence why it has or has not a running slot."""
     view = told.view
     begins = f"operation {view.operation} is {view.state.value}" + (", suspended" if view.suspended else "")
     if view.state in FINAL_STATES:

@@ -71,7 +71,7 @@ def operation_facts(
     now_ms: int,
     in_trees: Mapping[TreeName, OperationPlaces | None] = _ONE_TREE,
 ) -> Table:
-    """All about one operation, with every reason why jobs wait. `in_trees` has the places in each tree, where there are several."""
+    """All about one operation, with the heaviest reason why jobs wait. `in_trees` has the places in each tree, where there are several."""
     facts = facts_table()
     spec = view.spec
     facts.add_row("operation", view.operation)
@@ -95,8 +95,12 @@ def operation_facts(
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
     facts.add_row("jobs", _job_words(view, places))
     if places is not None and view.state not in FINAL_STATES:
-        for number, reason in enumerate(places.reasons):
-            facts.add_row("waits because" if number == 0 else "", Text(reason))
+        for reason in places.reasons[:1]:
+            more = len(places.reasons) - 1
+            facts.add_row("waits because", Text(reason))
+            facts.add_row(
+                "", f"{f'{more} more, and ' if more else ''}what would end it: headrace op explain {view.operation}"
+            )
     return facts
 
 

@@ -22,6 +22,7 @@ from headrace.resources import Resources, parse_amount
 from headrace.runtime.clock import Clock
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
+from headrace.wire.explanations import ExplainWaiting, WaitingExplained
 from headrace.wire.nodes import ChangedNode, ChangeNode, ListNodes, NodeChange, NodeList, OperationPlaces, WhereRequest
 from headrace.wire.operations import (
     FINAL_STATES,
@@ -380,6 +381,11 @@ class Operation:
     async def places(self) -> OperationPlaces:
         """The places of its running jobs, and why the rest does not run."""
         return await self._client.places(self.id)
+
+    async def waiting(self, tree: TreeName) -> WaitingExplained:
+        """All that keeps its jobs from starting in one tree. Raises `Refused`, `Unanswered`."""
+        verb, client = subjects.of_tree("op.why", tree), self._client
+        return await client._asker.ask(verb, ExplainWaiting(self.id), WaitingExplained, timeout_s=client._timeout_s)
 
     def logs(self, job: int | None = None, *, stderr: bool = False, follow: bool = False) -> AsyncIterator[LogLine]:
         """Its jobs' output, as `Client.logs` gives it."""

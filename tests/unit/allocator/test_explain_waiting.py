@@ -82,6 +82,14 @@ def test_every_limit_above_is_told_with_the_one_that_holds() -> None:
     assert limit.figures == {"pool": "q", "exceeded": ({"resource": "cpu", "used": 300, "limit": 300},)}
 
 
+def test_a_limit_below_the_size_of_a_job_is_cured_by_a_higher_one_alone() -> None:
+    tree = Tree([a_pool("p", cpu=0.05)], in_pool(an_operation("a"), "p"))
+
+    (cause,) = [cause for cause in explained(tree, "a").causes if cause.kind == "pool_limit_reached"]
+
+    assert cause.cure.startswith("a higher limit, since one job needs more than all of it: `headrace pool set p ")
+
+
 def test_an_operation_has_its_own_limit_among_them() -> None:
     limits = PartialResources(cpu=100)
     tree = Tree([a_pool("p")], in_pool(an_operation("a"), "p", resource_limits=limits))

@@ -7,6 +7,7 @@ import io
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
@@ -24,7 +25,7 @@ from headrace_cli.show.trees import pool_table
 OPERATION = OperationId("69201a4f-0c1d2e3f4a5b")
 
 
-def shown(table: Table, width: int) -> list[str]:
+def shown(table: Table | Text | str, width: int) -> list[str]:
     stream = io.StringIO()
     Console(file=stream, width=width, color_system=None).print(table)
     return [line.rstrip() for line in stream.getvalue().splitlines()]
@@ -76,7 +77,7 @@ def test_an_operation_list_shows_whole_ids_even_on_a_narrow_screen() -> None:
         assert any(OPERATION in line for line in shown(operation_table([a_view()], 61_000, width), width))
 
 
-def test_an_operation_is_told_with_its_jobs_and_every_reason_why_they_wait() -> None:
+def test_an_operation_is_told_with_its_jobs_and_the_first_reason_why_they_wait() -> None:
     places = OperationPlaces(
         OPERATION, [], 3, 40, 0, ["each job is larger than every node", "the pool is at its limit"]
     )
@@ -85,7 +86,7 @@ def test_an_operation_is_told_with_its_jobs_and_every_reason_why_they_wait() -> 
 
     assert "jobs           7 of 50 done, 3 running, 40 pending, 2 runs failed" in lines
     assert lines[-2] == "waits because  each job is larger than every node"
-    assert lines[-1].strip() == "the pool is at its limit"
+    assert lines[-1].strip() == f"1 more, and what would end it: headrace op explain {OPERATION}"
     assert "each job       cpu 1.5, memory 512 MiB" in lines
     assert "title          a title in [brackets]" in lines
 

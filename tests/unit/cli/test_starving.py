@@ -94,7 +94,7 @@ def test_who_does_not_starve_yet_is_told_after_how_long_it_will() -> None:
     item = ShareItem("pool", "a", "<Root>", below_fair_share_since_ms=1_000, scheduling_status=BELOW)  # type: ignore[arg-type]
 
     assert starvation_facts(item, EffectiveOptions(), 6_000) == [
-        ("below fair share", "for 5s; it starves after 30s"),
+        ("below fair share", "for 5s; it starves after 30s, in 25s"),
     ]
 
 

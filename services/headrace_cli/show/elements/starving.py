@@ -114,7 +114,9 @@ def starvation_facts(share: ShareItem, options: EffectiveOptions | None, now_ms:
     if share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE and share.below_fair_share_since_ms is not None:
         words = f"for {_passed(share.below_fair_share_since_ms, now_ms)}"
         if options is not None and share.starvation_status is StarvationStatus.NON_STARVING:
-            words += f"; it starves after {exact_duration(options.fair_share_starvation_timeout_ms)}"
+            timeout_ms = options.fair_share_starvation_timeout_ms
+            left_ms = max(0, share.below_fair_share_since_ms + timeout_ms - now_ms)
+            words += f"; it starves after {exact_duration(timeout_ms)}, in {format_duration(left_ms)}"
         facts.append(("below fair share", words))
     if share.starvation_status is not StarvationStatus.NON_STARVING and share.starving_since_ms is not None:
         words = f"for {_passed(share.starving_since_ms, now_ms)}, for its {_REASONS[share.starvation_reason]}"

@@ -1,4 +1,4 @@
-"""`headrace op …` that changes operations on the fly, and the page that says what holds one back."""
+"""`headrace op …` that changes operations on the fly."""
 
 from __future__ import annotations
 
@@ -13,37 +13,13 @@ from headrace.near import hint
 from headrace.runtime.clock import SystemClock
 from headrace.wire.operations import OperationView
 from headrace_cli.session import Common, Flag, talk
-from headrace_cli.show.limits import explanation
 from headrace_cli.show.operations import operation_table
 from headrace_cli.show.screen import Screen
 
-__all__ = ["KEYS", "complete", "explain", "resume", "scan", "set_", "suspend"]
+__all__ = ["KEYS", "complete", "resume", "scan", "set_", "suspend"]
 
 #: What `op set` can change.
 KEYS: Final = ("weight", "pool")
-
-
-def explain(operation: str, /, *, common: Common | None = None) -> int:
-    """Say why an operation runs or waits. Every pool is shown from the root down, with its limits, counts, and who holds its slots.
-
-    Examples:
-
-        headrace op explain 69201a4f-0c1d2e3f4a5b
-
-    Parameters
-    ----------
-    operation
-        The operation's id.
-    """
-
-    async def work(client: Client, screen: Screen) -> None:
-        told = await client.explain(operation)
-        if screen.json:
-            screen.show(told, operation_table([], 0))
-        else:
-            screen.print(*explanation(told, SystemClock().wall_ms()))
-
-    return talk(common, work)
 
 
 def set_(

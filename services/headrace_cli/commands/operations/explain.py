@@ -1,0 +1,63 @@
+"""`headrace op explain`: why an operation waits, and what would end that."""
+
+from __future__ import annotations
+
+from headrace.client import Client, Refused, Unanswered
+from headrace.ids import TreeName
+from headrace.runtime.clock import SystemClock
+from headrace.wire.explanations import WaitingExplained
+from headrace.wire.operations import FINAL_STATES, OperationView
+from headrace_cli.commands.operations.shares import options_of, share_of
+from headrace_cli.session import Common, talk
+from headrace_cli.show.explanations import InTree, explanation
+from headrace_cli.show.operations import operation_table
+from headrace_cli.show.plain_values import plain
+from headrace_cli.show.screen import Screen
+
+__all__ = ["explain"]
+
+
+def explain(operation: str, /, *, common: Common | None = None) -> int:
+    """Say why jobs of an operation wait: every reason with its figures, and what would end it.
+
+    What it has and is owed, its clocks of starvation, how many nodes could run its job, who comes first, limits of its pools, and what
+    the last tries to preempt found. While it is pending: every pool from the root down with its limits, and who holds the slots.
+
+    Examples:
+
+        headrace op explain 69201a4f-0c1d2e3f4a5b
+
+        headrace op explain 69201a4f-0c1d2e3f4a5b --json | jq '.trees[].waiting.causes'
+
+    Parameters
+    ----------
+    operation
+        The operation's id.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        told = await client.explain(operation)
+        in_trees: dict[TreeName, InTree] = {}
+        for placement in told.view.placements if told.view.state not in FINAL_STATES else []:
+            share, pool, frame = await share_of(client, told.view, placement)
+            waiting = await _waiting(client, told.view, placement.tree)
+            in_trees[placement.tree] = InTree(waiting, share, frame, options_of(told.view, pool, frame))
+        if screen.json:
+            trees = {
+                name: {"waiting": plain(each.waiting), "share": plain(each.share)} for name, each in in_trees.items()
+            }
+            fields = plain(told)
+            assert isinstance(fields, dict)
+            screen.show({**fields, "trees": trees}, operation_table([], 0))
+        else:
+            screen.print(*explanation(told, in_trees, SystemClock().wall_ms()))
+
+    return talk(common, work)
+
+
+async def _waiting(client: Client, view: OperationView, tree: TreeName) -> WaitingExplained | None:
+    """None when the allocator does not answer, or has not heard of it yet."""
+    try:
+        return await client.operation(view.operation).waiting(tree)
+    except (Unanswered, Refused):
+        return None

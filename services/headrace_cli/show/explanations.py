@@ -1,0 +1,162 @@
+"""The page of `headrace op explain`: why jobs wait in each tree, and which pools are full. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from headrace.durations import format_duration
+from headrace.ids import TreeName
+from headrace.pools.effective_options import EffectiveOptions
+from headrace.resources import format_amount
+from headrace.satisfaction import INFINITE_SATISFACTION
+from headrace.wire.explanations import Ahead, PoolRoom, Tries, Try, WaitingExplained
+from headrace.wire.operations import FINAL_STATES, OperationExplanation, OperationState
+from headrace.wire.snapshots import ElementKind, PreemptionPriority, SchedulingStatus, ShareFrame, ShareItem
+from headrace_cli.show.amounts import amounts, component, percent
+from headrace_cli.show.elements.starving import starvation_facts
+from headrace_cli.show.limits import level_lines, sentence
+from headrace_cli.show.tables import facts_table
+from headrace_cli.show.waiting_reasons import pool_words
+
+__all__ = ["InTree", "explanation"]
+
+Row = tuple[str, str | Text]
+_SLOTS: Final = ("user_slots",)
+
+
+class InTree(NamedTuple):
+    """An operation in one tree, as far as its allocator and fair_share answered."""
+
+    waiting: WaitingExplained | None
+    share: ShareItem | None
+    frame: ShareFrame
+    #: In force for it.
+    options: EffectiveOptions | None
+
+
+def explanation(
+    told: OperationExplanation, in_trees: Mapping[TreeName, InTree], now_ms: int
+) -> list[Table | Text | str]:
+    """Tells its state in a sentence, then the reasons in each tree, then the levels if a slot is missing."""
+    view = told.view
+    parts: list[Table | Text | str] = [Text(sentence(told)), *(Text(words, style="yellow") for words in told.pauses)]
+    if view.state in FINAL_STATES:
+        ago = format_duration(max(0, now_ms - view.ended_at_ms))
+        done = f"{view.completed_jobs} of {view.spec.job_count} jobs done, over for {ago}"
+        return [*parts, f"{done}; what happened: headrace op history {view.operation}"]
+    for tree, each in in_trees.items():
+        facts = facts_table()
+        for label, words in _rows(each):
+            facts.add_row(label, words)
+        parts += ["", *([Text(f"in tree {tree}", style="bold")] if len(in_trees) > 1 else []), facts]
+    if view.state is OperationState.PENDING or any(level.full for level in told.levels):
+        parts += level_lines(told, now_ms)
+    return parts
+
+
+def _rows(here: InTree) -> Iterator[Row]:
+    waiting, share = here.waiting, here.share
+    if waiting is not None:
+        doubt = f", {waiting.in_doubt_jobs} in doubt" if waiting.in_doubt_jobs else ""
+        each = amounts(waiting.needed, leave_out=_SLOTS)
+        yield "jobs", f"{waiting.running_jobs} running, {waiting.pending_jobs} pending{doubt}; each needs {each}"
+    if share is not None:
+        yield from _share_rows(share, here)
+    if waiting is None:
+        yield "waits because", "the allocator of this tree does not answer, or has not heard of it yet"
+        return
+    yield "nodes", _nodes(waiting)
+    yield from _numbered("waits because", [(cause.words, f"→ {cause.cure}") for cause in waiting.causes])
+    if not waiting.causes and waiting.pending_jobs:
+        yield "waits because", "nothing holds it: the next node with room gets a job"
+    if not waiting.causes and not waiting.pending_jobs:
+        yield "waits", "no job of it waits"
+        return
+    yield from _numbered(
+        "comes after",
+        [(_level(level.own, level.ahead, level.first, level.pool),) for level in waiting.levels if level.ahead],
+    )
+    yield from _numbered("limits", [(_limit(limit),) for limit in waiting.limits])
+    yield from _numbered("preemption", _tries(waiting.tries, share))
+
+
+def _numbered(label: str, entries: list[tuple[str, ...]]) -> Iterator[Row]:
+    """The lines of entries below each other, the label beside the first."""
+    for line in (line for entry in entries for line in entry):
+        yield label, Text(line)
+        label = ""
+
+
+def _share_rows(share: ShareItem, here: InTree) -> Iterator[Row]:
+    name = share.dominant_resource
+    total = getattr(here.frame.total, name)
+    has, owed, wants = (
+        f"{format_amount(name, round(part * total))} ({percent(part)})"
+        for part in (component(each, name) for each in (share.usage_share, share.fair_share.total, share.demand_share))
+    )
+    ratio = share.local_satisfaction_ratio
+    satisfied = "" if ratio >= INFINITE_SATISFACTION else f": satisfaction {ratio:.2f}"
+    yield "has", f"{name} {has} of {owed} that it is owed{satisfied}; it wants {wants}"
+    yield from starvation_facts(share, here.options, here.frame.at_ms)
+
+
+def _nodes(waiting: WaitingExplained) -> str:
+    nodes = waiting.nodes
+    words = [f"{nodes.enrolled} enrolled", f"{nodes.accepting} take jobs"]
+    words += [f"{nodes.matching} match its tags"] if nodes.matching < nodes.accepting else []
+    return ", ".join(
+        [*words, f"{nodes.large_enough} could run its job were they empty", f"{nodes.with_room} have room for one now"]
+    )
+
+
+def _level(own: Ahead, ahead: int, first: list[Ahead], pool: str) -> str:
+    names = ", ".join(f"{one.name} ({_satisfaction(one)})" for one in first)
+    more = f" and {ahead - len(first)} more" if ahead > len(first) else ""
+    what = "it" if own.kind is ElementKind.OPERATION else f"its pool {own.name}"
+    return f"in {pool_words(pool)}: {names}{more}; {what} has {_satisfaction(own)}"
+
+
+def _satisfaction(one: Ahead) -> str:
+    return (
+        "more than it is owed" if one.satisfaction >= INFINITE_SATISFACTION else f"{one.satisfaction:.2f} of its share"
+    )
+
+
+def _limit(room: PoolRoom) -> str:
+    used, limit = format_amount(room.resource, room.used), format_amount(room.resource, room.limit)
+    whose = pool_words(room.pool) if room.pool else "its own"
+    return f"{whose}: {used} of {limit} {room.resource} in use" + (", which holds it back" if room.holds else "")
+
+
+def _tries(tries: Tries, share: ShareItem | None) -> list[tuple[str, ...]]:
+    if tries.priority is PreemptionPriority.NONE:
+        below = share is not None and share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
+        why = "neither it nor a pool above it starves yet" if below else "it is not below its fair share"
+        return [(f"it may take no place of others: {why}",)]
+    if not tries.nodes:
+        return [("no node was looked at yet: each is at its next heartbeat, and not again before its pause is over",)]
+    figures = {
+        "started a job of it": tries.started,
+        "gave the room to another": tries.started_others,
+        "had too little to take": tries.short,
+        "have other tags": tries.unmatched,
+        "had enough, but a limit or its demand held it back": tries.held_back,
+    }
+    counted = ", ".join(f"{count} {words}" for words, count in figures.items() if count)
+    nodes = "1 node was" if tries.nodes == 1 else f"{tries.nodes} nodes were"
+    return [(f"{nodes} looked at: {counted}",), *((_try(one),) for one in tries.nearest)]
+
+
+def _try(one: Try) -> str:
+    ago = format_duration(one.age_ms)
+    may_go = "1 allocation" if one.candidates == 1 else f"{one.candidates} allocations"
+    room = amounts(one.room, leave_out=_SLOTS)
+    words = f"{one.node}, {ago} ago: with {may_go} that could be taken there is {room}"
+    if one.started:
+        return f"{words}; {one.started} started there"
+    short = amounts(one.short)
+    return words if short == "–" else f"{words}; short of {short}"

@@ -1,0 +1,133 @@
+"""The page of `op explain`: what each part of an answer looks like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName, TreeName
+from headrace.resources import Resources
+from headrace.wire.explanations import Ahead, Cause, Level, NodesFit, PoolRoom, Tries, Try, WaitingExplained
+from headrace.wire.operations import OperationExplanation, OperationState
+from headrace.wire.snapshots import (
+    DetailedShare,
+    ElementKind,
+    PreemptionPriority,
+    SchedulingStatus,
+    ShareFrame,
+    ShareItem,
+)
+from headrace_cli.show.explanations import InTree, explanation
+from tests.unit.cli.test_render import OPERATION, a_view, shown
+
+HALF = (0.5, 0.5, 0.0, 0.0, 0.0)
+SHARE = ShareItem(
+    ElementKind.OPERATION,
+    OPERATION,
+    PoolName("research"),
+    fair_share=DetailedShare(total=HALF),
+    usage_share=(0.25,) * 5,
+    demand_share=(1.0,) * 5,
+    local_satisfaction_ratio=0.5,
+    scheduling_status=SchedulingStatus.BELOW_FAIR_SHARE,
+)
+FRAME = ShareFrame(total=Resources(user_slots=8, cpu=800))
+NO_TRIES = Tries(PreemptionPriority.NONE)
+
+
+def waiting(**changes: Any) -> WaitingExplained:
+    fields: dict[str, Any] = {
+        "running_jobs": 1,
+        "pending_jobs": 6,
+        "in_doubt_jobs": 0,
+        "needed": Resources(user_slots=1, cpu=200),
+        "causes": [],
+        "nodes": NodesFit(4, 3, 2, 2, 0),
+        "limits": [],
+        "levels": [],
+        "tries": NO_TRIES,
+    }
+    return WaitingExplained(TreeName("default"), OPERATION, **{**fields, **changes})
+
+
+def page(told: WaitingExplained | None, share: ShareItem | None = SHARE, **view: Any) -> list[str]:
+    answer = OperationExplanation(msgspec.structs.replace(a_view(), **view), [])
+    trees = {TreeName("default"): InTree(told, share, FRAME, None)}
+    return [line.rstrip() for part in explanation(answer, trees, 61_000) for line in shown(part, 160)]
+
+
+def test_every_reason_stands_above_what_would_end_it() -> None:
+    causes = [Cause("a", "no room", "ends of jobs", {}), Cause("b", "a limit", "a higher one", {})]
+
+    lines = page(waiting(causes=causes))
+
+    first = next(number for number, line in enumerate(lines) if line.startswith("waits because"))
+    assert [line.strip() for line in lines[first + 1 : first + 4]] == ["→ ends of jobs", "a limit", "→ a higher one"]
+    assert lines[first].endswith("no room")
+
+
+def test_shares_nodes_and_limits_are_told_in_figures() -> None:
+    limits = [PoolRoom(PoolName("lab"), "cpu", 300, 300, True), PoolRoom(PoolName(""), "memory", 0, 2**30, False)]
+    text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})], limits=limits)))
+
+    assert "1 running, 6 pending; each needs cpu 2" in text
+    assert "cpu 2 (25%) of 4 (50%) that it is owed: satisfaction 0.50; it wants 8 (100%)" in text
+    assert (
+        "4 enrolled, 3 take jobs, 2 match its tags, 2 could run its job were they empty, 0 have room for one now"
+        in text
+    )
+    assert "lab: 3 of 3 cpu in use, which holds it back" in text
+    assert "its own: 0 B of 1 GiB memory in use" in text
+    assert "neither it nor a pool above it starves yet" in text
+
+
+def test_those_who_come_first_are_told_with_what_each_has() -> None:
+    others = [Ahead(ElementKind.POOL, name, 0.25) for name in ("a", "b", "c")]
+    levels = [
+        Level(ROOT_POOL, Ahead(ElementKind.POOL, "lab", 0.5), 5, others),
+        Level(PoolName("lab"), Ahead(ElementKind.OPERATION, OPERATION, 0.5), 0, []),
+    ]
+
+    text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})], levels=levels)))
+
+    first = "a (0.25 of its share), b (0.25 of its share), c (0.25 of its share) and 2 more"
+    assert f"in the tree: {first}; its pool lab has 0.50 of its share" in text
+    assert "in lab" not in text
+
+
+@pytest.mark.parametrize(
+    ("nearest", "words"),
+    [
+        (Try(NodeName("n"), 2_000, 1, Resources(cpu=300), Resources(cpu=100)), "cpu 3; short of cpu 1"),
+        (
+            Try(NodeName("n"), 2_000, 1, Resources(cpu=300), started=OperationId("other-one")),
+            "; other-one started there",
+        ),
+    ],
+)
+def test_the_last_tries_say_which_node_came_nearest(nearest: Try, words: str) -> None:
+    tries = Tries(PreemptionPriority.NORMAL, nodes=3, short=2, unmatched=1, nearest=[nearest])
+
+    text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})], tries=tries)))
+
+    assert "3 nodes were looked at: 2 had too little to take, 1 have other tags" in text
+    assert "n, 2s ago: with 1 allocation that could be taken there is" in text
+    assert words in text
+
+
+def test_one_of_which_nothing_waits_says_so_and_no_more() -> None:
+    lines = page(waiting(pending_jobs=0))
+
+    assert lines[-1].endswith("no job of it waits")
+
+
+def test_one_whose_allocator_is_silent_says_that() -> None:
+    assert any("the allocator of this tree does not answer" in line for line in page(None, None))
+
+
+def test_one_that_is_over_names_its_history() -> None:
+    lines = page(None, state=OperationState.COMPLETED, ended_at_ms=60_000)
+
+    assert lines[-1] == f"7 of 50 jobs done, over for 1s; what happened: headrace op history {OPERATION}"
