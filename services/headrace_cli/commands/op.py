@@ -14,8 +14,8 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace_cli.commands.operations import changes
-from headrace_cli.commands.operations.explain import explain
 from headrace_cli.commands.operations.history import history
+from headrace_cli.commands.operations.reasons import explain
 from headrace_cli.commands.operations.shares import options_of, share_of
 from headrace_cli.session import Common, CommonOfLists, Flag, talk
 from headrace_cli.show.elements.shares import share_facts, share_table
