@@ -82,6 +82,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.OperationNotRunning: "a running slot, if it is pending; one that is ending starts nothing more",
     why.DemandCovered: "the next computation of shares",
     why.FairShareReached: "a larger fair share: others that want less, more weight, or `--preemption-mode normal`",
+    why.FifoCountReached: "an end of an operation before it, or a higher max_schedulable_element_count_in_fifo_pool",
     why.NoJobReady: "the ledger's word on more of its jobs, which was asked for",
     why.StartsPaused: "`headrace resume starts`",
     why.StillRecovering: "the word of the other nodes, or the end of their leases",
