@@ -28,7 +28,7 @@ from headrace_allocator.decision.least_satisfied import (
 from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.groups import AllocationGroups, Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
@@ -126,6 +126,8 @@ class Overlay:
         self.observes = False
         self.met_observing_pool = False
         self._freed_of: set[OperationId] = set()
+        #: The groups of operations as the facts have them, and of those that something was taken from.
+        self._cuts: dict[OperationId, AllocationGroups] = {}
         self._groups: dict[OperationId, dict[Allocation, Group]] = {}
         self._jobs: dict[OperationId, int] = {}
         self._held: dict[OperationId, Resources] = {}
@@ -225,7 +227,9 @@ class Overlay:
 
     def group(self, operation: Operation, allocation: Allocation) -> Group:
         """The group of an allocation. What is freed counts no more among those before it."""
-        groups = operation.cut_groups(self.view.pools)
+        groups = self._cuts.get(operation.id)
+        if groups is None:
+            groups = self._cuts[operation.id] = operation.cut_groups(self.view.pools)
         if operation.id not in self._freed_of:
             return groups.group(allocation)
         if operation.id not in self._groups:

@@ -40,6 +40,16 @@ class Group(enum.IntEnum):
     PREEMPTIBLE = 2
 
 
+#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+_NON_PREEMPTIBLE: Final = Group.NON_PREEMPTIBLE
+_AGGRESSIVELY_PREEMPTIBLE: Final = Group.AGGRESSIVELY_PREEMPTIBLE
+_PREEMPTIBLE: Final = Group.PREEMPTIBLE
+
+#: Before and behind all allocations.
+_FIRST: Final[Place] = (-1, 0, 0)
+_LAST: Final[Place] = (3, 0, 0)
+
+
 class Protection(msgspec.Struct, frozen=True):
     """The part of an operation that others may not take, as the last snapshot of shares says."""
 
@@ -60,6 +70,11 @@ class Protection(msgspec.Struct, frozen=True):
         """True if it is owed all that it wants, and wants anything: then nothing of it is plainly preemptible."""
         return max(self.demand_share) >= EPS and _near(self.fair_share, self.demand_share)
 
+    @property
+    def is_nested(self) -> bool:
+        """True if nothing is left of the first border and right of the second, whatever is in use."""
+        return self.threshold >= self.aggressive_threshold and not self.crossing_is_preemptible
+
     def bound(self, border: Group) -> Share:
         """The share below which allocations are left of the border before a group."""
         if border is Group.PREEMPTIBLE and self.owed_everything:
@@ -71,19 +86,19 @@ class Protection(msgspec.Struct, frozen=True):
     def covers(self, bound: Share, before: Resources, own: Resources) -> bool:
         """True if an allocation that uses `own`, after others that use `before` together, is left of a border."""
         usage = before + own if self.crossing_is_preemptible else before
-        share = usage.share_of(self.total)
-        if self._below_usage_threshold(usage) or self._below(bound, share):
+        if self._below(bound, usage) or self._below_usage_threshold(usage):
             return True
-        return self.crossing_is_preemptible and _near(bound, share)
+        return self.crossing_is_preemptible and _near(bound, usage.share_of(self.total))
 
-    def _below(self, bound: Share, share: Share) -> bool:
-        """True if `bound` is above `share` in every resource of which more would help. If more helps in none, one is enough.
+    def _below(self, bound: Share, usage: Resources) -> bool:
+        """True if `bound` is above a usage in every resource of which more would help. If more helps in none, one is enough.
 
         What is above by no more than `EPS` is so by rounding: else the last bit of a fair share would protect one allocation more.
         """
         helps = any_above = False
-        for fair, demand, most, has in zip(self.fair_share, self.demand_share, bound, share, strict=True):
-            is_above = most - has > EPS
+        figures = zip(self.fair_share, self.demand_share, bound, usage.as_tuple(), self.total.as_tuple(), strict=True)
+        for fair, demand, most, used, whole in figures:
+            is_above = most - (used / whole if whole > 0 else 0.0) > EPS
             if fair < demand:
                 helps = True
                 if not is_above:
@@ -103,12 +118,17 @@ def _near(one: Share, other: Share) -> bool:
 
 
 class _Border:
-    """A border, by how many allocations are left of it and what they use together."""
+    """A border, by the place at which it stands and what the allocations left of it use together."""
+
+    __slots__ = ("before", "bound", "place", "settled", "used")
 
     def __init__(self, before: Group) -> None:
         self.before = before
-        self.count = 0
+        self.place: Place = _FIRST
         self.used = ZERO
+        self.bound: Share | None = None
+        #: True if nothing changed since it was moved to where it belongs.
+        self.settled = True
 
 
 class AllocationGroups:
@@ -120,40 +140,46 @@ class AllocationGroups:
         self._by_place: dict[Place, Allocation] = {}
         #: The places in their order.
         self._order: list[Place] = []
-        self._borders = (_Border(Group.AGGRESSIVELY_PREEMPTIBLE), _Border(Group.PREEMPTIBLE))
-        self._settled = True
+        self._first, self._second = _Border(Group.AGGRESSIVELY_PREEMPTIBLE), _Border(Group.PREEMPTIBLE)
 
     def publish(self, protection: Protection) -> None:
         """Cuts by what a snapshot of shares says from now on."""
-        self._protection, self._settled = protection, False
+        self._protection = protection
+        for border in (self._first, self._second):
+            border.bound, border.settled = None, False
 
     def add(self, allocation: Allocation, place: Place) -> None:
         """Enters an allocation."""
         self._places[allocation] = place
         self._by_place[place] = allocation
         insort(self._order, place)
-        self._count(allocation, 1, allocation.usage)
+        self._count(place, allocation.usage)
 
     def remove(self, allocation: Allocation) -> None:
         """Takes an allocation out."""
-        self._count(allocation, -1, ZERO - allocation.usage)
-        del self._order[self._index(allocation)]
-        del self._by_place[self._places.pop(allocation)]
+        place = self._places.pop(allocation)
+        self._count(place, ZERO - allocation.usage)
+        del self._order[bisect_left(self._order, place)]
+        del self._by_place[place]
 
     def note_usage(self, allocation: Allocation, before: Resources) -> None:
         """Notes that it used `before` and uses another amount now. It keeps its place."""
-        self._count(allocation, 0, allocation.usage - before)
+        self._count(self._places[allocation], allocation.usage - before)
 
     def group(self, allocation: Allocation) -> Group:
         """The group in which it stands."""
-        self._settle()
-        index = self._index(allocation)
-        return Group(sum(index >= border.count for border in self._borders))
+        place = self._places[allocation]
+        # Most that is asked for is right of both, and then the first border need not be known.
+        if self._protection.is_nested and place >= self._settled(self._second).place:
+            return _PREEMPTIBLE
+        if place < self._settled(self._first).place:
+            return _NON_PREEMPTIBLE
+        return _AGGRESSIVELY_PREEMPTIBLE if place < self._settled(self._second).place else _PREEMPTIBLE
 
     def groups_without(self, freed: Collection[Allocation]) -> dict[Allocation, Group]:
         """The group of each, cut from scratch, as if some used nothing."""
         groups: dict[Allocation, Group] = {}
-        bounds = [self._protection.bound(border.before) for border in self._borders]
+        bounds = [self._protection.bound(border.before) for border in (self._first, self._second)]
         before, group = ZERO, Group.NON_PREEMPTIBLE
         for one in self:
             own = ZERO if one in freed else one.usage
@@ -165,9 +191,8 @@ class AllocationGroups:
 
     def counts(self) -> dict[Group, int]:
         """The number of allocations in each group."""
-        self._settle()
-        first, second = (border.count for border in self._borders)
-        return dict(zip(Group, (first, second - first, len(self._places) - second), strict=True))
+        groups = list(map(self.group, self._places))
+        return {group: groups.count(group) for group in Group}
 
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""
@@ -187,48 +212,45 @@ class AllocationGroups:
     def __contains__(self, allocation: Allocation) -> bool:
         return allocation in self._places
 
-    def _index(self, allocation: Allocation) -> int:
-        return bisect_left(self._order, self._places[allocation])
-
-    def _count(self, allocation: Allocation, more: int, used: Resources) -> None:
-        """Counts a change on the side of each border where the allocation is."""
-        self._settled = False
-        first, second = self._borders
-        if not (first.count or second.count):
-            return
-        index = self._index(allocation)
-        for border in self._borders:
-            if index < border.count:
-                border.count += more
+    def _count(self, place: Place, used: Resources) -> None:
+        """Counts a change on the side of each border where it is."""
+        for border in (self._first, self._second):
+            border.settled = False
+            if place < border.place:
                 border.used = border.used + used
 
-    def _settle(self) -> None:
-        """Moves each border from where it is to where it belongs."""
-        if self._settled:
-            return
-        self._settled = True
-        for border in self._borders:
-            bound = self._protection.bound(border.before)
-            if self._protection.crossing_is_preemptible:
-                # Being near the bound protects, so that one that is not covered may stand left of others that are.
-                border.count, border.used = 0, ZERO
-            if not self._move_left(border, bound):
-                self._move_right(border, bound)
+    def _settled(self, border: _Border) -> _Border:
+        """Moves a border from where it is to where it belongs."""
+        if border.settled:
+            return border
+        if border.bound is None:
+            border.bound = self._protection.bound(border.before)
+        if self._protection.crossing_is_preemptible:
+            # Being near the bound protects, so that one that is not covered may stand left of others that are.
+            border.place, border.used = _FIRST, ZERO
+        index = bisect_left(self._order, border.place)
+        moved = self._move_left(border, border.bound, index)
+        if moved == index:
+            moved = self._move_right(border, border.bound, index)
+        border.place = self._order[moved] if moved < len(self._order) else _LAST
+        border.settled = True
+        return border
 
-    def _move_left(self, border: _Border, bound: Share) -> bool:
-        """Leaves out what is covered no more. True if there was anything."""
-        count = border.count
-        while border.count:
-            last = self._by_place[self._order[border.count - 1]]
+    def _move_left(self, border: _Border, bound: Share, index: int) -> int:
+        """Leaves out what is covered no more. Returns where the border stands."""
+        while index:
+            last = self._by_place[self._order[index - 1]]
             before = border.used - last.usage
             if self._protection.covers(bound, before, last.usage):
                 break
-            border.count, border.used = border.count - 1, before
-        return border.count < count
+            index, border.used = index - 1, before
+        return index
 
-    def _move_right(self, border: _Border, bound: Share) -> None:
-        while border.count < len(self._order):
-            following = self._by_place[self._order[border.count]]
+    def _move_right(self, border: _Border, bound: Share, index: int) -> int:
+        """Takes in what is covered as well. Returns where the border stands."""
+        while index < len(self._order):
+            following = self._by_place[self._order[index]]
             if not self._protection.covers(bound, border.used, following.usage):
                 break
-            border.count, border.used = border.count + 1, border.used + following.usage
+            index, border.used = index + 1, border.used + following.usage
+        return index
