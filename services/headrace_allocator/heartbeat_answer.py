@@ -6,6 +6,7 @@ Taking back comes first, then what living allocations get in addition, then what
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from headrace.ids import AllocationId, OperationId
@@ -114,12 +115,12 @@ class HeartbeatAnswers:
         pace_ms = self._pace_ms()
         budget = _Budget(heartbeat)
         forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
-        take_back = self._take_back(node, budget)
         node.note_overcommit(moment)
         # Each operation gets its place once, with all that the heartbeat brought and that is decided on it.
         moved = self._ranking.bring_in(findings.operations)
         overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms, moved))
-        decided = self.decided = decide(overlay, self._due(node, moment))
+        take_back = self._take_back(node, overlay.view.restless, budget)
+        decided = self.decided = decide(overlay, self._due(node, overlay.view.restless, moment))
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
         take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
         extensions = [one for one in decided.extensions if isinstance(one, Extension)]
@@ -171,7 +172,7 @@ class HeartbeatAnswers:
             enrolled=False,
         )
 
-    def _due(self, node: Node, moment: Moment) -> Due:
+    def _due(self, node: Node, restless: Iterable[Allocation], moment: Moment) -> Due:
         """What may be decided for the node at this moment."""
         facts = self._facts
         if facts.superseded:
@@ -181,7 +182,7 @@ class HeartbeatAnswers:
         backoff_s = facts.pools.options.preemptive_scheduling_backoff / 1000
         return Due(
             extend=gives_out,
-            start=gives_out and facts.pools.limits_known and not _waits_for_room(node),
+            start=gives_out and facts.pools.limits_known and not _waits_for_room(restless),
             # While usage is not complete, or fair_share is away, nobody's share may be judged.
             preempt=(
                 facts.recovery.complete
@@ -196,11 +197,11 @@ class HeartbeatAnswers:
             ),
         )
 
-    def _take_back(self, node: Node, budget: _Budget) -> list[TakeBack]:
+    def _take_back(self, node: Node, restless: Iterable[Allocation], budget: _Budget) -> list[TakeBack]:
         """Orders for what is to go already. They are told again until the node shows it closing."""
         orders = []
         operations, taken = self._facts.operations, node.record.drained or node.has_no_slots
-        for allocation in node.allocations.values():
+        for allocation in restless:
             operation = operations.get(allocation.operation)
             if operation is not None and allocation.take_back is None:
                 if operation.schedulable and not taken:
@@ -247,6 +248,8 @@ class HeartbeatAnswers:
 
     def _starts(self, node: Node, placed: list[Placement], budget: _Budget) -> list[Start]:
         """Books new allocations. A command travels only if the node shows no other allocation of the operation."""
+        if not placed:
+            return []
         shown = {one.operation for one in node.allocations.values()}
         starts: list[Start] = []
         for one in placed:
@@ -300,7 +303,6 @@ def _give_back(one: GiveBack) -> TakeBack:
     return TakeBack(allocation=one.allocation.id, reason=TakeBackReason.GIVEN_BACK, timeout_ms=None)
 
 
-def _waits_for_room(node: Node) -> bool:
+def _waits_for_room(restless: Iterable[Allocation]) -> bool:
     """True if an allocation that the node has shown still waits there for another to go."""
-    waiting = [one for one in node.allocations.values() if one.state is _WAITING]
-    return any(one.confirmed for one in waiting)
+    return any(one.state is _WAITING and one.confirmed for one in restless)

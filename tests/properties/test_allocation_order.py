@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult
 from headrace.wire.snapshots import PreemptionPriority
+from headrace_allocator.decision.extending import extend
 from headrace_allocator.decision.placing import Choice, Placement, place
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
+from headrace_allocator.preemption.graceful import asked_gracefully
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from tests.support.effort import seeds
 from tests.support.random_orders import RandomTree
@@ -46,9 +49,12 @@ def report(tree: RandomTree, node: str) -> None:
         if tree.random.random() < 0.4:
             state = AllocationState.ENDED
             ends += [
-                JobEnd(each.operation, slot.index, slot.attempt, each.id, JobResult.COMPLETED)
+                JobEnd(
+                    each.operation, slot.index, slot.attempt, each.id, JobResult.COMPLETED,
+                    started_at_ms=1, ended_at_ms=1 + tree.random.choice([300, 1_500, 100_000]),
+                )
                 for slot in each.slots.values()
-            ]
+            ]  # fmt: skip
         unstarted = [] if ends and state is AllocationState.ENDED else list(each.slots.values())
         reports.append(AllocationReport(each.id, each.operation, state, each.resources, unstarted=unstarted))
     tree.beat(node, allocations=reports, ends=ends)
@@ -66,6 +72,9 @@ def test_the_decision_on_a_heartbeat_sees_what_the_heartbeat_changed(
         nonlocal compared
         quick = started(place(Overlay(overlay.view)))
         assert quick == started(place(Overlay(overlay.view), choose=next_in_line_plainly))
+        everything = msgspec.structs.replace(overlay.view, restless=overlay.view.allocations)
+        assert extend(Overlay(overlay.view)) == extend(Overlay(everything))
+        assert list(asked_gracefully(Overlay(overlay.view))) == list(asked_gracefully(Overlay(everything)))
         compared += len(quick)
         return decide(overlay, due)
 

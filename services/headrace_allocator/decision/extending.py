@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.resources import EPS, ZERO
 from headrace.wire.heartbeat import AllocationState
-from headrace_allocator.decision.job_length import jobs_ahead, runs_ahead, spare_jobs
+from headrace_allocator.decision.job_length import jobs_ahead, spare_jobs
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
@@ -38,9 +38,9 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
     """Decides on each allocation of the node, in the order in which they started."""
     decided: list[Extension | GiveBack] = []
     operations, pace_ms = overlay.view.operations, overlay.view.pace_ms
-    for allocation in overlay.view.allocations:
+    for allocation in overlay.view.restless:
         operation = operations.get(allocation.operation)
-        if operation is None or (len(allocation.slots) <= 1 and not runs_ahead(operation, pace_ms)):
+        if operation is None or (len(allocation.slots) <= 1 and not operation.runs_ahead(pace_ms)):
             continue
         if allocation.take_back is not None or allocation.state is not _RUNNING:
             continue

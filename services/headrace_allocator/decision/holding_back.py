@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headrace.ids import PoolName
-from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.pools.amounts import PartialResources
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.snapshots import PreemptionPriority
@@ -104,11 +104,13 @@ def own_limit_reached(
     operation: Operation, held: Resources, *, tolerant_in: PoolTree | None = None
 ) -> OperationLimitReached | None:
     """The operation's own limits leave no room for one more job of it, even if all jobs in doubt run."""
+    if not operation.limited:
+        return None
     limits = operation.spec.resource_limits
-    if limits != NOTHING and tolerant_in is not None and operation.preemption_priority is not _NONE:
+    if tolerant_in is not None and operation.preemption_priority is not _NONE:
         tolerance = operation.spec.resource_limits_overcommit_tolerance
         limits = tolerant_limit(limits, tolerance, tolerant_in.options)
-    exceeded = _exceeded(operation, limits, held + operation.in_doubt) if limits != NOTHING else ()
+    exceeded = _exceeded(operation, limits, held + operation.in_doubt)
     return OperationLimitReached(exceeded) if exceeded else None
 
 

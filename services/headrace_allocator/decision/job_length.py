@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Final
 
 from headrace.resources import ZERO
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS
 from headrace_allocator.decision.view import Overlay
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
 
-__all__ = ["jobs_ahead", "runs_ahead", "spare_jobs"]
-
-#: An allocation gets as many jobs as end in this many heartbeat round trips.
-_ROUND_TRIPS_AHEAD: Final = 2
-
-
-def runs_ahead(operation: Operation, pace_ms: int) -> bool:
-    """True if its jobs are known to be so short that an allocation gets more than one."""
-    return operation.mean_job_ms is not None and operation.mean_job_ms < _ROUND_TRIPS_AHEAD * pace_ms
+__all__ = ["jobs_ahead", "spare_jobs"]
 
 
 def jobs_ahead(operation: Operation, pace_ms: int) -> int:
@@ -26,9 +17,9 @@ def jobs_ahead(operation: Operation, pace_ms: int) -> int:
 
     Example: jobs of 100 ms and a heartbeat each second: 2 * 1000 / 100 = 20.
     """
-    if operation.mean_job_ms is None or not runs_ahead(operation, pace_ms):
+    if operation.mean_job_ms is None or not operation.runs_ahead(pace_ms):
         return 1
-    return min(LARGEST_ALLOCATION_JOBS, math.ceil(_ROUND_TRIPS_AHEAD * pace_ms / max(operation.mean_job_ms, 1.0)))
+    return min(LARGEST_ALLOCATION_JOBS, math.ceil(ROUND_TRIPS_AHEAD * pace_ms / max(operation.mean_job_ms, 1.0)))
 
 
 def spare_jobs(overlay: Overlay, operation: Operation) -> int:

@@ -59,7 +59,8 @@ class Ranking:
             operation = self._facts.operations.get(name)
             if operation is None:
                 continue
-            if name in self.order and self._shares.get(name) is operation.share:
+            # Of a limited one jobs may wait in another class now.
+            if name in self.order and self._shares.get(name) is operation.share and not operation.limited:
                 left.append(operation)
             else:
                 self.refresh(operation)

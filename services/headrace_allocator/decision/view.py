@@ -27,7 +27,7 @@ from headrace_allocator.decision.least_satisfied import (
 )
 from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.facts import Facts, restless
 from headrace_allocator.facts.groups import AllocationGroups, Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
@@ -42,6 +42,8 @@ class View(msgspec.Struct, frozen=True):
     free: Resources
     tags: tuple[str, ...]
     allocations: tuple[Allocation, ...]
+    #: Those of them that may need an order; all others run on as they are.
+    restless: Sequence[Allocation]
     #: Of the whole tree, and what of it nobody has.
     total: Resources
     free_in_tree: Resources
@@ -67,11 +69,12 @@ class View(msgspec.Struct, frozen=True):
             free=node.free,
             tags=tuple(node.record.tags),
             allocations=tuple(node.allocations.values()),
+            restless=restless(facts, node, pace_ms),
             total=facts.total,
             free_in_tree=facts.total - facts.used,
             limits=node.total,
             most_starts=facts.timing.most_starts,
-            min_spare=facts.pools.options.min_spare_allocation_resources_on_node.whole,
+            min_spare=facts.pools.min_spare,
             operations=facts.operations,
             pools=facts.pools,
             order=order,

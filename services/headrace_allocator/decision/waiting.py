@@ -73,7 +73,7 @@ def _no_room(
 ) -> why.NoNodeAcceptsJobs | why.NoNodeMatches | why.LargerThanEveryNode | why.NoRoomOnAnyNode | None:
     """The reason for which no node has room for a job of an operation, or None if one has."""
     size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
-    spare = facts.pools.options.min_spare_allocation_resources_on_node.whole
+    spare = facts.pools.min_spare
     nodes = [node for node in facts.nodes.values() if node.accepts_jobs]
     if not nodes:
         first = islice(facts.nodes.values(), _MOST_NODES)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import count, islice
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Check, Moment
-from headrace.wire.heartbeat import Heartbeat, JobSlot, RunningJob, TakeBackReason
+from headrace.wire.heartbeat import AllocationState, Heartbeat, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.nodes import NodeRecord
+from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import Allocation
@@ -26,7 +27,11 @@ from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.rooms import Rooms
 
-__all__ = ["Facts", "judge_size"]
+__all__ = ["Facts", "judge_size", "restless"]
+
+#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+_RUNNING: Final = AllocationState.RUNNING
+_GRACEFUL: Final = PreemptionMode.GRACEFUL
 
 K = TypeVar("K", NodeName, OperationId)
 
@@ -299,6 +304,28 @@ class Facts:
                 operation.precommit = operation.precommit + amount
             self.pools.use(operation.spec.pool, amount)
             self.touch(operation.id)
+
+
+def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
+    """The allocations of a node that may need an order, or more jobs. All others run on as they are."""
+    allocations, operations = node.allocations.values(), facts.operations
+    if node.record.drained or node.has_no_slots:
+        return list(allocations)
+    # Asked of each allocation on each heartbeat, so that little is called here.
+    found = []
+    for one in allocations:
+        operation = operations.get(one.operation)
+        if (
+            operation is None
+            or one.take_back is not None
+            or one.state is not _RUNNING
+            or len(one.slots) > 1
+            or not operation.schedulable
+            or operation.spec.preemption_mode is _GRACEFUL
+            or (operation.mean_job_ms is not None and operation.runs_ahead(pace_ms))
+        ):
+            found.append(one)
+    return found
 
 
 def judge_size(facts: Facts, operation: Operation) -> None:

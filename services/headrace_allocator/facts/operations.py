@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from headrace.ids import AllocationId, NodeName
+from headrace.pools.amounts import NOTHING
 from headrace.pools.effective_options import EffectiveOptions, of_operation, of_tree
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
@@ -21,11 +22,14 @@ from headrace_allocator.facts.groups import AllocationGroups, Protection
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.slots import JobSlots
 
-__all__ = ["Operation", "Returning"]
+__all__ = ["ROUND_TRIPS_AHEAD", "Operation", "Returning"]
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = OperationState.RUNNING
 _ENDING: Final = (OperationState.ABORTING, OperationState.FAILING, OperationState.COMPLETING)
+
+#: An allocation gets as many jobs as end in this many heartbeat round trips.
+ROUND_TRIPS_AHEAD: Final = 2
 
 #: The weight of the newest job in the mean length of jobs.
 _NEWEST_WEIGHT: Final = 0.2
@@ -96,7 +100,7 @@ class Operation:
 
     def set_spec(self, spec: OperationSpec) -> None:
         """Notes what was asked for, and the part of it that travels to nodes with its length on the wire."""
-        self.spec = spec
+        self.spec, self.limited = spec, spec.resource_limits != NOTHING
         self.job_spec = spec.job_spec(self.id, self.user)
         self.job_spec_bytes = len(encode(self.job_spec))
 
@@ -202,6 +206,10 @@ class Operation:
         if self.ending:
             return TakeBackReason.OPERATION_ENDED
         return TakeBackReason.SUSPENDED if self.suspended and self.ends_running_jobs else None
+
+    def runs_ahead(self, pace_ms: int) -> bool:
+        """True if its jobs are known to be so short that an allocation gets more than one."""
+        return self.mean_job_ms is not None and self.mean_job_ms < ROUND_TRIPS_AHEAD * pace_ms
 
     def note_length(self, ms: int) -> None:
         """A job of it ran for this long."""

@@ -21,7 +21,7 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import ShareItem
 
-__all__ = ["Pool", "PoolTree", "ShareCut", "tolerant_limit"]
+__all__ = ["Pool", "PoolTree", "ShareCut", "exceeds", "tolerant_limit"]
 
 _DEFAULTS: Final = EffectiveOptions()
 
@@ -92,9 +92,13 @@ class PoolTree:
         self.pools: dict[PoolName, ShareItem] = {}
         self.total = ZERO
         self.options = AllocationOptions()
+        #: Nothing more starts on a node with less room than this.
+        self.min_spare = self.options.min_spare_allocation_resources_on_node.whole
         #: True once a snapshot came that knows the cluster: before, limits are not known.
         self.limits_known = False
         self.root = Pool(ROOT_POOL, None)
+        #: Pools that are above their limits.
+        self.exceeded: set[Pool] = set()
         self._known: dict[PoolName, Pool] = {ROOT_POOL: self.root, PoolName(""): self.root}
         #: Pools whose use, shares or place changed; whoever follows them discards them.
         self.changed: set[PoolName] = set()
@@ -117,6 +121,7 @@ class PoolTree:
             if key.startswith("/") and key in cut.items:
                 changed[PoolName(cut.items[key].name)] = cut.items[key]
         self.total, self.options = cut.total, cut.options
+        self.min_spare = cut.options.min_spare_allocation_resources_on_node.whole
         self.limits_known |= cut.total != ZERO
         resorted, moved = False, []
         for name, item in changed.items():
@@ -132,6 +137,8 @@ class PoolTree:
             else:
                 self.pools[name] = item
         self._move(moved)
+        for name in changed:
+            self._judge(self.pool(name))
         self.changed.update(changed)
         if moved:
             self._drop_empty()
@@ -156,6 +163,8 @@ class PoolTree:
         while each.above is not None:
             each.used = each.used + amount
             self.changed.add(each.name)
+            if each.limited:
+                self._judge(each)
             each = each.above
 
     @property
@@ -169,7 +178,17 @@ class PoolTree:
         if pool is None:
             return []
         used = Resources.sum([*own, *(each.used for each in self._known.values() if each.above is pool)])
-        return [] if used == pool.used else [f"pool {name}: what it has in use differs from its operations"]
+        broken = [] if used == pool.used else [f"pool {name}: what it has in use differs from its operations"]
+        if (pool in self.exceeded) is not exceeds(pool.used, pool.most):
+            broken.append(f"pool {name}: it is counted as what it is not, above its limit or within")
+        return broken
+
+    def _judge(self, pool: Pool) -> None:
+        """Notes whether a pool is above its limit."""
+        if exceeds(pool.used, pool.most):
+            self.exceeded.add(pool)
+        else:
+            self.exceeded.discard(pool)
 
     def _move(self, pools: list[Pool]) -> None:
         """Gives pools their place below their parents, with all that is in use below them."""
@@ -177,6 +196,7 @@ class PoolTree:
         for pool in pools:
             for above in list(pool.path())[1:]:
                 above.used = above.used - pool.used
+                self._judge(above)
             pool.above = self.root
         for pool in pools:
             parent = self.pool(pool.item.parent) if pool.item is not None else self.root
@@ -185,6 +205,7 @@ class PoolTree:
                 pool.above = parent
             for above in list(pool.path())[1:]:
                 above.used = above.used + pool.used
+                self._judge(above)
 
     def _drop_empty(self) -> None:
         """Forgets pools that no snapshot tells of and nothing is in."""
@@ -192,6 +213,12 @@ class PoolTree:
         for pool in list(self._known.values()):
             if pool.item is None and pool.above is not None and pool.used == ZERO and pool not in parents:
                 del self._known[pool.name]
+                self.exceeded.discard(pool)
+
+
+def exceeds(used: Resources, limit: PartialResources) -> bool:
+    """True if more is used of some resource than a limit lets."""
+    return any(most is not None and has > most for has, most in zip(used.as_tuple(), limit.as_tuple(), strict=True))
 
 
 def tolerant_limit(limit: PartialResources, tolerance: PartialResources, policy: AllocationOptions) -> PartialResources:

@@ -22,7 +22,7 @@ _GRACEFUL: Final = PreemptionMode.GRACEFUL
 
 def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
     """The preemptible allocations of graceful operations on the node that were not asked before. They count as used until they end."""
-    for allocation in overlay.view.allocations:
+    for allocation in overlay.view.restless:
         operation = overlay.view.operations.get(allocation.operation)
         if operation is None or operation.spec.preemption_mode is not _GRACEFUL:
             continue

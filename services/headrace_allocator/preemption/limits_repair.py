@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.resources import ZERO, Resources
+from headrace.resources import ZERO
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import exceeds
 
-__all__ = ["is_above_a_limit", "victims_above_limits"]
+__all__ = ["is_above_a_limit", "needs_repair", "victims_above_limits"]
 
 
 def victims_above_limits(overlay: Overlay, kept: list[Allocation]) -> Iterator[Allocation]:
@@ -26,16 +26,21 @@ def victims_above_limits(overlay: Overlay, kept: list[Allocation]) -> Iterator[A
             yield victim
 
 
-def is_above_a_limit(overlay: Overlay, operation: Operation) -> bool:
-    """True if the operation or a pool above it uses more of a resource than its limit. Tolerance does not count here."""
-    own = operation.spec.resource_limits
-    if own != NOTHING and _exceeds(overlay.held(operation), own):
-        return True
-    return any(
-        _exceeds(pool.used + overlay.pools.get(pool.name, ZERO), pool.most)
-        for pool in overlay.view.pools.above(operation.spec.pool)
+def needs_repair(overlay: Overlay) -> bool:
+    """True if the node is overcommitted, or some pool, or an operation on the node, is above its limit."""
+    operations = map(overlay.view.operations.get, [one.operation for one in overlay.view.allocations])
+    return (
+        not overlay.room.dominates(ZERO)
+        or bool(overlay.view.pools.exceeded)
+        or any(each is not None and each.limited and is_above_a_limit(overlay, each) for each in operations)
     )
 
 
-def _exceeds(used: Resources, limit: PartialResources) -> bool:
-    return any(most is not None and has > most for has, most in zip(used.as_tuple(), limit.as_tuple(), strict=True))
+def is_above_a_limit(overlay: Overlay, operation: Operation) -> bool:
+    """True if the operation or a pool above it uses more of a resource than its limit. Tolerance does not count here."""
+    if operation.limited and exceeds(overlay.held(operation), operation.spec.resource_limits):
+        return True
+    return any(
+        exceeds(pool.used + overlay.pools.get(pool.name, ZERO), pool.most)
+        for pool in overlay.view.pools.above(operation.spec.pool)
+    )

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.ids import PoolName
 from headrace.pools.tree_options import VictimRules
-from headrace.resources import Resources
+from headrace.resources import ZERO, Resources
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
 from headrace_allocator.decision.placing import Choice, Placement, place
@@ -24,7 +24,7 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption.legacy import held_for, most_held, next_in_line_with_held
-from headrace_allocator.preemption.limits_repair import victims_above_limits
+from headrace_allocator.preemption.limits_repair import needs_repair, victims_above_limits
 from headrace_allocator.preemption.victims import (
     Candidates,
     candidates,
@@ -83,10 +83,16 @@ class StageOutcome(msgspec.Struct, frozen=True):
 
 
 def run_stages(overlay: Overlay) -> Iterator[StageOutcome]:
-    """Runs the stages until one started something. The normal one runs even if nobody starves, since it repairs violated limits."""
+    """Runs the stages until one started something. The normal one repairs violated limits, too, though nobody starves."""
+    classes = overlay.view.order.classes
+    starving = [stage for stage in (_AGGRESSIVE, _NORMAL) if classes.of_priority(stage.priority)]
+    if not (starving or needs_repair(overlay)):
+        # A run in which nothing can happen counts as one, too.
+        yield StageOutcome(_NORMAL, None, [], 0, ZERO, overlay.room, ZERO, {})
+        return
     overlay.pass_limits(True)
     for stage in (_AGGRESSIVE, _NORMAL):
-        if stage is _AGGRESSIVE and not overlay.view.order.classes.of_priority(stage.priority):
+        if stage is _AGGRESSIVE and stage not in starving:
             continue
         outcome = _run(overlay, stage)
         yield outcome
