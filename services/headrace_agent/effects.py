@@ -51,6 +51,8 @@ class Trouble(enum.StrEnum):
     NO_RUNNER = "no_runner"
     #: Logs cannot be written, or what the runner keeps of jobs.
     LOGS = "logs"
+    #: The host could not start a job a while ago.
+    HOST_FAULT = "host_fault"
 
 
 class Beat(msgspec.Struct, frozen=True):

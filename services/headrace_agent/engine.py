@@ -29,6 +29,7 @@ from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
 from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Tell, Trouble
+from headrace_agent.host_faults import HostFaults
 from headrace_agent.pulse import Pulse
 from headrace_agent.runner.protocol import EndAll, Ended, Lease, Picture, Started, ToAgent
 from headrace_agent.starts_and_ends import StartsAndEnds
@@ -64,6 +65,7 @@ class AgentEngine:
         #: Answers and nudges that were not obeyed.
         self.void = 0
         self._jobs = StartsAndEnds(identity, self.held)
+        self._faults = HostFaults()
         self._adoption = Adoption(self.held, self._jobs)
         self._stopping = Stopping(identity.stop_timeout_ms)
         self._isolation = ""
@@ -76,7 +78,7 @@ class AgentEngine:
 
     def due_ns(self) -> int | None:
         """CLOCK_BOOTTIME at which `on_tick` has something to do."""
-        due = (self.pulse.next_ns(), self._stopping.deadline_ns, self.held.patience_ns())
+        due = (self.pulse.next_ns(), self._stopping.deadline_ns, self.held.patience_ns(), self._faults.until_ns)
         return min((due_ns for due_ns in due if due_ns is not None), default=None) if not self._left else None
 
     def on_start(self, moment: Moment) -> Outcome[None, AgentEffect]:
@@ -86,6 +88,8 @@ class AgentEngine:
 
     def on_tick(self, moment: Moment) -> Outcome[None, AgentEffect]:
         """Does what is due. To call it earlier does no harm."""
+        if self._faults.end_pause(moment):
+            return self.on_trouble(Trouble.HOST_FAULT, "", moment)
         effects = self._jobs.give_back_impatient(moment)
         if effects:
             self.pulse.want(HeartbeatReason.PERIOD)
@@ -147,10 +151,12 @@ class AgentEngine:
         effects: list[AgentEffect]
         match message:
             case Started():
+                self._faults.on_started()
                 effects = self._jobs.on_started(message)
             case Ended():
                 before = len(self.held.ends)
-                effects = self._jobs.on_ended(message.end, moment)
+                effects = self._on_host_fault(message.end.reason, moment) if message.is_host_fault else []
+                effects += self._jobs.on_ended(message.end, moment)
                 if len(self.held.ends) > before:
                     self.pulse.want(HeartbeatReason.JOB_ENDED)
             case Picture():
@@ -165,7 +171,7 @@ class AgentEngine:
             # Nothing can run without a runner, so there is a picture that is whole: ours.
             self.pulse.open()
         before = self._trouble.get(kind, "")
-        if kind is not Trouble.LOGS:
+        if kind in (Trouble.RUNNER_AWAY, Trouble.NO_RUNNER):
             self._trouble.pop(Trouble.RUNNER_AWAY if kind is Trouble.NO_RUNNER else Trouble.NO_RUNNER, None)
         if words:
             self._trouble[kind] = words[:_TROUBLE_CHARACTERS]
@@ -226,6 +232,11 @@ class AgentEngine:
         if self._enrolled_ns is not None:
             pause_ms = max(0, _ENROL_AGAIN_MS - (moment.steady_ns - self._enrolled_ns) // NS_PER_MS)
         return [Enrol(pause_ms)]
+
+    def _on_host_fault(self, why: str, moment: Moment) -> list[AgentEffect]:
+        """Starts nothing for a while: the host could not start a job, and would not start the next one."""
+        self._faults.note(moment)
+        return list(self.on_trouble(Trouble.HOST_FAULT, why, moment).effects)
 
     def _on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
         if self._left:

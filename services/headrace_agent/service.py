@@ -155,9 +155,11 @@ class Agent:
                 assert_never(effect)
 
     def _on_runner(self, message: ToAgent) -> None:
-        if isinstance(message, Ended) and message.end.result is JobResult.FAILED and message.end.reason:
-            # Perhaps for want of room on a disk, of which every job that starts here would die.
-            self._look.set()
+        if isinstance(message, Ended):
+            has_failed = message.end.result is JobResult.FAILED and bool(message.end.reason)
+            if has_failed or message.is_host_fault:
+                # Perhaps for want of room on a disk, of which every job that starts here would die.
+                self._look.set()
         self._do(self.engine.on_runner(message, self._shell.moment()))
 
     def _on_trouble(self, kind: Trouble, words: str) -> None:

@@ -131,7 +131,7 @@ def test_a_job_runs_where_it_is_told_to(runner: ARunner, tmp_path: Path) -> None
         (["/etc/passwd"], {}, 126, "/etc/passwd: Permission denied"),
         (["/"], {}, 126, "/: Permission denied"),
         (["true"], {"working_directory": "/nonesuch"}, 126, "the working directory /nonesuch: No such file"),
-        (["true"], {"working_directory": "etc"}, None, "the working directory etc is not absolute"),
+        (["true"], {"working_directory": "etc"}, 126, "the working directory etc is not absolute"),
         (["true"], {"environment": {"A=B": "c"}}, 126, "illegal environment variable name"),
         (["true", "a\0b"], {}, 126, "embedded null byte"),
         ([""], {}, 127, "no command is given"),
@@ -334,13 +334,13 @@ def test_a_thousand_jobs_run_at_once(runner: ARunner) -> None:
     assert runner.wait() == 0
 
 
-def test_more_jobs_than_descriptors_fail_and_the_others_run_on(runner: ARunner) -> None:
+def test_of_more_jobs_than_descriptors_the_rest_does_not_start_and_the_others_run_on(runner: ARunner) -> None:
     agent = runner.start(preexec_fn=open_files(100, 100))
     agent.say(*(a_run(index, "sleep", "1000") for index in range(12)))
-    failed = [agent.hear(Ended).end for _ in range(5)]
+    refused = [agent.hear(Ended) for _ in range(5)]
 
-    assert {end.result for end in failed} == {JobResult.FAILED}
-    assert "more do not fit the limit of open files" in failed[0].reason
+    assert {(told.end.result, told.is_host_fault) for told in refused} == {(JobResult.ABORTED, True)}
+    assert "more do not fit the limit of open files" in refused[0].end.reason
     assert len(agent.hello().running) == 7
 
 

@@ -24,12 +24,14 @@ def limit_file_size(runner: ARunner, size_bytes: int) -> None:
     resource.prlimit(runner.pid, resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
 
 
-def test_a_logs_folder_that_cannot_be_made_fails_the_job_and_not_the_runner(runner: ARunner, tmp_path: Path) -> None:
+def test_a_logs_folder_that_cannot_be_made_is_the_fault_of_the_host_and_harms_not_the_runner(
+    runner: ARunner, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("in the way")
     agent = runner.start("--logs", f"{tmp_path}/file/logs")
     end = agent.sh(0, "echo x")
 
-    assert end.result is JobResult.FAILED
+    assert end.result is JobResult.ABORTED
     assert end.reason == f"not started: the log {tmp_path}/file/logs/{OPERATION} cannot be written: Not a directory"
     assert "Not a directory" in agent.hello().trouble
     (tmp_path / "file").unlink()
@@ -95,8 +97,20 @@ def test_a_job_that_cannot_be_recorded_is_not_started(runner: ARunner) -> None:
     limit_file_size(runner, 0)
     end = agent.sh(0, "echo x")
 
-    assert end.result is JobResult.FAILED
+    assert end.result is JobResult.ABORTED
     assert end.reason == f"not started: {runner.state}/jobs/{OPERATION}.0.1 cannot be written: File too large"
+
+
+def test_a_job_for_which_no_descriptor_is_left_has_not_failed(runner: ARunner) -> None:
+    agent = runner.start()
+    _, hard = resource.prlimit(runner.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(runner.pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{runner.pid}/fd")), hard))
+    end = agent.sh(0, "echo x")
+
+    assert (end.result, end.exit_code) == (JobResult.ABORTED, None)
+    assert "Too many open files" in end.reason
+    resource.prlimit(runner.pid, resource.RLIMIT_NOFILE, (hard, hard))
+    assert agent.sh(1, "echo x").result is JobResult.COMPLETED
 
 
 def test_an_end_that_cannot_be_written_is_told_at_once_and_written_later(runner: ARunner) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 import msgspec
@@ -304,6 +305,26 @@ def test_people_are_answered_while_nobody_can_renew_a_lease() -> None:
     in_world(course)
 
     assert None not in answers
+
+
+def test_a_host_that_can_start_nothing_costs_no_operation_a_failure() -> None:
+    """All jobs failed there one after the other, as each made room for the next, and the operation with them."""
+
+    async def course(world: World) -> None:
+        world.hosts["n0"].fault = "not started: no space left on device"
+        spec = msgspec.structs.replace(a_spec("research", 40, ["work", "0.5"]), max_failed_job_count=1)
+        with anyio.fail_after(60):
+            await world.run_operation("operation-1", spec)
+        view = world.ended[OperationId("operation-1")]
+        assert (view.state, view.failed_jobs) == (OperationState.COMPLETED, 0)
+        assert view.aborted_jobs < 10
+        allocator: Any = next(shell._engine for name, shell in world.shells.items() if name.startswith("allocator"))
+        assert allocator.facts.nodes[NodeName("n0")].trouble == "not started: no space left on device"
+        world.hosts["n0"].fault = ""
+        await anyio.sleep(30)
+        assert allocator.facts.nodes[NodeName("n0")].trouble == ""
+
+    in_world(course)
 
 
 def switch_off(world: World, name: str) -> None:

@@ -189,6 +189,17 @@ async def lose_a_host(world: World) -> None:
     world.switch_on(name)
 
 
+async def fill_a_disk(world: World) -> None:
+    """Nothing can be started on a host for a while."""
+    name = _a_host(world)
+    if name is None:
+        return
+    world.note(f"{name} can start nothing")
+    world.hosts[name].fault = "not started: no space left on device"
+    await anyio.sleep(world.random.choice((0.5, 4.0, 12.0)))
+    world.hosts[name].fault = ""
+
+
 async def drain_a_node(world: World) -> None:
     """An administrator drains a node, and opens it again."""
     name = _a_host(world)
@@ -354,6 +365,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     freeze_an_agent,
     kill_a_runner,
     lose_a_host,
+    fill_a_disk,
     drain_a_node,
     lower_the_lease,
     roll_everything,

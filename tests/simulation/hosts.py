@@ -118,6 +118,8 @@ class Host:
         self.kept: dict[JobKey, JobEnd] = {}
         self.perhaps_running: dict[JobKey, Run] = {}
         self.is_on = True
+        #: Why no process can be started at the moment; empty: one can.
+        self.fault = ""
         self.agent: SimulatedAgent | None = None
         self.agent_lives = 0
         self.runner: RunnerEngine | None = None
@@ -226,6 +228,9 @@ class Host:
 
     def _launch(self, run: Run, runner: RunnerEngine | None) -> None:
         if runner is None or self.runner is not runner:
+            return
+        if self.fault:
+            self._take(runner.on_not_started(run.job, self.fault, None, self._now()))
             return
         self._pid += 1
         process = JobProcess(run.job, self.name, self.loop.time(), run, self.tree)

@@ -93,7 +93,8 @@ class RunnerEngine:
             return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, refusal, moment))
         if len(self._live) >= self._most_jobs:
             reason = f"not started: {len(self._live)} jobs run, more do not fit the limit of open files of this host's runner"
-            return Outcome(None, self._end(run, None, JobExit(), JobResult.FAILED, reason, moment))
+            fault = Stop(JobResult.ABORTED, reason, 0, is_host_fault=True)
+            return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, reason, moment, fault))
         self._live[run.job] = _Job(run)
         return Outcome(None, [Launch(run)])
 
@@ -108,9 +109,11 @@ class RunnerEngine:
     def on_not_started(
         self, key: JobKey, reason: str, exit_code: int | None, moment: Moment
     ) -> Outcome[None, RunnerEffect]:
-        """The job could not be started: it failed, with what a shell would return, if a shell would say anything."""
-        job = self._live.pop(key)
-        effects = self._end(job.run, None, JobExit(exit_code=exit_code), JobResult.FAILED, reason, moment)
+        """The job could not be started. It failed with what a shell would return, or counts against nobody where the host is at fault."""
+        job, exit = self._live.pop(key), JobExit(exit_code=exit_code)
+        fault = None if exit_code is not None else Stop(JobResult.ABORTED, reason, 0, is_host_fault=True)
+        result = JobResult.FAILED if fault is None else JobResult.ABORTED
+        effects = self._end(job.run, None, exit, result, reason, moment, fault)
         return Outcome(None, effects + self._leave())
 
     def on_exited(self, key: JobKey, exit: JobExit, moment: Moment) -> Outcome[None, RunnerEffect]:
@@ -131,15 +134,18 @@ class RunnerEngine:
 
     def on_failure(self, key: JobKey, reason: str, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Ends a job that cannot go on. It has failed with this reason."""
-        job = self._live.get(key)
         stop = Stop(JobResult.FAILED, reason, _OWN_TIMEOUT_MS)
-        return Outcome(None, self._stop(key, job, stop, moment) if job is not None else [])
+        return Outcome(None, self._stop_live(key, stop, moment))
+
+    def on_not_confined(self, key: JobKey, reason: str, moment: Moment) -> Outcome[None, RunnerEffect]:
+        """Ends a job whose limits the host could not set. It counts against nobody."""
+        stop = Stop(JobResult.ABORTED, reason, _OWN_TIMEOUT_MS, is_host_fault=True)
+        return Outcome(None, self._stop_live(key, stop, moment))
 
     def on_interrupt(self, order: Interrupt, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Sends the job's signal, and SIGKILL when the timeout has passed. A job that is not live is left alone."""
-        job = self._live.get(order.job)
         stop = Stop(JobResult.ABORTED, order.reason, order.timeout_ms, order.note)
-        return Outcome(None, self._stop(order.job, job, stop, moment) if job is not None else [])
+        return Outcome(None, self._stop_live(order.job, stop, moment))
 
     def on_end_all(self, order: EndAll, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Interrupts all jobs. From now on none starts, and the runner exits after the last."""
@@ -250,6 +256,10 @@ class RunnerEngine:
         reason = "the lease passed: no heartbeat of this node was answered in time"
         return self._stop_all(Stop(JobResult.ABORTED, reason, max(0, left_ms)), moment)
 
+    def _stop_live(self, key: JobKey, stop: Stop, moment: Moment) -> list[RunnerEffect]:
+        job = self._live.get(key)
+        return self._stop(key, job, stop, moment) if job is not None else []
+
     def _stop(self, key: JobKey, job: _Job, stop: Stop, moment: Moment) -> list[RunnerEffect]:
         """Stops a job. The first reason stays, and the earliest deadline holds."""
         job.stop = job.stop or stop
@@ -296,7 +306,7 @@ class RunnerEngine:
     ) -> list[RunnerEffect]:
         end = job_end(run, started, exit, result, reason, moment, stop)
         self._ended[run.job] = end
-        return [Keep(end), Tell(Ended(end))]
+        return [Keep(end), Tell(Ended(end, stop is not None and stop.is_host_fault))]
 
     def _leave(self) -> list[RunnerEffect]:
         return [Exit()] if self._end_all is not None and not self._live else []

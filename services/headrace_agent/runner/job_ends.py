@@ -28,6 +28,8 @@ class Stop(NamedTuple):
     timeout_ms: int
     #: The agent's own words about the interruption, with the record of a preemption.
     note: bytes = b""
+    #: The host could not start the job, or not confine it: it counts against nobody.
+    is_host_fault: bool = False
 
 
 def result_of(

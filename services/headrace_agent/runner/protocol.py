@@ -120,9 +120,11 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """The job is over. `end.result` is `failed` also where it could not be started."""
+    """The job is over. `end.result` is `failed` also where its command could not be started."""
 
     end: JobEnd
+    #: The host could not start the job; others will fare no better for a while.
+    is_host_fault: bool = False
 
 
 class KeptJob(msgspec.Struct, frozen=True):

@@ -265,7 +265,7 @@ class Runner:
         effects = [*self._engine.on_started(run.job, launched.pid, launched.at).effects]
         self._log.info("job_started", **job_fields(run.job, run.allocation), pid=launched.pid)
         if launched.failure:
-            effects += self._engine.on_failure(run.job, launched.failure, now()).effects
+            effects += self._engine.on_not_confined(run.job, launched.failure, now()).effects
         return effects
 
     def _fail(self, job: JobKey, reason: str) -> None:

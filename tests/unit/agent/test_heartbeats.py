@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
+
 from headrace.ids import NodeName
 from headrace.resources import Resources
+from headrace.runtime.engine import Moment
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
 from headrace.wire.heartbeat import MOST_ENDS_PER_HEARTBEAT, AllocationState, HeartbeatReason, JobResult, Nudge
 from headrace_agent.effects import Trouble
 from headrace_agent.engine import MOST_UNRECORDED_ENDS
+from headrace_agent.host_faults import HostFaults
+from headrace_agent.runner.protocol import Ended
 from tests.support.agent_desk import NODE, Desk, end_of, job, start
 
 
@@ -220,6 +225,44 @@ def test_trouble_is_told_at_once_and_keeps_jobs_from_starting_until_it_is_over()
     assert troubled.trouble == "the disk is full"
     assert [job(1)] == desk.runs
     assert desk.beat.trouble == ""
+
+
+def test_after_a_fault_of_the_host_nothing_starts_for_a_while_and_longer_with_each_in_a_row() -> None:
+    """The next job would have failed as the one before, and there was always a next one."""
+    desk = Desk()
+    pauses_s = []
+    for number in range(3):
+        desk.turn(start(f"a{number}", [2 * number, 2 * number + 1]))
+        fault = msgspec.structs.replace(end_of(job(2 * number)), reason="no space left on device")
+        desk.do(desk.engine.on_runner(Ended(fault, is_host_fault=True), desk.now()))
+        began_ns = desk.now_ns
+        desk.turn()
+        assert desk.beat.trouble == "no space left on device"
+        while desk.beat.trouble:
+            desk.turn()
+        pauses_s.append((desk.now_ns - began_ns) // 10**9)
+
+    assert pauses_s == [5, 10, 20]
+    assert desk.runs == [job(0), job(2), job(4)]
+
+
+def test_a_start_makes_the_next_pause_short_again() -> None:
+    faults = HostFaults()
+    faults.note(at_s(0))
+    assert faults.end_pause(at_s(5))
+    faults.on_started()
+    faults.note(at_s(10))
+    faults.on_started()
+
+    assert not faults.end_pause(at_s(14))
+    assert faults.end_pause(at_s(15))
+    assert not faults.end_pause(at_s(16))
+    faults.note(at_s(20))
+    assert faults.until_ns == at_s(30).steady_ns
+
+
+def at_s(seconds: int) -> Moment:
+    return Moment(seconds * 10**9, 0)
 
 
 def test_without_any_runner_the_node_is_heard_and_says_so() -> None:

@@ -36,7 +36,7 @@ def the_end(effects: Sequence[RunnerEffect]) -> tuple[JobResult, str]:
     """What was kept, having checked that it was told after it was kept, and the same."""
     assert [type(effect) for effect in effects[:2]] == [Keep, Tell]
     assert isinstance(effects[0], Keep)
-    assert effects[1] == Tell(Ended(effects[0].end))
+    assert effects[1] in [Tell(Ended(effects[0].end, is_host_fault)) for is_host_fault in (False, True)]
     return effects[0].end.result, effects[0].end.reason
 
 
@@ -247,6 +247,21 @@ def test_a_job_that_cannot_be_started_has_failed() -> None:
     assert the_end(effects) == (JobResult.FAILED, "not started: work.py: no such file")
 
 
+def test_a_job_that_its_host_cannot_start_or_confine_counts_against_nobody() -> None:
+    engine = leased()
+    engine.on_run(a_run(), at(0))
+    words = "not started: no space left on device"
+    not_started = engine.on_not_started(a_job(), words, None, at(1)).effects
+    confined = running(1)
+    confined.on_not_confined(a_job(1), "its limits could not be set", at(0))
+    ended = confined.on_exited(a_job(1), JobExit(signal=15), at(1)).effects
+
+    assert the_end(not_started) == (JobResult.ABORTED, words)
+    assert the_end(ended) == (JobResult.ABORTED, "its limits could not be set")
+    for effects in (not_started, ended):
+        assert [effect.message.is_host_fault for effect in effects if isinstance(effect, Tell)] == [True]  # type: ignore[union-attr]
+
+
 def test_what_a_job_cannot_go_on_without_ends_it_as_failed_even_if_it_is_interrupted_later() -> None:
     engine = running()
 
@@ -364,12 +379,12 @@ def test_a_process_that_cannot_be_killed_does_not_keep_the_runner() -> None:
     assert Exit() in engine.on_time(at(1000 + KILL_PATIENCE_MS)).effects
 
 
-def test_a_job_too_many_fails_and_says_so() -> None:
+def test_a_job_too_many_is_ended_and_says_so() -> None:
     engine = running(0, 1, engine=leased(most_jobs=2))
 
     result, reason = the_end(engine.on_run(a_run(2), at(1)).effects)
 
-    assert result is JobResult.FAILED
+    assert result is JobResult.ABORTED
     assert "2 jobs run, more do not fit the limit of open files" in reason
 
 

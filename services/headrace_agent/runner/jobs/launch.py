@@ -26,9 +26,9 @@ _NOT_FOUND, _NOT_RUNNABLE = 127, 126
 
 
 class NotStarted(Exception):
-    """The job has no process. `exit_code` is what a shell would have returned, if a shell would have said anything."""
+    """The job has no process. `exit_code` is what a shell would have returned, or None where the host is at fault."""
 
-    def __init__(self, reason: str, exit_code: int | None = None) -> None:
+    def __init__(self, reason: str, exit_code: int | None) -> None:
         self.exit_code = exit_code
         super().__init__(reason)
 
@@ -44,7 +44,7 @@ class Launched(msgspec.Struct, frozen=True):
     at: Moment
     #: The scratch folder that was made for it; empty: none.
     scratch: str
-    #: What the job cannot go on without, if something failed right after the start; the process lives and must be ended.
+    #: What the host could not do for the job right after the start; the process lives and must be ended. Empty: nothing.
     failure: str = ""
 
 
@@ -85,9 +85,9 @@ class Launcher:
             self._kept.write_job(JobRecord(run.job, run.allocation, self.boot))
             self._isolation.prepare(run)
         except LogUnwritable as error:
-            raise NotStarted(f"not started: {error}") from None
+            raise NotStarted(f"not started: {error}", None) from None
         except OSError as error:
-            raise NotStarted(f"not started: {error.filename} cannot be written: {error.strerror}") from None
+            raise NotStarted(f"not started: {error.filename} cannot be written: {error.strerror}", None) from None
 
     def _start(self, run: Run, scratch: str) -> Launched:
         folder = scratch or run.working_directory
@@ -139,7 +139,7 @@ def _refuse_nonsense(run: Run) -> None:
     if not run.argv or not run.argv[0]:
         raise NotStarted("not started: no command is given", _NOT_FOUND)
     if run.working_directory and not run.working_directory.startswith("/"):
-        raise NotStarted(f"not started: the working directory {run.working_directory} is not absolute")
+        raise NotStarted(f"not started: the working directory {run.working_directory} is not absolute", _NOT_RUNNABLE)
 
 
 def _not_started(run: Run, folder: str, error: OSError | ValueError) -> NotStarted:
@@ -159,8 +159,8 @@ def _not_started(run: Run, folder: str, error: OSError | ValueError) -> NotStart
         case errno.EACCES if error.filename == folder:
             return NotStarted(f"not started: the working directory {folder}: {error.strerror}", _NOT_RUNNABLE)
         case errno.EAGAIN | errno.ENOMEM:
-            return NotStarted(f"not started: the host has no room for another process: {error.strerror}")
+            return NotStarted(f"not started: the host has no room for another process: {error.strerror}", None)
         case errno.EMFILE | errno.ENFILE:
-            return NotStarted(f"not started: no file descriptor is left: {error.strerror}")
+            return NotStarted(f"not started: no file descriptor is left: {error.strerror}", None)
         case _:
             return NotStarted(f"not started: {command}: {error.strerror}", _NOT_RUNNABLE)
