@@ -14,11 +14,12 @@ from headrace_allocator.facts.nodes import Timing
 
 __all__ = ["Pace"]
 
-#: The part of its time that the allocator may spend on heartbeats. The rest is for what it reads, and for shares.
-_MOST_BUSY: Final = 0.7
-#: In one step: nodes hear of a longer pace only with their next answer.
-_FASTEST_STRETCH: Final = 1.2
-_FASTEST_EASE: Final = 0.9
+#: For its turn a heartbeat may wait so long on average. Above it the pace grows; far below it the pace shrinks again.
+_LONG_WAIT_MS: Final = 25.0
+_SHORT_WAIT_MS: Final = 10.0
+#: Nodes hear of another pace only with their next answer.
+_GROWTH: Final = 1.2
+_SHRINKAGE: Final = 0.95
 _MOST_STRETCH: Final = 100.0
 #: So many heartbeats may be lost before a node counts as offline.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
@@ -39,8 +40,10 @@ class Pace:
         longest_ms = int(timing.node_heartbeat_timeout_s * 1000) // _HEARTBEATS_IN_TIMEOUT
         return max(base_ms, min(int(base_ms * self.stretch), longest_ms))
 
-    def on_load(self, busy: float, moment: Moment) -> Outcome[None, Effect]:
-        """Heartbeats took the part `busy` of the time since the last word. The pace grows or shrinks until that is enough."""
-        change = min(_FASTEST_STRETCH, max(_FASTEST_EASE, busy / _MOST_BUSY))
-        self.stretch = min(_MOST_STRETCH, max(1.0, self.stretch * change))
+    def on_load(self, waited_ms: float, moment: Moment) -> Outcome[None, Effect]:
+        """Since the last word heartbeats have waited so long on average before their turn came."""
+        if waited_ms > _LONG_WAIT_MS:
+            self.stretch = min(_MOST_STRETCH, self.stretch * _GROWTH)
+        elif waited_ms < _SHORT_WAIT_MS:
+            self.stretch = max(1.0, self.stretch * _SHRINKAGE)
         return Outcome(None)

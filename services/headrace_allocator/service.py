@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from headrace.bus import BusError, Entry, Mirror
+from headrace.bus import BusError, Entry, Mirror, Subscription
 from headrace.errors import BadInput
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
@@ -100,6 +100,7 @@ class AllocatorService:
     _role: Role
     _longest_lease: LongestLease
     _ledger: LedgerLink
+    _heartbeats: Subscription
 
     def __init__(self, runtime: Runtime[AllocatorSettings], tree: TreeName) -> None:
         self._runtime = runtime
@@ -116,8 +117,6 @@ class AllocatorService:
         self._shares: SnapshotReader[ShareItem, ShareFrame] = SnapshotReader(
             tree, ShareFrame(), key=lambda item: item.key
         )
-        #: Of heartbeats since the last tick.
-        self._busy_ns = 0
         self._usage = UsageTelling(runtime, tree, self.engine, self._shell)
         self._places_changed = anyio.Event()
 
@@ -162,9 +161,9 @@ class AllocatorService:
         self._take(self.engine.on_nodes(self._nodes.records, self._shell.moment()))
         tasks.start_soon(self._refresh)
         tasks.start_soon(self._usage.run)
-        tasks.start_soon(self._tick)
         tasks.start_soon(self._shell.watch, runtime.bus, role)
         await self._serve()
+        tasks.start_soon(self._tick)
         self._log.info("allocator serves", operations=len(self.engine.facts.operations))
 
     async def _serve(self) -> None:
@@ -179,7 +178,7 @@ class AllocatorService:
         give_up = subjects.give_up_node(tree)
         await border.serve(give_up, GiveUpNode, CallerKind.SERVICE, self._on_give_up_node)
         await border.serve(subjects.WANTED, Wanted, CallerKind.SERVICE, self._on_wanted)
-        await border.serve(
+        self._heartbeats = await border.serve(
             subjects.heartbeat(tree, "*"),
             Heartbeat,
             CallerKind.NODE,
@@ -199,9 +198,7 @@ class AllocatorService:
             return BadRequest("tree", heartbeat.tree, f"this allocator's tree, {self._tree}")
         # A node that was just restarted knows no term, and would obey us beside the true leader.
         await self._role.until_sure()
-        moment = self._shell.moment()
-        orders = self._take(self.engine.on_heartbeat(heartbeat, moment))
-        self._busy_ns += self._shell.moment().steady_ns - moment.steady_ns
+        orders = self._take(self.engine.on_heartbeat(heartbeat, self._shell.moment()))
         for report in heartbeat.allocations:
             if report.given_back_for:
                 ids = {"operation": report.operation, "allocation": report.id, "node": heartbeat.node}
@@ -340,13 +337,14 @@ class AllocatorService:
     # --- periods --------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        before = self._shell.moment()
+        before = self._heartbeats.statistics()
         while True:
             await anyio.sleep(_TICK_S)
-            moment, busy_ns = self._shell.moment(), self._busy_ns
-            self._take(self.engine.pace.on_load(busy_ns / max(1, moment.steady_ns - before.steady_ns), moment))
-            before, self._busy_ns = moment, 0
-            self._take(self.engine.on_tick(moment))
+            now = self._heartbeats.statistics()
+            waited_ms = (now["waited_ms"] - before["waited_ms"]) / max(1, now["received"] - before["received"])
+            before = now
+            self._take(self.engine.pace.on_load(waited_ms, self._shell.moment()))
+            self._take(self.engine.on_tick(self._shell.moment()))
             self._places_changed.set()
 
     async def _refresh(self) -> None:

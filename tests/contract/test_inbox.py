@@ -86,7 +86,15 @@ def test_a_full_mailbox_with_keys_drops_what_has_waited_longest() -> None:
         mailbox.put(a_message(subject, b""))
 
     assert [mailbox.take(), mailbox.take(), mailbox.take()] == [a_message("b", b""), a_message("c", b""), None]
-    assert mailbox.statistics() == {"received": 4, "dropped": 1, "replaced": 1, "stale": 0, "failed": 0, "pending": 0}
+    assert mailbox.statistics() == {
+        "received": 4,
+        "dropped": 1,
+        "replaced": 1,
+        "stale": 0,
+        "waited_ms": 0,
+        "failed": 0,
+        "pending": 0,
+    }
 
 
 def test_a_busy_key_keeps_its_place_in_the_line() -> None:

@@ -47,6 +47,8 @@ class Mailbox:
         self.replaced = 0
         #: It waited too long.
         self.stale = 0
+        #: All together, until their turn came.
+        self.waited_s = 0.0
         #: The key could not be told.
         self.failed = 0
 
@@ -72,7 +74,9 @@ class Mailbox:
         """The message whose turn it is, or None."""
         while self._waiting:
             waiting = self._pop()
-            if self._now_s() - waiting.since_s <= self._longest_wait_s:
+            waited_s = self._now_s() - waiting.since_s
+            self.waited_s += waited_s
+            if waited_s <= self._longest_wait_s:
                 return waiting.message
             self.stale += 1
         return None
@@ -99,6 +103,7 @@ class Mailbox:
             "dropped": self.dropped,
             "replaced": self.replaced,
             "stale": self.stale,
+            "waited_ms": int(self.waited_s * 1000),
             "failed": self.failed,
             "pending": len(self._waiting),
         }

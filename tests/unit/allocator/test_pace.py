@@ -13,27 +13,27 @@ def test_without_load_ten_thousand_nodes_come_each_five_seconds() -> None:
     assert [Pace().ms(nodes, TIMING) for nodes in (1, 2_000, 10_000)] == [1_000, 1_000, 5_000]
 
 
-def test_an_allocator_that_does_nothing_but_heartbeats_lets_nodes_come_later_and_sooner_again() -> None:
+def test_while_heartbeats_wait_for_long_nodes_come_later_and_then_sooner_again() -> None:
     pace = Pace()
     for second in range(5):
-        pace.on_load(1.0, at(second))
+        pace.on_load(100.0, at(second))
     assert 2_000 < pace.ms(100, TIMING) < 3_000
 
     for second in range(20):
-        pace.on_load(0.1, at(second))
+        pace.on_load(1.0, at(second))
     assert pace.ms(100, TIMING) == 1_000
 
 
-def test_the_load_that_is_aimed_at_changes_nothing() -> None:
+def test_a_wait_that_is_neither_long_nor_short_changes_nothing() -> None:
     pace = Pace()
-    pace.on_load(1.0, at(0))
+    pace.on_load(100.0, at(0))
     before_ms = pace.ms(100, TIMING)
-    pace.on_load(0.7, at(1))
+    pace.on_load(20.0, at(1))
     assert before_ms == pace.ms(100, TIMING)
 
 
-def test_however_great_the_load_no_node_counts_as_offline_for_a_few_lost_heartbeats() -> None:
+def test_however_long_the_waits_no_node_counts_as_offline_for_a_few_lost_heartbeats() -> None:
     pace = Pace()
     for second in range(100):
-        pace.on_load(1.0, at(second))
+        pace.on_load(1_000.0, at(second))
     assert pace.ms(10_000, TIMING) == 15_000
