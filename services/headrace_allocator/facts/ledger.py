@@ -191,10 +191,9 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
         operation.slots.draw(live.block)
     else:
         operation.slots.share(live.block, (), live.free)
-    for slot in live.attempts:
-        if slot.attempt > operation.slots.attempt(slot.index):
-            _end(operation, slot.index, slot.attempt - 1)
-            operation.slots.retry(slot)
+    for slot in operation.slots.newer(live.attempts):
+        _end(operation, slot.index, slot.attempt - 1)
+        operation.slots.retry(slot)
     for index in not_ended(operation.slots, live.done):
         _end(operation, index, operation.slots.attempt(index))
     if live.free is not None:
