@@ -42,8 +42,8 @@ __all__ = ["AllocatorEngine"]
 
 #: Operations in one message to the ledger; their ids are up to 64 letters.
 _MOST_RELEASED: Final = 4_000
-#: Changed operations that one tick looks at.
-_MOST_SETTLED: Final = 1_000
+#: Operations that are settled with a message; the others follow with `on_refresh_due`.
+_SETTLED_AT_ONCE: Final = 64
 
 
 class AllocatorEngine:
@@ -77,9 +77,8 @@ class AllocatorEngine:
             if operation.block_term == term:
                 operation.slots.release_doubt()
                 effects += self._changed(operation)
-            else:
-                effects += self._draws(operation)
-        return Outcome(None, effects + self._releases(known))
+        self.facts.unsettled.make_due(self.facts.operations)
+        return Outcome(None, effects + self._settle(_SETTLED_AT_ONCE, moment))
 
     def on_more_operations(self, page: Collection[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
         """Takes a page of everything live. A known operation keeps its slots."""
@@ -106,11 +105,11 @@ class AllocatorEngine:
             # The log tells which indexes, in order with what other trees draw. Where there were none, one waits for the next tick.
             if answer is None or not answer.drawn:
                 known.drawing, known.yields = False, True
-                self.facts.unsettled[operation] = None
+                self.facts.unsettled.note(operation)
             return Outcome(None)
         known.drawing = False
         if answer is None:
-            self.facts.unsettled[operation] = None
+            self.facts.unsettled.note(operation)
             return Outcome(None)
         known.slots.draw(answer.below)
         return Outcome(None, self._changed(known))
@@ -136,7 +135,7 @@ class AllocatorEngine:
         for name in operations:
             if name in self.facts.operations:
                 self.facts.operations[name].release_told = False
-                self.facts.unsettled[name] = None
+                self.facts.unsettled.note(name)
         return Outcome(None)
 
     # --- shares ---------------------------------------------------------------------------------------------------
@@ -150,11 +149,11 @@ class AllocatorEngine:
         return Outcome(None)
 
     def on_refresh_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
-        """Gives up to `most` operations their new place in the order. The answer is True while there are more."""
-        effects: list[Effect] = []
+        """Settles what changed of up to `most` operations and gives as many their new place. The answer is True while there are more."""
+        effects = self._settle(most, moment)
         for operation in self.ranking.refresh_marked(most):
             effects += self._nudges(operation)
-        return Outcome(self.ranking.some_marked, effects)
+        return Outcome(self.ranking.some_marked or self.facts.unsettled.some_due, effects)
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
@@ -247,15 +246,15 @@ class AllocatorEngine:
         self._remove_nodes(self.facts.nodes)
         effects += self._finish_recovery(moment)
         effects += self._shorten_lease(moment)
+        self.facts.unsettled.tick()
         if self.facts.recovery.doubt_over:
-            effects += self._settle_doubt(moment)
+            # Some wait for a lost node, until it speaks or they are to end.
+            self.facts.unsettled.make_due(self.facts.doubtful)
         shared = list(self.facts.of_several_trees.values())
         for operation in shared:
             operation.yields = False
-        changed = self.facts.take_unsettled(_MOST_SETTLED)
-        for operation in dict.fromkeys([*changed, *shared]):
             effects += self._draws(operation)
-        return Outcome(None, effects + returns(shared) + wants(self.facts) + self._releases(changed))
+        return Outcome(None, effects + returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment))
 
     # --- what is told ---------------------------------------------------------------------------------------------
 
@@ -380,14 +379,21 @@ class AllocatorEngine:
         return [LowerLease(int(ours_s * 1000))]
 
     def _finish_recovery(self, moment: Moment) -> list[Effect]:
-        return self._settle_doubt(moment) if self.facts.recovery.finish(moment) else []
+        if not self.facts.recovery.finish(moment):
+            return []
+        self.facts.unsettled.make_due(self.facts.doubtful)
+        return self._settle(_SETTLED_AT_ONCE, moment)
 
-    def _settle_doubt(self, moment: Moment) -> list[Effect]:
-        """Settles what is in doubt though doubt is over: jobs that wait for a lost node, until it speaks or they are to end."""
-        effects = _report(ends_of_lost(lose_doubtful(self.facts), moment))
-        for operation in list(self.facts.doubtful.values()):
+    def _settle(self, most: int, moment: Moment) -> list[Effect]:
+        """Settles the doubt of up to so many operations that are due, and draws or releases jobs of them."""
+        due = [each for name in self.facts.unsettled.take(most) if (each := self.facts.operations.get(name))]
+        doubtful = [each for each in due if self.facts.recovery.doubt_over and each.charged_doubt]
+        effects = _report(ends_of_lost(lose_doubtful(self.facts, doubtful), moment))
+        for operation in doubtful:
             effects += self._changed(operation)
-        return effects
+        for operation in due:
+            effects += self._draws(operation)
+        return effects + self._releases(due)
 
 
 def _report(ends: list[ReportedEnd]) -> list[Effect]:

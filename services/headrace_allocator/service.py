@@ -285,6 +285,8 @@ class AllocatorService:
         """Performs the effects of a message that may have changed usage. Returns the answer."""
         answer = self._shell.take(outcome)
         self._usage.look()
+        if self.engine.facts.unsettled.some_due:
+            self._places_changed.set()
         return answer
 
     def _perform(self, effect: Effect) -> None:

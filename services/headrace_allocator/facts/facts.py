@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import count, islice
+from itertools import count
 from typing import Final, TypeVar
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
@@ -26,6 +26,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.rooms import Rooms
+from headrace_allocator.unsettled import Unsettled
 
 __all__ = ["Facts", "judge_size", "restless"]
 
@@ -77,8 +78,7 @@ class Facts:
         self.gone: set[OperationId] = set()
         #: The tree as a whole, as it was published last.
         self.told_frame = UsageFrame()
-        #: Operations that changed and were not looked at by a tick since: blocks of them may have to be drawn, or they may be released.
-        self.unsettled: dict[OperationId, None] = {}
+        self.unsettled = Unsettled()
         self._node_filter = ""
         #: Tags and sizes of nodes that accept jobs.
         self.shapes = NodeShapes()
@@ -229,13 +229,6 @@ class Facts:
             allocation.take_back = TakeBackReason.OPERATION_ENDED
             allocation.slots.clear()
 
-    def take_unsettled(self, most: int) -> list[Operation]:
-        """Up to `most` of the operations that changed since they were taken last, the longest waiting first."""
-        names = list(islice(self.unsettled, most))
-        for name in names:
-            del self.unsettled[name]
-        return [self.operations[name] for name in names if name in self.operations]
-
     # --- checks ---------------------------------------------------------------------------------------------------
 
     def checks(self) -> Iterator[Check]:
@@ -266,7 +259,8 @@ class Facts:
 
     def touch(self, operation: OperationId) -> None:
         """Something of the operation changed."""
-        self.touched[operation] = self.unsettled[operation] = None
+        self.touched[operation] = None
+        self.unsettled.note(operation)
 
     def _set_room(
         self, node: Node, *, online: bool | None = None, reported: Resources | None = None, empty: bool | None = None

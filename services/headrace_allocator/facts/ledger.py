@@ -30,7 +30,7 @@ from headrace.wire.log import (
 from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace_allocator.facts.facts import Facts, judge_size
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.slots import not_ended
+from headrace_allocator.facts.slots import newer_attempts, not_ended
 
 __all__ = ["OperationNews", "drawing_terms", "forget_untold", "learn_events", "learn_live"]
 
@@ -191,7 +191,7 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
         operation.slots.draw(live.block)
     else:
         operation.slots.share(live.block, (), live.free)
-    for slot in operation.slots.newer(live.attempts):
+    for slot in newer_attempts(operation.slots, live.attempts):
         _end(operation, slot.index, slot.attempt - 1)
         operation.slots.retry(slot)
     for index in not_ended(operation.slots, live.done):

@@ -25,6 +25,7 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.lost_jobs import LossReason, LostJob, LostNodeInDoubt, NodeSilent, UnknownToNode
 from headrace_allocator.facts.nodes import Node
+from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.preempted import settle_preemption, undo_preemption
 
 __all__ = ["Findings", "lose_doubtful", "lose_node", "reconcile"]
@@ -71,14 +72,14 @@ def lose_node(facts: Facts, node: Node, lease_s: float) -> list[LostJob]:
     return lost
 
 
-def lose_doubtful(facts: Facts) -> list[LostJob]:
-    """Settles the jobs in doubt once recovering is over: nobody holds them.
+def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob]:
+    """Settles the jobs in doubt of these operations once recovering is over: nobody holds them.
 
     If a node that may have run them lost its lease, the next attempt must be another one, durably, before it goes out; or they stay
     in doubt, if their operation waits for such nodes.
     """
     lost: list[LostJob] = []
-    for operation in facts.doubtful.values():
+    for operation in operations:
         if not facts.recovery.lost_nodes:
             operation.slots.release_doubt()
             continue

@@ -17,7 +17,7 @@ from headrace.wire.heartbeat import JobSlot
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import IndexRun
 
-__all__ = ["JobSlots", "not_ended"]
+__all__ = ["JobSlots", "newer_attempts", "not_ended"]
 
 _READY: Final = 0
 _OUT: Final = 1
@@ -99,11 +99,6 @@ class JobSlots:
     def attempt(self, index: int) -> int:
         """The newest attempt known of an index."""
         return self._attempts.get(index, 1)
-
-    def newer(self, told: Iterable[JobSlot]) -> list[JobSlot]:
-        """Those attempts that are newer than what is known."""
-        attempts = self._attempts
-        return [slot for slot in told if slot.attempt > attempts.get(slot.index, 1)]
 
     def is_out(self, index: int) -> bool:
         """True if an allocation holds the job, in its newest attempt."""
@@ -237,6 +232,12 @@ def not_ended(slots: JobSlots, done: bytes) -> list[int]:
     here = slots._places[: len(places)].translate(_NOT_ENDED)
     both = int.from_bytes(places) & int.from_bytes(here)
     return list(_positions(both.to_bytes(len(places)), 1))
+
+
+def newer_attempts(slots: JobSlots, told: Iterable[JobSlot]) -> list[JobSlot]:
+    """Those attempts that are newer than what is known here."""
+    known = slots._attempts
+    return [slot for slot in told if slot.attempt > known.get(slot.index, 1)]
 
 
 def _indexes(runs: Iterable[IndexRun]) -> Iterator[int]:

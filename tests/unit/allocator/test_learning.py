@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from headrace.ids import OperationId
+from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.runtime.service import runtime_on
-from headrace.wire.heartbeat import AllocationReport, AllocationState, RunningJob, Start, TakeBackReason
+from headrace.wire.heartbeat import AllocationReport, AllocationState, JobSlot, RunningJob, Start, TakeBackReason
 from headrace.wire.ledger import DrawAnswer
-from headrace.wire.log import OperationSuspended
+from headrace.wire.log import OperationStateChanged, OperationSuspended, StateCause
+from headrace.wire.nodes import NodeRecord
+from headrace.wire.operations import OperationState
+from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.service import AllocatorService
 from headrace_allocator.settings import AllocatorSettings
 from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.server import SimulatedServer
-from tests.support.allocating import TREE, Desk, an_operation, cores
+from tests.support.allocating import TERM, TREE, Desk, an_operation, cores
+from tests.support.clocks import at
+from tests.support.work import lines_run
 
 MANY = 640
 MOST_A_TURN = 32
@@ -83,3 +90,60 @@ def test_what_is_learnt_leaves_turns_of_the_loop_to_others(tell: Callable[[Alloc
         return turns
 
     assert run_virtually(1, world) >= MANY // MOST_A_TURN - 2
+
+
+def restarted(operations: int) -> Desk:
+    """An allocator that has just begun. What a former one gave out is in doubt until its node has spoken."""
+    desk = Desk({"n": cores(1, slots=9)})
+    desk.engine = AllocatorEngine(TREE, TERM, Timing())
+    desk.engine.on_operations(
+        [an_operation(f"operation-{number}", jobs=2, term=TERM - 1) for number in range(operations)], desk.moment
+    )
+    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"))}, desk.moment)
+    desk.engine.check = list  # type: ignore[method-assign]  # checking everything is no part of a heartbeat
+    desk.beat("n")
+    return desk
+
+
+def ready(desk: Desk) -> list[int]:
+    return [operation.slots.ready_count for operation in desk.facts.operations.values()]
+
+
+def test_the_heartbeat_that_ends_all_doubt_costs_no_more_for_there_being_more_operations() -> None:
+    few, many = (lines_run(partial(restarted(count).beat, "n")) for count in (200, 2_000))
+
+    assert many < 1.2 * few
+
+
+def test_the_ledger_is_asked_for_no_more_at_the_lead_than_a_few_operations_at_a_time() -> None:
+    engine = AllocatorEngine(TREE, 0, Timing())
+    engine.on_operations([an_operation(f"operation-{number}", jobs=1_000, term=1) for number in range(MANY)], at(1))
+
+    asked = [len(engine.on_leading(TERM, Timing(), at(2)).effects)]
+    more = True
+    while more:
+        outcome = engine.on_refresh_due(MOST_A_TURN, at(2))
+        more = outcome.answer
+        asked.append(len(outcome.effects))
+
+    assert sum(asked) == MANY
+    assert max(asked) <= 2 * MOST_A_TURN
+
+
+def test_whatever_happens_while_doubt_is_settled_counts() -> None:
+    desk = restarted(MANY)
+    first, last = OperationId("operation-0"), OperationId(f"operation-{MANY - 1}")
+    desk.beat("n")
+    assert (ready(desk)[0], ready(desk)[-1]) == (2, 0)
+
+    allocation = AllocationReport(
+        AllocationId("1-1"), last, AllocationState.RUNNING, cores(1), RunningJob(0, 1, 1, 10), []
+    )
+    desk.beat("n", allocations=[allocation])
+    for name in (first, OperationId("operation-300")):
+        desk.learn(OperationStateChanged(name, OperationState.ABORTED, StateCause.RELEASED, "", 1))
+    desk.refresh()
+
+    assert ready(desk) == [2] * (MANY - 3) + [1]
+    assert desk.operation(last).slots.out() == [JobSlot(0)]
+    assert AllocatorEngine.check(desk.engine) == []

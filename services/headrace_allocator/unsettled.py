@@ -1,0 +1,50 @@
+"""Operations that changed: blocks of them may have to be drawn, their doubt settled, or they may be released.
+
+Very many may change at once, and what failed is tried again. So a tick makes them due, and they are settled a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from headrace.ids import OperationId
+
+__all__ = ["Unsettled"]
+
+
+_MOST_A_TICK: Final = 1_000
+
+
+class Unsettled:
+    """Operations in the order in which they changed."""
+
+    def __init__(self) -> None:
+        self._changed: dict[OperationId, None] = {}
+        self._due: dict[OperationId, None] = {}
+
+    @property
+    def some_due(self) -> bool:
+        """True while operations are to be settled."""
+        return bool(self._due)
+
+    def note(self, operation: OperationId) -> None:
+        """The operation changed, and becomes due with a tick."""
+        self._changed[operation] = None
+
+    def tick(self) -> None:
+        """A second passed: some of those that changed are due."""
+        for name in list(islice(self._changed, _MOST_A_TICK)):
+            self._due[name] = self._changed.pop(name)
+
+    def make_due(self, operations: Iterable[OperationId]) -> None:
+        """These are due now."""
+        self._due.update(dict.fromkeys(operations))
+
+    def take(self, most: int) -> list[OperationId]:
+        """Up to `most` of those that are due, the longest waiting first."""
+        names = list(islice(self._due, most))
+        for name in names:
+            del self._due[name]
+        return names
