@@ -1,4 +1,4 @@
-"""The quick order chooses exactly as the plain loop over all operations: 2,000 heartbeats in random trees that change."""
+"""The quick order decides exactly as the plain loop over all operations: 2,000 heartbeats in random trees that change."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.preemption.graceful import asked_gracefully
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
+from tests.reference.preemption import Judgement, judge
 from tests.support.effort import seeds
 from tests.support.random_orders import RandomTree
 
@@ -39,6 +40,21 @@ def decisions(tree: RandomTree, node: str, choose: Choice, seed: int) -> list[li
         found.append(started(place(cut, priority, discount=discount, most=1, choose=choose)))
     found.append(started(place(cut, choose=choose)))
     return found
+
+
+def decided(tree: RandomTree, node: str, due: Due, choose: Choice) -> HeartbeatDecision:
+    """All that is decided on a heartbeat of the node: extensions, starts, preemptive stages, overcommit."""
+    return decide(tree.overlay(node), due, choose)
+
+
+def a_due(random: Random) -> Due:
+    return Due(
+        extend=random.random() < 0.9,
+        start=random.random() < 0.9,
+        preempt=random.random() < 0.9,
+        preemptive_stages=random.random() < 0.8,
+        repair_overcommit=random.random() < 0.3,
+    )
 
 
 def report(tree: RandomTree, node: str) -> None:
@@ -89,16 +105,26 @@ def test_the_decision_on_a_heartbeat_sees_what_the_heartbeat_changed(
 @pytest.mark.parametrize("seed", seeds(20, 120))
 def test_always_whoever_would_be_chosen_by_looking_at_every_operation(seed: int) -> None:
     random = Random(seed)
-    chosen = 0
+    chosen = preempted = 0
     for _ in range(TREES):
         tree = RandomTree(random)
+        for node in tree.nodes if random.random() < 0.7 else ():
+            # Full of jobs, of which others are owed the room then.
+            report(tree, node)
+            tree.change_shares()
         for step in range(3):
             for node in tree.nodes:
                 at = random.randrange(2**32)
                 quick = decisions(tree, node, next_in_line, at)
                 assert quick == decisions(tree, node, next_in_line_plainly, at)
                 chosen += sum(map(len, quick))
+                due = a_due(random)
+                made = decided(tree, node, due, next_in_line)
+                assert made == decided(tree, node, due, next_in_line_plainly)
+                judge(Judgement.before(tree.overlay(node).view), due, made)
+                preempted += sum(len(stage.preemptions) for stage in made.stages)
             report(tree, random.choice(list(tree.nodes)))
             if step == 1:
                 tree.change_shares()
     assert chosen > TREES
+    assert preempted > TREES // 2

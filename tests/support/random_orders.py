@@ -13,7 +13,7 @@ from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.pool_config import FifoPoolSchedulingOrder
 from headrace.resources import ZERO, Resources, Share
 from headrace.wire.ledger import LiveOperation
-from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, ShareItem
+from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, ShareItem, StarvationStatus
 from headrace_allocator.decision.view import Overlay, View
 from tests.support.allocating import Desk, an_operation
 
@@ -90,6 +90,9 @@ class RandomTree(Desk):
             options = EffectiveOptions(
                 use_pool_satisfaction_for_scheduling=own if random.random() < 0.8 else not own,
                 fifo_pool_scheduling_order=order,
+                allow_aggressive_preemption=random.random() < 0.8,
+                allow_normal_preemption=random.random() < 0.9,
+                resource_limits_overcommit_tolerance=random.choice([NOTHING, PartialResources(cpu=100)]),
             )
             item = self.an_item(ElementKind.POOL, name, parent)
             items.append(msgspec.structs.replace(item, limits=limits, options=options))
@@ -98,7 +101,18 @@ class RandomTree(Desk):
                 item = self.an_item(ElementKind.OPERATION, live.operation, live.spec.pool)
                 fifo = random.randint(0, 9) if live.spec.pool in self.fifo else None
                 priority = random.choice([PreemptionPriority.NONE, *PreemptionPriority])
-                items.append(msgspec.structs.replace(item, fifo_index=fifo, preemption_priority=priority))
+                starvation = random.choice([StarvationStatus.NON_STARVING, *StarvationStatus])
+                items.append(
+                    msgspec.structs.replace(
+                        item, fifo_index=fifo, preemption_priority=priority, starvation_status=starvation
+                    )
+                )
+        self.options = msgspec.structs.replace(
+            self.options,
+            preemption_satisfaction_threshold=random.choice([1.0, 1.5]),
+            non_preemptible_resource_usage_threshold=random.choice([NOTHING, NOTHING, PartialResources(cpu=150)]),
+            allow_preemption_from_starving_operations=random.random() < 0.2,
+        )
         self.tell(items, total=TOTAL)
 
     def overlay(self, node: str) -> Overlay:

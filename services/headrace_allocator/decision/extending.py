@@ -10,6 +10,7 @@ import msgspec
 from headrace.resources import EPS, ZERO
 from headrace.wire.heartbeat import AllocationState
 from headrace_allocator.decision.job_length import jobs_ahead, spare_jobs
+from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
@@ -34,7 +35,7 @@ class GiveBack(msgspec.Struct, frozen=True):
     allocation: Allocation
 
 
-def extend(overlay: Overlay) -> list[Extension | GiveBack]:
+def extend(overlay: Overlay, choose: Choice = next_in_line) -> list[Extension | GiveBack]:
     """Decides on each allocation of the node, in the order in which they started."""
     decided: list[Extension | GiveBack] = []
     operations, pace_ms = overlay.view.operations, overlay.view.pace_ms
@@ -49,7 +50,7 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
         jobs = _more_jobs(overlay, operation, allocation)
         if jobs <= 0 and not allocation.unstarted:
             continue
-        if _wanted_elsewhere(overlay, operation, allocation):
+        if _wanted_elsewhere(overlay, operation, allocation, choose):
             if allocation.unstarted:
                 decided.append(GiveBack(allocation))
         elif jobs > 0:
@@ -65,12 +66,12 @@ def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -
     return min(most, spare_jobs(overlay, operation)) if ahead > 1 and most > 0 else 0
 
 
-def _wanted_elsewhere(overlay: Overlay, operation: Operation, allocation: Allocation) -> bool:
+def _wanted_elsewhere(overlay: Overlay, operation: Operation, allocation: Allocation, choose: Choice) -> bool:
     """True if its operation, or a pool above, has more than it is owed, and the place would go to another that has less."""
     if all(satisfied <= 1 + EPS for satisfied in _satisfactions(overlay, operation)):
         return False
     overlay.use(operation, ZERO - allocation.resources)
-    other = next_in_line(overlay, overlay.room)
+    other = choose(overlay, overlay.room, None)
     overlay.use(operation, allocation.resources)
     if other is None or other is operation:
         return False

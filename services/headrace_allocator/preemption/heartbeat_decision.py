@@ -10,8 +10,9 @@ import msgspec
 
 from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.decision.extending import Extension, GiveBack, extend
-from headrace_allocator.decision.placing import Placement, place
+from headrace_allocator.decision.placing import Choice, Placement, place
 from headrace_allocator.decision.view import Overlay
+from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.preemption.graceful import asked_gracefully
 from headrace_allocator.preemption.observing import would_be_preempted
 from headrace_allocator.preemption.overcommit import victims_of_overcommit
@@ -48,19 +49,22 @@ class HeartbeatDecision(msgspec.Struct):
     observed: list[Preemption] = []
 
 
-def decide(overlay: Overlay, due: Due) -> HeartbeatDecision:
-    """Decides on one heartbeat. Graceful requests and overcommit are not held up by an allocation that waits."""
+def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> HeartbeatDecision:
+    """Decides on one heartbeat. Graceful requests and overcommit are not held up by an allocation that waits.
+
+    `choose` says who is next.
+    """
     made = HeartbeatDecision()
     if due.preempt:
         made.preemptions = list(asked_gracefully(overlay))
     if due.extend:
-        made.extensions = extend(overlay)
+        made.extensions = extend(overlay, choose)
     if due.start:
         most = overlay.view.most_starts
-        made.placements = place(overlay, most=most)
+        made.placements = place(overlay, most=most, choose=choose)
         may_start = most is None or len(made.placements) < most
         if due.preempt and due.preemptive_stages and may_start:
-            made.stages = list(run_stages(overlay))
+            made.stages = list(run_stages(overlay, choose))
     if due.repair_overcommit:
         # What an operation that is over left on the node has no group, and goes anyway.
         operations = overlay.view.operations

@@ -82,7 +82,7 @@ class StageOutcome(msgspec.Struct, frozen=True):
     held: dict[PoolName, Resources]
 
 
-def run_stages(overlay: Overlay) -> Iterator[StageOutcome]:
+def run_stages(overlay: Overlay, choose: Choice = next_in_line) -> Iterator[StageOutcome]:
     """Runs the stages until one started something. The normal one repairs violated limits, too, though nobody starves."""
     classes = overlay.view.order.classes
     starving = [stage for stage in (_AGGRESSIVE, _NORMAL) if classes.of_priority(stage.priority)]
@@ -94,19 +94,19 @@ def run_stages(overlay: Overlay) -> Iterator[StageOutcome]:
     for stage in (_AGGRESSIVE, _NORMAL):
         if stage is _AGGRESSIVE and stage not in starving:
             continue
-        outcome = _run(overlay, stage)
+        outcome = _run(overlay, stage, choose)
         yield outcome
         if outcome.placement is not None:
             break
     overlay.pass_limits(False)
 
 
-def _run(overlay: Overlay, stage: PreemptiveStage) -> StageOutcome:
+def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice) -> StageOutcome:
     """Looks who could go, starts what fits then, and takes as many as that needs."""
     found, room = candidates(overlay, stage.least), overlay.room
     discount = Resources.sum(overlay.usage(one) for one in found.free)
     held = {pool: Resources.sum(overlay.usage(one) for one in ones) for pool, ones in found.held.items()}
-    placement = _placed(overlay, stage, found, discount)
+    placement = _placed(overlay, stage, found, discount, choose)
     starter = None if placement is None else placement.operation
     may_go = found.free if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
     groups = {one: overlay.group(overlay.view.operations[one.operation], one) for one in may_go}
@@ -126,9 +126,10 @@ def _run(overlay: Overlay, stage: PreemptiveStage) -> StageOutcome:
     return StageOutcome(stage, placement, preemptions, len(found.free), discount, room, unused, held)
 
 
-def _placed(overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources) -> Placement | None:
+def _placed(
+    overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice
+) -> Placement | None:
     """The one start of a stage."""
-    choose: Choice = next_in_line
     if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
         choose = partial(next_in_line_with_held, free=found.free, held=found.held)
     held = most_held(overlay, found.held)

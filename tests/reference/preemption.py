@@ -1,0 +1,256 @@
+"""The rules of preemption, written plainly from their specification: who may lose a place, who does, and what stays.
+
+Nothing is kept from call to call, and nothing of the allocator's own decisions is used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.pools.pool_config import Preemption
+from headrace.resources import ZERO, Resources, Share
+from headrace.wire.heartbeat import AllocationState
+from headrace.wire.operation_spec import PreemptionMode
+from headrace.wire.preemption import PreemptionReason
+from headrace.wire.snapshots import StarvationStatus
+from headrace_allocator.decision.view import View
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision
+from headrace_allocator.preemption.stages import StageOutcome
+
+__all__ = ["Judgement", "judge"]
+
+NON_PREEMPTIBLE: Final = 0
+AGGRESSIVELY_PREEMPTIBLE: Final = 1
+PREEMPTIBLE: Final = 2
+_EPS: Final = 1e-9
+
+
+class Judgement(msgspec.Struct):
+    """One node at the moment of a decision, with what was taken on it so far."""
+
+    view: View
+    room: Resources
+    #: As it was before the decision: usage of every allocation, by operation in the order of progress.
+    lists: dict[str, list[tuple[Allocation, Resources]]]
+    #: What each operation holds more by this decision.
+    added: dict[str, Resources] = {}
+    freed: set[Allocation] = set()
+
+    @staticmethod
+    def before(view: View) -> Judgement:
+        """Notes everything that the decision may change."""
+        lists = {
+            name: [(one, one.usage) for one in operation.cut_groups(view.pools)]
+            for name, operation in view.operations.items()
+        }
+        return Judgement(view, view.free, lists)  # type: ignore[arg-type]
+
+    def use(self, operation: Operation, amount: Resources) -> None:
+        """A job of the operation starts."""
+        self.room = self.room - amount
+        self.added[operation.id] = self.added.get(operation.id, ZERO) + amount
+
+    def take(self, allocation: Allocation) -> None:
+        """An allocation goes."""
+        self.use(self.operation_of(allocation), ZERO - self.usage(allocation))
+        self.freed.add(allocation)
+
+    def operation_of(self, allocation: Allocation) -> Operation:
+        """Its operation."""
+        return self.view.operations[allocation.operation]
+
+    def usage(self, allocation: Allocation) -> Resources:
+        """What counts as used by it."""
+        return ZERO if allocation in self.freed else allocation.usage
+
+    # --- groups -----------------------------------------------------------------------------------------------------
+
+    def group(self, allocation: Allocation) -> int:
+        """Section 6.2: the first border before which it does not stand."""
+        operation, policy = self.operation_of(allocation), self.view.pools.options
+        assert not policy.consider_allocation_on_fair_share_bound_preemptible
+        # The border is before the first allocation that is not protected; none behind it is left of it.
+        prefixes = list(self._prefixes(allocation))
+        for group, threshold in (
+            (NON_PREEMPTIBLE, policy.aggressive_preemption_satisfaction_threshold),
+            (AGGRESSIVELY_PREEMPTIBLE, policy.preemption_satisfaction_threshold),
+        ):
+            if all(self.is_protected(operation, prefix, threshold, group) for prefix in prefixes):
+                return group
+        return PREEMPTIBLE
+
+    def is_protected(self, operation: Operation, prefix: Resources, threshold: float, group: int) -> bool:
+        """True if an allocation with this prefix before it is left of the border behind a group."""
+        total, fair, demand = self.view.pools.total, operation.fair_share, operation.demand_share
+        share = prefix.share_of(total)
+        usage_threshold = operation.options(self.view.pools).non_preemptible_resource_usage_threshold
+        if usage_threshold != NOTHING and _strictly_below(prefix, usage_threshold):
+            return True
+        owed_all = max(demand) >= _EPS and all(abs(f - d) < _EPS for f, d in zip(fair, demand, strict=True))
+        if group == AGGRESSIVELY_PREEMPTIBLE and owed_all:
+            return True
+        return _dominates_on_unblocked(tuple(threshold * f for f in fair), share, fair, demand)
+
+    def _prefixes(self, allocation: Allocation) -> Iterator[Resources]:
+        prefix = ZERO
+        for one, usage in self.lists[allocation.operation]:
+            yield prefix
+            if one is allocation:
+                return
+            prefix = prefix + (ZERO if one in self.freed else usage)
+
+    def prefix(self, allocation: Allocation) -> Resources:
+        """What its operation keeps of all that came before it."""
+        return list(self._prefixes(allocation))[-1]
+
+    # --- victims ----------------------------------------------------------------------------------------------------
+
+    def candidates(self, least: int) -> list[Allocation]:
+        """Sections 6.9, 9.1 and 9.2."""
+        return [one for one in self.view.allocations if self._may_go(one, least)]
+
+    def _may_go(self, allocation: Allocation, least: int) -> bool:
+        operation, policy = self.view.operations.get(allocation.operation), self.view.pools.options
+        if operation is None or operation.ending or self.usage(allocation) == ZERO:
+            return False
+        if allocation.take_back is not None or allocation.state is AllocationState.ENDED:
+            return False
+        options = operation.options(self.view.pools)
+        if operation.spec.preemption_mode is PreemptionMode.GRACEFUL or options.preemption is not Preemption.ON:
+            return False
+        if least == PREEMPTIBLE and not options.allow_normal_preemption:
+            return False
+        starves = operation.starvation is not StarvationStatus.NON_STARVING
+        if starves and not policy.allow_preemption_from_starving_operations:
+            return False
+        group = self.group(allocation)
+        return group >= least and not (group == AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption)
+
+    def keep_order(self, allocations: Collection[Allocation]) -> list[Allocation]:
+        """Section 9.4."""
+
+        def key(one: Allocation) -> tuple[int, bool, float]:
+            group = self.group(one)
+            later = group != PREEMPTIBLE and one.usage.cpu < one.resources.cpu
+            return group, later, math.inf if one.progress_started_ms is None else one.progress_started_ms
+
+        return sorted(allocations, key=key)
+
+    def until_it_fits(self, kept: list[Allocation]) -> list[Allocation]:
+        """Takes from the end of the order as many as the node needs."""
+        taken = []
+        while kept and not self.room.dominates(ZERO):
+            taken.append(kept.pop())
+            self.take(taken[-1])
+        return taken
+
+    def above_limits(self, kept: Sequence[Allocation]) -> list[Allocation]:
+        """Section 9.5: of those that are left whatever is above a limit when its turn comes."""
+        taken = []
+        for one in reversed(kept):
+            if self._is_above_a_limit(self.operation_of(one)):
+                self.take(one)
+                taken.append(one)
+        return taken
+
+    def overcommitted(self) -> list[Allocation]:
+        """Section 11: what does not fit beside those that are kept before it."""
+        if self.room.dominates(ZERO):
+            return []
+        kept, taken = ZERO, []
+        known = [one for one in self.view.allocations if one.operation in self.view.operations]
+        for one in self.keep_order([one for one in known if self.usage(one) != ZERO]):
+            if self.view.limits.dominates(kept + one.usage):
+                kept = kept + one.usage
+            else:
+                taken.append(one)
+        for one in taken:
+            self.take(one)
+        return taken
+
+    def _is_above_a_limit(self, operation: Operation) -> bool:
+        held = operation.held + self.added.get(operation.id, ZERO)
+        if _exceeds(held, operation.spec.resource_limits):
+            return True
+        pools = self.view.pools
+        for pool in pools.pool(operation.spec.pool).path():
+            below = [one for one in self.view.operations.values() if pool in pools.pool(one.spec.pool).path()]
+            used = Resources.sum(one.charged + self.added.get(one.id, ZERO) for one in below)
+            if _exceeds(used, pool.most):
+                return True
+        return False
+
+
+def judge(now: Judgement, due: Due, made: HeartbeatDecision) -> None:
+    """Goes through a decision by the plain rules."""
+    for one in made.preemptions:
+        if one.reason is PreemptionReason.GRACEFUL_PREEMPTION:
+            assert now.operation_of(one.allocation).spec.preemption_mode is PreemptionMode.GRACEFUL
+            assert now.group(one.allocation) == PREEMPTIBLE
+    for placement in made.placements:
+        now.use(placement.operation, placement.operation.spec.resources)
+        assert now.room.dominates(ZERO), "what starts without preemption has free room"
+    started = [stage for stage in made.stages if stage.placement is not None]
+    assert len(started) <= 1, "one start through preemption at most"
+    assert started in ([], made.stages[-1:]), "after a start no further stage runs"
+    for stage in made.stages:
+        judge_stage(now, stage)
+    overcommit = [one.allocation for one in made.preemptions if one.reason is PreemptionReason.RESOURCE_OVERCOMMIT]
+    assert overcommit == (now.overcommitted() if due.repair_overcommit else [])
+
+
+def judge_stage(now: Judgement, stage: StageOutcome) -> None:
+    """Who could go, who went, and what their operations keep."""
+    least = int(stage.stage.least)
+    found = now.candidates(least)
+    assert (stage.candidates, stage.discount) == (len(found), Resources.sum(map(now.usage, found)))
+    if stage.placement is not None:
+        starter = stage.placement.operation
+        assert starter.preemption_priority is stage.stage.priority
+        assert (now.room + stage.discount).dominates(starter.spec.resources)
+        now.use(starter, starter.spec.resources)
+    kept = now.keep_order(found)
+    victims = now.until_it_fits(kept)
+    taken = [one for one in stage.preemptions if one.reason is stage.stage.reason]
+    assert [one.allocation for one in taken] == victims, "no victim more than the greedy rule needs, and none less"
+    assert {one.beneficiary for one in taken} <= {stage.placement and stage.placement.operation}
+    if stage.placement is not None:
+        assert now.room.dominates(ZERO), "room is really made"
+        room_made = Resources.sum(victim.usage for victim in victims)
+        assert stage.unused == room_made.within(now.room)
+    repaid = [one.allocation for one in stage.preemptions if one.reason is PreemptionReason.RESOURCE_LIMITS_VIOLATED]
+    assert repaid == now.above_limits(kept)
+    policy = now.view.pools.options
+    for victim in victims + repaid:
+        operation, prefix = now.operation_of(victim), now.prefix(victim)
+        aggressive, plain = (
+            policy.aggressive_preemption_satisfaction_threshold,
+            policy.preemption_satisfaction_threshold,
+        )
+        if least == AGGRESSIVELY_PREEMPTIBLE:
+            assert not now.is_protected(operation, prefix, aggressive, NON_PREEMPTIBLE)
+        else:
+            assert not now.is_protected(operation, prefix, plain, AGGRESSIVELY_PREEMPTIBLE)
+
+
+def _strictly_below(usage: Resources, threshold: PartialResources) -> bool:
+    pairs = zip(threshold.as_tuple(), usage.as_tuple(), strict=True)
+    return all(most is None or most > used for most, used in pairs)
+
+
+def _dominates_on_unblocked(left: Sequence[float], right: Share, fair: Share, demand: Share) -> bool:
+    """Section 1.3, where the last bit of a fair share is no difference."""
+    above = [one - other > _EPS for one, other in zip(left, right, strict=True)]
+    unblocked = [at for at in range(len(fair)) if fair[at] < demand[at]]
+    return all(above[at] for at in unblocked) if unblocked else any(above)
+
+
+def _exceeds(used: Resources, limit: PartialResources) -> bool:
+    return any(most is not None and has > most for has, most in zip(used.as_tuple(), limit.as_tuple(), strict=True))

@@ -1,0 +1,269 @@
+"""Hosts full of jobs, with the real allocator and the real fair share over them: who starves takes from whom has too much.
+
+Hosts obey or miss what they are told; interrupted jobs end soon and run again; shares follow usage. Time is simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Final
+from unittest import mock
+
+import msgspec
+
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName
+from headrace.pools import Pool, Tree, TreeOptions
+from headrace.resources import ZERO, Resources
+from headrace.wire.heartbeat import (
+    AllocationReport,
+    AllocationState,
+    JobEnd,
+    JobResult,
+    JobSlot,
+    Orders,
+    RunningJob,
+)
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.log import JobsEnded, LoggedEnd
+from headrace.wire.preemption import PreemptionRecord
+from headrace.wire.version import Version
+from headrace_allocator import heartbeat_answer
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.effects import Effect, Report
+from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
+from headrace_fair_share.engine import EngineOptions, FairShareEngine
+from headrace_fair_share.facts.usage import UsageChange
+from headrace_fair_share.update.run import Updater
+from tests.reference.preemption import Judgement
+from tests.support.allocating import TREE, Desk
+from tests.support.fair_share import stored, updated
+
+__all__ = ["Decided", "Fleet"]
+
+_UPDATE_S: Final = 2.0
+
+
+class Decided(msgspec.Struct):
+    """One decision, with everything as it was before."""
+
+    before: Judgement
+    due: Due
+    made: HeartbeatDecision
+
+
+class _Place(msgspec.Struct):
+    """An allocation as its host has it."""
+
+    id: AllocationId
+    operation: OperationId
+    resources: Resources
+    slots: list[JobSlot]
+    job: RunningJob | None = None
+    ends_s: float = 0.0
+    is_closing: bool = False
+    has_ended: bool = False
+    interrupted: bool = False
+    preemption: PreemptionRecord | None = None
+
+    def report(self) -> AllocationReport:
+        state = AllocationState.RUNNING if self.job is not None else AllocationState.WAITING
+        if self.has_ended:
+            state = AllocationState.ENDED
+        elif self.is_closing:
+            state = AllocationState.CLOSING
+        return AllocationReport(
+            self.id, self.operation, state, self.resources, self.job, list(self.slots), preemption=self.preemption
+        )
+
+
+class Fleet(Desk):
+    """Hosts and their jobs. `job_s` says for how long a job of an operation runs."""
+
+    def __init__(
+        self, random: Random, hosts: dict[str, Resources], pools: Sequence[Pool], options: TreeOptions
+    ) -> None:
+        super().__init__(hosts, shares_count_for_s=10.0)
+        self.random = random
+        self.places: dict[str, dict[AllocationId, _Place]] = {name: {} for name in hosts}
+        self.ends: dict[str, dict[tuple[str, int, int], JobEnd]] = {name: {} for name in hosts}
+        self.live: dict[OperationId, LiveOperation] = {}
+        self.job_s: dict[OperationId, float] = {}
+        #: The decision on the last heartbeat.
+        self.decided: Decided | None = None
+        #: By job: how often it was interrupted for others.
+        self.preempted: dict[tuple[str, int], int] = {}
+        self._fair_share = FairShareEngine(TREE, 1, EngineOptions())
+        self._updater = Updater()
+        self._epoch = 0
+        #: Preemptions, by allocation and moment, that were told in answers that were lost.
+        self._lost: set[tuple[AllocationId, int]] = set()
+        #: By host: False if its last answer was lost.
+        self._obeyed: dict[str, bool] = {}
+        self._update_s = 0.0
+        self._fair_share.on_stored_tree(stored(Tree(TREE, list(pools), options), 1), self.moment)
+
+    def begin(self, live: LiveOperation, job_s: float) -> None:
+        """An operation starts."""
+        self.live[live.operation] = live
+        self.job_s[live.operation] = job_s
+        self.engine.on_operations(self.live.values(), self.moment)
+        self._fair_share.on_operations(self.live.values(), self.moment)
+        self.refresh()
+
+    def reconfigure(self, pools: Sequence[Pool], options: TreeOptions, revision: int) -> None:
+        """The pools are others from now on."""
+        self._fair_share.on_stored_tree(stored(Tree(TREE, list(pools), options), revision), self.moment)
+
+    def pass_time(self, seconds: float) -> None:
+        """Jobs end, those that wait start, and shares are computed anew."""
+        self.now_s += seconds
+        for host in self.nodes:
+            self._run_jobs(host)
+        if self.now_s >= self._update_s:
+            self._update_s = self.now_s + _UPDATE_S
+            self.update_shares()
+
+    def update_shares(self) -> None:
+        """fair_share hears of the usage, and the allocator of the shares."""
+        cut = self.cut_usage()
+        self._epoch += 1
+        gone = frozenset(cut.gone)
+        self._fair_share.on_usage(UsageChange(Version(1, self._epoch), cut.frame, cut.items, gone), self.moment)
+        update = updated(self._fair_share, self._updater, self.moment)
+        items = self._fair_share.items
+        changed = [item.key for item in update.changed]
+        told = ShareCut(items, changed, update.removed, update.frame.total, update.frame.options)
+        self.engine.on_shares(told, self.moment)
+        self.refresh()
+
+    def hear(self, host: str, *, answered: bool = True, **changes: Any) -> Orders:
+        """A heartbeat. The orders are obeyed unless the answer is lost."""
+        last_was_obeyed = self._obeyed.get(host, True)
+        ends = list(self.ends[host].values())
+        pictures = [place.report() for place in self.places[host].values()]
+        with self._watched():
+            orders, effects = self.beat(host, obeyed=last_was_obeyed, allocations=pictures, ends=ends, **changes)
+        self._perform(effects)
+        told = {(one.allocation, one.preemption.decided_at_ms) for one in orders.take_back if one.preemption}
+        assert not told & self._lost, "an answer that was lost is taken back as a whole"
+        self._obeyed[host] = answered
+        if answered:
+            self._obey(host, orders)
+        else:
+            known = {place.id for place in self.places[host].values() if place.preemption is not None}
+            self._lost |= {one for one in told if one[0] not in known}
+        return orders
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Judges what is decided meanwhile."""
+
+        def watched(overlay: Overlay, due: Due) -> HeartbeatDecision:
+            self.decided = Decided(Judgement.before(overlay.view), due, decide(overlay, due))
+            self.judge(self.decided)
+            return self.decided.made
+
+        with mock.patch.object(heartbeat_answer, "decide", watched):
+            yield
+
+    def judge(self, decided: Decided) -> None:
+        """Looks at a decision before it is carried out."""
+
+    # --- hosts ------------------------------------------------------------------------------------------------------
+
+    def _obey(self, host: str, orders: Orders) -> None:
+        places, ends = self.places[host], self.ends[host]
+        for key in orders.forget.ends:
+            ends.pop((key.operation, key.index, key.attempt), None)
+        for name in orders.forget.allocations:
+            places.pop(name, None)
+        for order in orders.take_back:
+            place = places.get(order.allocation)
+            if place is None or place.has_ended:
+                continue
+            place.preemption = order.preemption or place.preemption
+            place.is_closing = True
+            if place.job is None:
+                place.has_ended = True
+            elif order.timeout_ms is not None and not place.interrupted:
+                place.interrupted = True
+                place.ends_s = min(place.ends_s, self.now_s + self.random.random() * order.timeout_ms / 1000)
+        for extend in orders.extend:
+            places[extend.allocation].slots += extend.slots
+        for start in orders.start:
+            places[start.allocation] = _Place(start.allocation, start.operation, start.resources, list(start.slots))
+        self._run_jobs(host)
+
+    def _run_jobs(self, host: str) -> None:
+        for place in list(self.places[host].values()):
+            while place.job is not None and place.ends_s <= self.now_s:
+                self._end_job(host, place)
+        used = Resources.sum(place.resources for place in self.places[host].values() if place.job is not None)
+        for place in self.places[host].values():
+            if (
+                place.job is None
+                and not (place.is_closing or place.has_ended)
+                and self.nodes[host].dominates(used + place.resources)
+            ):
+                self._next_job(place)
+                used = used + place.resources
+
+    def _next_job(self, place: _Place) -> None:
+        slot = place.slots.pop(0)
+        place.job = RunningJob(slot.index, slot.attempt, int(self.now_s * 1000), 0)
+        place.ends_s = self.now_s + self.job_s[place.operation]
+
+    def _end_job(self, host: str, place: _Place) -> None:
+        job = place.job
+        assert job is not None
+        result = JobResult.ABORTED if place.interrupted else JobResult.COMPLETED
+        end = JobEnd(
+            place.operation, job.index, job.attempt, place.id, result,
+            started_at_ms=job.started_at_ms, ended_at_ms=max(job.started_at_ms, int(place.ends_s * 1000)),
+        )  # fmt: skip
+        if place.interrupted and place.preemption is not None:
+            key = (place.operation, job.index)
+            self.preempted[key] = self.preempted.get(key, 0) + 1
+        self.ends[host][place.operation, job.index, job.attempt] = end
+        place.job = None
+        if place.slots and not place.is_closing:
+            self._next_job(place)
+        else:
+            place.has_ended = True
+
+    # --- the ledger -------------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Report):
+                for reported in effect.ends:
+                    self._record(reported.end, reported.node)
+                self.engine.on_recorded(effect.ends, self.moment)
+
+    def _record(self, end: JobEnd, node: NodeName) -> None:
+        retry = None if end.result is JobResult.COMPLETED else JobSlot(end.index, end.attempt + 1)
+        self.learn(JobsEnded(end.operation, [LoggedEnd(end, node, retry)], int(self.now_s * 1000)))
+
+    # --- sums -------------------------------------------------------------------------------------------------------
+
+    def check_sums(self) -> None:
+        """Every sum, from the operations up to the root and the nodes, is that of the allocations."""
+        facts = self.facts
+        for node in facts.nodes.values():
+            assert node.used == Resources.sum(one.usage for one in node.allocations.values())
+        everything = [one for node in facts.nodes.values() for one in node.allocations.values()]
+        assert facts.used == Resources.sum(one.usage for one in everything)
+        for operation in facts.operations.values():
+            mine = [one for one in everything if one.operation == operation.id]
+            assert operation.held == Resources.sum(one.usage for one in mine)
+            assert operation.precommit == Resources.sum(one.usage for one in mine if not one.confirmed)
+        for name in facts.pools.known:
+            pool = facts.pools.pool(PoolName(name))
+            below = [one for one in facts.operations.values() if pool in facts.pools.pool(one.spec.pool).path()]
+            assert pool.used == Resources.sum(
+                (one.held for one in below),
+            )
+        assert facts.used.dominates(ZERO)
