@@ -60,7 +60,7 @@ class RandomFleet(Fleet):
             )
         self.pass_time(random.choice([0.5, 1.0, 2.0]))
         host = random.choice(list(self.nodes))
-        if random.random() < 0.04:
+        if random.random() < 0.1:
             cpu = random.choice([200, self.totals[host].cpu, self.totals[host].cpu])
             self.nodes[host] = msgspec.structs.replace(self.totals[host], cpu=cpu)
             self.shrunk.add(host)

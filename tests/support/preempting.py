@@ -85,7 +85,7 @@ class Fleet(Desk):
     def __init__(
         self, random: Random, hosts: dict[str, Resources], pools: Sequence[Pool], options: TreeOptions
     ) -> None:
-        super().__init__(hosts, shares_count_for_s=10.0)
+        super().__init__(hosts, shares_count_for_s=10.0, allowed_overcommit_s=3.0)
         self.random = random
         self.places: dict[str, dict[AllocationId, _Place]] = {name: {} for name in hosts}
         self.ends: dict[str, dict[tuple[str, int, int], JobEnd]] = {name: {} for name in hosts}
