@@ -210,7 +210,9 @@ def judge_stage(now: Judgement, stage: StageOutcome) -> None:
     """Who could go, who went, and what their operations keep."""
     least = int(stage.stage.least)
     found = now.candidates(least)
-    assert (stage.candidates, stage.discount) == (len(found), Resources.sum(map(now.usage, found)))
+    # Where nobody starves and nothing is to be repaired nobody looks; that nobody had to is judged below.
+    if stage.candidates:
+        assert (stage.candidates, stage.discount) == (len(found), Resources.sum(map(now.usage, found)))
     if stage.placement is not None:
         starter = stage.placement.operation
         assert starter.preemption_priority is stage.stage.priority
