@@ -102,15 +102,15 @@ class Invariants:
             if not process.startswith("allocator"):
                 continue
             service: Any = shell._perform.__self__  # type: ignore[union-attr]
-            facts = service.engine.facts
-            if service._usage_changed.is_set() or facts.touched or facts.gone:
+            facts, telling = service.engine.facts, service._usage
+            if telling._changed.is_set() or telling._publishing.locked() or facts.touched or facts.gone:
                 continue
             held: dict[OperationId, list[Resources]] = defaultdict(list)
             for node in facts.nodes.values():
                 for allocation in node.allocations.values():
                     held[allocation.operation].append(allocation.resources)
             for name in facts.operations:
-                told = service._publisher.items.get(name)
+                told = telling._publisher.items.get(name)
                 usage = told.usage + told.precommit if told is not None else ZERO
                 if usage != Resources.sum(held[name]):
                     raise Violation(f"{process} tells usage {usage} of {name}, and its allocations hold {held[name]}")
