@@ -6,6 +6,8 @@ starts nothing twice. Every message to the runner may be missed: what then diffe
 
 from __future__ import annotations
 
+import msgspec
+
 from headrace.errors import BadInput
 from headrace.ids import AllocationId, operation_id
 from headrace.runtime.engine import NS_PER_MS, Moment
@@ -142,9 +144,13 @@ class StartsAndEnds:
         if allocation.job is None or timeout_ms is None:
             return [line_about("debug", "closing", allocation, why=reason)]
         before = allocation.interrupt
+        order = interrupt_order(allocation.job.key, allocation, timeout_ms, reason)
         if before is not None and before.timeout_ms <= timeout_ms:
-            return []  # the runner knows, or learns it with its picture
-        allocation.interrupt = interrupt_order(allocation.job.key, allocation, timeout_ms, reason)
+            if before.note == order.note:
+                return []  # the runner knows, or learns it with its picture
+            # Only the runner keeps what it is preempted for beyond this life.
+            order = msgspec.structs.replace(before, note=order.note)
+        allocation.interrupt = order
         return [line_about("debug", "interrupting", allocation, why=reason), Tell(allocation.interrupt)]
 
     def run_order(self, allocation: Allocation, key: JobKey) -> Run:

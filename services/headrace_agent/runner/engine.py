@@ -261,8 +261,8 @@ class RunnerEngine:
         return self._stop(key, job, stop, moment) if job is not None else []
 
     def _stop(self, key: JobKey, job: _Job, stop: Stop, moment: Moment) -> list[RunnerEffect]:
-        """Stops a job. The first reason stays, and the earliest deadline holds."""
-        job.stop = job.stop or stop
+        """Stops a job. The first reason stays, the earliest deadline holds, and the newest note is kept for a later agent."""
+        job.stop = stop if job.stop is None else job.stop._replace(note=stop.note or job.stop.note)
         due_ns = moment.steady_ns + stop.timeout_ms * NS_PER_MS
         effects: list[RunnerEffect] = []
         if job.state is JobState.STARTING:

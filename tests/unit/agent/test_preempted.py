@@ -8,8 +8,11 @@ from headrace.ids import OperationId
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
 from headrace.wire.heartbeat import AllocationState, Forget
 from headrace.wire.preemption import InterruptSignal, PreemptionReason, PreemptionRecord
-from headrace_agent.runner.protocol import Interrupt, Run
+from headrace_agent.runner.effects import About, Tell
+from headrace_agent.runner.engine import RunnerEngine
+from headrace_agent.runner.protocol import Interrupt, Lease, Picture, Run
 from tests.support.agent_desk import Desk, end_of, job, kept, spec, start, take_back
+from tests.support.clocks import at
 
 RECORD = PreemptionRecord(PreemptionReason.AGGRESSIVE_PREEMPTION, OperationId("wants-it"), False, 7, 3_000, 1, 0.5)
 OTHER = PreemptionRecord(PreemptionReason.RESOURCE_OVERCOMMIT)
@@ -90,6 +93,36 @@ def test_an_adopted_job_is_not_asked_again_by_the_same_order_and_earlier_by_an_e
 
     assert same == []
     assert [(order.job, order.timeout_ms) for order in desk.told(Interrupt)] == [(job(0), 400)]
+
+
+def test_a_job_that_closes_already_says_after_a_restart_what_it_was_preempted_for() -> None:
+    """It was interrupted for another reason before, with an earlier deadline, which stays."""
+    former = Desk()
+    former.turn(start("a", [0]))
+    former.turn(take_back("a", 400))
+    former.turn(take_back("a", 3_000, RECORD))
+    former.turn(take_back("a", 3_000, RECORD))
+    told = former.told(Interrupt)
+    assert [order.timeout_ms for order in told] == [400, 400]
+
+    runner = RunnerEngine()
+    runner.on_lease(Lease(2**62), at(0))
+    runner.on_run(former.told(Run)[0], at(0))
+    runner.on_started(job(0), 500, at(0))
+    for order in told:
+        runner.on_interrupt(order, at(0.1))
+    (picture,) = runner.on_hello(About("none", "", 77), at(0.2)).effects
+    assert isinstance(picture, Tell)
+    assert isinstance(picture.message, Picture)
+
+    desk = Desk(incarnation="life-2", picture=False)
+    desk.picture(picture.message.running)
+    desk.advance(500)
+
+    assert [(one.state, one.preemption) for one in desk.beat.allocations] == [(AllocationState.CLOSING, RECORD)]
+    (kept_job,) = picture.message.running
+    assert kept_job.interrupted is not None
+    assert kept_job.interrupted.timeout_ms == 300
 
 
 def test_a_note_that_cannot_be_read_costs_the_record_only() -> None:

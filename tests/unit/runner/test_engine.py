@@ -148,7 +148,7 @@ def test_the_picture_says_of_an_interrupted_job_why_and_what_time_is_left() -> N
     assert isinstance(told, Tell)
     assert isinstance(told.message, Picture)
     assert [kept.interrupted for kept in told.message.running] == [
-        Interrupt(a_job(0), 200, "preempted", b"for research"),
+        Interrupt(a_job(0), 200, "preempted", b"for others"),
         None,
     ]
 
