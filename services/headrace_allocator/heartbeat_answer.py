@@ -118,7 +118,8 @@ class HeartbeatAnswers:
         node.note_overcommit(moment)
         # Each operation gets its place once, with all that the heartbeat brought and that is decided on it.
         moved = self._ranking.bring_in(findings.operations)
-        overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms, moved))
+        batches = self._ranking.batches.of_priority
+        overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms, moved, batches))
         take_back = self._take_back(node, overlay.view.restless, budget)
         decided = self.decided = decide(overlay, self._due(node, overlay.view.restless, moment))
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.

@@ -9,8 +9,7 @@ import msgspec
 
 from headrace.resources import EPS, ZERO
 from headrace.wire.heartbeat import AllocationState
-from headrace_allocator.decision.job_length import jobs_ahead, spare_jobs
-from headrace_allocator.decision.placing import Choice
+from headrace_allocator.decision.placing import Choice, jobs_ahead, spare_jobs
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation

@@ -131,16 +131,6 @@ class _Place:
         self.number = number
         self.bucket = bucket
 
-    def stays(self, operation: Operation, filters: tuple[str, ...]) -> bool:
-        """True if the operation is still in this list, though maybe at another place."""
-        job_class = self.job_class
-        return (
-            self.spec is operation.spec
-            and job_class.priority is operation.preemption_priority
-            and job_class.filters == filters
-            and job_class.only_by_preemption == only_by_preemption(operation)
-        )
-
 
 class LeastSatisfied:
     """All operations that may get a job."""
@@ -158,16 +148,14 @@ class LeastSatisfied:
     def put(self, operation: Operation, entry: Entry) -> None:
         """Enters an operation, or gives it a new place."""
         place, filters = self._places.get(operation.id), self._facts.filters_of(operation.spec)
-        if place is not None and place.stays(operation, filters):
+        if place is not None and place.spec is operation.spec and place.job_class == self._class_of(operation, filters):
             if place.entry == entry:
                 return
             entries = place.pool.buckets[place.bucket]
             entries.remove(place.entry)
         else:
             self.remove(operation.id)
-            job_class = JobClass(
-                operation.spec.resources, filters, operation.preemption_priority, only_by_preemption(operation)
-            )
+            job_class = self._class_of(operation, filters)
             number, bucket = self.classes.enter(job_class), self.classes.bucket(job_class)
             pool = self._pool(operation.spec.pool)
             place = self._places[operation.id] = _Place(entry, pool, operation.spec, job_class, number, bucket)
@@ -241,6 +229,15 @@ class LeastSatisfied:
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def is_high(self, operation: OperationId) -> bool:
+        """True if an operation of the order is of high priority, where the tree has such."""
+        return operation in self._places and self._places[operation].job_class.high
+
+    def _class_of(self, operation: Operation, filters: tuple[str, ...]) -> JobClass:
+        high = self._facts.options.enable_guarantee_priority_scheduling and operation.is_high_priority
+        priority = operation.preemption_priority
+        return JobClass(operation.spec.resources, filters, priority, only_by_preemption(operation), high)
 
     def _pool(self, name: PoolName) -> PoolOrder:
         """The order in a pool, entered with all above it if it is not in yet."""

@@ -1,22 +1,24 @@
 """Placing: the free room of a node goes to the least satisfied operation whose jobs fit, again and again.
 
 Cost: the starts times the walks down the order. Nothing is booked; all is written to the overlay.
+Source: sections 8.2 and 8.4 of the specification of allocation and preemption.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
 
 from headrace.resources import ZERO, Resources
+from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS
 from headrace.wire.snapshots import PreemptionPriority
-from headrace_allocator.decision.job_length import jobs_ahead, spare_jobs
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
 
-__all__ = ["Choice", "Placement", "place"]
+__all__ = ["Choice", "Placement", "jobs_ahead", "place", "spare_jobs", "start_regularly"]
 
 #: Chooses who gets the next place in a room: the overlay, the room, and whose priority alone takes part.
 Choice = Callable[[Overlay, Resources, PreemptionPriority | None], Operation | None]
@@ -36,17 +38,20 @@ def place(
     discount: Resources = ZERO,
     held: Resources = ZERO,
     most: int | None = None,
+    spare: Resources | None = None,
     choose: Choice = next_in_line,
 ) -> list[Placement]:
     """Decides what starts in the free room, in the order of the decisions. Each placement is one allocation.
 
     A preemptive stage lets only operations of its priority take part, counts `discount` as room, and stops after `most` starts. By the
-    older rules it may start more while some operation, for which so much more is `held`, could.
+    older rules it may start more while some operation, for which so much more is `held`, could. Nothing starts in less room than
+    `spare`, or than the tree spares.
     """
+    spare = overlay.view.min_spare if spare is None else spare
     placed: list[Placement] = []
     while most is None or len(placed) < most:
         room = overlay.room + discount
-        operation = choose(overlay, room, priority) if (room + held).dominates(overlay.view.min_spare) else None
+        operation = choose(overlay, room, priority) if (room + held).dominates(spare) else None
         if operation is None:
             break
         placed.append(_start(overlay, operation))
@@ -60,3 +65,46 @@ def _start(overlay: Overlay, operation: Operation) -> Placement:
     overlay.give_out(operation, jobs)
     overlay.use(operation, operation.spec.resources)
     return Placement(operation, jobs)
+
+
+def start_regularly(overlay: Overlay, choose: Choice = next_in_line) -> list[Placement]:
+    """Decides what starts in free room. Those of high priority come first where the tree has such."""
+    options = overlay.view.pools.options
+    if not options.enable_guarantee_priority_scheduling and options.batch_operation_scheduling is None:
+        return place(overlay, most=overlay.view.most_starts, choose=choose)
+    placed: list[Placement] = []
+    for high in (True, False):
+        placed += _stage(overlay, choose, len(placed), high=high)
+    overlay.consider()
+    return placed
+
+
+def _stage(overlay: Overlay, choose: Choice, before: int, *, high: bool) -> list[Placement]:
+    """One stage. Once it started something the batches that follow leave more room free."""
+    view, spare = overlay.view, overlay.view.min_spare
+    options, most = view.pools.options.batch_operation_scheduling, view.most_starts
+    placed: list[Placement] = []
+    for batch in view.batches.get(high, ()) if options is not None and view.batches else (None,):
+        overlay.consider(batch, high=high)
+        left = None if most is None else most - before - len(placed)
+        placed += place(overlay, most=left, spare=spare, choose=choose)
+        if placed and options is not None:
+            spare = options.fallback_min_spare_allocation_resources.whole
+    return placed
+
+
+def jobs_ahead(operation: Operation, pace_ms: int) -> int:
+    """As many jobs as end in two heartbeat round trips, 64 at most. One until their length is measured.
+
+    Example: jobs of 100 ms and a heartbeat each second: 2 * 1000 / 100 = 20.
+    """
+    if operation.mean_job_ms is None or not operation.runs_ahead(pace_ms):
+        return 1
+    return min(LARGEST_ALLOCATION_JOBS, math.ceil(ROUND_TRIPS_AHEAD * pace_ms / max(operation.mean_job_ms, 1.0)))
+
+
+def spare_jobs(overlay: Overlay, operation: Operation) -> int:
+    """The number of its pending jobs that find no place of their own in the tree's free room."""
+    free = overlay.view.free_in_tree
+    places = operation.spec.resources.times_that_fit(free) if free.dominates(ZERO) else 0
+    return overlay.pending(operation) - places

@@ -48,6 +48,8 @@ def next_in_line_plainly(
         operation
         for operation in view.operations.values()
         if priority in (None, operation.preemption_priority)
+        and overlay.takes_part(operation.id)
+        and overlay.high in (None, view.order.is_high(operation.id))
         and (room + more_room(operation)).dominates(operation.spec.resources)
         and all(matches(formula, view.tags) for formula in view.pools.filters_of(operation.spec))
         and held_back(operation, operation.slots.ready_count, operation.held, tolerant_in=tolerant_in) is None

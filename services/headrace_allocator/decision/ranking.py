@@ -16,6 +16,7 @@ from headrace.runtime.engine import Check
 from headrace.wire.snapshots import ShareItem
 from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, entry_of
+from headrace_allocator.decision.scheduling_order import Batches
 from headrace_allocator.facts.facts import Facts, judge_size
 from headrace_allocator.facts.operations import Operation
 
@@ -28,6 +29,7 @@ class Ranking:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self.order = LeastSatisfied(facts.pools)
+        self.batches = Batches(facts, self.order)
         #: Operations whose place is to be found anew, and whether that is so for all of them.
         self._marked: dict[OperationId, None] = {}
         self._all_marked = False
@@ -77,6 +79,7 @@ class Ranking:
         self._shares = shares
         self._marked = dict.fromkeys(sorted(self._shareless.intersection(changed))) | self._marked
         self._marked.update(dict.fromkeys(map(OperationId, changed)))
+        self.batches.renew()
 
     def mark_all(self) -> None:
         """The room of the tree changed, and with it what every share of it means."""
@@ -85,7 +88,7 @@ class Ranking:
     @property
     def some_marked(self) -> bool:
         """True while there are marked pools or operations."""
-        return bool(self._marked or self._marked_pools)
+        return bool(self._marked or self._marked_pools or self.batches.are_being_made)
 
     def refresh_marked(self, most: int) -> list[Operation]:
         """Gives up to `most` marked pools and operations their place. Returns those of which jobs may start from now on."""
@@ -108,6 +111,8 @@ class Ranking:
                 if was_out and name in self.order:
                     came_in.append(operation)
                 judge_size(self._facts, operation)
+        if not self._marked and not self._marked_pools:
+            self.batches.advance(most)
         return came_in
 
     def checks(self) -> Iterator[Check]:

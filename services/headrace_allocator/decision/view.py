@@ -26,6 +26,7 @@ from headrace_allocator.decision.least_satisfied import (
     satisfaction,
 )
 from headrace_allocator.decision.reasons import Reason
+from headrace_allocator.decision.scheduling_order import Batch
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts, restless
 from headrace_allocator.facts.groups import AllocationGroups, Group
@@ -60,9 +61,18 @@ class View(msgspec.Struct, frozen=True):
     pace_ms: int
     #: Operations that the order still has where they stood before this heartbeat changed them.
     moved: Sequence[Operation] = ()
+    #: Batches that regular stages go through, by whether they are of high priority; none where the tree has no batches.
+    batches: Mapping[bool, Sequence[Batch]] = {}
 
     @staticmethod
-    def of(facts: Facts, node: Node, order: LeastSatisfied, pace_ms: int, moved: Sequence[Operation] = ()) -> View:
+    def of(
+        facts: Facts,
+        node: Node,
+        order: LeastSatisfied,
+        pace_ms: int,
+        moved: Sequence[Operation] = (),
+        batches: Mapping[bool, Sequence[Batch]] | None = None,
+    ) -> View:
         """The view of one node of the tree."""
         order.settle(facts.total)
         return View(
@@ -80,6 +90,7 @@ class View(msgspec.Struct, frozen=True):
             order=order,
             pace_ms=pace_ms,
             moved=moved,
+            batches=batches or {},
         )
 
 
@@ -128,6 +139,10 @@ class Overlay:
         #: True if pools that only observe preemption count as any others; and whether one kept something that another would not.
         self.observes = False
         self.met_observing_pool = False
+        #: The operations that take part, and whether they must be of high priority or must not, None for all. The classes that do not.
+        self.batch: Batch | None = None
+        self.high: bool | None = None
+        self.left_out = 0
         self._freed_of: set[OperationId] = set()
         #: The groups of operations as the facts have them, and of those that something was taken from.
         self._cuts: dict[OperationId, AllocationGroups] = {}
@@ -188,7 +203,7 @@ class Overlay:
         while heap:
             entry = heap[0][0]
             name = OperationId(entry[-1])
-            if name not in touched and fitting >> number(name) & 1:
+            if name not in touched and fitting >> number(name) & 1 and self.takes_part(name):
                 return entry
             heads.move_on()
         return None
@@ -251,6 +266,16 @@ class Overlay:
         self.freed.add(allocation)
         self._freed_of.add(operation.id)
         self._groups.pop(operation.id, None)
+
+    def consider(self, batch: Batch | None = None, *, high: bool | None = None) -> None:
+        """From now on only operations of a batch, and of high priority or others than these, take part."""
+        classes = self.view.order.classes
+        self.batch, self.high, self._heads = batch, high, {}
+        self.left_out = 0 if high is None else classes.high if not high else ~classes.high
+
+    def takes_part(self, operation: OperationId) -> bool:
+        """True if the operation is of the batch that is looked at."""
+        return self.batch is None or operation in self.batch.operations
 
     def pass_limits(self, passes: bool) -> None:
         """From now on limits may be passed by their tolerance, or no more."""

@@ -37,7 +37,7 @@ def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority
     fitting = classes.fitting(room) & order.root.classes
     if not fitting:
         return None
-    fitting &= classes.matching(view.tags)
+    fitting &= classes.matching(view.tags) & ~overlay.left_out
     if priority is not None:
         fitting &= classes.of_priority(priority)
     found = _first(overlay, view.pools.root, order.root, fitting)
@@ -46,6 +46,8 @@ def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority
 
 def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Found | None:
     """The child of a pool that comes first among those with a job that fits."""
+    if overlay.batch is not None and pool.name not in overlay.batch.pools:
+        return None
     fitting &= overlay.open(pool, order)
     if not fitting & order.classes:
         return None
@@ -96,7 +98,8 @@ def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found
         for entry in touched:
             if best is not None and entry >= best:
                 break
-            if fitting >> number(OperationId(entry[-1])) & 1:
+            name = OperationId(entry[-1])
+            if fitting >> number(name) & 1 and overlay.takes_part(name):
                 best = entry
                 break
     return None if best is None else _Found(best, operations[OperationId(best[-1])])

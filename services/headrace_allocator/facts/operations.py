@@ -10,7 +10,7 @@ from headrace.ids import AllocationId, NodeName
 from headrace.pools.amounts import NOTHING
 from headrace.pools.effective_options import EffectiveOptions, of_operation, of_tree
 from headrace.pools.tree_options import AllocationOptions
-from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
+from headrace.resources import EPS, ZERO, ZERO_SHARE, Resources, Share
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import TakeBackReason
 from headrace.wire.ledger import LiveOperation
@@ -124,6 +124,18 @@ class Operation:
         if self._demand is None and self._total != ZERO:
             self._demand = self._total.part(self.demand_share)
         return self._demand
+
+    @property
+    def is_high_priority(self) -> bool:
+        """True if it had less than its promised share at the last snapshot."""
+        if self.share is None:
+            return False
+        figures = zip(self.share.promised_fair_share, self.share.usage_share, strict=True)
+        is_short = [promised - used > EPS for promised, used in figures]
+        # Of what it is owed all that it wants, more would not help. Where that is everything, one resource is enough.
+        pairs = zip(is_short, self.fair_share, self.demand_share, strict=True)
+        unblocked = [short for short, fair, demand in pairs if fair < demand]
+        return all(unblocked) if unblocked else any(is_short)
 
     @property
     def below_fair_share(self) -> bool:

@@ -120,10 +120,11 @@ class PoolTree:
         for key in cut.changed:
             if key.startswith("/") and key in cut.items:
                 changed[PoolName(cut.items[key].name)] = cut.items[key]
+        resorted = cut.options.enable_guarantee_priority_scheduling != self.options.enable_guarantee_priority_scheduling
         self.total, self.options = cut.total, cut.options
         self.min_spare = cut.options.min_spare_allocation_resources_on_node.whole
         self.limits_known |= cut.total != ZERO
-        resorted, moved = False, []
+        moved = []
         for name, item in changed.items():
             pool = self.pool(name)
             if _parent(item) != _parent(pool.item) and pool is not self.root:

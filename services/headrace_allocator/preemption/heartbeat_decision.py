@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.decision.extending import Extension, GiveBack, extend
-from headrace_allocator.decision.placing import Choice, Placement, place
+from headrace_allocator.decision.placing import Choice, Placement, start_regularly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.preemption.graceful import asked_gracefully
@@ -61,7 +61,7 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
         made.extensions = extend(overlay, choose)
     if due.start:
         most = overlay.view.most_starts
-        made.placements = place(overlay, most=most, choose=choose)
+        made.placements = start_regularly(overlay, choose)
         may_start = most is None or len(made.placements) < most
         if due.preempt and due.preemptive_stages and may_start:
             made.stages = list(run_stages(overlay, choose))

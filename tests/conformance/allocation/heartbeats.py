@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, PoolName
+from headrace.ids import ROOT_POOL, AllocationId, Incarnation, NodeName, OperationId, PoolName
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
@@ -29,7 +29,9 @@ from headrace.wire.ledger import LiveOperation
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
 from headrace.wire.preemption import PreemptionRecord
+from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfaction
+from headrace_allocator.decision.scheduling_order import Batch, scheduling_index
 from headrace_allocator.decision.waiting import waiting_reasons
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts import pool_tree
@@ -93,6 +95,10 @@ def _written(amounts: Resources) -> dict[str, float]:
     return {name: amount / (100 if name == "cpu" else 1) for name, amount in named if amount}
 
 
+def _named(pool: PoolName) -> str:
+    return "<root>" if pool == ROOT_POOL else pool
+
+
 def _ms(at_s: float) -> int:
     return round((at_s + _EPOCH_S) * 1000)
 
@@ -110,6 +116,8 @@ class Happened:
     reasons: dict[str, set[str]] | None = None
     #: Of the last heartbeat.
     decided: HeartbeatDecision = field(default_factory=HeartbeatDecision)
+    precommitted: bool | None = None
+    active: list[str] | None = None
 
 
 class Fleet:
@@ -194,6 +202,20 @@ class Fleet:
         place.progress_s = self.scenario.now_s
         self._show(place.node)
 
+    def precommit(self, operation: str) -> None:
+        """Another heartbeat, which is not over, holds room for a job of the operation."""
+        facts, known = self.engine.facts, self._operation(operation)
+        self.happened.precommitted = held_back(known, known.slots.ready_count, known.held) is None
+        if self.happened.precommitted:
+            name = AllocationId(f"concurrent-{len(facts.nodes[NodeName(_NOWHERE)].allocations)}")
+            facts.add(Allocation(name, known.id, NodeName(_NOWHERE), known.spec.resources))
+            self.engine.ranking.refresh(known)
+
+    def preschedule(self, considered: Iterable[str]) -> None:
+        """Exactly these operations take part."""
+        batch = Batch.of(self.engine.facts, [OperationId(name) for name in considered])
+        self.happened.active = sorted({*map(_named, batch.pools), *batch.operations})
+
     def finish(self, operation: str) -> None:
         """The operation is over, and all of it."""
         for place in [one for one in self.places.values() if one.operation == operation]:
@@ -265,6 +287,16 @@ class Fleet:
                 return [name for name in self._stages() for _ in range(self._stage(name, ["starts"])["starts"])]
             case "local_satisfaction_now":
                 return {name: self._satisfaction(name) for name in expected}
+            case "scheduling_index":
+                index = scheduling_index(self.engine.facts, self.engine.ranking.order)
+                return {name: index.get(OperationId(name)) for name in expected}
+            case "scheduling_priority":
+                order = self.engine.ranking.order
+                return {name: "high" if order.is_high(OperationId(name)) else "medium" for name in expected}
+            case "precommitted":
+                return happened.precommitted
+            case "active":
+                return happened.active
             case "alive":
                 return {name: name in {self._names[one] for one in self.places} for name in expected}
         raise Problem(f"nobody knows {key}")
@@ -528,5 +560,5 @@ KEYS: Final = {
     "scheduled", "preempted", "aborted", "scheduled_order", "preempted_ids", "preempted_reasons", "preempted_for",
     "preempted_properly", "preemption_timeouts", "preemptive_stages_run", "deactivation_reasons", "preemption_counts",
     "stages", "scheduled_stages", "local_satisfaction_now", "preemption_status", "not_preemptible", "usage",
-    "allocation_count", "allocations_on_node", "alive",
+    "allocation_count", "allocations_on_node", "alive", "scheduling_index", "scheduling_priority", "precommitted", "active",
 }  # fmt: skip

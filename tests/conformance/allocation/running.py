@@ -26,15 +26,14 @@ EVENTS: Final[dict[str, set[str]]] = {
     "add": {"pools", "operations", "allocations"},
     "finish_operation": {"operation"},
     "revive": set(),
+    "precommit": {"operation"},
+    "preschedule": {"considered"},
     "check": set(),
 }
 
 
 def is_supported(case: dict[str, Any]) -> bool:
     """True if every event of the case, and all that is expected of it, is known here and built."""
-    options = case.get("options", {})
-    if options.get("batch_operation_scheduling"):
-        return False
     if any("tasks" in operation for operation in case.get("operations", ())):
         return False
     return all(
@@ -96,6 +95,10 @@ class _Course:
             case "finish_operation":
                 self.fleet.finish(event["operation"])
                 del self.scenario.operations[event["operation"]]
+            case "precommit":
+                self.fleet.precommit(event["operation"])
+            case "preschedule":
+                self.fleet.preschedule(event["considered"])
             case "allocation_usage":
                 self.fleet.set_usage(event["allocation"], amounts(event["usage"]))
             case "reset_progress":

@@ -243,6 +243,25 @@ def starts_in_a_fifo_pool(options: Options) -> list[str]:
     return offered({"a": {"mode": "fifo"}}, work, options)
 
 
+@case("enable_guarantee_priority_scheduling", True)
+def starts_of_one_below_its_promise(options: Options) -> list[str]:
+    pools = {"a": {"weight": 8}, "b": {STRONG: {"cpu": 10}, "compute_promised_guarantee_fair_share": True}}
+    return offered(pools, [Work("x", "a", 100), Work("y", "b", 100)], options)
+
+
+BATCHES = "batch_operation_scheduling/"
+
+
+@case(BATCHES + "batch_size", 1)
+def starts_by_batches(options: Options) -> list[str]:
+    return offered({"a": {}}, [Work(name, "a", 3) for name in ("x", "y", "z")], options)
+
+
+@case(BATCHES + "fallback_min_spare_allocation_resources", {"cpu": 4})
+def starts_behind_the_first_batch(options: Options) -> list[str]:
+    return starts_by_batches({BATCHES + "batch_size": 1} | options)
+
+
 @case("waiting_for_resources_on_node_timeout", "7s")
 def waits_on_the_node_for_ms(options: Options) -> int | None:
     return first_starts({"a": {}}, [Work("x", "a", 1)], options)[0].waiting_timeout_ms

@@ -25,12 +25,11 @@ _KEPT: Final = Support.KEPT
 _BATCH: Final = Schema(
     BatchScheduling,
     [
-        Attribute("batch_size", Whole(1), "operations looked at in one go", support=_KEPT),
+        Attribute("batch_size", Whole(1), "operations looked at in one go"),
         Attribute(
             "fallback_min_spare_allocation_resources",
             ResourceAmounts(),
             "room on a node below which the rest is left out",
-            support=_KEPT,
         ),
     ],
 )
@@ -160,7 +159,7 @@ PREEMPTION: Final = [
     Attribute("allow_preemption_from_starving_operations", Flag(), "those that starve may be cut too"),
     Attribute("victim_rules", Choice(VictimRules), "which version's rules choose victims"),
     Attribute("drop_needless_victims", Flag(), "spares each chosen victim without which the node has room"),
-    Attribute("enable_guarantee_priority_scheduling", Flag(), "those below their guarantee come first", support=_KEPT),
+    Attribute("enable_guarantee_priority_scheduling", Flag(), "those below their promised share come first"),
     Attribute(
         "enable_conditional_preemption",
         Flag(),
@@ -183,7 +182,6 @@ ORDER: Final = [
         Record(_BATCH),
         "operations that are looked at in one go before the rest",
         "off",
-        support=_KEPT,
         aliases=("prioritized_regular_scheduling",),
     ),
     Attribute("min_child_heap_size", Whole(1), "children above which a pool keeps them in a heap", support=_KEPT),

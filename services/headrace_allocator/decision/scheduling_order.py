@@ -1,0 +1,104 @@
+"""Scheduling order: operations as they would be served one after the other, each once.
+
+Regular stages go through it in batches where the tree says so. Each snapshot of shares makes it anew.
+Source: sections 8.2 to 8.4 of the specification of allocation and preemption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
+
+import msgspec
+
+from headrace.ids import OperationId, PoolName
+from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, PoolOrder, entry_of_pool, satisfaction
+from headrace_allocator.facts.facts import Facts
+
+__all__ = ["Batch", "Batches", "in_scheduling_order", "scheduling_index"]
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Operations that are looked at together, and all pools above them, the root included."""
+
+    operations: frozenset[OperationId]
+    pools: frozenset[PoolName]
+
+    @staticmethod
+    def of(facts: Facts, operations: list[OperationId]) -> Batch:
+        """The batch of some operations, those left out that are over by now."""
+        known = [facts.operations[name] for name in operations if name in facts.operations]
+        pools = {pool for each in known for pool in facts.pools.path(each.spec.pool)}
+        root = {facts.pools.root.name} if known else set()
+        return Batch(frozenset(each.id for each in known), frozenset(pools | root))
+
+
+def in_scheduling_order(facts: Facts, order: LeastSatisfied) -> Iterator[OperationId]:
+    """Takes the operation that comes first out of the order, again and again. The lists are copied at the first one."""
+    for _, operation in _leaves(facts, order.root):
+        yield operation
+
+
+def scheduling_index(facts: Facts, order: LeastSatisfied) -> dict[OperationId, int]:
+    """The place of each operation, those of high priority first where the tree has such."""
+    names = sorted(in_scheduling_order(facts, order), key=lambda name: not order.is_high(name))
+    return {name: place for place, name in enumerate(names)}
+
+
+def _leaves(facts: Facts, pool: PoolOrder) -> Iterator[tuple[Entry, OperationId]]:
+    own = sorted(entry for entries in pool.buckets.values() for entry in entries)
+    streams = [_below(facts, child) for child in pool.below]
+    return merge(((entry, OperationId(entry[-1])) for entry in own), *streams)
+
+
+def _below(facts: Facts, order: PoolOrder) -> Iterator[tuple[Entry, OperationId]]:
+    """The operations below a pool, each with the place that the pool has while that one is its first."""
+    pool = facts.pools.pool(order.name)
+    entry = entry_of_pool(pool, pool.used, facts.total)
+    for leaf, name in _leaves(facts, order):
+        satisfied = entry[0] if pool.follows_own_satisfaction else leaf[0]
+        operation = facts.operations.get(name)
+        if not pool.follows_own_satisfaction and operation is not None and operation.in_fifo_pool:
+            satisfied = satisfaction(operation, operation.held, facts.total)
+        yield (satisfied, *entry[1:]), name
+
+
+class Batches:
+    """The batches of a tree. They are made anew after each snapshot of shares, in slices."""
+
+    def __init__(self, facts: Facts, order: LeastSatisfied) -> None:
+        self._facts = facts
+        self._order = order
+        #: In force, by whether their operations are of high priority.
+        self.of_priority: dict[bool, list[Batch]] = {}
+        self._left: Iterator[OperationId] | None = None
+        self._made: dict[bool, list[OperationId]] = {}
+
+    def renew(self) -> None:
+        """Begins to make them anew, if the tree has batches."""
+        self._left, self._made = None, {True: [], False: []}
+        if self._facts.pools.options.batch_operation_scheduling is None:
+            self.of_priority = {}
+        else:
+            self._left = in_scheduling_order(self._facts, self._order)
+
+    @property
+    def are_being_made(self) -> bool:
+        """True until `advance` came to the end."""
+        return self._left is not None
+
+    def advance(self, most: int) -> None:
+        """Takes up to `most` operations more."""
+        options = self._facts.pools.options.batch_operation_scheduling
+        if self._left is None or options is None:
+            return
+        taken = list(islice(self._left, most))
+        for name in taken:
+            self._made[self._order.is_high(name)].append(name)
+        if len(taken) < most:
+            size, self._left = options.batch_size, None
+            self.of_priority = {
+                high: [Batch.of(self._facts, names[at : at + size]) for at in range(0, len(names), size)]
+                for high, names in self._made.items()
+            }
