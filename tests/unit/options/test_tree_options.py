@@ -245,7 +245,10 @@ def starts_in_a_fifo_pool(options: Options) -> list[str]:
 
 @case("enable_guarantee_priority_scheduling", True)
 def starts_of_one_below_its_promise(options: Options) -> list[str]:
-    pools = {"a": {"weight": 8}, "b": {STRONG: {"cpu": 10}, "compute_promised_guarantee_fair_share": True}}
+    pools: dict[str, Any] = {
+        "a": {"weight": 8},
+        "b": {STRONG: {"cpu": 10}, "compute_promised_guarantee_fair_share": True},
+    }
     return offered(pools, [Work("x", "a", 100), Work("y", "b", 100)], options)
 
 
@@ -259,7 +262,8 @@ def starts_by_batches(options: Options) -> list[str]:
 
 @case(BATCHES + "fallback_min_spare_allocation_resources", {"cpu": 4})
 def starts_behind_the_first_batch(options: Options) -> list[str]:
-    return starts_by_batches({BATCHES + "batch_size": 1} | options)
+    by_ones = {BATCHES + "batch_size": 1} | options
+    return offered({"a": {}}, [Work(name, "a", 3) for name in ("x", "y", "z")], by_ones)
 
 
 @case("waiting_for_resources_on_node_timeout", "7s")
