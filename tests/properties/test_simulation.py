@@ -1,15 +1,15 @@
 """Headrace in simulated worlds: nothing is lost and nothing runs twice, whatever breaks; and what is broken on purpose is found.
 
-Each batch is a process of its own, so that a seed takes the same course in every run. `make sim` runs any number of them.
+Each seed is a process of its own, so that it takes the same course in every run. `make sim` runs any number of them.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import anyio
+import psutil
 import pytest
 
 from tests.simulation.faults import Fault, freeze_an_agent, kill_a_runner, lose_an_agent
@@ -24,12 +24,16 @@ SEEDS_OF_A_BATCH = 20
 ROUNDS = 20
 
 
+def simulation(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tests.simulation", *arguments]
+
+
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.simulation", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": "0"})
+    return subprocess.run(simulation(*arguments), capture_output=True, text=True)
 
 
 @pytest.mark.both
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("batch", range(few_or_many(10, 2)))
 def test_nothing_is_lost_and_nothing_runs_twice_whatever_breaks(batch: int) -> None:
     first = batch * SEEDS_OF_A_BATCH + 1
@@ -40,12 +44,26 @@ def test_nothing_is_lost_and_nothing_runs_twice_whatever_breaks(batch: int) -> N
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize(("seed", "before"), [(26, 27), (9, 8)])
-def test_a_seed_takes_the_same_course_whatever_ran_before_it(seed: int, before: int) -> None:
-    alone = simulate("--seed", str(seed)).stdout
-    after = simulate("--seed", str(seed), "--after", str(before)).stdout
+@pytest.mark.parametrize("seed", [9, 26])
+def test_a_seed_takes_the_same_course_in_every_run(seed: int) -> None:
+    first, second = (simulate("--brief", "--seed", str(seed)).stdout.splitlines() for _ in range(2))
 
-    assert alone.splitlines()[:-1] == after.splitlines()[:-1]
+    assert len(first) > 10
+    assert first[:-1] == second[:-1]
+
+
+def test_a_seed_whose_process_dies_is_told_and_the_others_go_on() -> None:
+    with subprocess.Popen(simulation("--brief", "--seeds", "2"), stdout=subprocess.PIPE, text=True) as batch:
+        first: list[psutil.Process] = []
+        while not first:
+            first = psutil.Process(batch.pid).children()
+        first[0].kill()
+        assert batch.stdout is not None
+        said = batch.stdout.read()
+
+    assert "seed 1: its process ended with -9 and told nothing" in said
+    assert "1 passed, 1 failed" in said
+    assert batch.returncode == 1
 
 
 def test_of_one_process_there_is_never_a_second_one_beside_it() -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import functools
-import gc
 import importlib
 import io
-import multiprocessing
 import os
 import pkgutil
 import sys
 import time
-from collections.abc import Callable, Iterator
 
 import headrace
 import headrace_admission
@@ -21,8 +18,9 @@ import headrace_allocator
 import headrace_fair_share
 import headrace_integral
 from headrace.obs.logging import configure
+from tests.simulation.forks import courses_of
 from tests.simulation.planted import PLANTED, planted
-from tests.simulation.programs import BRIEF, LONG, Course, run_seed
+from tests.simulation.programs import BRIEF, LONG, run_seed
 
 
 def main() -> int:
@@ -32,7 +30,6 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first seed (1)")
     parser.add_argument("--processes", type=int, default=1, help="how many run at a time (1); 0: one on each core")
     parser.add_argument("--seed", type=int, help="one seed, with what happened in it")
-    parser.add_argument("--after", type=int, help="a seed to run before, which must make no difference")
     parser.add_argument("--brief", action="store_true", help="shorter courses, as in make test")
     parser.add_argument("--logs", action="store_true", help="also print the logs of the services")
     parser.add_argument("--plant", choices=sorted(PLANTED), help="put a fault into the product, to see it found")
@@ -51,11 +48,9 @@ def main() -> int:
     began_s, failed, done = time.monotonic(), 0, 0
     run = functools.partial(run_seed, length=BRIEF if arguments.brief else LONG)
     again = (" --brief" if arguments.brief else "") + (f" --plant {arguments.plant}" if arguments.plant else "")
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
     with planted(arguments.plant):
-        if arguments.after is not None:
-            run(arguments.after)
-        seeds = range(arguments.first, arguments.first + arguments.seeds)
-        for course in _courses(seeds, arguments.processes, run):
+        for course in courses_of(seeds, run, arguments.processes or os.cpu_count() or 1):
             done += 1
             if arguments.seed is not None:
                 print("\n".join(course.log))
@@ -90,23 +85,9 @@ def _prepare(*, with_logs: bool = False) -> None:
         configure("simulation", "debug")
     else:
         configure("simulation", "error", io.StringIO())
-    # Modules are looked at by no collection between two seeds.
-    gc.freeze()
     # What a killed process left behind is closed when its world is over, and complains that there is no loop any more.
     sys.unraisablehook = lambda _unraisable: None
 
 
-def _courses(seeds: range, processes: int, run: Callable[[int], Course]) -> Iterator[Course]:
-    """The courses of all seeds, as they end."""
-    if processes == 1:
-        yield from map(run, seeds)
-        return
-    with multiprocessing.Pool(processes or None, _prepare, maxtasksperchild=200) as pool:
-        yield from pool.imap_unordered(run, seeds)
-
-
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    # Frozen coroutines of killed processes are not worth waiting for.
-    os._exit(code)
+    sys.exit(main())

@@ -34,7 +34,8 @@ class Aim(msgspec.Struct, frozen=True):
     """Jobs of one core, and what befalls while some of them run."""
 
     fault: Fault
-    seconds: str
+    #: None: as long as the longest that anybody wants.
+    seconds: str | None
     jobs: int
 
 
@@ -50,7 +51,7 @@ AIMS: Final = (
     # A new life of an agent finds jobs of its former one.
     Aim(kill_an_agent, "3", 12),
     # Jobs outlast the lease of a node.
-    Aim(lose_an_agent, "30", 6),
+    Aim(lose_an_agent, None, 6),
     # An allocator wakes beside its successor.
     Aim(freeze_until_succeeded("allocator"), "0.4", 120),
 )
@@ -63,7 +64,9 @@ def aim_of(seed: int) -> Aim | None:
 
 async def want_aimed(world: World, aim: Aim) -> None:
     """Starts the work and waits for its end."""
-    await world.run_operation(_OPERATION, a_spec("production", aim.jobs, ["work", aim.seconds]))
+    await world.run_operation(
+        _OPERATION, a_spec("production", aim.jobs, ["work", aim.seconds or str(world.longest_job_s)])
+    )
 
 
 async def befall_aimed(world: World, aim: Aim) -> None:

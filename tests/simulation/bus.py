@@ -425,7 +425,8 @@ class _KeyValue:
         return self._bus.server.store.bucket(self._name, self._history)
 
     async def get(self, key: str) -> Entry | None:
-        return (await self.entries()).get(key)
+        stored = await self._bus.ask_stream(lambda: self.bucket.get(key))
+        return None if stored is None or stored.is_deletion else stored.entry()
 
     async def entries(self) -> dict[str, Entry]:
         return await self._bus.ask_stream(lambda: self.bucket.entries())

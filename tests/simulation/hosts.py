@@ -155,6 +155,8 @@ class Host:
         """The runner dies; its jobs live on until another one finds them."""
         self.runner = None
         self.to_agent = None
+        if self.agent is not None:
+            self.agent.runner.reconnect()
 
     def lose_power(self) -> None:
         """Everything that runs is gone at once; files stay."""
@@ -317,9 +319,7 @@ class _HostLink:
                 runner = self._host.runner
             self._host.to_agent = self._in_process(self._on_message)
             self._host.tell(Hello("agent"))
-            while self._host.runner is runner and not self._again.is_set():
-                with anyio.move_on_after(0.2):
-                    await self._again.wait()
+            await self._again.wait()
             self._host.to_agent = None
             self._on_trouble(Trouble.RUNNER_AWAY, "the runner is gone and is being started again")
 
@@ -329,7 +329,7 @@ class _HostLink:
             self._host.tell(message)
 
     def reconnect(self) -> None:
-        """Asks for the picture anew."""
+        """Asks for the picture anew, of another runner if this one is gone."""
         self._again.set()
 
     def _in_process(self, on_message: Callable[[ToAgent], None]) -> Callable[[ToAgent], None]:

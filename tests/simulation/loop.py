@@ -12,6 +12,7 @@ import asyncio
 import contextvars
 import heapq
 import itertools
+import math
 import random
 import selectors
 from collections import deque
@@ -74,6 +75,41 @@ class _OrderedTask(asyncio.Task[Any]):
         return self is other
 
 
+class _Handle:
+    """What asyncio's own handles are to tasks and timers, without what only a real loop needs: half of all work is to make them."""
+
+    __slots__ = ("args", "callback", "context", "is_cancelled", "when_s")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context | None, when_s: float
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = contextvars.copy_context() if context is None else context
+        self.is_cancelled = False
+        #: NaN for one that is no timer.
+        self.when_s = when_s
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.callback, self.args = _nothing, ()
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self.when_s
+
+    @property
+    def process(self) -> str:
+        """The process that it belongs to."""
+        return self.context.get(PROCESS, "")
+
+
+def _nothing() -> None:
+    pass
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop. `run_virtually` makes one and runs a world on it."""
 
@@ -85,11 +121,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.random = random.Random(seed)
         self._killed: set[str] = set()
         #: By process, what it would do.
-        self._frozen: dict[str, list[asyncio.Handle]] = {}
+        self._frozen: dict[str, list[_Handle]] = {}
         #: All tasks ever made; the coroutines of killed processes must not be collected, which would run their `finally` blocks.
         self._tasks: list[_OrderedTask] = []
         #: When, which of several at that time, and what.
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, _Handle]] = []
         self._numbers = itertools.count()
         #: Errors of callbacks that nobody awaits.
         self.unheard: list[Exception] = []
@@ -126,12 +162,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def thaw(self, process: str) -> None:
         """Everything that the process missed runs now."""
         for handle in self._frozen.pop(process, []):
-            if handle.cancelled():
+            if handle.is_cancelled:
                 continue
-            if isinstance(handle, asyncio.TimerHandle):
-                heapq.heappush(self._timers, (handle.when(), next(self._numbers), handle))
-            else:
+            if math.isnan(handle.when_s):
                 self._ready_handles.append(handle)
+            else:
+                heapq.heappush(self._timers, (handle.when_s, next(self._numbers), handle))
 
     def context_of_this_process(self) -> contextvars.Context:
         """For what others have this process do."""
@@ -148,28 +184,36 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     # --- scheduling -----------------------------------------------------------------------------------------------
 
     @property
-    def _ready_handles(self) -> deque[asyncio.Handle]:
+    def _ready_handles(self) -> deque[_Handle]:
         return self._ready  # type: ignore[attr-defined, no-any-return]
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    ) -> _Handle:
+        handle = _Handle(callback, args, context, math.nan)
         if not (self._killed or self._frozen) or not self._holds_back(handle):
             self._ready_handles.append(handle)
         return handle
 
+    # Only the end of an asynchronous generator comes this way.
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> _Handle:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> _Handle:
+        handle = _Handle(callback, args, context, when)
         if not (self._killed or self._frozen) or not self._holds_back(handle):
             heapq.heappush(self._timers, (when, next(self._numbers), handle))
         return handle
 
-    def _holds_back(self, handle: asyncio.Handle) -> bool:
+    def _holds_back(self, handle: _Handle) -> bool:
         """Cancels the handle of a killed process, keeps that of a frozen one; True if it must not run now."""
-        process = _process_of(handle)
+        process = handle.process
         if process in self._killed:
             handle.cancel()
             return True
@@ -178,31 +222,32 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return True
         return False
 
-    def _take_out(self, process: str) -> list[asyncio.Handle]:
+    def _take_out(self, process: str) -> list[_Handle]:
         """Removes all that is scheduled of a process; returns it in the order in which it would have run."""
-        own = [handle for handle in self._ready_handles if _process_of(handle) == process]
-        others = [handle for handle in self._ready_handles if _process_of(handle) != process]
+        own = [handle for handle in self._ready_handles if handle.process == process]
+        others = [handle for handle in self._ready_handles if handle.process != process]
         self._ready_handles.clear()
         self._ready_handles.extend(others)
-        timers = sorted(entry for entry in self._timers if _process_of(entry[2]) == process)
-        self._timers = [entry for entry in self._timers if _process_of(entry[2]) != process]
+        timers = sorted(entry for entry in self._timers if entry[2].process == process)
+        self._timers = [entry for entry in self._timers if entry[2].process != process]
         heapq.heapify(self._timers)
         return [*own, *(handle for _, _, handle in timers)]
 
     def _run_once(self) -> None:
         ready, timers = self._ready_handles, self._timers
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2].is_cancelled:
             heapq.heappop(timers)
         if ready:
             self._rounds_at_once += 1
             if self._rounds_at_once > _MOST_ROUNDS_AT_ONCE:
-                raise TurnsForEver(", ".join(sorted({repr(handle)[:300] for handle in ready})[:5]))
+                raise TurnsForEver(", ".join(sorted({repr(each.callback)[:300] for each in ready})[:5]))
         elif timers:
             self._now_s = max(self._now_s, timers[0][0])
             self._rounds_at_once = 0
         else:
             raise NothingWillHappen
-        while timers and timers[0][0] <= self._now_s + _RESOLUTION_S:
+        until_s = self._now_s + _RESOLUTION_S
+        while timers and timers[0][0] <= until_s:
             ready.append(heapq.heappop(timers)[2])
         if len(ready) > 1:
             shuffled = list(ready)
@@ -213,10 +258,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             # A callback may take others out.
             if not ready:
                 break
-            handle: Any = ready.popleft()
-            if not handle._cancelled:
+            handle = ready.popleft()
+            if not handle.is_cancelled:
                 try:
-                    handle._context.run(handle._callback, *handle._args)
+                    handle.context.run(handle.callback, *handle.args)
                 except Exception as error:
                     self.unheard.append(error)
 
@@ -234,10 +279,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                     task.get_coro().close()
                 except BaseException:
                     continue
-
-
-def _process_of(handle: asyncio.Handle) -> str:
-    return str(handle._context.get(PROCESS, ""))  # type: ignore[attr-defined]
 
 
 def run_virtually(seed: int, world: Callable[[VirtualLoop], Awaitable[T]]) -> T:

@@ -53,7 +53,8 @@ async def _stall_admission(world: World, operation: str) -> None:
 
 def _wanted(world: World) -> tuple[OperationSpec, Sequence[Wish]]:
     draw = world.random
-    seconds, most = draw.choice((("0.05", 30), ("0.5", 20), ("3", 6), ("30", 3), ("30", 3)))
+    longest = (str(world.longest_job_s), 3)
+    seconds, most = draw.choice((("0.05", 30), ("0.5", 20), ("3", 6), longest, longest))
     pool, argv, jobs = draw.choice(_POOLS), ["work", seconds], draw.randint(1, most)
     options: dict[str, Any] = {}
     kind = draw.random()

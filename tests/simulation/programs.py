@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import traceback
+from collections.abc import Sequence
 from typing import Final
 
 import anyio
@@ -38,10 +38,14 @@ class Length(msgspec.Struct, frozen=True):
     #: Faults begin within so long.
     unkind_s: float
     faults_per_s: float
+    #: Leases of nodes, one of which a world draws.
+    leases_s: tuple[float, ...]
+    #: A job that outlasts most of these leases.
+    longest_job_s: int
 
 
-LONG: Final = Length(people=4, unkind_s=12.0, faults_per_s=1.0)
-BRIEF: Final = Length(people=2, unkind_s=6.0, faults_per_s=2.0)
+LONG: Final = Length(people=4, unkind_s=12.0, faults_per_s=1.0, leases_s=(8.0, 8.0, 14.0, 30.0), longest_job_s=30)
+BRIEF: Final = Length(people=2, unkind_s=6.0, faults_per_s=2.0, leases_s=(8.0, 8.0, 8.0, 12.0), longest_job_s=14)
 
 
 class Course(msgspec.Struct):
@@ -65,9 +69,6 @@ def run_seed(seed: int, *, length: Length = LONG) -> Course:
         await _course(worlds[0], length, aim)
 
     failure = ""
-    # What is collected in the middle of a course would change it, as it closes generators.
-    gc.collect()
-    gc.disable()
     with everything_by_seed(lambda: worlds[0] if worlds else None, seed):
         try:
             run_virtually(seed, course)
@@ -79,13 +80,12 @@ def run_seed(seed: int, *, length: Length = LONG) -> Course:
             failure = f"{type(error).__name__}: {error}"
             if not isinstance(error, AssertionError):
                 failure += "\n" + "".join(traceback.format_exception(error)[-6:])
-        finally:
-            gc.enable()
     return Course(seed, failure, worlds[0].log if worlds else [])
 
 
 async def _course(world: World, length: Length, aim: Aim | None) -> None:
-    await _furnish(world, doubled=aim is not None or chance_from(world.loop, 0.5))
+    world.longest_job_s = length.longest_job_s
+    await _furnish(world, length.leases_s, doubled=aim is not None or chance_from(world.loop, 0.5))
     if len(world.trees) > 1:
         await _furnish_another(world, world.trees[1])
     async with anyio.create_task_group() as tasks:
@@ -115,7 +115,7 @@ async def _want(world: World, length: Length, aim: Aim | None, done: anyio.Event
     done.set()
 
 
-async def _furnish(world: World, *, doubled: bool) -> None:
+async def _furnish(world: World, leases_s: Sequence[float], *, doubled: bool) -> None:
     """Pools, services and hosts."""
     draw = world.random
     running, limited, cores = draw.choice((2, 50)), chance_from(world.loop, 0.3), draw.randint(1, 3)
@@ -126,7 +126,7 @@ async def _furnish(world: World, *, doubled: bool) -> None:
     )
     world.recorded.running_limits = {(TREE, ""): running, **({(TREE, "research"): 2} if limited else {})}
     world.truth.job_limits = {(TREE, "research"): cores} if limited else {}
-    world.node_lease_s = draw.choice((8.0, 8.0, 14.0, 30.0))
+    world.node_lease_s = draw.choice(leases_s)
     for kind in _SERVICES:
         for instance in ("a", "b") if doubled else ("a",):
             world.start_service(kind, instance)

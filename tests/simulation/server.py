@@ -6,6 +6,7 @@ on its way. Messages of core NATS are at most once. What is told to a stream is 
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,8 @@ __all__ = ["Faults", "Interest", "SimulatedServer", "matches"]
 WRITE_DEADLINE_S: Final = 10.0
 #: A client and a server notice so late that the other one is gone.
 PING_TIMEOUT_S: Final = 10.0
+#: So often a stuck pipe looks whether it is still stuck.
+_LOOK_AGAIN_S: Final = 0.05
 
 
 class Faults(msgspec.Struct):
@@ -186,6 +189,8 @@ class Pipe:
         self._direction = direction
         self._queue: deque[Callable[[], None]] = deque()
         self._free_at_s = 0.0
+        #: How many of the queue would have arrived by now.
+        self._due = 0
         self._stuck_since_s: float | None = None
         self._life = 0
 
@@ -194,16 +199,23 @@ class Pipe:
         loop = self._server.loop
         self._free_at_s = max(self._free_at_s, loop.time() + self._server.latency_s())
         self._queue.append(arrive)
-        loop.call_at(self._free_at_s, self._next, self._life, context=loop.world_context)
+        loop.call_at(self._free_at_s, self._come_due, self._life, context=loop.world_context)
 
     def break_off(self) -> None:
         """What is on the way never arrives."""
         self._queue.clear()
+        self._due = 0
         self._life += 1
         self._stuck_since_s = None
 
-    def _next(self, life: int) -> None:
-        if life != self._life or not self._queue:
+    def _come_due(self, life: int) -> None:
+        if life == self._life:
+            self._due += 1
+            if self._stuck_since_s is None:
+                self._deliver(life)
+
+    def _deliver(self, life: int) -> None:
+        if life != self._life:
             return
         loop = self._server.loop
         if self._is_stuck():
@@ -212,14 +224,16 @@ class Pipe:
             if loop.time() - since >= patience_s:
                 self._client.lose_connection()
                 return
-            loop.call_later(0.05, self._next, life)
+            loop.call_later(_LOOK_AGAIN_S, self._deliver, life)
             return
         self._stuck_since_s = None
-        arrive = self._queue.popleft()
-        if self._direction == "to":
-            arrive()
-        else:
-            self._client.in_process(arrive)
+        while self._due:
+            self._due -= 1
+            arrive = self._queue.popleft()
+            if self._direction == "to":
+                arrive()
+            else:
+                self._client.in_process(arrive)
 
     def _is_stuck(self) -> bool:
         if (self._client.name, self._direction) in self._server.cut:
@@ -227,6 +241,7 @@ class Pipe:
         return self._direction == "from" and self._client.is_frozen()
 
 
+@functools.cache
 def matches(pattern: str, subject: str) -> bool:
     """True if a subject is one of a pattern with `*` and `>`."""
     wanted, found = pattern.split("."), subject.split(".")

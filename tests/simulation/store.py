@@ -20,6 +20,10 @@ class Stored(msgspec.Struct, frozen=True):
     at_ms: int
     is_deletion: bool = False
 
+    def entry(self) -> Entry:
+        """The same as an entry of a bucket."""
+        return Entry(self.subject, self.data, self.sequence)
+
 
 class Stream:
     """Messages in order of their sequences, which rise by one and are never given twice."""
@@ -85,11 +89,11 @@ class Bucket(Stream):
         for message in self.messages:
             newest.pop(message.subject, None)
             newest[message.subject] = message
-        return {key: _entry(stored) for key, stored in newest.items() if not stored.is_deletion}
+        return {key: stored.entry() for key, stored in newest.items() if not stored.is_deletion}
 
     def kept(self, key: str) -> list[Entry]:
         """The values of a key that are kept, oldest first."""
-        return [_entry(each) for each in self.messages if each.subject == key and not each.is_deletion]
+        return [each.entry() for each in self.messages if each.subject == key and not each.is_deletion]
 
     def purge(self, prefix: str) -> None:
         """Removes all messages of keys that begin so."""
@@ -140,7 +144,3 @@ class Store:
             for kept in (self.streams.get(name), self.buckets.get(name)):
                 if kept is not None:
                     kept.roll_back(writes)
-
-
-def _entry(stored: Stored) -> Entry:
-    return Entry(stored.subject, stored.data, stored.sequence)

@@ -19,7 +19,7 @@ import anyio.to_thread
 import msgspec
 from anyio._backends._asyncio import CancelScope
 
-from headrace.bus import BusError
+from headrace.bus import BusError, serving
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import Pool, PoolConfig, Tree, TreeOptions
 from headrace.resources import Resources
@@ -70,6 +70,8 @@ class World:
         self.invariants = Invariants(self)
         #: Read by allocators when they start.
         self.node_lease_s = 40.0
+        #: What people want takes no longer.
+        self.longest_job_s = 30
         #: Processes that start later have a wall clock that is so far off at most.
         self.wrong_clocks_ms = 0
         self.hosts: dict[str, Host] = {}
@@ -297,7 +299,7 @@ _SERVICES: Final[dict[str, Callable[[World, dict[str, Any]], tuple[Any, Any]]]] 
     "fair_share": lambda _world, common: (
         serve_fair_share,
         # An update costs more than all else in these small worlds.
-        FairShareSettings(**common, fair_share_update_period_ms=1_000, update_spacing_ms=300),
+        FairShareSettings(**common, fair_share_update_period_ms=2_000, update_spacing_ms=700),
     ),
     "integral": lambda _world, common: (serve_integral, IntegralSettings(**common)),
 }
@@ -344,9 +346,11 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
         for value in list(vars(module).values()) if getattr(module, "__name__", "").startswith("headrace") else []:
             if isinstance(value, unseeded):
                 value.seed(f"{seed} {module.__name__}")
-    hexadecimal, look_s = secrets.token_hex, shell.PAUSE_LOOK_S
+    hexadecimal, look_s, turn_ns = secrets.token_hex, shell.PAUSE_LOOK_S, serving._TURN_NS
     # In virtual time no loop ever pauses, and looking for that takes real time.
     shell.PAUSE_LOOK_S = 60.0  # type: ignore[misc]
+    # Told by the processor's clock: how many messages a turn answers would differ from run to run.
+    serving._TURN_NS = sys.maxsize  # type: ignore[misc]
     random.Random = Seeded  # type: ignore[assignment, misc]
     anyio.to_thread.run_sync = at_once  # type: ignore[assignment]
     Shell.watch = known  # type: ignore[method-assign, assignment]
@@ -361,6 +365,7 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
         CancelScope.__init__ = init_scope  # type: ignore[method-assign]
         secrets.token_hex = hexadecimal
         shell.PAUSE_LOOK_S = look_s  # type: ignore[misc]
+        serving._TURN_NS = turn_ns  # type: ignore[misc]
 
 
 def chance_from(loop: VirtualLoop, share: float) -> bool:
