@@ -15,6 +15,7 @@ from headrace.ids import NodeName, OperationId, TreeName
 from headrace.pools import TreeOptions
 from headrace.pools.node_filter import parse_formula
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
+from headrace.wire.happenings import Decisions
 from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, Wanted
 from headrace.wire.log import Event
@@ -235,8 +236,8 @@ class AllocatorEngine:
         self._fall_silent(node)
         return Outcome(GivenUpNode(request.node, jobs), self._lose(node, moment) + self._finish_recovery(moment))
 
-    def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
-        """Once a second: nodes that fell silent, blocks that are still to be drawn, ended operations to release."""
+    def on_tick(self, moment: Moment) -> Outcome[list[Decisions], Effect]:
+        """Once a second: nodes that fell silent, blocks to be drawn, ended operations to release. Answers with decisions to be told."""
         effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment)]
         for node in self.facts.nodes.values():
             if node.is_silent(self.facts.timing, moment):
@@ -254,7 +255,8 @@ class AllocatorEngine:
         for operation in shared:
             operation.yields = False
             effects += self._draws(operation)
-        return Outcome(None, effects + returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment))
+        effects += returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment)
+        return Outcome(self.answers.made.take(self.facts.term), effects)
 
     # --- what is told ---------------------------------------------------------------------------------------------
 

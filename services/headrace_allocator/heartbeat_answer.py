@@ -30,6 +30,7 @@ from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.decisions_made import DecisionsMade
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
@@ -109,6 +110,7 @@ class HeartbeatAnswers:
         #: Room that was made for starts beyond what they needed.
         self._unused = ZERO
         self.observed = ObservedPreemptionLog()
+        self.made = DecisionsMade(facts.tree)
 
     def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings, moment: Moment) -> Orders:
         """The orders for a node whose heartbeat was held against the facts. They are carried out in the facts already."""
@@ -133,7 +135,8 @@ class HeartbeatAnswers:
             starts, take_back = starts + started, take_back + taken
             node.tries[stage.stage.priority] = _try(stage, started, moment)
         take_back += [self._preempt(one, moment) for one in decided.preemptions if budget.fits(LARGEST_RECORD_BYTES)]
-        self.observed.note(self._facts, decided.observed, moment)
+        self.made.note_starts(node.record.node, starts, moment)
+        self.made.note_observed(self.observed.note(self._facts, decided.observed, moment))
         self._ranking.refresh_all(overlay.touched)
         return Orders(
             node=node.record.node,
@@ -238,7 +241,9 @@ class HeartbeatAnswers:
         """Books a preemption. Returns the order."""
         facts, allocation = self._facts, one.allocation
         operation = facts.operations[allocation.operation]
-        preempt(facts, allocation, record_of(one, operation, facts.pools, moment))
+        record = record_of(one, operation, facts.pools, moment)
+        preempt(facts, allocation, record)
+        self.made.note_preemption(allocation, operation, record)
         self.preemptions[one.reason] += 1
         self._groups[one.group] += 1
         return _order_to_take_back(facts.nodes[allocation.node], allocation, operation)

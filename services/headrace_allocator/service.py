@@ -330,7 +330,7 @@ class AllocatorService:
             self._log.info("lower node lease not recorded", error=str(error))
 
     async def _tell(self, subject: str, message: msgspec.Struct) -> None:
-        """Publishes what is told again if it is lost."""
+        """Publishes what is told again if it is lost, or is only to be looked at."""
         try:
             await self._runtime.bus.publish(subject, encode(message))
         except BusError as error:
@@ -346,8 +346,10 @@ class AllocatorService:
             waited_ms = (now["waited_ms"] - before["waited_ms"]) / max(1, now["received"] - before["received"])
             before = now
             self._take(self.engine.pace.on_load(waited_ms, self._shell.moment()))
-            self._take(self.engine.on_tick(self._shell.moment()))
+            decisions = self._take(self.engine.on_tick(self._shell.moment()))
             self._places_changed.set()
+            for message in decisions:
+                await self._tell(subjects.decisions(self._tree), message)
 
     async def _refresh(self) -> None:
         while True:

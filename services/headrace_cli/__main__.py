@@ -26,6 +26,10 @@ COMMANDS: Final = {
         "Start an operation: so many jobs, each a process that runs the command.",
     ),
     "op": ("headrace_cli.commands.op:app", "List, look into, wait for, and end operations."),
+    "events": (
+        "headrace_cli.commands.events:events",
+        "Print what happens as it happens: starts, ends, preemptions, starvation.",
+    ),
     "pool": ("headrace_cli.commands.pool:app", "List, make, change and remove pools."),
     "tree": (
         "headrace_cli.commands.tree:app",

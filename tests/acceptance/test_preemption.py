@@ -125,6 +125,35 @@ def test_a_job_that_was_done_anyway_counts_and_does_not_run_again(up: Up) -> Non
     up.run("op", "wait", operation, expect=1)
 
 
+def test_events_are_followed_as_they_happen_until_ctrl_c(up: Up) -> None:
+    seen: list[dict[str, Any]] = []
+    with up.begin("events", "--follow", "--json") as follower:
+        assert follower.stdout is not None
+        assert follower.stderr is not None
+        try:
+            assert "following" in follower.stderr.readline()
+            operation = research(up, _IS_DEAF, "--interruption-timeout", "400ms")
+            production_returns(up)
+            up.run("op", "abort", operation)
+            while not seen or (seen[-1]["happened"], seen[-1].get("state")) != ("operation", "aborted"):
+                seen.append(json.loads(follower.stdout.readline()))
+            follower.send_signal(signal.SIGINT)
+            assert (follower.wait(20), follower.stderr.read()) == (130, "")
+        finally:
+            follower.kill()
+
+    assert "missed" not in {one["happened"] for one in seen}
+    ours = [one for one in seen if one.get("operation") == operation]
+    assert [one["cause"] for one in ours if one["happened"] == "operation"] == [
+        "started",
+        "aborted_by_user",
+        "released",
+    ]
+    assert [one["record"]["reason"] for one in ours if one["happened"] == "allocation_preempted"] == ["preemption"]
+    assert {one["happened"] for one in ours} >= {"allocation_started", "job_ended"}
+    assert {one["status"] for one in seen if one.get("name") == "production"} >= {"starving"}
+
+
 def test_a_job_that_ignores_the_signal_is_killed_in_time_and_runs_again(up: Up) -> None:
     operation = research(up, _IS_DEAF, "--interruption-timeout", "400ms")
 

@@ -25,12 +25,18 @@ from headrace.wire.heartbeat import JobSlot
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace_cli.show.amounts import percent
+from headrace_cli.show.plain_values import plain
 from headrace_cli.show.tables import table
 from headrace_cli.volume.times import moment
 
-__all__ = ["happening_words", "history_table", "preemption_words"]
+__all__ = ["happening_line", "happening_words", "history_table", "preemption_words"]
 
 _GROUPS: Final = ("non-preemptible", "aggressively preemptible", "preemptible")
+_MISSED: Final = {
+    "admission": "entries of the log",
+    "allocator": "decisions of the allocator",
+    "fair_share": "changes of shares",
+}
 _STARVES: Final = {
     StarvationStatus.NON_STARVING: "does not starve any more",
     StarvationStatus.STARVING: "starves",
@@ -60,13 +66,20 @@ def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
             ran = format_duration(max(0, end.at_ms - end.started_at_ms))
             return f"{at}  {end.operation}  job {_job(end.slot)} on {end.node}, after {ran}: {_what(end)}"
         case AllocationStarted() | AllocationPreempted():
-            return f"{at}  {happening.operation}  {_what(happening)} on {happening.node}"
+            return f"{at}  {happening.operation}  {_what(happening)}"
         case StarvationChanged():
             return f"{at}  {happening.kind.value} {happening.name}  {_what(happening)}"
         case Missed():
             return f"{at}  {_what(happening)}"
         case _:
             assert_never(happening)
+
+
+def happening_line(happening: Happening) -> dict[str, object]:
+    """The same as one JSON object, which says in `happened` what it is."""
+    fields = plain(happening)
+    assert isinstance(fields, dict)
+    return {"happened": happening.__struct_config__.tag, **fields}
 
 
 def preemption_words(record: PreemptionRecord) -> str:
@@ -96,17 +109,18 @@ def _what(happening: Happening) -> str:
             return _end(happening)
         case AllocationStarted():
             jobs = ", ".join(_job(slot) for slot in happening.slots)
-            return f"starts job{'s' if len(happening.slots) > 1 else ''} {jobs}"
+            return f"starts job{'s' if len(happening.slots) > 1 else ''} {jobs} on {happening.node}"
         case AllocationPreempted():
             job = "a place" if happening.slot is None else f"job {_job(happening.slot)}"
-            return f"{job} {preemption_words(happening.record)}"
+            return f"{job} on {happening.node} {'would be ' if happening.record.observed else ''}{preemption_words(happening.record)}"
         case StarvationChanged():
             of = "its strong guarantee" if happening.reason is StarvationReason.MIN_SHARE else "its fair share"
             starves = happening.status is not StarvationStatus.NON_STARVING
             return _STARVES[happening.status] + (f", short of {of}" if starves else "")
         case Missed():
-            many = "some of what" if happening.count is None else f"{happening.count} of what"
-            return f"missed: {many} {happening.of} told of tree {happening.tree} did not come here"
+            what = _MISSED[happening.of]
+            many = f"some {what}" if happening.count is None else f"{happening.count} {what}"
+            return f"missed: {many} did not come here; op history has what the log keeps"
         case _:
             assert_never(happening)
 

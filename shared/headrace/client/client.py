@@ -10,6 +10,7 @@ import msgspec
 from headrace.bus import Bus
 from headrace.client.asking import Asker, Pauses
 from headrace.client.errors import Unanswered
+from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
 from headrace.client.logs import LogLine, LogReader
 from headrace.client.operation_id import new_operation_id
@@ -77,7 +78,8 @@ class Client:
         self._asker = Asker(bus, clock, lambda verb: subjects.user(user, verb))
         self.pools = Pools(self._asker, place.tree, timeout_s)
         self.trees = Trees(self._asker, place.tree, timeout_s)
-        self.happenings = Happenings(self._asker, timeout_s)
+        follower = Follower(bus, clock, place.tree, self.pools.starving)
+        self.happenings = Happenings(self._asker, follower, timeout_s)
 
     async def run(
         self,

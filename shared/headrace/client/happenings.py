@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from headrace.client.asking import Asker
+from headrace.client.following import Follower, Wanted
 from headrace.ids import operation_id
-from headrace.wire.happenings import GetOperationHistory, OperationHistory
+from headrace.wire.happenings import GetOperationHistory, Happening, OperationHistory
 
 __all__ = ["Happenings"]
 
@@ -14,8 +15,9 @@ __all__ = ["Happenings"]
 class Happenings:
     """Questions about what happened."""
 
-    def __init__(self, asker: Asker, timeout_s: float) -> None:
+    def __init__(self, asker: Asker, follower: Follower, timeout_s: float) -> None:
         self._asker = asker
+        self._follower = follower
         self._timeout_s = timeout_s
 
     async def history(self, operation: str) -> AsyncIterator[OperationHistory]:
@@ -27,3 +29,12 @@ class Happenings:
             if page.next is None:
                 return
             request = GetOperationHistory(request.operation, page.next)
+
+    async def follow(
+        self,
+        wanted: Wanted,
+        on_happening: Callable[[Happening], None],
+        on_following: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Calls with each thing that happens from now on, until cancelled. Raises `Refused`, `Unanswered`, `BusError`."""
+        await self._follower.run(wanted, on_happening, on_following)

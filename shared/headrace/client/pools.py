@@ -14,6 +14,7 @@ from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan
 from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.preemption import ListObserved, ObservedPreemption, ObservedPreemptions
 from headrace.wire.refusals import NotFound, Refused
+from headrace.wire.snapshots import ShareItem
 from headrace.wire.trees import MovePoolToTree
 
 __all__ = ["Pools"]
@@ -65,6 +66,11 @@ class Pools:
         verb = subjects.of_tree("preemption.observed", self._tree)
         request = ListObserved(PoolName(name))
         return (await self._asker.ask(verb, request, ObservedPreemptions, timeout_s=self._timeout_s)).observed
+
+    async def starving(self) -> Sequence[ShareItem]:
+        """Pools and operations of which some starve, and all that may preempt. Raises `Refused`, `Unanswered`."""
+        listed = await self.list(operations=True, only_starving=True)
+        return [*(pool.share for pool in listed.pools), *listed.operations]
 
     async def history(
         self,

@@ -29,6 +29,7 @@ __all__ = [
     "WHO",
     "command",
     "copies_of",
+    "decisions",
     "give_up_node",
     "heartbeat",
     "history",
@@ -114,6 +115,11 @@ def usage(tree: TreeName | str) -> str:
 def usage_whole(tree: TreeName | str) -> str:
     """reader → allocator, request: a page of the whole snapshot."""
     return f"{_V1}.{tree}.usage.whole"
+
+
+def decisions(tree: TreeName | str) -> str:
+    """allocator publishes what it gave and took, for those who follow it."""
+    return f"{_V1}.{tree}.decisions"
 
 
 def history(tree: TreeName | str) -> str:

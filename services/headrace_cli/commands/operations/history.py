@@ -7,8 +7,7 @@ from collections import deque
 from headrace.client import Client
 from headrace.wire.happenings import Happening
 from headrace_cli.session import Common, talk
-from headrace_cli.show.happenings import history_table
-from headrace_cli.show.plain_values import plain
+from headrace_cli.show.happenings import happening_line, history_table
 from headrace_cli.show.screen import Screen
 
 __all__ = ["history"]
@@ -43,7 +42,7 @@ def history(operation: str, /, *, limit: int = 1_000, common: Common | None = No
             found.extend(page.happenings)
         if screen.json:
             for each in found:
-                screen.print_line({"happened": each.__struct_config__.tag, **_fields(each)})
+                screen.print_line(happening_line(each))
         else:
             screen.print(history_table(found))
         if begins_late:
@@ -52,9 +51,3 @@ def history(operation: str, /, *, limit: int = 1_000, common: Common | None = No
             screen.say(f"{count - len(found)} before these are not shown; --limit shows more")
 
     return talk(common, work)
-
-
-def _fields(happening: Happening) -> dict[str, object]:
-    fields = plain(happening)
-    assert isinstance(fields, dict)
-    return fields

@@ -1,0 +1,63 @@
+"""Decisions on their way to those who follow what happens. Nothing depends on them, and the oldest are dropped where they are too many."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from headrace.ids import NodeName, TreeName
+from headrace.runtime.engine import Moment
+from headrace.wire.happenings import MOST_DECISIONS, AllocationPreempted, AllocationStarted, Decisions
+from headrace.wire.heartbeat import JobSlot, Start
+from headrace.wire.preemption import ObservedPreemption, PreemptionRecord
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.operations import Operation
+
+__all__ = ["DecisionsMade"]
+
+#: Until the next tick.
+_MOST_WAITING: Final = 2_000
+
+
+class DecisionsMade:
+    """The newest decisions that were not told yet, numbered, so that a reader sees what it missed."""
+
+    def __init__(self, tree: TreeName) -> None:
+        self._tree = tree
+        self._waiting: deque[AllocationStarted | AllocationPreempted] = deque(maxlen=_MOST_WAITING)
+        self._count = 0
+
+    def note_starts(self, node: NodeName, starts: Iterable[Start], moment: Moment) -> None:
+        """Places were given on a node."""
+        for start in starts:
+            self._note(
+                AllocationStarted(moment.wall_ms, self._tree, start.operation, node, start.allocation, start.slots)
+            )
+
+    def note_preemption(self, allocation: Allocation, operation: Operation, record: PreemptionRecord) -> None:
+        """A place is taken back."""
+        job = None if allocation.job is None else JobSlot(allocation.job.index, allocation.job.attempt)
+        pool, node = operation.spec.pool, allocation.node
+        self._note(AllocationPreempted(self._tree, operation.id, pool, node, allocation.id, job, record))
+
+    def note_observed(self, observed: Iterable[ObservedPreemption]) -> None:
+        """Places would be taken back, did their pools not only observe."""
+        for one in observed:
+            lost = one.operation, one.pool, one.node, one.allocation
+            self._note(AllocationPreempted(self._tree, *lost, None, one.record))
+
+    def take(self, term: int) -> list[Decisions]:
+        """Takes all that wait, as messages in their order."""
+        messages = []
+        while self._waiting:
+            first, some = self._count - len(self._waiting), list(islice(self._waiting, MOST_DECISIONS))
+            messages.append(Decisions(self._tree, term, first, some))
+            for _ in some:
+                self._waiting.popleft()
+        return messages
+
+    def _note(self, decision: AllocationStarted | AllocationPreempted) -> None:
+        self._waiting.append(decision)
+        self._count += 1

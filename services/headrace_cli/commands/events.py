@@ -1,0 +1,69 @@
+"""`headrace events`: what happens, as it happens."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headrace.client import Client
+from headrace.client.following import Wanted
+from headrace.errors import BadInput
+from headrace.ids import operation_id
+from headrace.wire.happenings import Happening
+from headrace_cli.session import Common, Flag, talk
+from headrace_cli.show.happenings import happening_line, happening_words
+from headrace_cli.show.screen import Screen
+
+__all__ = ["events"]
+
+#: Live operations of a pool that are known from the beginning.
+_MOST_MEMBERS = 10_000
+
+
+def events(
+    *,
+    follow: Annotated[Flag, Parameter(name=["--follow", "-f"])] = False,
+    pool: str | None = None,
+    op: str | None = None,
+    common: Common | None = None,
+) -> int:
+    """Print what happens as it happens: starts and ends of operations and jobs, preemptions, and what starves.
+
+    Operations are of all trees, places on nodes and starvation of this one. Whatever could not be told, since this command or its
+    reader was too slow, is counted in a line of its own. With `--json` each line is one JSON object. Ctrl-C ends it.
+
+    Examples:
+
+        headrace events --follow --pool research
+
+        headrace events --follow --json | jq 'select(.happened == "allocation_preempted")'
+
+    Parameters
+    ----------
+    follow
+        Go on until Ctrl-C. There is no other way yet: of what was before tells `headrace op history`.
+    pool
+        Only operations of this pool, and its own starvation.
+    op
+        Only this operation.
+    """
+    if not follow:
+        raise BadInput("events", "", "--follow; of what was before tells `headrace op history ID`")
+    operation = operation_id(op) if op is not None else ""
+
+    async def work(client: Client, screen: Screen) -> None:
+        if operation:
+            await client.get(operation)
+        listed = await client.list(pool=pool, live=True, limit=_MOST_MEMBERS) if pool else []
+        wanted = Wanted(pool=pool or "", operation=operation, members=(view.operation for view in listed))
+
+        def show(happening: Happening) -> None:
+            if screen.json:
+                screen.print_line(happening_line(happening))
+            else:
+                screen.print_raw(happening_words(happening))
+
+        await client.happenings.follow(wanted, show, lambda: screen.say("following; Ctrl-C ends it"))
+
+    return talk(common, work)

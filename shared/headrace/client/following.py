@@ -1,0 +1,231 @@
+"""The stream of all that happens, joined from what admission, allocator and fair_share tell. A gap in any of them is told as well."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar
+
+import anyio
+import msgspec
+
+from headrace.bus import Bus, Inbox
+from headrace.client.errors import Unanswered
+from headrace.ids import OperationId, TreeName
+from headrace.runtime.clock import Clock
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, decode
+from headrace.wire.happenings import (
+    AllocationPreempted,
+    AllocationStarted,
+    Decisions,
+    Happening,
+    JobEnded,
+    Missed,
+    OperationChanged,
+    OperationStep,
+    StarvationChanged,
+    happenings_of,
+)
+from headrace.wire.log import Published
+from headrace.wire.operations import FINAL_STATES
+from headrace.wire.snapshots import ElementKind, ShareItem, SharePart, StarvationStatus
+from headrace.wire.version import Version
+
+__all__ = ["DecisionTail", "Follower", "LogTail", "StarvationTail", "Wanted"]
+
+#: From parts that did not come to the question what starves.
+_LOOK_AGAIN_S: Final = 1.0
+
+M = TypeVar("M", bound=msgspec.Struct)
+
+
+class LogTail:
+    """Entries of the log as admission tells them, in order."""
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+
+    def take(self, told: Published, now_ms: int) -> Iterator[Happening]:
+        """Yields what is new of an entry, behind the number of entries before it that did not come."""
+        last, self._last = self._last, max(told.sequence, self._last or 0)
+        if last is not None and told.sequence <= last:
+            return
+        if last is not None:
+            # The entry by which a term was announced holds nothing and is not told.
+            missed = told.previous - last - (last < told.announced <= told.previous)
+            if missed > 0:
+                yield Missed(now_ms, "admission", told.tree, missed)
+        for event in told.events:
+            yield from happenings_of(event)
+
+
+class DecisionTail:
+    """Decisions of an allocator, in order. Those of a later term are numbered anew."""
+
+    def __init__(self) -> None:
+        self._term = self._next = 0
+
+    def take(self, told: Decisions, now_ms: int) -> Iterator[Happening]:
+        """Yields decisions, behind the number of those before them that did not come."""
+        if told.term < self._term:
+            return
+        known, expected = self._term, self._next if told.term == self._term else 0
+        self._term, self._next = told.term, told.first + len(told.decisions)
+        if known and told.first > expected:
+            yield Missed(now_ms, "allocator", told.tree, told.first - expected)
+        yield from told.decisions
+
+
+class StarvationTail:
+    """Changes of starvation, seen in the parts of snapshots of shares."""
+
+    def __init__(self, tree: TreeName) -> None:
+        self._tree = tree
+        #: Whatever starves, by `ShareItem.key`.
+        self._known: dict[str, StarvationStatus] = {}
+        self._version: Version | None = None
+        self._next_part = 0
+        #: True from parts that did not come until `know`.
+        self.has_gap = False
+
+    def know(self, starving: Iterable[ShareItem]) -> None:
+        """Takes what starves now. Nothing is told of that."""
+        self._known = {item.key: item.starvation_status for item in starving if _starves(item)}
+        self.has_gap = False
+
+    def take(self, part: SharePart, now_ms: int) -> Iterator[Happening]:
+        """Yields changes in a part, behind a word on parts before it that did not come."""
+        before, expected = self._version, self._next_part
+        self._version, self._next_part = part.version, part.part + 1
+        if before is not None:
+            goes_on = part.version == before and part.part == expected
+            begins = part.part == 0 and part.base in (None, before)
+            if not goes_on and not begins:
+                self.has_gap = True
+                yield Missed(now_ms, "fair_share", self._tree)
+        for item in part.items:
+            known = self._known.get(item.key, StarvationStatus.NON_STARVING)
+            if item.starvation_status is known:
+                continue
+            if _starves(item):
+                self._known[item.key] = item.starvation_status
+            else:
+                del self._known[item.key]
+            status, reason = item.starvation_status, item.starvation_reason
+            at_ms = part.frame.at_ms
+            yield StarvationChanged(at_ms, self._tree, item.kind, item.name, item.parent, status, reason)
+        for key in part.removed:
+            self._known.pop(key, None)
+
+
+class Wanted:
+    """The happenings that somebody wants: all, those of one operation, or those of one pool."""
+
+    def __init__(self, *, pool: str = "", operation: str = "", members: Iterable[OperationId] = ()) -> None:
+        self._pool = pool
+        self._operation = operation
+        #: Live operations of the pool.
+        self._members = set(members)
+
+    def wants(self, happening: Happening) -> bool:
+        """True if it is to be told. What was missed always is."""
+        if isinstance(happening, Missed):
+            return True
+        if isinstance(happening, StarvationChanged):
+            return self._wants_element(happening)
+        if self._operation and happening.operation != self._operation:
+            return False
+        return not self._pool or self._is_member(happening)
+
+    def _wants_element(self, changed: StarvationChanged) -> bool:
+        is_operation = changed.kind is ElementKind.OPERATION
+        if self._operation and not (is_operation and changed.name == self._operation):
+            return False
+        return not self._pool or self._pool == changed.parent or (not is_operation and self._pool == changed.name)
+
+    def _is_member(self, happening: Happening) -> bool:
+        match happening:
+            case AllocationPreempted():
+                return happening.pool == self._pool
+            case OperationStep(operation=name):
+                if happening.cause == "started" and happening.pool == self._pool:
+                    self._members.add(name)
+                is_member = name in self._members
+                if happening.state in FINAL_STATES:
+                    self._members.discard(name)
+                return is_member
+            case OperationChanged(operation=name) if happening.pool is not None:
+                was_member = name in self._members
+                (self._members.add if happening.pool == self._pool else self._members.discard)(name)
+                return was_member or name in self._members
+            case OperationChanged(operation=name) | JobEnded(operation=name) | AllocationStarted(operation=name):
+                return name in self._members
+            case _:
+                return False
+
+
+class Follower:
+    """Hands on what happens from now on. `starving` asks for whatever starves at that moment."""
+
+    def __init__(
+        self, bus: Bus, clock: Clock, tree: TreeName, starving: Callable[[], Awaitable[Iterable[ShareItem]]]
+    ) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._tree = tree
+        self._starving = starving
+
+    async def run(
+        self, wanted: Wanted, on_happening: Callable[[Happening], None], on_following: Callable[[], None]
+    ) -> None:
+        """Calls with each thing that is wanted, until cancelled. Raises `BusClosed`, and what `starving` raises at the beginning.
+
+        From the call of `on_following` on nothing is left out.
+        """
+
+        def tell(happenings: Iterable[Happening]) -> None:
+            for happening in happenings:
+                if wanted.wants(happening):
+                    on_happening(happening)
+
+        log, made, starvation = LogTail(), DecisionTail(), StarvationTail(self._tree)
+        async with anyio.create_task_group() as tasks:
+            kinds: tuple[tuple[str, Any, Any], ...] = (
+                (subjects.EVENTS, Published, log.take),
+                (subjects.decisions(self._tree), Decisions, made.take),
+                (subjects.share(self._tree), SharePart, starvation.take),
+            )
+            for subject, kind, take in kinds:
+                inbox = await self._bus.subscribe(subject)
+                tasks.start_soon(self._read, inbox, kind, take, tell)
+            starvation.know(await self._starving())
+            on_following()
+            tasks.start_soon(self._keep_known, starvation)
+
+    async def _read(
+        self,
+        inbox: Inbox,
+        kind: type[M],
+        take: Callable[[M, int], Iterator[Happening]],
+        tell: Callable[[Iterable[Happening]], None],
+    ) -> None:
+        try:
+            async for message in inbox:
+                with contextlib.suppress(BadMessage):
+                    tell(take(decode(message.data, kind), self._clock.wall_ms()))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await inbox.close()
+
+    async def _keep_known(self, starvation: StarvationTail) -> None:
+        """After parts that did not come asks anew for what starves."""
+        while True:
+            await anyio.sleep(_LOOK_AGAIN_S)
+            if starvation.has_gap:
+                with contextlib.suppress(Unanswered):
+                    starvation.know(await self._starving())
+
+
+def _starves(item: ShareItem) -> bool:
+    return item.starvation_status is not StarvationStatus.NON_STARVING

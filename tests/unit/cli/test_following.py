@@ -1,0 +1,156 @@
+"""The stream of what happens: nothing twice, each gap told, and only what somebody wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.client.following import DecisionTail, LogTail, StarvationTail, Wanted
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.wire.happenings import (
+    AllocationPreempted,
+    AllocationStarted,
+    Decisions,
+    Happening,
+    JobEnded,
+    Missed,
+    OperationChanged,
+    OperationStep,
+    StarvationChanged,
+)
+from headrace.wire.heartbeat import JobResult, JobSlot
+from headrace.wire.log import Event, OperationSuspended, Published
+from headrace.wire.operations import OperationState
+from headrace.wire.preemption import PreemptionReason, PreemptionRecord
+from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem, SharePart, StarvationStatus
+from headrace.wire.version import Version
+from headrace_cli.show.happenings import happening_words
+
+TREE = TreeName("default")
+OURS, THEIRS = OperationId("ours-0001"), OperationId("theirs-0001")
+STARVING, FED = StarvationStatus.STARVING, StarvationStatus.NON_STARVING
+
+
+def entry(sequence: int, *, events: int = 1, announced: int = 0) -> Published:
+    suspended: list[Event] = [OperationSuspended(OURS, suspended=True, at_ms=sequence)] * events
+    return Published(TREE, 1, sequence, sequence - 1 if events else sequence, suspended, announced)
+
+
+def of_log(*told: Published) -> list[int | Missed]:
+    tail = LogTail()
+    return [each if isinstance(each, Missed) else each.at_ms for one in told for each in tail.take(one, 7)]  # type: ignore[union-attr]
+
+
+def test_entries_that_did_not_come_are_counted_when_the_next_one_comes() -> None:
+    assert of_log(entry(5), entry(6), entry(9), entry(10)) == [5, 6, Missed(7, "admission", TREE, 2), 9, 10]
+
+
+def test_a_position_tells_of_the_last_entries_that_did_not_come_and_else_of_nothing() -> None:
+    assert of_log(entry(5), entry(5, events=0)) == [5]
+    assert of_log(entry(5), entry(8, events=0), entry(9)) == [5, Missed(7, "admission", TREE, 3), 9]
+
+
+def test_an_entry_told_twice_and_the_one_that_announces_a_term_are_no_news() -> None:
+    assert of_log(entry(5), entry(5), entry(7, announced=6), entry(7, events=0, announced=6)) == [5, 7]
+
+
+def made(term: int, first: int, count: int) -> Decisions:
+    decision = AllocationStarted(0, TREE, OURS, NodeName("n"), AllocationId("a"), [JobSlot(0)])
+    return Decisions(TREE, term, first, [decision] * count)
+
+
+def of_allocator(*told: Decisions) -> list[int]:
+    """How many were missed (negative) and told."""
+    tail = DecisionTail()
+    found: list[int] = []
+    for one in told:
+        happenings = list(tail.take(one, 7))
+        missed = [-(each.count or 0) for each in happenings if isinstance(each, Missed)]
+        found += [*missed, len(happenings) - len(missed)]
+    return found
+
+
+def test_decisions_that_were_dropped_are_counted_and_a_later_term_counts_anew() -> None:
+    assert of_allocator(made(1, 40, 2), made(1, 42, 1), made(1, 50, 3)) == [2, 1, -7, 3]
+    assert of_allocator(made(1, 40, 2), made(2, 0, 1), made(1, 42, 1), made(2, 4, 1)) == [2, 1, 0, -3, 1]
+
+
+def an_element(status: StarvationStatus, name: str = "p") -> ShareItem:
+    return ShareItem(ElementKind.POOL, name, PoolName("<Root>"), starvation_status=status)
+
+
+def part(epoch: int, *items: ShareItem, base: int | None = -1, number: int = 0, of: int = 1) -> SharePart:
+    built_on = Version(1, epoch - 1) if base == -1 else base if base is None else Version(1, base)
+    return SharePart(TREE, Version(1, epoch), built_on, number, of, ShareFrame(at_ms=epoch), list(items))
+
+
+def of_shares(known: Sequence[ShareItem], *parts: SharePart) -> list[Any]:
+    tail = StarvationTail(TREE)
+    tail.know(known)
+    told: list[Happening] = [each for one in parts for each in tail.take(one, 7)]
+    return [(each.at_ms, each.status) if isinstance(each, StarvationChanged) else "gap" for each in told]
+
+
+def test_what_starves_already_is_told_only_when_it_changes() -> None:
+    parts = part(1, an_element(STARVING)), part(2, an_element(STARVING)), part(3, an_element(FED))
+
+    assert of_shares([an_element(STARVING)], *parts) == [(3, FED)]
+    assert of_shares([], *parts) == [(1, STARVING), (3, FED)]
+
+
+def test_parts_that_did_not_come_are_told_and_a_whole_is_no_gap() -> None:
+    assert of_shares([], part(1), part(3, an_element(STARVING))) == ["gap", (3, STARVING)]
+    assert of_shares([], part(1), part(2, number=0, of=3), part(2, number=2, of=3)) == ["gap"]
+    assert of_shares([], part(1), part(2, number=0, of=2), part(2, number=1, of=2), part(9, base=None)) == []
+
+
+def a_step(name: OperationId, pool: str = "", cause: str = "started") -> OperationStep:
+    return OperationStep(0, name, OperationState.RUNNING, cause, pool=PoolName(pool))
+
+
+def an_end(name: OperationId) -> JobEnded:
+    return JobEnded(0, name, JobSlot(0), NodeName("n"), AllocationId("a"), 0, JobResult.COMPLETED)
+
+
+def preempted(name: OperationId, pool: str, *, observed: bool = False) -> AllocationPreempted:
+    record = PreemptionRecord(PreemptionReason.PREEMPTION, OperationId("needs-it"), observed=observed)
+    return AllocationPreempted(TREE, name, PoolName(pool), NodeName("n"), AllocationId("a"), JobSlot(3, 2), record)
+
+
+def test_one_operation_is_followed_alone_and_gaps_always() -> None:
+    wanted = Wanted(operation=OURS)
+
+    assert [wanted.wants(an_end(name)) for name in (OURS, THEIRS)] == [True, False]
+    assert [
+        wanted.wants(StarvationChanged(0, TREE, ElementKind.OPERATION, name, PoolName("p"), FED))
+        for name in (OURS, THEIRS)
+    ] == [
+        True,
+        False,
+    ]
+    assert wanted.wants(Missed(0, "admission", TREE))
+
+
+def test_a_pool_is_followed_with_the_operations_that_are_in_it_come_into_it_and_leave_it() -> None:
+    wanted = Wanted(pool="p", members=[OURS])
+
+    assert wanted.wants(an_end(OURS))
+    assert not wanted.wants(an_end(THEIRS))
+    assert wanted.wants(a_step(OperationId("new-0001"), "p"))
+    assert wanted.wants(an_end(OperationId("new-0001")))
+    assert wanted.wants(OperationChanged(0, OURS, pool=PoolName("q")))
+    assert not wanted.wants(an_end(OURS))
+    assert wanted.wants(preempted(THEIRS, "p"))
+    assert wanted.wants(StarvationChanged(0, TREE, ElementKind.POOL, "p", PoolName("<Root>"), STARVING))
+    assert not wanted.wants(StarvationChanged(0, TREE, ElementKind.POOL, "q", PoolName("<Root>"), STARVING))
+
+
+def test_each_line_says_on_its_own_what_happened_to_whom() -> None:
+    assert happening_words(preempted(OURS, "p")).endswith(
+        "ours-0001  job 3.2 on n preempted for needs-it, which starves; owed 0%; preemptible; 0ms from the signal to the kill"
+    )
+    assert "job 3.2 on n would be preempted for needs-it" in happening_words(preempted(OURS, "p", observed=True))
+    assert happening_words(Missed(0, "admission", TREE, 3)).endswith(
+        "missed: 3 entries of the log did not come here; op history has what the log keeps"
+    )
+    assert happening_words(an_end(OURS)).endswith("ours-0001  job 0 on n, after 0ms: completed")
