@@ -255,10 +255,8 @@ class AllocatorEngine:
         for operation in shared:
             operation.yields = False
             effects += self._draws(operation)
-        effects += returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment)
-        return Outcome(self.answers.made.take(self.facts.term), effects)
-
-    # --- what is told ---------------------------------------------------------------------------------------------
+        told = self.answers.made.take(self.facts.term)
+        return Outcome(told, effects + returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment))
 
     def on_usage_due(self, most: int, moment: Moment) -> Outcome[UsageCut | None, Effect]:
         """Cuts the usage of up to `most` operations. Answers all that changed since the last answer, None while there is more to cut."""
