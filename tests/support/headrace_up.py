@@ -134,12 +134,13 @@ class Up:
         """`headrace run` without waiting; the operation's id."""
         return self.run("run", *words).stdout.strip()
 
-    def wait_line(self, operation: str, text: str) -> None:
-        """Until a job of the operation has written this line."""
+    def wait_line(self, operation: str, text: str, times: int = 1) -> None:
+        """Until jobs of the operation have written this so many times."""
         with self.begin("op", "logs", operation, "--follow") as follower:
             assert follower.stdout is not None
             for line in follower.stdout:
-                if text in line:
+                times -= text in line
+                if not times:
                     break
             follower.kill()
 

@@ -82,7 +82,7 @@ def up(
     port
         Port of the NATS server on 127.0.0.1; 0: any free one.
     node
-        An agent NAME:cpu=2,memory=2G,… with what it offers; may be repeated. Unless given: one with all that this host has.
+        An agent NAME:cpu=2,memory=2G,tag=ssd,… with what it offers; may be repeated. Unless given: one with all that this host has.
     tree
         A pool tree to serve; may be repeated. Each needs a `--node`, and nodes without `tree=NAME` go to the trees in turn.
         Other commands ask the first, or `$HEADRACE_TREE`.

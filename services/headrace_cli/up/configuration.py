@@ -74,6 +74,8 @@ def agent_settings(state: StateFolder, port: int, log_level: str, node: NodeOpti
     folder = state.agents / node.node
     agent: dict[str, str | int | float | bool | list[str]] = {"node": node.node, "state_folder": str(folder)}
     agent.update(node.amounts)
+    if node.tags:
+        agent["tags"] = node.tags
     return to_toml({"common": {**_common(state, port, log_level), "tree": node.tree or "default"}, "agent": agent})
 
 

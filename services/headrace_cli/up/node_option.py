@@ -1,4 +1,4 @@
-"""The value of `--node`: a node's name, what it offers and its tree, such as `small:cpu=2,memory=2G,tree=one`."""
+"""The value of `--node`: a node's name, what it offers, its tags and its tree, such as `small:cpu=2,memory=2G,tag=ssd,tree=one`."""
 
 from __future__ import annotations
 
@@ -23,26 +23,31 @@ class NodeOption(msgspec.Struct, frozen=True):
     amounts: dict[str, str] = {}
     #: Empty where the person left it open.
     tree: TreeName | Literal[""] = ""
+    tags: list[str] = []
 
 
 def parse_node(text: str) -> NodeOption:
-    """Reads `NAME` or `NAME:resource=amount,…,tree=TREE`. Raises `BadInput`."""
+    """Reads `NAME` or `NAME:resource=amount,…,tag=TAG,…,tree=TREE`. Raises `BadInput`."""
     name, _, rest = text.partition(":")
     amounts: dict[str, str] = {}
+    tags: list[str] = []
     tree: TreeName | Literal[""] = ""
     for item in filter(None, (piece.strip() for piece in rest.split(","))):
         resource, equals, figure = item.partition("=")
         if resource == "tree":
             tree = tree_name(figure.strip())
             continue
+        if resource == "tag" and figure.strip():
+            tags.append(figure.strip())
+            continue
         if not equals or resource not in RESOURCE_NAMES:
             known = ", ".join(RESOURCE_NAMES)
-            raise BadInput("--node", item, f"resource=amount, the resource one of {known}, or tree=NAME")
+            raise BadInput("--node", item, f"resource=amount, the resource one of {known}, or tag=TAG, or tree=NAME")
         if resource in amounts:
             raise BadInput("--node", item, f"{resource} only once")
         parse_amount(resource, figure, place=f"--node {name}: {resource}")
         amounts[resource] = figure.strip()
-    return NodeOption(node=node_name(name.strip()), amounts=amounts, tree=tree)
+    return NodeOption(node=node_name(name.strip()), amounts=amounts, tree=tree, tags=tags)
 
 
 def parse_trees(texts: list[str]) -> list[TreeName]:
