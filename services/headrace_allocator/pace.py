@@ -15,12 +15,13 @@ from headrace_allocator.facts.nodes import Timing
 __all__ = ["Pace"]
 
 #: For its turn a heartbeat may wait so long on average. Above it the pace grows; far below it the pace shrinks again.
-_LONG_WAIT_MS: Final = 25.0
-_SHORT_WAIT_MS: Final = 10.0
+#: Other processes on a busy machine cost tens of milliseconds, and a longer pace would not help against that.
+_LONG_WAIT_MS: Final = 200.0
+_SHORT_WAIT_MS: Final = 50.0
 #: Nodes hear of another pace only with their next answer.
 _GROWTH: Final = 1.2
 _SHRINKAGE: Final = 0.95
-_MOST_STRETCH: Final = 100.0
+_MOST_STRETCH: Final = 15.0
 #: So many heartbeats may be lost before a node counts as offline.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
 

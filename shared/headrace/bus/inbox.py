@@ -120,6 +120,8 @@ class Mailbox:
                 raise self._failure
             if self._ended:
                 raise StopAsyncIteration
+            if self._arrived.is_set():
+                self._arrived = anyio.Event()
             await self._arrived.wait()
 
     def _now_s(self) -> float:
@@ -132,6 +134,5 @@ class Mailbox:
         return waiting
 
     def _wake(self) -> None:
-        if not self._arrived.is_set():
-            self._arrived.set()
-            self._arrived = anyio.Event()
+        # Renewed only by who waits: a new event for each message would cost more than all else here.
+        self._arrived.set()

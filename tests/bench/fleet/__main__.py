@@ -42,8 +42,9 @@ _JOBS_OF_A_NODE = 20
 _SLICE_S = 10.0
 _ROUNDS = 3
 _PATIENCE_S = 600.0
-#: Until what was on its way has arrived, with no job that ends.
+#: With no job that ends: no answer has changed anything for so long, or it is as it is.
 _SETTLE_S = 8.0
+_LONGEST_SETTLE_S = 60.0
 
 
 class Bench:
@@ -71,6 +72,7 @@ class Bench:
                 await self._bring_up(user)
                 changing = tasks.create_task(change_shares(user, self._pools))
                 await self._measure(bus, shares)
+                await self._recover()
                 changing.cancel()
                 await self._highest_rate()
                 for task in background:
@@ -157,10 +159,26 @@ class Bench:
             print(f"{name:12} {(cpu_s - before_s[name]) / took_s:7.0%} {memory_mb[name]:7.0f} MB {pause:>28}")
         print(flush=True)
 
+    async def _recover(self) -> None:
+        """Kills the allocator, and waits until every node obeys the next one."""
+        fleet, began_s, lost = self._fleet, time.monotonic(), self._fleet.lost
+        term = fleet.newest_term()
+        self._processes.restart("allocator")
+        await self._until(
+            lambda: fleet.nodes_above(term) == self._nodes,
+            lambda: f"{fleet.nodes_above(term):,} of {self._nodes:,} nodes obey the allocator that took over",
+        )
+        took_s = time.monotonic() - began_s
+        self._say(f"that took {took_s:.1f} s from the kill of the other; {fleet.lost - lost:,} heartbeats were lost")
+
     async def _highest_rate(self) -> None:
         self._fleet.jobs_end = False
         self._say("jobs end no more; the newest heartbeats are recorded when all have settled")
-        await asyncio.sleep(_SETTLE_S)
+        until_s = time.monotonic() + _LONGEST_SETTLE_S
+        await self._until(
+            lambda: self._fleet.seconds_since_orders() > _SETTLE_S or time.monotonic() > until_s,
+            lambda: f"no answer has changed anything for {self._fleet.seconds_since_orders():.0f} s",
+        )
         self._fleet.stop()
         highest = []
         async for is_highest, rate in highest_rates(self._fleet, self._allocator_cpu_s, _ROUNDS):

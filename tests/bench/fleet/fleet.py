@@ -49,6 +49,7 @@ class Fleet:
         #: From the moment a heartbeat was due to the moment it was sent: what this process itself adds.
         self.sent_late_ms: list[float] = []
         self.lost = 0
+        self._ordered_s = self._clock.steady_s()
         self.refused = 0
         #: While False jobs run on for ever.
         self.jobs_end = True
@@ -71,6 +72,18 @@ class Fleet:
     @property
     def jobs_ended(self) -> int:
         return sum(node.jobs_ended for node in self.nodes.values())
+
+    def newest_term(self) -> int:
+        """The highest allocator's term that any node has obeyed."""
+        return max(node.engine.term for node in self.nodes.values())
+
+    def nodes_above(self, term: int) -> int:
+        """Nodes that obey a higher term than this."""
+        return sum(node.engine.term > term for node in self.nodes.values())
+
+    def seconds_since_orders(self) -> float:
+        """How long no answer has changed anything on a node."""
+        return self._clock.steady_s() - self._ordered_s
 
     async def connect(self) -> None:
         self._connection = await NodesConnection.to(self._port, self._on_message, self._on_connection_lost)
@@ -227,6 +240,8 @@ class Fleet:
             self._lose(node, seq, moment)
             return
         del self._in_flight[node.name]
+        if answer.start or answer.extend or answer.take_back:
+            self._ordered_s = moment.steady_s
         self.latencies_ms.append((moment.steady_ns - due_ns) / NS_PER_MS)
         node.on_orders(answer, moment)
         if node.engine.pulse.settled < seq:

@@ -30,6 +30,8 @@ class _WatchedPulse(Pulse):
         self.event_ns = 0
         self.due_ns = 0
         self._wanted_ns = 0
+        #: Since when none is in flight: one that waits for the answer to another is not due.
+        self._free_ns = 0
 
     def want(self, reason: HeartbeatReason) -> None:
         if self._wanted is None:
@@ -40,8 +42,16 @@ class _WatchedPulse(Pulse):
         next_ns, wanted_ns = self.next_ns(), self._wanted_ns if self._wanted is not None else 0
         reason = super().take(now_ns)
         if reason is not None and next_ns is not None:
-            self.due_ns = min(now_ns, max(next_ns, wanted_ns))
+            self.due_ns = min(now_ns, max(next_ns, wanted_ns, self._free_ns))
         return reason
+
+    def answered(self, next_ms: int, now_ns: int) -> int:
+        self._free_ns = now_ns
+        return super().answered(next_ms, now_ns)
+
+    def lost(self, unit: float, now_ns: int, *, stopping: bool) -> None:
+        self._free_ns = now_ns
+        super().lost(unit, now_ns, stopping=stopping)
 
 
 class Surroundings(Protocol):

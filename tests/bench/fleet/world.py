@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -137,10 +135,29 @@ def _value(figure: Figure) -> float | Histogram:
 
 
 class Processes:
-    """All processes that are measured, and what they cost."""
+    """All processes that are measured, and what they cost. Services are started here, and killed when the block ends."""
 
-    def __init__(self, by_name: dict[str, psutil.Process]) -> None:
-        self._by_name = by_name
+    def __init__(self, server: NatsServer, folder: Path) -> None:
+        self._folder = folder
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._by_name = {"nats-server": psutil.Process(server.pid), "fleet": psutil.Process()}
+
+    def __enter__(self) -> Processes:
+        for name in SERVICES:
+            self._start(name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._started.values():
+            # Nothing of it is kept, and to stop in order takes long under load.
+            process.kill()
+            process.wait()
+
+    def restart(self, name: str) -> None:
+        """Kills a service and starts it again."""
+        self._started[name].kill()
+        self._started[name].wait()
+        self._start(name)
 
     def cpu_s(self) -> dict[str, float]:
         """Seconds of cpu until now."""
@@ -151,36 +168,26 @@ class Processes:
         return {name: process.memory_info().rss / 2**20 for name, process in self._by_name.items()}
 
     def ended(self) -> list[str]:
-        """Those that are no more."""
-        gone = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-        return [name for name, one in self._by_name.items() if not one.is_running() or one.status() in gone]
+        """Services that are no more."""
+        return [name for name, process in self._started.items() if process.poll() is not None]
 
-
-@contextmanager
-def services(server: NatsServer, folder: Path, operations: int) -> Iterator[Processes]:
-    """Runs all services until the block ends, however it ends."""
-    config = folder / "services.toml"
-    config.write_text(
-        f'[common]\nnats_url = "{server.url}"\nlog_level = "warning"\nadministrators = "anna"\n'
-        f"[admission]\nmax_operation_count = {2 * operations}\n",
-        encoding="utf-8",
-    )
-    with ExitStack() as stack:
-        known = {"nats-server": psutil.Process(server.pid), "fleet": psutil.Process()}
-        for name in SERVICES:
-            log = stack.enter_context((folder / f"{name}.log").open("wb"))
+    def _start(self, name: str) -> None:
+        with (self._folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", f"headrace_{name}", "--config", str(config)],
+                [sys.executable, "-m", f"headrace_{name}", "--config", str(self._folder / "services.toml")],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-            stack.callback(_end, process)
-            known[name] = psutil.Process(process.pid)
-        yield Processes(known)
+        self._started[name] = process
+        self._by_name[name] = psutil.Process(process.pid)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills it: nothing of it is kept, and to stop in order takes long under load."""
-    process.kill()
-    process.wait()
+def services(server: NatsServer, folder: Path, operations: int) -> Processes:
+    """All services, for as long as the block that they are entered in."""
+    (folder / "services.toml").write_text(
+        f'[common]\nnats_url = "{server.url}"\nlog_level = "warning"\nadministrators = "anna"\n'
+        f"[admission]\nmax_operation_count = {2 * operations}\n",
+        encoding="utf-8",
+    )
+    return Processes(server, folder)
