@@ -30,6 +30,7 @@ from headrace_admission.decisions import (
     tree_removal,
     updates,
 )
+from headrace_admission.decisions.ends_and_retries import AllocatorGone
 from headrace_admission.decisions.rights import may_scan
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.book_checks import pools_to_check
@@ -121,7 +122,11 @@ class AdmissionEngine:
     def on_draw(self, request: ledger.DrawBlock, moment: Moment) -> Outcome[msgspec.Struct, Event]:
         return self._decide(moment, blocks.draw, request)
 
-    def on_return(self, request: ledger.ReturnIndexes, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+    def on_return(
+        self, request: ledger.ReturnIndexes | AllocatorGone, moment: Moment
+    ) -> Outcome[msgspec.Struct, Event]:
+        if isinstance(request, AllocatorGone):
+            return self._decide(moment, ends_and_retries.lose_indexes, request)
         return self._decide(moment, blocks.return_indexes, request)
 
     def on_report(self, request: ledger.ReportEnds, moment: Moment) -> Outcome[msgspec.Struct, Event]:

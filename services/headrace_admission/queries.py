@@ -241,7 +241,7 @@ def _is_known_in(tree: TreeName, operation: Operation) -> bool:
     if owners.count(tree):
         return True
     # One that is ending without a job in any tree must be released by some tree.
-    return is_in_tree and not (is_ending(operation.state) and owners.has_owners())
+    return is_in_tree and not (is_ending(operation.state) and owners.owning_trees())
 
 
 def _state_in(operation: Operation, placement: TreePlacement | None) -> OperationState:

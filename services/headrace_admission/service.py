@@ -27,8 +27,10 @@ from headrace.wire.log import Event, concerned
 from headrace.wire.nodes import ChangeNode, Enrol, GivenUpNode, GiveUpNode, NodeRecord
 from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded, Refusal, decode_answer
 from headrace_admission import queries
+from headrace_admission.decisions.ends_and_retries import AllocatorGone
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
 from headrace_admission.enrolment import change_node, enrol
+from headrace_admission.gone_allocators import Silence, is_gone
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
 from headrace_admission.log.history import history_page
@@ -44,6 +46,7 @@ __all__ = ["AdmissionService", "serve"]
 
 Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
 _STOP_FLUSH_S: Final = 3.0
+_LOOK_AT_ALLOCATORS_S: Final = 5.0
 
 
 async def serve(runtime: Runtime[AdmissionSettings]) -> None:
@@ -123,6 +126,7 @@ class AdmissionService:
         self._take_rules()
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)
+        tasks.start_soon(self._lose_gone_allocators)
         await self._serve()
         tasks.start_soon(self._shell.watch, bus, self._role)
         self._log.info("admission serves", operations=len(self.engine.state.operations), sequence=last)
@@ -369,6 +373,18 @@ class AdmissionService:
             await self._pools.wait_for_change()
             await self._checkpointing.open.wait()
             self._take_rules()
+
+    async def _lose_gone_allocators(self) -> None:
+        silence = Silence()
+        while True:
+            await anyio.sleep(_LOOK_AT_ALLOCATORS_S)
+            for tree in self.engine.state.owning_trees():
+                if await is_gone(self._runtime.bus, tree, silence, self._runtime.clock):
+                    await self._checkpointing.open.wait()
+                    self._log.error(
+                        "allocator gone, what its tree had of operations of several trees is lost", tree=tree
+                    )
+                    self._recorder.note(self.engine.on_return(AllocatorGone(tree), self._shell.moment()).effects)
 
     async def _scan_queues(self) -> None:
         while True:

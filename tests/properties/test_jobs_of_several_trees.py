@@ -20,6 +20,7 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import BlockDrawn, Event, IndexesReturned, IndexRun, JobsEnded, LogBatch
 from headrace.wire.operations import OperationSpec, OperationState
+from headrace_admission.decisions.ends_and_retries import AllocatorGone
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.operation import Operation, OperationRecord
 from headrace_admission.state.rules import rules_of
@@ -54,13 +55,16 @@ class JobsOfSeveralTrees(RuleBasedStateMachine):
     def running(self) -> bool:
         return self.operation.state is OperationState.RUNNING
 
+    def term(self, tree: TreeName) -> int:
+        return self.engine.state.allocator_terms.get(tree, 1)
+
     @property
     def operation(self) -> Operation:
         return self.engine.state.operations[NAME]
 
     @rule(tree=trees, more=st.integers(1, 50))
     def draw(self, tree: TreeName, more: int) -> None:
-        self.take(self.engine.on_draw(ledger.DrawBlock(tree, 1, NAME, more=more), NOW))
+        self.take(self.engine.on_draw(ledger.DrawBlock(tree, self.term(tree), NAME, more=more), NOW))
 
     @precondition(lambda self: self.owner)
     @rule(data=st.data(), result=st.sampled_from(list(JobResult)), reporter=trees)
@@ -68,18 +72,28 @@ class JobsOfSeveralTrees(RuleBasedStateMachine):
         index = data.draw(st.sampled_from(sorted(self.owner)))
         end = JobEnd(NAME, index, self.attempt.get(index, 1), AllocationId("1-1"), result)
         for _ in range(data.draw(st.integers(1, 2))):
-            report = ledger.ReportEnds(reporter, 1, [ledger.ReportedEnd(NodeName("n"), end)])
+            report = ledger.ReportEnds(reporter, self.term(reporter), [ledger.ReportedEnd(NodeName("n"), end)])
             self.take(self.engine.on_report(report, NOW))
 
     @rule(tree=trees, first=st.integers(0, 39), count=st.integers(1, 9), late=st.integers(0, 2))
     def give_back(self, tree: TreeName, first: int, count: int, late: int) -> None:
         runs = [IndexRun(first, first + count)]
-        self.take(self.engine.on_return(ledger.ReturnIndexes(tree, 1, NAME, max(0, self.change - late), runs), NOW))
+        self.take(
+            self.engine.on_return(
+                ledger.ReturnIndexes(tree, self.term(tree), NAME, max(0, self.change - late), runs), NOW
+            )
+        )
 
     @rule(tree=trees)
     def release(self, tree: TreeName) -> None:
         """Also without a reason: then it means nothing."""
-        self.take(self.engine.on_released(ledger.Released(tree, 1, [NAME]), NOW))
+        self.take(self.engine.on_released(ledger.Released(tree, self.term(tree), [NAME]), NOW))
+
+    @rule(tree=trees)
+    def lose_allocator(self, tree: TreeName) -> None:
+        """Its nodes had none for their whole lease. What one of a former term still says counts for nothing."""
+        self.take(self.engine.on_return(AllocatorGone(tree), NOW))
+        assert tree not in self.owner.values()
 
     @precondition(lambda self: self.running)
     @rule(tree=trees)
@@ -157,7 +171,9 @@ class JobsOfSeveralTrees(RuleBasedStateMachine):
                 self.draw(tree, self.jobs)
             for index in sorted(self.owner):
                 end = JobEnd(NAME, index, self.attempt.get(index, 1), AllocationId("1-1"), JobResult.COMPLETED)
-                report = ledger.ReportEnds(self.owner[index], 1, [ledger.ReportedEnd(NodeName("n"), end)])
+                report = ledger.ReportEnds(
+                    self.owner[index], self.term(self.owner[index]), [ledger.ReportedEnd(NodeName("n"), end)]
+                )
                 self.take(self.engine.on_report(report, NOW))
         assert self.operation.state is OperationState.COMPLETED
         assert len(self.over) == self.jobs

@@ -6,11 +6,14 @@ An end counts once, however often it is reported. A failed, aborted or lost job 
 
 from __future__ import annotations
 
-from headrace.ids import OperationId, TreeName
+import msgspec
+
+from headrace.ids import AllocationId, NodeName, OperationId, TreeName
 from headrace.wire.codec import runs_within
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.ledger import Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
-from headrace.wire.log import IndexesReturned, JobsEnded, LoggedEnd, StateCause
+from headrace.wire.log import AllocatorAttached, IndexesReturned, JobsEnded, LoggedEnd, StateCause
+from headrace.wire.operation_spec import OnLostNode
 from headrace.wire.refusals import Refusal
 from headrace_admission.decisions.blocks import refused_term
 from headrace_admission.decisions.configuration import take_held_back
@@ -21,7 +24,21 @@ from headrace_admission.state.ledger import Verdict
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
 
-__all__ = ["end_operation", "has_failed_too_often", "next_attempt", "release", "report"]
+__all__ = [
+    "AllocatorGone",
+    "end_operation",
+    "has_failed_too_often",
+    "lose_indexes",
+    "next_attempt",
+    "release",
+    "report",
+]
+
+
+class AllocatorGone(msgspec.Struct, frozen=True):
+    """The nodes of a tree had no allocator for their whole lease."""
+
+    tree: TreeName
 
 
 def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer | Refusal, int]:
@@ -72,9 +89,37 @@ def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) 
         if has_left or (is_ending(operation.state) and owners.count(tree)):
             free = owners.free + owners.count(tree)
             transaction.record(IndexesReturned(operation.id, tree, owners.changes + 1, free))
-        if owners.has_owners():
+        if owners.owning_trees():
             return
     end_operation(transaction, operation, StateCause.RELEASED, operation.reason)
+
+
+def lose_indexes(transaction: Transaction, gone: AllocatorGone) -> AllocatorGone:
+    """Loses the jobs that a tree has of operations of several trees: nobody can tell any more how they ended.
+
+    Its former allocator is heard no more. A job whose operation waits for lost nodes stays where it is.
+    """
+    state, tree = transaction.state, gone.tree
+    reason = f"the allocator of tree {tree} did not come back within the lease of its nodes"
+    for operation in list(state.live.values()):
+        owners, is_over = operation.ledger.owners, is_ending(operation.state)
+        if owners is None or (operation.spec.on_lost_node is OnLostNode.WAIT and not is_over):
+            continue
+        lost = [_lost(operation, index, reason) for index in owners.indexes(tree)]
+        if not lost:
+            continue
+        if not transaction.events:
+            transaction.record(AllocatorAttached(tree, state.allocator_terms.get(tree, 0) + 1))
+        _take_ends(transaction, operation, lost)
+        if is_over and not owners.owning_trees():
+            end_operation(transaction, operation, StateCause.RELEASED, operation.reason)
+    return gone
+
+
+def _lost(operation: Operation, index: int, reason: str) -> ReportedEnd:
+    attempt = operation.ledger.attempts[index] or 1
+    end = JobEnd(operation.id, index, attempt, AllocationId(""), JobResult.LOST, reason=reason)
+    return ReportedEnd(NodeName(""), end)
 
 
 def end_operation(transaction: Transaction, operation: Operation, cause: StateCause, reason: str = "") -> bool:

@@ -88,9 +88,14 @@ class IndexOwners:
         number = self._number(tree)
         return sum(self._owners.count(number, run.first, run.below) for run in runs or [IndexRun(0, self._job_count)])
 
-    def has_owners(self) -> bool:
-        """True if some tree has an index."""
-        return any(self.count(tree) for tree in self._trees)
+    def owning_trees(self) -> list[TreeName]:
+        """The trees that have an index."""
+        return [tree for tree in self._trees if self.count(tree)]
+
+    def indexes(self, tree: TreeName) -> list[int]:
+        """The indexes that a tree has."""
+        number = self._number(tree)
+        return [index for index, owner in enumerate(self._owners) if owner == number]
 
     def bits_of_others(self, tree: TreeName) -> bytes:
         """One bit per index that was ever drawn, lowest first in each byte: the tree does not have it."""

@@ -155,6 +155,13 @@ class State:
         """The number of places that are taken in all queues of all trees."""
         return sum(len(queue) for book in self.books.values() for queue in book.queues.values())
 
+    def owning_trees(self) -> list[TreeName]:
+        """The trees that have jobs of live operations of several trees."""
+        if len(self.books) < 2:
+            return []
+        owners = [each.ledger.owners for each in self.live.values() if each.ledger.owners is not None]
+        return sorted({tree for each in owners for tree in each.owning_trees()})
+
     def ephemeral_pools(self) -> list[TreePools]:
         """The ephemeral pools of all trees, for a checkpoint."""
         pools = {tree: list(book.ephemeral.by_name.values()) for tree, book in self.books.items()}

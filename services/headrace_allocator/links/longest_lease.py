@@ -11,14 +11,10 @@ from headrace.bus import Bus
 from headrace.ids import TreeName
 from headrace.runtime.fenced import FencedKey
 from headrace.wire import subjects
-from headrace.wire.version import Counter, Term
+from headrace.wire.nodes import LongestLeaseRecord
+from headrace.wire.version import Term
 
 __all__ = ["LongestLease", "term_of_longest_lease"]
-
-
-class _Record(msgspec.Struct, frozen=True):
-    term: Term = 0
-    lease_ms: Counter = 0
 
 
 class LongestLease:
@@ -43,7 +39,7 @@ class LongestLease:
         return FencedKey(bucket, self._tree, self._term, lambda value: _read(value).term)
 
     def _record(self, lease_ms: int) -> bytes:
-        return msgspec.json.encode(_Record(self._term, lease_ms))
+        return msgspec.json.encode(LongestLeaseRecord(self._term, lease_ms))
 
 
 async def term_of_longest_lease(bus: Bus, tree: TreeName) -> Term:
@@ -52,8 +48,8 @@ async def term_of_longest_lease(bus: Bus, tree: TreeName) -> Term:
     return 0 if entry is None else _read(entry.value).term
 
 
-def _read(value: bytes) -> _Record:
-    return msgspec.json.decode(value, type=_Record)
+def _read(value: bytes) -> LongestLeaseRecord:
+    return msgspec.json.decode(value, type=LongestLeaseRecord)
 
 
 def _lease_ms_of(value: bytes | None) -> int:

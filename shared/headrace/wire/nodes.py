@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.ids import NodeName, TreeName
 from headrace.resources import ZERO, Resources
-from headrace.wire.version import Counter
+from headrace.wire.version import Counter, Term
 
 __all__ = [
     "LONGEST_TAG",
@@ -22,6 +22,7 @@ __all__ = [
     "GivenUpNode",
     "JobPlace",
     "ListNodes",
+    "LongestLeaseRecord",
     "NodeChange",
     "NodeList",
     "NodeRecord",
@@ -101,6 +102,13 @@ class GivenUpNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
     node: NodeName
     lost_jobs: Counter
+
+
+class LongestLeaseRecord(msgspec.Struct, frozen=True):
+    """The longest lease that nodes of a tree may have been told, as the tree's allocator keeps it."""
+
+    term: Term = 0
+    lease_ms: Counter = 0
 
 
 class ListNodes(msgspec.Struct, frozen=True):
