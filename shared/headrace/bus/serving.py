@@ -26,7 +26,7 @@ __all__ = ["INBOXES", "Serving"]
 #: Answers go to such subjects and to no others.
 INBOXES: Final = "_INBOX."
 #: So long messages are answered one after the other before the connection may read: what waits there cannot be replaced.
-_TURN_NS: Final = 2_000_000
+_TURN_NS: Final = 5_000_000
 #: Handlers that begin between two looks at the socket and at the timers, and the bytes in their hands: one more than that may begin.
 #: Were it all that wait, a flood would be a pause, and a socket that is not read is cut off by the server with all that others sent.
 _BEGUN_IN_A_TURN: Final = 8

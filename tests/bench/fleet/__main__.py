@@ -111,6 +111,7 @@ class Bench:
         await self._until(
             lambda: fleet.running_jobs >= places, lambda: f"{fleet.running_jobs:,} of {places:,} jobs run"
         )
+        fleet.comes_up = False
 
     async def _measure(self, bus: Bus, shares: ShareWatch) -> None:
         fleet = self._fleet

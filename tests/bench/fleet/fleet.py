@@ -51,6 +51,8 @@ class Fleet:
         self.lost = 0
         self._ordered_s = self._clock.steady_s()
         self.refused = 0
+        #: The first jobs start, until every place is taken.
+        self.comes_up = True
         #: While False jobs run on for ever.
         self.jobs_end = True
         #: Answered instead of the nodes.
@@ -154,9 +156,14 @@ class Fleet:
     def end_at(self, node: FleetNode, job: JobKey, at_ns: int) -> None:
         self._at(at_ns, self._end, node, job)
 
-    def job_ns(self) -> int:
-        """Without a memory, so that the ends are spread evenly from the first second on."""
-        return int(self._random.expovariate(1 / self._mean_job_s) * 1e9)
+    def job_ns(self) -> tuple[int, int]:
+        """The time of a job that is over, and that is left.
+
+        Of the first ones a part is over, as if they had run for long: so ends come evenly from the first second on.
+        """
+        whole_ns = int(self._mean_job_s * (0.5 + self._random.random()) * 1e9)
+        over_ns = int(whole_ns * self._random.random()) if self.comes_up else 0
+        return over_ns, whole_ns - over_ns
 
     # --- events ---------------------------------------------------------------------------------------------------
 

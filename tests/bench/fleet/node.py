@@ -61,7 +61,7 @@ class Surroundings(Protocol):
     def send_enrolment(self, node: FleetNode, at_ns: int) -> None: ...
     def wake_at(self, node: FleetNode, at_ns: int) -> None: ...
     def end_at(self, node: FleetNode, job: JobKey, at_ns: int) -> None: ...
-    def job_ns(self) -> int: ...
+    def job_ns(self) -> tuple[int, int]: ...
 
 
 class FleetNode:
@@ -155,9 +155,10 @@ class FleetNode:
                 raise AssertionError(f"{self.name} does what nothing here calls for: {effect}")
 
     def _launch(self, run: Run, moment: Moment) -> None:
-        """Starts a job: it runs at once, and for as long as the surroundings say."""
+        """Starts a job: it runs at once, and for as long as the surroundings say, of which a part may be over already."""
         self._pid += 1
-        started = Started(run.job, self._pid, moment.wall_ms, moment.steady_ns)
+        over_ns, left_ns = self._surroundings.job_ns()
+        started = Started(run.job, self._pid, moment.wall_ms - over_ns // NS_PER_MS, moment.steady_ns - over_ns)
         self._running[run.job] = (run, started)
         self._do(lambda at: self.engine.on_runner(started, at), moment, moment.steady_ns)
-        self._surroundings.end_at(self, run.job, moment.steady_ns + self._surroundings.job_ns())
+        self._surroundings.end_at(self, run.job, moment.steady_ns + left_ns)
