@@ -5,7 +5,6 @@ Taking back comes first, then what living allocations get in addition, then what
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
@@ -25,7 +24,7 @@ from headrace.wire.heartbeat import (
     TakeBackReason,
     picture_bytes,
 )
-from headrace.wire.preemption import LARGEST_RECORD_BYTES, PreemptionReason
+from headrace.wire.preemption import LARGEST_RECORD_BYTES
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
@@ -33,13 +32,13 @@ from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.decisions_made import DecisionsMade
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.facts.reconcile import Findings
 from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.audit import record_of
+from headrace_allocator.preemption.counts import PreemptionCounts
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.stages import Preemption, StageOutcome
@@ -105,8 +104,7 @@ class HeartbeatAnswers:
         self.allocations_made = 0
         #: The decision on the last heartbeat.
         self.decided = HeartbeatDecision()
-        self.preemptions: Counter[PreemptionReason] = Counter()
-        self._groups: Counter[Group] = Counter()
+        self.preemptions = PreemptionCounts()
         #: Room that was made for starts beyond what they needed.
         self._unused = ZERO
         self.observed = ObservedPreemptionLog()
@@ -155,11 +153,7 @@ class HeartbeatAnswers:
         """Allocations that were made, those that were preempted, by reason and by group, and how much of that nobody needed."""
         return [
             counter("allocations_made", "allocations", self.allocations_made),
-            *(
-                counter(f"preempted_by_{reason.value}", "allocations", self.preemptions[reason])
-                for reason in PreemptionReason
-            ),
-            *(counter(f"preempted_of_{group.name.lower()}", "allocations", self._groups[group]) for group in Group),
+            *self.preemptions.figures(),
             counter("preempted_unused_cpu", "hundredths of a core", self._unused.cpu),
             counter("preempted_unused_memory", "bytes", self._unused.memory),
             *self.observed.figures(),
@@ -244,8 +238,7 @@ class HeartbeatAnswers:
         record = record_of(one, operation, facts.pools, moment)
         preempt(facts, allocation, record)
         self.made.note_preemption(allocation, operation, record)
-        self.preemptions[one.reason] += 1
-        self._groups[one.group] += 1
+        self.preemptions.note(operation.spec.pool, one.reason, one.group)
         return _order_to_take_back(facts.nodes[allocation.node], allocation, operation)
 
     def _extend(self, extension: Extension) -> Extend:

@@ -371,7 +371,9 @@ class AllocatorService:
         self._take(self.engine.on_wanted(wanted, self._shell.moment()))
 
     async def _on_observed(self, request: ListObserved, _caller: Caller) -> msgspec.Struct:
-        return self.engine.answers.observed.page(self.engine.facts, request)
+        facts, answers = self.engine.facts, self.engine.answers
+        page, taken = answers.observed.page(facts, request), answers.preemptions.below(facts.pools, request.pool)
+        return msgspec.structs.replace(page, taken=taken)
 
 
 def _slices(items: list[A]) -> list[list[A]]:

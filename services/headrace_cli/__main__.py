@@ -36,7 +36,7 @@ COMMANDS: Final = {
         "List, make, change and remove pool trees, each with pools, options and nodes of its own.",
     ),
     "node": ("headrace_cli.commands.node:app", "List nodes, drain them, and take them out."),
-    "service": ("headrace_cli.commands.service:app", "List the processes of Headrace itself."),
+    "service": ("headrace_cli.commands.service:app", "List the processes of Headrace itself, and their figures."),
     "pause": (
         "headrace_cli.commands.pause:pause",
         "Let no job start in a tree, or take nothing back in it, until it is resumed. It outlives every restart.",

@@ -165,5 +165,13 @@ def test_a_job_that_ignores_the_signal_is_killed_in_time_and_runs_again(up: Up) 
     assert "it runs again; preempted for " in told
     assert "cpu 100% → 50% of the cluster, owed 50%; preemptible: above 1 × fair share" in told
     assert len(up.run("op", "history", operation, "--limit", "1").stdout.splitlines()) == 2
+    counted = json.loads(up.run("pool", "get", "research", "--json").stdout)["preemptions"]
+    assert [(one["reason"], one["group"]) for one in counted] == [("preemption", "preemptible")]
+    assert "gave up" in up.run("pool", "get", "research").stdout
+    figures = {
+        line.split()[1]: line.split()[2] for line in up.run("service", "figures", "allocator").stdout.splitlines()
+    }
+    taken = str(counted[0]["count"])
+    assert (figures["preempted_by_preemption"], figures["preempted_of_preemptible"]) == (taken, taken)
     up.run("op", "abort", operation)
     up.run("op", "wait", operation, expect=1)

@@ -185,12 +185,12 @@ class SteadyFleet(Fleet):
 
     def run_for(self, steps: int) -> int:
         """Returns how many places were taken meanwhile."""
-        before = sum(self.engine.answers.preemptions.values())
+        before = self.engine.answers.preemptions.total()
         for _ in range(steps):
             self.pass_time(1.0)
             for host in self.nodes:
                 self.hear(host, answered=self.random.random() < 0.9)
-        return sum(self.engine.answers.preemptions.values()) - before
+        return self.engine.answers.preemptions.total() - before
 
 
 @pytest.mark.parametrize("seed", seeds(4, 100))

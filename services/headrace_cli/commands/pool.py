@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from cyclopts import App
 from rich.text import Text
 
-from headrace.client import Client, Refused
+from headrace.client import Client, Refused, Unanswered
 from headrace.wire.pools import PoolView
+from headrace.wire.preemption import ObservedPreemptions
 from headrace.wire.refusals import NotFound
 from headrace_cli.commands import pool_changes
 from headrace_cli.commands.pool_volume import volume
@@ -22,6 +23,9 @@ from headrace_cli.show.screen import Screen
 from headrace_cli.show.trees import pool_table, tree_table
 
 __all__ = ["app"]
+
+#: A pool is shown without its preemptions where its allocator takes longer.
+_ALLOCATOR_S = 1.0
 
 app = App(name="pool", help="List, make, change and remove pools.")
 app.command(volume)
@@ -92,16 +96,25 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
         if fields:
             _show_fields(screen, pool, fields)
             return
-        observed = await client.pools.observed(name) if observes(pool) else None
+        told = await _preemptions(client, name)
         if screen.json:
             shown = plain(pool)
-            if isinstance(shown, dict) and observed is not None:
-                shown["observed_preemptions"] = plain(observed)
+            assert isinstance(shown, dict)
+            shown |= {"preemptions": plain(told.taken)} if told is not None else {}
+            shown |= {"observed_preemptions": plain(told.observed)} if told is not None and observes(pool) else {}
             screen.show(shown, pool_table(answer))
         else:
-            screen.print(*pool_facts(pool, answer.frame, screen.width, observed))
+            screen.print(*pool_facts(pool, answer.frame, screen.width, told))
 
     return talk(common, work)
+
+
+async def _preemptions(client: Client, name: str) -> ObservedPreemptions | None:
+    """None while no allocator answers: the rest is known without it."""
+    try:
+        return await client.pools.preemptions(name, timeout_s=_ALLOCATOR_S)
+    except (Refused, Unanswered):
+        return None
 
 
 def _show_fields(screen: Screen, pool: PoolView, fields: Sequence[str]) -> None:
@@ -163,7 +176,7 @@ def starving(*, common: Common | None = None) -> int:
 
     async def work(client: Client, screen: Screen) -> None:
         answer = await client.pools.list(operations=True, only_starving=True)
-        observed = await client.pools.observed() if any(map(observes, answer.pools)) else []
+        observed = (await client.pools.preemptions()).observed if any(map(observes, answer.pools)) else []
         found = starving_in(answer, observed)
         if found or screen.json:
             screen.show(found, starving_table(found, answer.frame.at_ms))

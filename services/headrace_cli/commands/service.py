@@ -7,12 +7,12 @@ from cyclopts import App
 from headrace.client import Client
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common, talk
-from headrace_cli.show.nodes import roles_without_leader, service_table
+from headrace_cli.show.nodes import figures_table, roles_without_leader, service_table
 from headrace_cli.show.screen import Screen
 
 __all__ = ["app"]
 
-app = App(name="service", help="List the processes of Headrace itself.")
+app = App(name="service", help="List the processes of Headrace itself, and their figures.")
 
 
 @app.command(name="list")
@@ -30,9 +30,35 @@ def list_(*, common: Common | None = None) -> int:
     """
 
     async def work(client: Client, screen: Screen) -> int:
-        views = await client.services()
+        views = await client.processes.list()
         missing = roles_without_leader(views, client.trees.own)
         screen.show({"processes": list(views), "missing": missing}, service_table(views, missing))
         return Exit.FAILED if missing else Exit.DONE
+
+    return talk(common, work)
+
+
+@app.command
+def figures(role: str | None = None, /, *, common: Common | None = None) -> int:
+    """Show the figures that services tell of themselves, such as preemptions by reason and by group.
+
+    Counters begin with the process.
+
+    Examples:
+
+        headrace service figures allocator
+
+        headrace service figures --json
+
+    Parameters
+    ----------
+    role
+        Only of roles that begin so, such as allocator.
+    """
+
+    async def work(client: Client, screen: Screen) -> int:
+        told = [each for each in await client.processes.figures() if each.role.startswith(role or "")]
+        screen.show(told, figures_table(told))
+        return Exit.DONE if told else Exit.FAILED
 
     return talk(common, work)

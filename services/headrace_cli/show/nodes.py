@@ -11,12 +11,13 @@ from rich.text import Text
 from headrace.durations import format_duration
 from headrace.ids import TreeName
 from headrace.resources import format_amount
+from headrace.wire.figures import FiguresAnswer, Histogram
 from headrace.wire.nodes import NodeView
 from headrace.wire.services import ServiceView
 from headrace_cli.show.amounts import short_name
 from headrace_cli.show.tables import table, widest
 
-__all__ = ["node_table", "roles_without_leader", "service_table"]
+__all__ = ["figures_table", "node_table", "roles_without_leader", "service_table"]
 
 #: Each tree has these of its own; admission is one for all.
 _OF_A_TREE: Final = ("allocator", "fair_share", "integral")
@@ -28,6 +29,22 @@ _STYLES = {
     "drained": "yellow",
     "removed": "yellow",
 }
+
+
+def figures_table(told: Sequence[FiguresAnswer]) -> Table:
+    """One line for each figure of each role. Of a histogram its count and mean."""
+    made = table("role", "figure", "value", "unit", right=("value",))
+    for answer in told:
+        for figure in answer.figures:
+            made.add_row(answer.role or answer.service, figure.name, _value(figure.value), figure.unit)
+    return made
+
+
+def _value(value: float | Histogram) -> str:
+    if isinstance(value, Histogram):
+        count = sum(value.counts)
+        return f"{count} × {value.sum / count:,.3g}" if count else "0"
+    return f"{value:,.10g}"
 
 
 def node_table(nodes: Sequence[NodeView]) -> Table:

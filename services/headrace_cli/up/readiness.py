@@ -88,7 +88,7 @@ async def _ask_everybody(
         on_progress(process_name(service, tree, options))
         await _until_answered(ask)
     while options.standby:
-        standing_by = {view.role for view in await client.services() if not view.leads}
+        standing_by = {view.role for view in await client.processes.list() if not view.leads}
         missing_services = [name for name in SERVICES if _role(name, tree) not in standing_by]
         if not missing_services:
             break

@@ -16,13 +16,14 @@ from headrace.client.logs import LogLine, LogReader
 from headrace.client.operation_id import new_operation_id
 from headrace.client.place import Place
 from headrace.client.pools import Pools
+from headrace.client.processes import Processes
 from headrace.client.trees import Trees
 from headrace.errors import BadInput
 from headrace.ids import OperationId, PoolName, TreeName, UserName, node_name, operation_id, pool_name
 from headrace.resources import Resources, parse_amount
 from headrace.runtime.clock import Clock
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage, decode, encode
+from headrace.wire.codec import BadMessage, decode
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
 from headrace.wire.nodes import ChangedNode, ChangeNode, ListNodes, NodeChange, NodeList, OperationPlaces, WhereRequest
 from headrace.wire.operations import (
@@ -52,7 +53,6 @@ from headrace.wire.operations import (
 )
 from headrace.wire.placements import PoolLevel
 from headrace.wire.refusals import Refused
-from headrace.wire.services import ListServices, ServiceView
 
 __all__ = ["Client", "Operation"]
 
@@ -62,8 +62,6 @@ START_TIMEOUT_S = 30.0
 _LOOK_AGAIN_S = 5.0
 #: A wait bears a server that is away for this long, so that a restart of services or bus goes unnoticed.
 _PATIENCE_S = 60.0
-#: Every process answers within this, or is not counted.
-_SCATTER_S = 0.5
 
 
 class Client:
@@ -78,6 +76,7 @@ class Client:
         self._asker = Asker(bus, clock, lambda verb: subjects.user(user, verb))
         self.pools = Pools(self._asker, place.tree, timeout_s)
         self.trees = Trees(self._asker, place.tree, timeout_s)
+        self.processes = Processes(bus, user)
         follower = Follower(bus, clock, place.tree, self.pools.starving)
         self.happenings = Happenings(self._asker, follower, timeout_s)
 
@@ -307,13 +306,6 @@ class Client:
         """Drains, undrains or removes a node. It is for administrators. Raises `Refused`, `Unanswered`, `BadInput`."""
         request = ChangeNode(node_name(node), change)
         return await self._asker.ask("node.change", request, ChangedNode, timeout_s=self._timeout_s)
-
-    async def services(self) -> Sequence[ServiceView]:
-        """The processes of all services, those that stand by too, by role. Raises `BusError`."""
-        subject = subjects.user(self.user, "service.list")
-        answers = await self._bus.gather(subject, encode(ListServices()), wait_s=_SCATTER_S)
-        views = [decode(answer, ServiceView) for answer in answers]
-        return sorted(views, key=lambda view: (view.role, not view.leads, view.instance))
 
     def logs(
         self, operation: str, job: int | None = None, *, stderr: bool = False, follow: bool = False

@@ -12,7 +12,7 @@ from headrace.wire import subjects
 from headrace.wire.history import GetHistory, HistoryPoint, PoolHistory
 from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan, Remove, Set
 from headrace.wire.pools import GetPools, PoolList
-from headrace.wire.preemption import ListObserved, ObservedPreemption, ObservedPreemptions
+from headrace.wire.preemption import ListObserved, ObservedPreemptions
 from headrace.wire.refusals import NotFound, Refused
 from headrace.wire.snapshots import ShareItem
 from headrace.wire.trees import MovePoolToTree
@@ -58,14 +58,14 @@ class Pools:
             more=False,
         )
 
-    async def observed(self, name: str = "") -> Sequence[ObservedPreemption]:
-        """Lists what would have been taken from below a pool that only observes preemption, the newest first.
+    async def preemptions(self, name: str = "", *, timeout_s: float | None = None) -> ObservedPreemptions:
+        """Counts what was taken from below a pool, and lists what would have been where that is only observed.
 
         Raises `Refused`, `Unanswered` while no allocator serves.
         """
         verb = subjects.of_tree("preemption.observed", self._tree)
         request = ListObserved(PoolName(name))
-        return (await self._asker.ask(verb, request, ObservedPreemptions, timeout_s=self._timeout_s)).observed
+        return await self._asker.ask(verb, request, ObservedPreemptions, timeout_s=timeout_s or self._timeout_s)
 
     async def starving(self) -> Sequence[ShareItem]:
         """Pools and operations of which some starve, and all that may preempt. Raises `Refused`, `Unanswered`."""

@@ -15,13 +15,13 @@ import anyio
 
 from headrace.bus import Bus, Message
 from headrace.obs.logging import logger, lost_lines
-from headrace.runtime.border import Border
+from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Check, Engine, Figure, FigureKind, Histogram, Moment, Outcome, counter, gauge
 from headrace.runtime.role import Role
 from headrace.wire import subjects
 from headrace.wire.codec import encode
-from headrace.wire.figures import FiguresAnswer
+from headrace.wire.figures import FiguresAnswer, FiguresRequest
 
 __all__ = ["LoopPauses", "Shell"]
 
@@ -88,6 +88,8 @@ class Shell(Generic[E]):
         """Answers and logs the figures, and looks at one structure a second. Runs until cancelled. `role` is the one that we lead."""
         self._role = role
         await bus.serve(subjects.FIGURES, self._on_figures, statistics=self._plain_figures)
+        asked = subjects.user("*", "service.figures")
+        await self._border.serve(asked, FiguresRequest, CallerKind.USER, self._on_figures_asked)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_looking)
             while True:
@@ -119,8 +121,14 @@ class Shell(Generic[E]):
         return {figure.name: _plain(figure) for figure in self.figures()}
 
     async def _on_figures(self, message: Message) -> bytes:
+        return encode(self._told())
+
+    async def _on_figures_asked(self, _request: FiguresRequest, _caller: Caller) -> FiguresAnswer:
+        return self._told()
+
+    def _told(self) -> FiguresAnswer:
         role, term = ("", 0) if self._role is None else (self._role.name, self._role.term)
-        return encode(FiguresAnswer(self._service, self.figures(), role, term))
+        return FiguresAnswer(self._service, self.figures(), role, term)
 
 
 class LoopPauses:

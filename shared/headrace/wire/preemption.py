@@ -24,6 +24,7 @@ __all__ = [
     "ListObserved",
     "ObservedPreemption",
     "ObservedPreemptions",
+    "PreemptionCount",
     "PreemptionReason",
     "PreemptionRecord",
     "parse_signal",
@@ -116,6 +117,15 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
         return _WHY[self.reason].format(self.beneficiary)
 
 
+class PreemptionCount(msgspec.Struct, frozen=True):
+    """So many allocations were preempted for one reason, of one group."""
+
+    reason: PreemptionReason
+    #: `non_preemptible`, `aggressively_preemptible` or `preemptible`.
+    group: Annotated[str, msgspec.Meta(max_length=64)]
+    count: Counter
+
+
 class ObservedPreemption(msgspec.Struct, frozen=True):
     """An allocation that would have been taken back, did its pool not only observe preemption."""
 
@@ -135,9 +145,10 @@ class ListObserved(msgspec.Struct, frozen=True):
 
 
 class ObservedPreemptions(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The newest first."""
+    """The newest first, and counts of what was truly taken from below the pool in this term of its allocator."""
 
     observed: list[ObservedPreemption]
+    taken: list[PreemptionCount] = []
 
 
 _records: Final[msgspec.msgpack.Decoder[PreemptionRecord | None]] = msgspec.msgpack.Decoder(PreemptionRecord | None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from headrace.ids import AllocationId, NodeName, OperationId, PoolName
+from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName
 from headrace.wire.happenings import MOST_DECISIONS, AllocationPreempted, AllocationStarted
 from headrace.wire.preemption import ObservedPreemption, PreemptionReason, PreemptionRecord
 from headrace_allocator import decisions_made
 from headrace_allocator.decisions_made import DecisionsMade
+from headrace_allocator.facts.groups import Group
+from headrace_allocator.preemption.counts import PreemptionCounts
 from tests.support.allocating import TERM, TREE, an_operation
+from tests.unit.allocator.test_limits import Tree, a_pool
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share
 
 
@@ -43,3 +46,22 @@ def test_more_than_a_message_holds_travel_in_several_and_what_is_dropped_is_coun
     ends = [message.first + len(message.decisions) for message in messages]
     assert ends[:-1] == [message.first for message in messages[1:]]
     assert ends[-1] - messages[0].first == decisions_made._MOST_WAITING
+
+
+def test_preemptions_are_counted_by_reason_and_group_below_each_pool() -> None:
+    tree = Tree([a_pool("lab"), a_pool("vision", "lab"), a_pool("other")])
+    counts = PreemptionCounts()
+    for pool, group in (("vision", Group.PREEMPTIBLE), ("vision", Group.PREEMPTIBLE), ("lab", Group.NON_PREEMPTIBLE)):
+        counts.note(PoolName(pool), PreemptionReason.PREEMPTION, group)
+    counts.note(PoolName("other"), PreemptionReason.RESOURCE_OVERCOMMIT, Group.PREEMPTIBLE)
+
+    def below(pool: str) -> list[tuple[str, str, int]]:
+        found = counts.below(tree.facts.pools, PoolName(pool))
+        return [(one.reason.value, one.group, one.count) for one in found]
+
+    assert below("vision") == [("preemption", "preemptible", 2)]
+    assert below("lab") == [("preemption", "preemptible", 2), ("preemption", "non_preemptible", 1)]
+    assert len(below("")) == len(below(ROOT_POOL)) == 3
+    figures = {figure.name: figure.value for figure in counts.figures()}
+    assert (figures["preempted_by_preemption"], figures["preempted_by_resource_overcommit"]) == (3, 1)
+    assert (figures["preempted_of_preemptible"], figures["preempted_of_non_preemptible"]) == (3, 1)

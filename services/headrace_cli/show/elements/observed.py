@@ -1,16 +1,17 @@
-"""Preemptions that a pool only observed, as a person reads them. Pure."""
+"""Preemptions of a pool, and those that it only observed, as a person reads them. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from headrace.durations import format_duration
 from headrace.pools.pool_config import Preemption
 from headrace.wire.pools import PoolView
-from headrace.wire.preemption import ObservedPreemption
+from headrace.wire.preemption import ObservedPreemption, ObservedPreemptions
 
-__all__ = ["observed_facts", "observes"]
+__all__ = ["observes", "preemption_facts"]
 
 #: So many of the last ones are told one by one.
 _MOST_TOLD: Final = 5
@@ -22,7 +23,22 @@ def observes(pool: PoolView) -> bool:
     return options is not None and options.preemption is Preemption.OBSERVE
 
 
-def observed_facts(observed: Sequence[ObservedPreemption], now_ms: int) -> list[tuple[str, str]]:
+def preemption_facts(pool: PoolView, told: ObservedPreemptions, now_ms: int) -> list[tuple[str, str]]:
+    """Facts of a pool: what it gave up, or would have given up where that is only observed."""
+    facts = []
+    if told.taken:
+        reasons, groups = Counter[str](), Counter[str]()
+        for one in told.taken:
+            reasons[one.reason.value] += one.count
+            groups[one.group] += one.count
+        words = "; ".join(
+            ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in each.items()) for each in (reasons, groups)
+        )
+        facts.append(("gave up", f"{_places(reasons.total())} in this term of the allocator: {words}"))
+    return [*facts, *_observed_facts(told.observed, now_ms)] if observes(pool) else facts
+
+
+def _observed_facts(observed: Sequence[ObservedPreemption], now_ms: int) -> list[tuple[str, str]]:
     """Facts of a pool that observes: what it would have given up, the newest first."""
     facts = [("preemption", "is observed: nothing is taken, and nothing would have been so far")]
     if observed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from rich.table import Table
@@ -11,11 +10,11 @@ from rich.text import Text
 from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.pools import PoolView
-from headrace.wire.preemption import ObservedPreemption
+from headrace.wire.preemption import ObservedPreemptions
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareFrame, ShareItem
 from headrace_cli.show.amounts import component, percent
 from headrace_cli.show.elements.integral_guarantees import integral_facts, integral_tables
-from headrace_cli.show.elements.observed import observed_facts
+from headrace_cli.show.elements.observed import preemption_facts
 from headrace_cli.show.elements.starving import starvation_facts
 from headrace_cli.show.tables import facts_table, resource_table
 
@@ -131,15 +130,15 @@ def _status(share: ShareItem) -> Text:
 
 
 def pool_facts(
-    pool: PoolView, frame: ShareFrame, width: int, observed: Sequence[ObservedPreemption] | None = None
+    pool: PoolView, frame: ShareFrame, width: int, preemptions: ObservedPreemptions | None = None
 ) -> list[Table | Text]:
-    """All about one pool. `observed` is None for one that does not observe preemption."""
+    """All about one pool. `preemptions` is None while no allocator tells of them."""
     total = frame.total
     title = Text(f"{pool.path}{' (ephemeral)' if pool.ephemeral else ''}", style="bold")
     facts = share_facts(pool.share, frame.complaints)
     for label, words in starvation_facts(pool.share, pool.share.options, frame.at_ms):
         facts.add_row(label, words)
-    for label, words in observed_facts(observed, frame.at_ms) if observed is not None else ():
+    for label, words in preemption_facts(pool, preemptions, frame.at_ms) if preemptions is not None else ():
         facts.add_row(label, words)
     facts.add_row("operations", f"{pool.running_operation_count} running of {pool.operation_count}")
     for label, words in integral_facts(pool):
