@@ -47,7 +47,9 @@ __all__ = ["Link"]
 _BURST_MESSAGES = 65_536
 _BURST_BYTES = 64 * 1024 * 1024
 _BARRIER_TIMEOUT_S = 10.0
-_INSPECT_EVERY_S = 1.0
+#: Between two looks at nats-py's own tasks, while it is connected and while it is not.
+_INSPECT_EVERY_S = 5.0
+_INSPECT_UNCONNECTED_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
 
 
@@ -87,6 +89,7 @@ class Link:
         # Their answers can never come: the server knows this connection's inbox no more.
         self._calls.fail(ConnectionLost())
         self._barriers.fail(NotConnected())
+        self._wake.set()
 
     def note_reconnected(self) -> None:
         """From `reconnected_cb`."""
@@ -273,7 +276,7 @@ class Link:
 
     async def _tend(self) -> None:
         while not (self.closed or self._closing):
-            with anyio.move_on_after(_INSPECT_EVERY_S):
+            with anyio.move_on_after(_INSPECT_EVERY_S if self._nats.is_connected else _INSPECT_UNCONNECTED_S):
                 await self._wake.wait()
             self._wake = anyio.Event()
             self._take_errors()

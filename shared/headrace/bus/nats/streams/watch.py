@@ -35,7 +35,7 @@ class Watch(Consumer):
         self._gap = False
         self._idle = False
         self._heard_s = 0.0
-        #: Called on the loop when something came; must not wait or raise.
+        #: Called on the loop when a change came, or is missing; must not wait or raise.
         self.on_arrival = self._nothing
 
     async def open(self, filter_subject: str) -> None:
@@ -91,7 +91,9 @@ class Watch(Consumer):
             self._arrived.append(item)
         self._wake.set()
         self._wake = anyio.Event()
-        self.on_arrival()
+        # A heartbeat that only says that it lives wakes nobody: there is one a second for each bucket that is watched.
+        if item is not None or self._gap:
+            self.on_arrival()
 
     @staticmethod
     def _nothing() -> None:
