@@ -28,8 +28,9 @@ ROLE = "allocator.default"
 class Process:
     """A process that wants the lead of the role; `led` are the terms in which it did."""
 
-    def __init__(self, bus: Bus, instance: str, terms: list[tuple[str, int]]) -> None:
+    def __init__(self, bus: Bus, instance: str, terms: list[tuple[str, int]], *, has_standby: bool = False) -> None:
         self.bus = bus
+        self.has_standby = has_standby
         self.instance = instance
         self.leads = False
         self.stopping = anyio.Event()
@@ -51,6 +52,7 @@ class Process:
                 instance=self.instance,
                 stopping=self.stopping,
                 lease_s=LEASE_S,
+                has_standby=self.has_standby,
             )
             tasks.cancel_scope.cancel()
 
@@ -255,6 +257,34 @@ def in_a_simulated_world(seed: int, kill: Callable[[VirtualLoop, str], None]) ->
 def test_who_is_killed_or_frozen_is_succeeded_after_the_lease_and_ends_when_it_wakes(seed: int) -> None:
     assert in_a_simulated_world(seed, VirtualLoop.kill) == [("a", 1), ("b", 2)]
     assert in_a_simulated_world(seed, VirtualLoop.freeze) == [("a", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("warm", [True, False], ids=["somebody stands by", "nobody does"])
+def test_after_a_crash_who_stands_by_leads_and_not_the_next_life_of_the_leader(seed: int, *, warm: bool) -> None:
+    terms: list[tuple[str, int]] = []
+
+    async def world(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop)
+
+        async def process(name: str) -> None:
+            async with connect_to(server, name) as bus:
+                await Process(bus, name[0], terms, has_standby=True).run()
+
+        loop.spawn("a", lambda: process("a"))
+        await eventually(lambda: terms)
+        if warm:
+            loop.spawn("b", lambda: process("b"))
+            await anyio.sleep(LEASE_S)
+        loop.kill("a")
+        loop.spawn("a again", lambda: process("a again"))
+        began = loop.time()
+        await eventually(lambda: len(terms) == 2)
+        assert loop.time() - began < LEASE_S
+        await anyio.sleep(5 * LEASE_S)
+
+    run_virtually(seed, world)
+    assert terms == [("a", 1), ("b" if warm else "a", 2)]
 
 
 def test_a_bucket_that_was_out_of_reach_for_longer_than_a_lease_takes_no_leader_down() -> None:

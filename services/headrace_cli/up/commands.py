@@ -59,7 +59,7 @@ def write_configuration(state: StateFolder, options: UpOptions, port: int) -> No
     for suffix in _suffixes(options):
         instance = os.uname().nodename + suffix
         for tree in options.trees:
-            text = service_settings(state, port, options.log_level, instance, tree)
+            text = service_settings(state, port, options.log_level, instance, tree, has_standby=options.standby)
             state.write(state.path / f"{process_name('services', tree, options)}{suffix}.toml", text)
     for node in options.nodes:
         text = agent_settings(state, port, options.log_level, node)

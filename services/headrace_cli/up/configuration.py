@@ -45,11 +45,18 @@ authorization {{
 """
 
 
-def service_settings(state: StateFolder, port: int, log_level: str, instance: str, tree: str) -> str:
+def service_settings(
+    state: StateFolder, port: int, log_level: str, instance: str, tree: str, *, has_standby: bool
+) -> str:
     """For the services of one tree. `instance` tells those from one another that do the same."""
     return to_toml(
         {
-            "common": {**_common(state, port, log_level), "instance": instance, "tree": tree},
+            "common": {
+                **_common(state, port, log_level),
+                "instance": instance,
+                "tree": tree,
+                "has_standby": has_standby,
+            },
             "admission": {"max_operation_count": _MANY_OPERATIONS},
             "fair_share": {"broken_trees_folder": str(state.path / "broken-trees")},
             "fair_share.new_tree_options": {

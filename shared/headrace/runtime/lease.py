@@ -2,7 +2,8 @@
 
 The holder renews the key. Another process takes it when the same revision has stood for a whole lease on its own clock, so no two
 clocks are ever compared. A lease alone keeps nobody from writing: what a frozen holder does when it wakes is refused by its term.
-A new life of the same instance takes the key at once, since whoever starts an instance again knows that the former life is over.
+A new life of the same instance takes the key at once, since whoever starts an instance again knows that the former life is over; where
+another process stands by, which is warm, it gives the former life's lease back for that one first.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from headrace.wire.version import Counter
 __all__ = ["Candidate", "Lease", "LeaseRecord"]
 
 #: A holder renews so often within a lease, and a candidate looks twice as often.
-_RENEWALS: Final = 4
+_RENEWALS: Final = 3
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
@@ -56,8 +57,11 @@ class Candidate:
 class Lease:
     """One process's hold on the lease of one role."""
 
-    def __init__(self, bucket: KeyValue, role: str, instance: str, life: str, lease_s: float) -> None:
+    def __init__(
+        self, bucket: KeyValue, role: str, instance: str, life: str, lease_s: float, *, has_standby: bool = False
+    ) -> None:
         self._bucket = bucket
+        self._has_standby = has_standby
         self._role = role
         self._record = LeaseRecord(instance, life)
         self._lease_s = lease_s
@@ -82,6 +86,9 @@ class Lease:
                     told = record.life
                     logger().info("standing by", role=self._role, leader=record.instance)
                 revision = entry.revision if entry else 0
+                if self._has_standby and record is not None and record.instance == self._record.instance:
+                    await self._give_up_former(record, revision)
+                    continue
                 if candidate.may_take(revision, record, anyio.current_time()):
                     await self._write(revision)
                     logger().info("lease taken", role=self._role, revision=self._revision)
@@ -118,6 +125,13 @@ class Lease:
             await self._write(self._revision)
         except BusError as error:
             logger().info("lease not released", role=self._role, error=str(error))
+
+    async def _give_up_former(self, record: LeaseRecord, revision: int) -> None:
+        """Gives the lease of our former life back, and leaves who stands by the time to take it."""
+        released = msgspec.structs.replace(record, is_released=True)
+        await self._bucket.update(self._role, msgspec.json.encode(released), revision)
+        self._has_standby = False
+        await anyio.sleep(self._lease_s / 2)
 
     async def _write(self, revision: int) -> None:
         """Renews the lease, or takes it: the key as it was at `revision` becomes our record."""

@@ -158,16 +158,18 @@ async def lead(
     recorded: Callable[[], Awaitable[Term]] | None = None,
     follow: Callable[[], Coroutine[Any, Any, None]] | None = None,
     lease_s: float = LEASE_S,
+    has_standby: bool = False,
 ) -> None:
     """Stands by until the role is free, takes its term, and serves. Gives the lease back when `serve` returned and all is answered.
 
     `instance` is the process's name in all its lives. `recorded` tells the highest term in what the service has written,
-    for a bucket of terms that was lost. `follow` runs while another process leads, and is over before the term is taken.
-    Whoever stands by returns without serving when `stopping` is set. The term is taken before the first subscription of
-    `serve`, so nothing that it answers carries an older one. Raises `BusError` if the bucket of terms is out of reach.
+    for a bucket of terms that was lost. Where it `has_standby`, that one leads after a crash. `follow` runs while another process
+    leads, and is over before the term is taken. Whoever stands by returns without serving when `stopping` is set. The term is
+    taken before the first subscription of `serve`, so nothing that it answers carries an older one. Raises `BusError` if the
+    bucket of terms is out of reach.
     """
     bucket = await bus.key_value(subjects.LEASES_BUCKET)
-    lease = Lease(bucket, name, instance, secrets.token_hex(8), lease_s)
+    lease = Lease(bucket, name, instance, secrets.token_hex(8), lease_s, has_standby=has_standby)
     async with anyio.create_task_group() as standing_by:
         standing_by.start_soon(_cancel_when, stopping, standing_by.cancel_scope)
         if follow is not None:

@@ -97,6 +97,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
             recorded=recorded,
             follow=follow,
             lease_s=self.settings.lease_ms / 1000,
+            has_standby=self.settings.has_standby,
         )
 
 

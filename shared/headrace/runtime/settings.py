@@ -45,6 +45,8 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     instance: str = ""
     #: A leader that does not renew its lease for so long is succeeded by who stands by.
     lease_ms: Annotated[int, msgspec.Meta(ge=200, le=600_000)] = 3_000
+    #: Another process of other name stands by: after a crash of this one it leads, and not the next life of this one.
+    has_standby: bool = False
     #: Users who may change everything, separated by commas; `*` is everybody who has a credential for the server, empty nobody.
     administrators: str = ""
 
