@@ -178,6 +178,18 @@ def test_settings_that_cannot_be_used_end_it_with_the_reason() -> None:
         up.__exit__(None, None, None)
 
 
+def test_a_node_that_does_not_come_online_in_time_is_said() -> None:
+    up = Up("--ready-timeout", "8s")
+    up.environment["HEADRACE_AGENT_NATS_URL"] = "nats://127.0.0.1:1"
+    up.start(ready=False)
+    try:
+        assert up.wait() == 1
+        words = "not ready within 8 s: agent-alpha has not brought its node online (not known yet)."
+        assert words in up.said()
+    finally:
+        up.__exit__(None, None, None)
+
+
 def test_a_state_folder_in_use_is_said_and_changes_nothing(shared: Up) -> None:
     before = _contents(shared.state)
 

@@ -22,16 +22,17 @@ __all__ = ["tell_pauses", "wait_ready"]
 _LOOK_S = 0.05
 #: One try at connecting or at a question; it is tried again until the caller's time is over.
 _TRY_S = 2.0
+_SILENT = "does not answer"
 #: Between two looks at what is paused.
 _PAUSES_S = 5.0
 
 
 async def wait_ready(
-    url: str, credential_file: str, options: UpOptions, on_progress: Callable[[str], None]
+    url: str, credential_file: str, options: UpOptions, on_progress: Callable[[str, str], None]
 ) -> tuple[list[NodeView], list[str]]:
     """Returns the nodes, and the warnings about the trees, once all is well.
 
-    `on_progress` is told what is waited for. The caller limits the time.
+    `on_progress` is told which process is waited for, and what it does not do yet. The caller limits the time.
     """
     nodes: list[NodeView] = []
     warnings: list[str] = []
@@ -43,10 +44,10 @@ async def wait_ready(
 
 
 async def _tree_ready(
-    url: str, credential_file: str, tree: TreeName, options: UpOptions, on_progress: Callable[[str], None]
+    url: str, credential_file: str, tree: TreeName, options: UpOptions, on_progress: Callable[[str, str], None]
 ) -> tuple[list[NodeView], list[str]]:
     while True:
-        on_progress("nats-server")
+        on_progress("nats-server", _SILENT)
         try:
             async with connect(url=url, credential_file=credential_file, tree=tree, timeout_s=_TRY_S) as client:
                 return await _ask_everybody(client, tree, options, on_progress)
@@ -78,21 +79,21 @@ async def tell_pauses(
 
 
 async def _ask_everybody(
-    client: Client, tree: TreeName, options: UpOptions, on_progress: Callable[[str], None]
+    client: Client, tree: TreeName, options: UpOptions, on_progress: Callable[[str, str], None]
 ) -> tuple[list[NodeView], list[str]]:
     for service, ask in (
         ("admission", partial(client.list, limit=1)),
         ("fair_share", client.pools.list),
         ("allocator", client.nodes),
     ):
-        on_progress(process_name(service, tree, options))
+        on_progress(process_name(service, tree, options), _SILENT)
         await _until_answered(ask)
     while options.standby:
         standing_by = {view.role for view in await client.processes.list() if not view.leads}
         missing_services = [name for name in SERVICES if _role(name, tree) not in standing_by]
         if not missing_services:
             break
-        on_progress(process_name(min(missing_services), tree, options) + STANDBY)
+        on_progress(process_name(min(missing_services), tree, options) + STANDBY, "does not stand by")
     nodes = [node.node for node in options.nodes if node.tree == tree]
     while True:
         listed = {node.node: node for node in (await client.nodes()).nodes}
@@ -100,8 +101,12 @@ async def _ask_everybody(
         if not missing:
             (view,) = (await client.trees.list(tree)).trees
             return [listed[name] for name in nodes], view.warnings
-        on_progress(f"agent-{missing[0]}")
+        on_progress(f"agent-{missing[0]}", f"has not brought its node online ({_state_of(listed.get(missing[0]))})")
         await anyio.sleep(_LOOK_S)
+
+
+def _state_of(node: NodeView | None) -> str:
+    return "not known yet" if node is None else node.state
 
 
 def _role(service: str, tree: TreeName) -> str:

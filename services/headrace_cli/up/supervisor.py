@@ -128,7 +128,7 @@ class _Supervisor:
         self._engine = SupervisorEngine([plan for plan, _ in entries])
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._log_starts: dict[str, int] = {}
-        self._waiting_for = ""
+        self._waiting_for, self._lacks = "nats-server", "does not answer"
         self._ready = False
         self._interrupted = False
         self._crashes = 0
@@ -252,13 +252,16 @@ class _Supervisor:
             for tree in self._options.trees:
                 tasks.start_soon(tell_pauses, self._url, credential, tree, warnings, self._tell)
 
-    def _on_progress(self, waiting_for: str) -> None:
-        self._waiting_for = waiting_for
+    def _on_progress(self, process: str, lacks: str) -> None:
+        self._waiting_for, self._lacks = process, lacks
 
     def _tell_not_ready(self) -> None:
         name = self._waiting_for
-        self._tell(f"not ready within {self._options.ready_timeout_s:g} s: {name} does not answer. Its last log lines:")
-        for line in tail(self._commands[name].log, 15, since=self._log_starts.get(name, 0)):
+        lacks = self._lacks if name in self._running else "does not run"
+        lines = tail(self._commands[name].log, 15, since=self._log_starts.get(name, 0))
+        end = "Its last log lines:" if lines else "It has written nothing."
+        self._tell(f"not ready within {self._options.ready_timeout_s:g} s: {name} {lacks}. {end}")
+        for line in lines:
             self._tell(f"  {line}")
         self._tell(f"all logs: {self._state.logs}")
 
