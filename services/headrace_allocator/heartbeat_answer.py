@@ -258,7 +258,7 @@ class HeartbeatAnswers:
                 continue
             self.allocations_made += 1
             name = AllocationId(f"{self._facts.term:x}-{self.allocations_made:x}")
-            allocation = self._facts.start(name, operation, node, one.jobs)
+            allocation = self._facts.start(name, operation, node, one.jobs, one.job)
             shown.add(operation.id)
             spec = None if is_shown else operation.job_spec
             slots, options = list(allocation.slots.values()), operation.options(self._facts.pools)

@@ -7,7 +7,7 @@ from itertools import islice
 import msgspec
 
 from headrace.ids import OperationId
-from headrace.resources import ZERO
+from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace_allocator.facts.facts import Facts
@@ -73,7 +73,6 @@ def _usage_frame(facts: Facts) -> UsageFrame:
 
 
 def _usage_of(operation: Operation) -> UsageItem:
-    size = operation.spec.resources
     pending = operation.pending_jobs
     reason = FITS_NO_NODE if pending and not operation.fits_somewhere else ""
     return UsageItem(
@@ -81,9 +80,16 @@ def _usage_of(operation: Operation) -> UsageItem:
         usage=operation.usage,
         precommit=operation.precommit,
         pending_jobs=pending,
-        pending=ZERO if reason else size * pending,
-        min_needed=size,
+        pending=ZERO if reason else _pending(operation),
+        min_needed=operation.min_needed,
         running_jobs=operation.running_jobs,
         allocations=len(operation.allocations),
         unschedulable_reason=reason,
     )
+
+
+def _pending(operation: Operation) -> Resources:
+    """The amount that all waiting jobs need together."""
+    if operation.task_groups and operation.schedulable:
+        return Resources.sum(group.job * group.pending for group in operation.task_groups)
+    return operation.spec.resources * operation.pending_jobs

@@ -81,7 +81,7 @@ def _limited(operation: Operation, held: Resources, tolerant_in: PoolTree | None
 def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:
     """Another job would be more than the operation wanted at the last snapshot. Whatever it wants since then is for the next."""
     demand = operation.demand
-    if demand is None or demand.dominates(held + operation.spec.resources):
+    if demand is None or demand.dominates(held + operation.min_needed):
         return None
     return DemandCovered()
 
@@ -132,8 +132,7 @@ def pool_limit_reached(
 
 def _exceeded(operation: Operation, limits: PartialResources, used: Resources) -> tuple[Exceeded, ...]:
     """Each resource of which one more job of the operation, beside what is used, would take too much."""
-    needed = operation.spec.resources.as_tuple()
-    figures = zip(RESOURCE_NAMES, limits.as_tuple(), used.as_tuple(), needed, strict=True)
+    figures = zip(RESOURCE_NAMES, limits.as_tuple(), used.as_tuple(), operation.min_needed.as_tuple(), strict=True)
     return tuple(
         Exceeded(name, there, most) for name, most, there, more in figures if most is not None and there + more > most
     )

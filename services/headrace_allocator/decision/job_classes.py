@@ -20,7 +20,7 @@ from headrace.pools.node_filter import matches
 from headrace.resources import LARGEST_SUM, ZERO, Resources
 from headrace.wire.snapshots import PreemptionPriority
 
-__all__ = ["ALL_CLASSES", "Bucket", "JobClass", "JobClasses"]
+__all__ = ["ALL_CLASSES", "Bucket", "JobClass", "JobClasses", "room_below"]
 
 #: The set of all classes, those still to come included.
 ALL_CLASSES: Final = -1
@@ -107,8 +107,7 @@ class JobClasses:
 
     def below(self, limit: PartialResources, used: Resources) -> int:
         """The classes of which one more job stays within a limit."""
-        pairs = zip(limit.as_tuple(), used.as_tuple(), strict=True)
-        room = Resources(*(LARGEST_SUM if most is None else most - there for most, there in pairs))
+        room = room_below(limit, used)
         return ALL_CLASSES if room.dominates(self._most) else self.fitting(room)
 
     def matching(self, tags: tuple[str, ...]) -> int:
@@ -179,6 +178,12 @@ class JobClasses:
             return _union(1 << number for each, number in self._numbers.items() if room.dominates(each.size))
         fits = (self._sizes <= np.array(room.as_tuple())[:, None]).all(axis=0)
         return int.from_bytes(np.packbits(fits, bitorder="little").tobytes(), "little")
+
+
+def room_below(limit: PartialResources, used: Resources) -> Resources:
+    """The room that is left below a limit."""
+    pairs = zip(limit.as_tuple(), used.as_tuple(), strict=True)
+    return Resources(*(LARGEST_SUM if most is None else most - there for most, there in pairs))
 
 
 def _union(sets: Iterable[int]) -> int:

@@ -15,7 +15,7 @@ from functools import partial
 from sortedcontainers import SortedList
 
 from headrace.ids import OperationId, PoolName
-from headrace.resources import RESOURCE_NAMES, Resources, Share
+from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share
 from headrace.runtime.engine import Check
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 from headrace.wire.operations import OperationSpec
@@ -63,6 +63,18 @@ def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
     share, fair = used.share_of(total), item.fair_share.total
     satisfied = local_satisfaction(share, fair, item.demand_share)
     return (satisfied, -_owed(item.dominant_resource, fair, share), item.rank, 0, pool.name)
+
+
+def _is_high_priority(operation: Operation) -> bool:
+    """True if it had less than its promised share at the last snapshot."""
+    item = operation.share
+    if item is None:
+        return False
+    short = [promised - used > EPS for promised, used in zip(item.promised_fair_share, item.usage_share, strict=True)]
+    # More would not help of what it is owed all that it wants. Where that is everything, one resource is enough.
+    pairs = zip(short, operation.fair_share, operation.demand_share, strict=True)
+    unblocked = [is_short for is_short, fair, demand in pairs if fair < demand]
+    return all(unblocked) if unblocked else any(short)
 
 
 def _owed(dominant_resource: str, fair: Share, share: Share) -> float:
@@ -235,9 +247,9 @@ class LeastSatisfied:
         return operation in self._places and self._places[operation].job_class.high
 
     def _class_of(self, operation: Operation, filters: tuple[str, ...]) -> JobClass:
-        high = self._facts.options.enable_guarantee_priority_scheduling and operation.is_high_priority
+        high = self._facts.options.enable_guarantee_priority_scheduling and _is_high_priority(operation)
         priority = operation.preemption_priority
-        return JobClass(operation.spec.resources, filters, priority, only_by_preemption(operation), high)
+        return JobClass(operation.min_needed, filters, priority, only_by_preemption(operation), high)
 
     def _pool(self, name: PoolName) -> PoolOrder:
         """The order in a pool, entered with all above it if it is not in yet."""

@@ -14,9 +14,11 @@ import msgspec
 from headrace.resources import ZERO, Resources
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS
 from headrace.wire.snapshots import PreemptionPriority
+from headrace_allocator.decision.job_classes import room_below
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
+from headrace_allocator.facts.pool_tree import tolerant_limit
 
 __all__ = ["Choice", "Placement", "jobs_ahead", "place", "spare_jobs", "start_regularly"]
 
@@ -29,6 +31,8 @@ class Placement(msgspec.Struct, frozen=True):
 
     operation: Operation
     jobs: int
+    #: Of each job.
+    job: Resources
 
 
 def place(
@@ -54,17 +58,44 @@ def place(
         operation = choose(overlay, room, priority) if (room + held).dominates(spare) else None
         if operation is None:
             break
-        placed.append(_start(overlay, operation))
+        job = _job_that_fits(overlay, operation, room) if operation.task_groups else operation.spec.resources
+        if job is None:
+            overlay.refuse(operation)
+        else:
+            placed.append(_start(overlay, operation, job))
     return placed
 
 
-def _start(overlay: Overlay, operation: Operation) -> Placement:
+def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources) -> Resources | None:
+    """The size of its first waiting job for which there is room on the node and under all limits, None without one."""
+    most = room.within(_headroom(overlay, operation))
+    for group in operation.task_groups:
+        if group.pending > overlay.tasks[operation.id, group.job] and most.dominates(group.job):
+            return group.job
+    return None
+
+
+def _headroom(overlay: Overlay, operation: Operation) -> Resources:
+    """The most that its own limits and those of the pools above it leave."""
+    pools, own = overlay.view.pools, operation.spec.resource_limits
+    if overlay.passes_limits:
+        own = tolerant_limit(own, operation.spec.resource_limits_overcommit_tolerance, pools.options)
+    left = room_below(own, overlay.held(operation) + operation.in_doubt)
+    for pool in pools.above(operation.spec.pool):
+        limit = pool.limit(pools.options, tolerant=overlay.passes_limits)
+        left = left.within(room_below(limit, pool.used + overlay.pools.get(pool.name, ZERO)))
+    return left
+
+
+def _start(overlay: Overlay, operation: Operation, job: Resources) -> Placement:
     jobs = min(jobs_ahead(operation, overlay.view.pace_ms), overlay.ready(operation))
     if jobs > 1:
         jobs = max(1, min(jobs, spare_jobs(overlay, operation)))
     overlay.give_out(operation, jobs)
-    overlay.use(operation, operation.spec.resources)
-    return Placement(operation, jobs)
+    overlay.use(operation, job)
+    if operation.task_groups:
+        overlay.tasks[operation.id, job] += 1
+    return Placement(operation, jobs, job)
 
 
 def start_regularly(overlay: Overlay, choose: Choice = next_in_line) -> list[Placement]:

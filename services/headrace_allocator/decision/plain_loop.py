@@ -50,7 +50,8 @@ def next_in_line_plainly(
         if priority in (None, operation.preemption_priority)
         and overlay.takes_part(operation.id)
         and overlay.high in (None, view.order.is_high(operation.id))
-        and (room + more_room(operation)).dominates(operation.spec.resources)
+        and (room + more_room(operation)).dominates(operation.min_needed)
+        and operation.id not in overlay.refused
         and all(matches(formula, view.tags) for formula in view.pools.filters_of(operation.spec))
         and held_back(operation, operation.slots.ready_count, operation.held, tolerant_in=tolerant_in) is None
         and held_back(operation, overlay.ready(operation), overlay.held(operation), tolerant_in=tolerant_in) is None

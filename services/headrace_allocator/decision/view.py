@@ -7,13 +7,13 @@ without a trace; only whoever applies the decision changes the facts.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 
 import msgspec
 
 from headrace.ids import OperationId, PoolName
-from headrace.pools.pool_config import Preemption
 from headrace.resources import ZERO, Resources
 from headrace_allocator.decision.holding_back import held_back, only_by_preemption, pool_limit_reached
 from headrace_allocator.decision.job_classes import ALL_CLASSES
@@ -139,6 +139,10 @@ class Overlay:
         #: True if pools that only observe preemption count as any others; and whether one kept something that another would not.
         self.observes = False
         self.met_observing_pool = False
+        #: Operations of which no job fitted where the least of each resource that they need did, until the stage is over.
+        self.refused: set[OperationId] = set()
+        #: Jobs that were given out of operations with several sizes of them.
+        self.tasks: Counter[tuple[OperationId, Resources]] = Counter()
         #: The operations that take part, and whether they must be of high priority or must not, None for all. The classes that do not.
         self.batch: Batch | None = None
         self.high: bool | None = None
@@ -254,12 +258,6 @@ class Overlay:
             self._groups[operation.id] = groups.groups_without(self.freed)
         return self._groups[operation.id][allocation]
 
-    def may_lose(self, operation: Operation) -> bool:
-        """True if its pool lets allocations be taken from it."""
-        switch = operation.options(self.view.pools).preemption
-        self.met_observing_pool |= switch is Preemption.OBSERVE
-        return switch is Preemption.ON or (self.observes and switch is Preemption.OBSERVE)
-
     def free(self, operation: Operation, allocation: Allocation) -> None:
         """Takes an allocation away: others may have its room at once."""
         self.use(operation, ZERO - allocation.usage)
@@ -271,17 +269,22 @@ class Overlay:
         """From now on only operations of a batch, and of high priority or others than these, take part."""
         classes = self.view.order.classes
         self.batch, self.high, self._heads = batch, high, {}
+        self._begin_stage()
         self.left_out = 0 if high is None else classes.high if not high else ~classes.high
 
     def takes_part(self, operation: OperationId) -> bool:
         """True if the operation is of the batch that is looked at."""
         return self.batch is None or operation in self.batch.operations
 
+    def refuse(self, operation: Operation) -> None:
+        """It takes no part any more until the stage is over."""
+        self.refused.add(operation.id)
+        self._touch(operation)
+
     def pass_limits(self, passes: bool) -> None:
         """From now on limits may be passed by their tolerance, or no more."""
         self.passes_limits = passes
-        for operation in self.touched.values():
-            self._touch(operation)
+        self._begin_stage()
 
     def keep(self, operation: Operation, allocation: Allocation) -> None:
         """Gives back an allocation that was taken away."""
@@ -299,6 +302,12 @@ class Overlay:
             self._pool_entries.pop(pool.name, None)
             pool = pool.above
 
+    def _begin_stage(self) -> None:
+        """Looks anew at whoever was changed or refused before."""
+        self.refused.clear()
+        for operation in self.touched.values():
+            self._touch(operation)
+
     def _touch(self, operation: Operation) -> None:
         self.touched[operation.id] = operation
         self._moved.setdefault(operation.spec.pool, {})[operation] = None
@@ -311,7 +320,7 @@ class Overlay:
         held = self.held(operation)
         tolerant_in = self.view.pools if self.passes_limits else None
         reason = held_back(operation, self.ready(operation), held, tolerant_in=tolerant_in)
-        if operation.id not in self.view.order or reason is not None:
+        if operation.id not in self.view.order or operation.id in self.refused or reason is not None:
             return None
         if tolerant_in is None and only_by_preemption(operation):
             return None

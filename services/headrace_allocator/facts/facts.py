@@ -130,9 +130,14 @@ class Facts:
 
     # --- allocations ----------------------------------------------------------------------------------------------
 
-    def start(self, name: AllocationId, operation: Operation, node: Node, jobs: int) -> Allocation:
-        """Gives out so many jobs of an operation in a new allocation, which is precommit until a heartbeat shows it."""
-        allocation = Allocation(name, operation.id, node.record.node, operation.spec.resources)
+    def start(self, name: AllocationId, operation: Operation, node: Node, jobs: int, job: Resources) -> Allocation:
+        """Gives out so many jobs of one size in a new allocation, which is precommit until a heartbeat shows it."""
+        for group in operation.task_groups:
+            if group.job == job and group.pending:
+                group.pending -= 1
+                operation.set_task_groups(operation.task_groups)
+                break
+        allocation = Allocation(name, operation.id, node.record.node, job)
         allocation.slots = {slot.index: slot for slot in operation.slots.take(jobs)}
         self.add(allocation)
         return allocation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Final
 
 import msgspec
@@ -10,7 +11,7 @@ from headrace.ids import AllocationId, NodeName
 from headrace.pools.amounts import NOTHING
 from headrace.pools.effective_options import EffectiveOptions, of_operation, of_tree
 from headrace.pools.tree_options import AllocationOptions
-from headrace.resources import EPS, ZERO, ZERO_SHARE, Resources, Share
+from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import TakeBackReason
 from headrace.wire.ledger import LiveOperation
@@ -22,7 +23,7 @@ from headrace_allocator.facts.groups import AllocationGroups, Protection
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.slots import JobSlots
 
-__all__ = ["ROUND_TRIPS_AHEAD", "Operation", "Returning"]
+__all__ = ["ROUND_TRIPS_AHEAD", "Operation", "Returning", "TaskGroup"]
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = OperationState.RUNNING
@@ -43,6 +44,13 @@ class Returning(msgspec.Struct, frozen=True):
 
     change: int
     runs: list[IndexRun]
+
+
+class TaskGroup(msgspec.Struct):
+    """Jobs of one size that wait."""
+
+    job: Resources
+    pending: int
 
 
 class Operation:
@@ -103,6 +111,14 @@ class Operation:
         self.spec, self.limited = spec, spec.resource_limits != NOTHING
         self.job_spec = spec.job_spec(self.id, self.user)
         self.job_spec_bytes = len(encode(self.job_spec))
+        self.set_task_groups([])
+
+    def set_task_groups(self, groups: list[TaskGroup]) -> None:
+        """Notes jobs of several sizes. Without any all of its jobs have the size of the spec, which is all that the wire knows."""
+        self.task_groups = groups
+        waiting = [group.job for group in groups if group.pending] or [self.spec.resources]
+        #: The least of each resource that any of its waiting jobs needs. It may be less than any one of them.
+        self.min_needed = reduce(Resources.within, waiting)
 
     def set_share(self, item: ShareItem, total: Resources) -> None:
         """Notes what a snapshot of shares says of it, of which `total` is the whole."""
@@ -124,18 +140,6 @@ class Operation:
         if self._demand is None and self._total != ZERO:
             self._demand = self._total.part(self.demand_share)
         return self._demand
-
-    @property
-    def is_high_priority(self) -> bool:
-        """True if it had less than its promised share at the last snapshot."""
-        if self.share is None:
-            return False
-        figures = zip(self.share.promised_fair_share, self.share.usage_share, strict=True)
-        is_short = [promised - used > EPS for promised, used in figures]
-        # Of what it is owed all that it wants, more would not help. Where that is everything, one resource is enough.
-        pairs = zip(is_short, self.fair_share, self.demand_share, strict=True)
-        unblocked = [short for short, fair, demand in pairs if fair < demand]
-        return all(unblocked) if unblocked else any(is_short)
 
     @property
     def below_fair_share(self) -> bool:
@@ -221,7 +225,7 @@ class Operation:
 
     def runs_ahead(self, pace_ms: int) -> bool:
         """True if its jobs are known to be so short that an allocation gets more than one."""
-        return self.mean_job_ms is not None and self.mean_job_ms < ROUND_TRIPS_AHEAD * pace_ms
+        return not self.task_groups and self.mean_job_ms is not None and self.mean_job_ms < ROUND_TRIPS_AHEAD * pace_ms
 
     def note_length(self, ms: int) -> None:
         """A job of it ran for this long."""

@@ -13,6 +13,7 @@ from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.preemption.stages import Preemption
+from headrace_allocator.preemption.victims import may_lose
 
 __all__ = ["asked_gracefully"]
 
@@ -28,5 +29,5 @@ def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
             continue
         if allocation.take_back is not None or allocation.preemption is not None:
             continue
-        if overlay.may_lose(operation) and overlay.group(operation, allocation) is Group.PREEMPTIBLE:
+        if may_lose(overlay, operation) and overlay.group(operation, allocation) is Group.PREEMPTIBLE:
             yield Preemption(allocation, PreemptionReason.GRACEFUL_PREEMPTION, Group.PREEMPTIBLE)

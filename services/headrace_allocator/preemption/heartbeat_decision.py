@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.ids import OperationId
 from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.decision.extending import Extension, GiveBack, extend
 from headrace_allocator.decision.placing import Choice, Placement, start_regularly
@@ -47,6 +48,8 @@ class HeartbeatDecision(msgspec.Struct):
     preemptions: list[Preemption] = []
     #: What would be taken beside that, did pools not only observe preemption.
     observed: list[Preemption] = []
+    #: Operations of which no job fitted though the least that they need did.
+    refused: set[OperationId] = set()
 
 
 def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> HeartbeatDecision:
@@ -62,6 +65,7 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
     if due.start:
         most = overlay.view.most_starts
         made.placements = start_regularly(overlay, choose)
+        made.refused = set(overlay.refused)
         may_start = most is None or len(made.placements) < most
         if due.preempt and due.preemptive_stages and may_start:
             made.stages = list(run_stages(overlay, choose))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from headrace.ids import PoolName
+from headrace.pools.pool_config import Preemption as PreemptionSwitch
 from headrace.pools.tree_options import VictimRules
 from headrace.resources import ZERO
 from headrace.wire.heartbeat import AllocationState
@@ -24,7 +25,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
 from headrace_allocator.preemption.legacy import blocking_ancestor
 
-__all__ = ["Candidates", "candidates", "keep_order", "spare_needless", "victims_until_it_fits"]
+__all__ = ["Candidates", "candidates", "keep_order", "may_lose", "spare_needless", "victims_until_it_fits"]
 
 
 class Candidates(msgspec.Struct, frozen=True):
@@ -57,9 +58,16 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
 def _may_be_asked(overlay: Overlay, operation: Operation, least: Group) -> bool:
     """False for a graceful operation, and below a pool that forbids plain preemption or any."""
     options = operation.options(overlay.view.pools)
-    if operation.spec.preemption_mode is PreemptionMode.GRACEFUL or not overlay.may_lose(operation):
+    if operation.spec.preemption_mode is PreemptionMode.GRACEFUL or not may_lose(overlay, operation):
         return False
     return least is not Group.PREEMPTIBLE or options.allow_normal_preemption
+
+
+def may_lose(overlay: Overlay, operation: Operation) -> bool:
+    """True if its pool lets allocations be taken from it, or only observes and such a decision is made."""
+    switch = operation.options(overlay.view.pools).preemption
+    overlay.met_observing_pool |= switch is PreemptionSwitch.OBSERVE
+    return switch is PreemptionSwitch.ON or (overlay.observes and switch is PreemptionSwitch.OBSERVE)
 
 
 def _shield(overlay: Overlay, operation: Operation, least: Group) -> Operation | Pool | None:

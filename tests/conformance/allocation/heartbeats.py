@@ -38,7 +38,7 @@ from headrace_allocator.facts import pool_tree
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Timing
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, TaskGroup
 from headrace_allocator.preemption.heartbeat_decision import HeartbeatDecision
 from headrace_allocator.preemption.stages import StageOutcome
 from tests.conformance.allocation.scenario import TREE, Scenario
@@ -237,7 +237,11 @@ class Fleet:
         for name, work in self.scenario.operations.items():
             operation = self.engine.facts.operations[OperationId(name)]
             work.usage = operation.held
-            work.tasks[0].pending = operation.slots.ready_count
+            if operation.task_groups:
+                for task, group in zip(work.tasks, operation.task_groups, strict=True):
+                    task.pending = group.pending
+            else:
+                work.tasks[0].pending = operation.slots.ready_count
 
     # --- what is expected -----------------------------------------------------------------------------------------
 
@@ -410,7 +414,9 @@ class Fleet:
                 mine = [place.slot.index for place in self.places.values() if place.operation == name]
                 self._draw(known, max(mine, default=-1) + 1 - known.slots.block)
                 continue
-            waits = work.tasks[0].pending
+            waits = sum(task.pending for task in work.tasks)
+            if len(work.tasks) > 1:
+                known.set_task_groups([TaskGroup(task.job, task.pending) for task in work.tasks])
             self._draw(known, waits - known.slots.ready_count)
             known.slots.return_ready(max(0, known.slots.ready_count - waits))
             known.suspended = work.given.get("suspended", False)
@@ -550,6 +556,8 @@ class Fleet:
             }
             for name in self.scenario.operations
         }
+        for name in self.engine.answers.decided.refused:
+            self.happened.reasons[name].add("schedule_allocation_failed")
 
     @staticmethod
     def _nothing() -> Happened:

@@ -34,8 +34,6 @@ EVENTS: Final[dict[str, set[str]]] = {
 
 def is_supported(case: dict[str, Any]) -> bool:
     """True if every event of the case, and all that is expected of it, is known here and built."""
-    if any("tasks" in operation for operation in case.get("operations", ())):
-        return False
     return all(
         event["type"] in EVENTS
         and event.keys() <= EVENTS[event["type"]] | _EVENT

@@ -1,0 +1,46 @@
+"""An operation whose jobs are of several sizes: what starts, and what is asked for."""
+
+from __future__ import annotations
+
+from headrace.resources import Resources
+from headrace_allocator.facts.operations import TaskGroup
+from tests.support.allocating import Desk, an_operation, cores
+
+LARGE, SMALL = cores(3), cores(1)
+
+
+def a_desk(room: Resources, *groups: TaskGroup) -> Desk:
+    desk = Desk({"n": room})
+    desk.start(an_operation("a", sum(group.pending for group in groups)))
+    operation = desk.operation("a")
+    operation.set_task_groups(list(groups))
+    desk.share(a=1.0)
+    return desk
+
+
+def test_the_first_size_that_fits_starts_and_no_more_of_it_than_wait() -> None:
+    desk = a_desk(cores(8, slots=9), TaskGroup(LARGE, 1), TaskGroup(SMALL, 3))
+    orders = desk.beat("n")[0]
+
+    assert [start.resources for start in orders.start] == [LARGE, SMALL, SMALL, SMALL]
+    assert [group.pending for group in desk.operation("a").task_groups] == [0, 0]
+
+
+def test_all_that_waits_is_asked_for_and_the_least_of_each_resource() -> None:
+    desk = a_desk(cores(1), TaskGroup(Resources(1, 100, memory=50), 1), TaskGroup(Resources(1, 500, memory=10), 2))
+    (item,) = desk.cut_usage().items
+
+    assert (item.pending, item.min_needed) == (Resources(3, 1100, memory=70), Resources(1, 100, memory=10))
+
+
+def test_an_operation_of_which_no_size_fits_holds_up_nobody() -> None:
+    """The least of each resource that its jobs need would fit, and none of them does."""
+    desk = Desk({"n": Resources(9, 200, memory=20)})
+    desk.start(an_operation("a", 2), an_operation("b", 1))
+    desk.operation("a").set_task_groups(
+        [TaskGroup(Resources(1, 100, memory=50), 1), TaskGroup(Resources(1, 500, memory=10), 1)]
+    )
+    desk.share(a=1.0, b=0.1)
+
+    assert [start.operation for start in desk.beat("n")[0].start] == ["b"]
+    assert desk.engine.answers.decided.refused == {"a"}
