@@ -35,6 +35,8 @@ _NOBODY: Final = "whoever held the lease meanwhile"
 _SURE_S: Final = LEASE_S / 4
 #: A bucket that takes longer to answer whoever waits for it has no leader.
 _BUCKET_S: Final = 0.5
+#: It is looked so often whether the connection is back.
+_CONNECTED_S: Final = 0.02
 
 
 class Deposed(HeadraceError):
@@ -133,6 +135,8 @@ class Role:
         """The highest term that was taken. While the bucket cannot be read nobody takes one: then it is the peers' highest."""
         with anyio.move_on_after(_BUCKET_S), contextlib.suppress(BusError):
             return await taken_term(bus, self.name, at_least=self.term + 1)
+        while not bus.connected:  # noqa: ASYNC110 - a user's request may come by another connection that is back sooner
+            await anyio.sleep(_CONNECTED_S)
         return await term_of_peers(bus, self.name, known=self.term)
 
 
