@@ -11,12 +11,14 @@ from headrace.wire.heartbeat import JobKey
 from headrace.wire.ledger import ReportedEnd
 from headrace.wire.log import IndexRun
 from headrace.wire.version import Term
+from headrace_allocator.checks.choices import ChoiceCase
 
 __all__ = [
     "Alarm",
     "Draw",
     "Effect",
     "HeldTwice",
+    "KeepCase",
     "LowerLease",
     "NudgeNode",
     "Release",
@@ -83,6 +85,12 @@ class Alarm(msgspec.Struct, frozen=True):
     about: Mapping[str, str | int | float]
 
 
+class KeepCase(msgspec.Struct, frozen=True):
+    """Raise an alarm, and write the case to a file: the quick way chose another operation than the plain loop."""
+
+    case: ChoiceCase
+
+
 class LowerLease(msgspec.Struct, frozen=True):
     """Record that no node knows a longer lease than this. To fail in it harms nothing."""
 
@@ -101,4 +109,17 @@ class Superseded(msgspec.Struct, frozen=True):
     term: Term
 
 
-Effect = Report | Draw | Return | Want | Release | NudgeNode | HeldTwice | Alarm | LowerLease | StepDown | Superseded
+Effect = (
+    Report
+    | Draw
+    | Return
+    | Want
+    | Release
+    | NudgeNode
+    | HeldTwice
+    | Alarm
+    | KeepCase
+    | LowerLease
+    | StepDown
+    | Superseded
+)

@@ -238,7 +238,7 @@ class AllocatorEngine:
 
     def on_tick(self, moment: Moment) -> Outcome[list[Decisions], Effect]:
         """Once a second: nodes that fell silent, blocks to be drawn, ended operations to release. Answers with decisions to be told."""
-        effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment)]
+        effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment), *self.answers.take_cases()]
         for node in self.facts.nodes.values():
             if node.is_silent(self.facts.timing, moment):
                 self._fall_silent(node)

@@ -25,11 +25,13 @@ from headrace.wire.heartbeat import (
     picture_bytes,
 )
 from headrace.wire.preemption import LARGEST_RECORD_BYTES
+from headrace_allocator.checks.choices import ChoiceCheck
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.decisions_made import DecisionsMade
+from headrace_allocator.effects import KeepCase
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
@@ -109,6 +111,7 @@ class HeartbeatAnswers:
         self._unused = ZERO
         self.observed = ObservedPreemptionLog()
         self.made = DecisionsMade(facts.tree)
+        self.check = ChoiceCheck()
 
     def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings, moment: Moment) -> Orders:
         """The orders for a node whose heartbeat was held against the facts. They are carried out in the facts already."""
@@ -121,7 +124,9 @@ class HeartbeatAnswers:
         batches = self._ranking.batches.of_priority
         overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms, moved, batches))
         take_back = self._take_back(node, overlay.view.restless, budget)
-        decided = self.decided = decide(overlay, self._due(node, overlay.view.restless, moment))
+        self.check.begin()
+        due = self._due(node, overlay.view.restless, moment)
+        decided = self.decided = decide(overlay, due, self.check.choose)
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
         take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
         extensions = [one for one in decided.extensions if isinstance(one, Extension)]
@@ -149,6 +154,10 @@ class HeartbeatAnswers:
             lease_ms=int(self._facts.timing.node_lease_s * 1000),
         )
 
+    def take_cases(self) -> list[KeepCase]:
+        """Choices that were found wrong since it was asked last."""
+        return [KeepCase(case) for case in self.check.take_cases()]
+
     def figures(self) -> list[Figure]:
         """Allocations that were made, those that were preempted, by reason and by group, and how much of that nobody needed."""
         return [
@@ -156,6 +165,7 @@ class HeartbeatAnswers:
             *self.preemptions.figures(),
             counter("preempted_unused_cpu", "hundredths of a core", self._unused.cpu),
             counter("preempted_unused_memory", "bytes", self._unused.memory),
+            *self.check.figures(),
             *self.observed.figures(),
         ]
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import msgspec
 
 from headrace.bus import BusError, Entry, Mirror, Subscription
@@ -34,11 +35,14 @@ from headrace.wire.preemption import ListObserved
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, WholeRequest
 from headrace.wire.version import Term
+from headrace_allocator.checks.choices import ChoiceCase
+from headrace_allocator.checks.kept_cases import keep_case
 from headrace_allocator.effects import (
     Alarm,
     Draw,
     Effect,
     HeldTwice,
+    KeepCase,
     LowerLease,
     NudgeNode,
     Release,
@@ -311,6 +315,8 @@ class AllocatorService:
                 self._log.error(
                     "job held twice", operation=job.operation, index=job.index, attempt=job.attempt, **where
                 )
+            case KeepCase():
+                tasks.start_soon(self._keep_case, effect.case)
             case Alarm():
                 self._log.error(effect.what, **effect.about)
             case LowerLease():
@@ -319,6 +325,16 @@ class AllocatorService:
                 self._role.on_term(effect.term, "a node")
             case Superseded():
                 self._role.step_down(f"the ledger drew jobs for term {effect.term}, ours is {self._role.term}")
+
+    async def _keep_case(self, case: ChoiceCase) -> None:
+        folder, at_ms = self._runtime.settings.cases_path(), self._shell.moment().wall_ms
+        ids = {"chosen": case.chosen, "expected": case.expected}
+        try:
+            path = await anyio.to_thread.run_sync(keep_case, case, folder, at_ms)
+        except OSError as error:
+            self._log.error("wrong choice, not kept", **ids, folder=str(folder), error=str(error))
+        else:
+            self._log.error("wrong choice", **ids, file=str(path))
 
     async def _lower_lease(self, lease_ms: int) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -30,6 +32,13 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
     #: Usage is published at most this often when it changes, and at least once in `usage_period_ms`.
     usage_interval_ms: int = 20
     usage_period_ms: int = 500
+
+    #: Where choices are written that the check found wrong; empty: `headrace-cases` in the system's folder of temporary files.
+    cases_folder: str = ""
+
+    def cases_path(self) -> Path:
+        """Returns the folder of choices that were found wrong."""
+        return Path(self.cases_folder or Path(tempfile.gettempdir()) / "headrace-cases")
 
     def timing(self, *, longest_lease_ms: int) -> Timing:
         """Lengths of time by which nodes are judged, the longest lease among them that a node may know of."""

@@ -5,7 +5,7 @@ It is slow and easily seen to be right, so the quick way is compared with it. It
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from headrace.ids import PoolName
@@ -34,8 +34,9 @@ def next_in_line_plainly(
     *,
     more_room: Callable[[Operation], Resources] = lambda _: ZERO,
     going: Mapping[PoolName, Resources] | None = None,
+    among: Iterable[Operation] | None = None,
 ) -> Operation | None:
-    """The operation whose job goes first into `room` on the node, None if none fits.
+    """The operation whose job goes first into `room` on the node, None if none fits. `among` leaves out all others.
 
     Each may have more room of its own, and of pools so much may be going, which is room under their limits in place of tolerance.
     """
@@ -46,7 +47,7 @@ def next_in_line_plainly(
         used = {name: used.get(name, ZERO) - going.get(name, ZERO) for name in used.keys() | going.keys()}
     able = [
         operation
-        for operation in view.operations.values()
+        for operation in (view.operations.values() if among is None else among)
         if priority in (None, operation.preemption_priority)
         and overlay.takes_part(operation.id)
         and overlay.high in (None, view.order.is_high(operation.id))

@@ -58,6 +58,7 @@ def service_settings(
                 "has_standby": has_standby,
             },
             "admission": {"max_operation_count": _MANY_OPERATIONS},
+            "allocator": {"cases_folder": str(state.path / "cases")},
             "fair_share": {"broken_trees_folder": str(state.path / "broken-trees")},
             "fair_share.new_tree_options": {
                 "max_operation_count": _MANY_OPERATIONS,

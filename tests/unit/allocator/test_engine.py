@@ -740,6 +740,8 @@ def test_figures_count_what_there_is() -> None:
         "allocations_made": 2,
         "preempted_unused_cpu": 0,
         "preempted_unused_memory": 0,
+        "choices_checked": 0,
+        "choices_differing": 0,
         "preempted_again": 0,
         "preempted_again_and_again": 0,
         "shares_are_old": 0,

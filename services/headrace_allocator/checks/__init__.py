@@ -1,0 +1,1 @@
+"""Checks of decisions while the allocator works."""

@@ -1,0 +1,30 @@
+"""Files of choices in which the quick way and the plain loop differed.
+
+In a checkout `python -m tests.support.choice_case FILE` replays one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace_allocator.checks.choices import ChoiceCase
+
+__all__ = ["keep_case"]
+
+#: Cases that are kept; the oldest go first.
+_MOST_KEPT: Final = 20
+
+
+def keep_case(case: ChoiceCase, folder: Path, at_ms: int) -> Path:
+    """Writes a case as JSON. Returns its path. Raises `OSError`."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f"choice-{at_ms}.json"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(case))
+    for old in sorted(folder.glob("choice-*.json"))[:-_MOST_KEPT]:
+        old.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,99 @@
+"""The check of the quick choice in production: what is wrong is kept as a case, which can be replayed; what is right never is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from headrace.wire.snapshots import PreemptionPriority
+from headrace_allocator.checks import choices, kept_cases
+from headrace_allocator.checks.choices import ChoiceCase, ChoiceCheck
+from headrace_allocator.checks.kept_cases import keep_case
+from headrace_allocator.decision.placing import place
+from headrace_allocator.decision.plain_loop import next_in_line_plainly
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.effects import KeepCase
+from headrace_allocator.facts.operations import Operation
+from tests.support.choice_case import replay
+from tests.support.random_orders import RandomTree
+
+
+def figures_of(check: ChoiceCheck) -> list[float]:
+    return [float(str(figure.value)) for figure in check.figures()]
+
+
+@pytest.mark.parametrize("sample", [1, 3, 1_000])
+def test_what_is_right_is_never_told_however_few_are_looked_at(sample: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "_SAMPLE", sample)
+    check = ChoiceCheck(every=1)
+    for seed in range(60):
+        tree = RandomTree(Random(seed))
+        for node in tree.nodes:
+            check.begin()
+            place(tree.overlay(node), choose=check.choose)
+
+    checked, differing = figures_of(check)
+    assert checked > 100
+    assert (differing, check.take_cases()) == (0, [])
+
+
+def test_only_one_heartbeat_of_very_many_is_checked() -> None:
+    tree = RandomTree(Random(1))
+    check = ChoiceCheck(every=5)
+    for _ in range(14):
+        check.begin()
+        place(tree.overlay("n"), most=1, choose=check.choose)
+    assert figures_of(check) == [2, 0]
+
+
+def wrongly(overlay: Overlay, room: object, priority: PreemptionPriority | None = None) -> Operation | None:
+    """Nobody, whoever could have it."""
+    return None
+
+
+def test_a_wrong_choice_becomes_a_case_that_can_be_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed = 0
+    for seed in range(30):
+        tree = RandomTree(Random(seed))
+        expected = next_in_line_plainly(tree.overlay("n"), tree.node("n").free)
+        if expected is None:
+            continue
+        tree.engine.answers.check = ChoiceCheck(every=1)
+        with monkeypatch.context() as fault:
+            fault.setattr(choices, "next_in_line", wrongly)
+            tree.beat("n")
+        (keep,) = [one for one in tree.tick(tree.now_s) if isinstance(one, KeepCase)][:1]
+        case = msgspec.json.decode(keep_case(keep.case, tmp_path, seed).read_bytes(), type=ChoiceCase)
+
+        assert (case.chosen, case.expected) == (None, expected.id)
+        now = replay(case)
+        assert now.quickly == now.plainly == expected.id
+        replayed += 1
+    assert replayed > 10
+    assert [one for one in tree.tick(tree.now_s) if isinstance(one, KeepCase)] == []
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.support.choice_case", str(sorted(tmp_path.iterdir())[0])],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "then: quickly None" in ran.stdout
+
+
+def test_the_oldest_cases_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_cases, "_MOST_KEPT", 2)
+    tree = RandomTree(Random(0))
+    check = ChoiceCheck(every=1)
+    check.begin()
+    monkeypatch.setattr(choices, "next_in_line", wrongly)
+    place(tree.overlay("n"), choose=check.choose)
+    (case,) = check.take_cases()
+    paths = [keep_case(case, tmp_path, at_ms) for at_ms in (1, 2, 3)]
+
+    assert sorted(tmp_path.iterdir()) == paths[1:]
