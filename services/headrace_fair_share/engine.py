@@ -163,7 +163,10 @@ class FairShareEngine:
 
     def seconds_until_update(self, moment: Moment) -> float:
         """Seconds until `on_update_due` is to be called, 0 if it is due."""
-        return self._schedule.seconds_until_due(moment, len(self.operations.by_id), at_rest=self._is_at_rest())
+        period_ms, at_rest = self.configuration.pools.options.fair_share_update_period, self._is_at_rest()
+        return self._schedule.seconds_until_due(
+            moment, len(self.operations.by_id), at_rest=at_rest, period_ms=period_ms
+        )
 
     def on_update_due(self, moment: Moment) -> Outcome[None, Effect]:
         """Time passes: volumes are advanced before the update is cut. Where nothing can have changed, readers are told just that."""

@@ -51,10 +51,16 @@ class UpdateSchedule:
         cost_us = moment.steady_us - self._computed_since_us
         self._not_before_us = moment.steady_us + max(self._spacing_us, 2 * cost_us)
 
-    def seconds_until_due(self, moment: Moment, operations: int, *, at_rest: bool) -> float:
-        """Seconds until the next update is to begin, 0 if it is due. `at_rest`: time alone changes no figure."""
+    def seconds_until_due(
+        self, moment: Moment, operations: int, *, at_rest: bool, period_ms: int | None = None
+    ) -> float:
+        """Seconds until the next update is to begin, 0 if it is due.
+
+        `at_rest`: time alone changes no figure. `period_ms` is the tree's, which goes before the setting.
+        """
         due_us = self._not_before_us
         if not self.is_wanted:
-            period_us = self._period_us or (_SHORT_PERIOD_US if operations < _MANY_OPERATIONS else _LONG_PERIOD_US)
+            own_us = self._period_us if period_ms is None else 1_000 * period_ms
+            period_us = own_us or (_SHORT_PERIOD_US if operations < _MANY_OPERATIONS else _LONG_PERIOD_US)
             due_us = max(due_us, self._began_us + (max(period_us, _REST_PERIOD_US) if at_rest else period_us))
         return max(0, due_us - moment.steady_us) / 1_000_000

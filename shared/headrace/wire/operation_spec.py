@@ -73,6 +73,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: The operation fails when this many runs of its jobs have failed; until then each failed job runs again.
     max_failed_job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 10
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
+    #: From the signal to the kill wherever no place is preempted: it is aborted or suspended, or the node is taken out of use.
     interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
     #: `vanilla`, or a label of upstream's, which decides about lightweight pools and tentative trees.
@@ -99,9 +100,9 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     interruptible: bool = False
     #: The signal that tells a job that its place is taken back.
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
-    #: From the interruption of a job to its end, where its place is taken back for others. None: as the tree says.
+    #: The same where its place is taken for others or for a limit. None: as the tree says, where it is `job_interrupt_timeout`, too.
     allocation_preemption_timeout_ms: Millis | None = None
-    #: The same under graceful preemption.
+    #: The same for an operation whose `preemption_mode` is graceful.
     allocation_graceful_preemption_timeout_ms: Millis | None = None
     #: The part of its fair share that counts as having it. It holds where it is below that of the pool.
     fair_share_starvation_tolerance: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] | None = None

@@ -19,10 +19,11 @@ from headrace_fair_share.configuration.tree_configuration import Change, TreeCon
 from headrace_fair_share.facts.pool_inputs import tree_options
 from tests.support.allocating import Desk as AllocatorDesk
 from tests.support.allocating import an_operation, cores
+from tests.support.clocks import at
 from tests.support.distribution_gap import share_of_a_gang_in_a_pool_that_is_short_by
 from tests.support.fair_share import set_pool, stored
 from tests.support.offered import first_starts, offered
-from tests.support.small_trees import GIB, TREE, Work, a_tree, clocks, in_force, saved, savings, shares
+from tests.support.small_trees import GIB, TREE, SmallTree, Work, a_tree, clocks, in_force, saved, savings, shares
 from tests.support.taken_back import groups_on_a_full_node, on_a_full_node, taken_back, taken_for_a_large_job
 from tests.unit.admission.desk import Desk, oid
 
@@ -55,12 +56,13 @@ def test_no_figure_is_named_for_an_option_that_is_not_in_force() -> None:
 def test_options_that_are_not_in_force_are_said_to_be_kept_only() -> None:
     configuration = TreeConfiguration(TREE)
     configuration.on_stored(stored(a_tree({}, {}), 1))
-    options = msgspec.json.encode({"min_child_heap_size": 3, "packing": {"enable": True}, "metering_tags": {"a": "b"}})
+    unbuilt = {"tentative_tree_saturation_deactivation_period": 5, "packing": {"enable": True}}
+    options = msgspec.json.encode(unbuilt | {"min_child_heap_size": 3, "metering_tags": {"a": "b"}})
 
     change = configuration.decide(ChangePools([SetOptions(options)]), {}, Person("root", administrator=True), ZERO)
 
     assert isinstance(change, Change)
-    assert change.plan.warnings == ["kept, but not in force: min_child_heap_size, packing"]
+    assert change.plan.warnings == ["kept, but not in force: packing, tentative_tree_saturation_deactivation_period"]
     configuration.on_written(change, 2)
     assert configuration.alerts() == change.plan.warnings
 
@@ -68,6 +70,13 @@ def test_options_that_are_not_in_force_are_said_to_be_kept_only() -> None:
 # --- shares ---------------------------------------------------------------------------------------------------------------
 
 STRONG = "strong_guarantee_resources"
+
+
+@case("fair_share_update_period", "30s")
+def seconds_between_updates(options: Options) -> float:
+    tree = SmallTree({"a": {}}, [Work("x", "a", 100)], options)
+    tree.update()
+    return round(tree.engine.seconds_until_update(at(0.0)))
 
 
 @case("main_resource", "memory")

@@ -42,6 +42,8 @@ class Support(enum.StrEnum):
     #: It says something to people and is meant to do no more.
     DATA = "kept as data"
     KEPT = "kept, not in force"
+    #: It says how fresh or quick something has to be that always is.
+    MET = "met anyway"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from headrace.pools.tree_options import (
 __all__ = ["LIMITS", "ORDER", "PREEMPTION", "STARVATION"]
 
 _KEPT: Final = Support.KEPT
+_MET: Final = Support.MET
 
 _BATCH: Final = Schema(
     BatchScheduling,
@@ -184,7 +185,7 @@ ORDER: Final = [
         "off",
         aliases=("prioritized_regular_scheduling",),
     ),
-    Attribute("min_child_heap_size", Whole(1), "children above which a pool keeps them in a heap", support=_KEPT),
+    Attribute("min_child_heap_size", Whole(1), "children above which a pool keeps them in a heap", support=_MET),
     Attribute(
         "use_pool_satisfaction_for_scheduling",
         Flag(),
@@ -222,17 +223,17 @@ LIMITS: Final = [
         "use_precommit_for_preemption",
         Flag(),
         "what is on its way counts as used when limits are restored",
-        support=_KEPT,
+        support=_MET,
     ),
     Attribute(
         "enable_preliminary_resource_limits_check",
         Flag(),
         "looks at limits before jobs are asked for; changes no result",
-        support=_KEPT,
+        support=_MET,
     ),
-    Attribute("allowed_resource_usage_staleness", Duration(), "how old usage may be in a decision", support=_KEPT),
-    Attribute("enable_resource_usage_snapshot", Flag(), "decisions take usage from a snapshot", support=_KEPT),
-    Attribute("use_resource_usage_with_precommit", Flag(), "and count what is on its way", support=_KEPT),
+    Attribute("allowed_resource_usage_staleness", Duration(), "how old usage may be in a decision", support=_MET),
+    Attribute("enable_resource_usage_snapshot", Flag(), "decisions take usage from a snapshot", support=_MET),
+    Attribute("use_resource_usage_with_precommit", Flag(), "and count what is on its way", support=_MET),
     Attribute(
         "min_spare_allocation_resources_on_node",
         ResourceAmounts(),
@@ -248,9 +249,9 @@ LIMITS: Final = [
         "cached_allocation_preemption_statuses_update_period",
         Duration(),
         "how old kept statuses of allocations may be",
-        support=_KEPT,
+        support=_MET,
     ),
     Attribute(
-        "check_operation_for_liveness_in_preschedule", Flag(), "looks first whether an operation lives", support=_KEPT
+        "check_operation_for_liveness_in_preschedule", Flag(), "looks first whether an operation lives", support=_MET
     ),
 ]

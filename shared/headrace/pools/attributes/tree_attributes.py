@@ -160,7 +160,6 @@ _FORMULA: Final = [
         Duration(10, 60_000),
         "the longest time between two updates",
         "200ms below 1,000 operations, 1s from there on",
-        support=_KEPT,
     ),
     Attribute(
         "max_schedulable_element_count_in_fifo_pool",
