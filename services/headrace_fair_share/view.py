@@ -8,7 +8,6 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.near import near
-from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.integral import Volume
 from headrace.wire.pools import GetPools, IntegralType, PoolConfig, PoolList, PoolView, ResourceDistribution
 from headrace.wire.refusals import NotFound
@@ -31,7 +30,7 @@ from headrace_fair_share.update.results import PoolResults
 __all__ = ["pool_list"]
 
 #: The most that a page takes; pools without room go to the next page.
-_PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES // 2
+_PAGE_BYTES: Final = 64 * 1024
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -77,6 +76,11 @@ class _View:
         self._engine = engine
         self.configured = engine.configuration.pools
         self._ephemeral = {pool.name: pool for pool in engine.ephemeral_pools()}
+        self._paths: dict[PoolName, str] = {}
+        # Parents come first.
+        for name, pool in self._ephemeral.items():
+            above = "" if pool.parent == ROOT_POOL else self._path(pool.parent)
+            self._paths[name] = f"{above}/{name}"
 
     def order(self) -> list[PoolName]:
         """The root, configured pools with parents first, then ephemeral ones by path."""
@@ -135,11 +139,9 @@ class _View:
 
     def _path(self, name: PoolName) -> str:
         """Names from the top down. An ephemeral pool stands where admission has put it."""
-        pool = self._ephemeral.get(name)
-        if pool is None:
-            return self.configured.path(name)
-        above = self._path(pool.parent)
-        return f"{above if pool.parent != ROOT_POOL else ''}/{name}"
+        if name not in self._paths:
+            self._paths[name] = self.configured.path(name)
+        return self._paths[name]
 
     def _with_integral_fields(self, view: PoolView) -> PoolView:
         """Adds the fields of an integral guarantee, by the total of the last update."""

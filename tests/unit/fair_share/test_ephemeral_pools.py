@@ -8,7 +8,13 @@ from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import Pool, PoolConfig, PoolTree, Tree
 from headrace.pools.pool_config import PoolMode
 from headrace.resources import Resources
-from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet, OperationStateChanged, StateCause
+from headrace.wire.log import (
+    EphemeralPoolAdopted,
+    EphemeralPoolSet,
+    OperationStarted,
+    OperationStateChanged,
+    StateCause,
+)
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.pools import GetPools, PoolList
@@ -22,6 +28,7 @@ from headrace_fair_share.view import pool_list
 from tests.support.clocks import NOW, at
 from tests.support.fair_share import stored, updated
 from tests.support.tree_services import live
+from tests.support.work import lines_run
 
 TREE = TreeName("default")
 HUB, LINE, MINE, GUEST, INNER = map(PoolName, ("hub", "line", "hub$anna", "guest", "inner"))
@@ -111,6 +118,27 @@ def test_a_hubs_pool_shares_and_is_listed_below_the_hub_within_its_limits() -> N
     view = listed.pools[-1]
     assert (view.name, view.path, view.parent, view.ephemeral) == (MINE, "/hub/hub$anna", HUB, True)
     assert (view.max_operation_count, view.max_running_operation_count) == (7, 50)
+
+
+def test_a_page_of_pools_looks_at_very_many_ephemeral_ones_only_once_and_misses_none_that_come() -> None:
+    desk, many = Desk(), 2_000
+    desk.engine.on_operations([live(f"operation-{number}", f"hub${number}", 10) for number in range(many)], NOW)
+    pools = [EphemeralPool(PoolName(f"hub${number}"), HUB, of_hub=True) for number in range(many)]
+    desk.engine.on_events([EphemeralPoolSet(TREE, pool) for pool in pools], NOW)
+
+    def last_page() -> PoolList:
+        listed = pool_list(desk.engine, GetPools(first=many + 2), Version(1, 1))
+        assert isinstance(listed, PoolList)
+        return listed
+
+    assert [pool.path for pool in last_page().pools] == ["/hub/hub$999"]
+    assert lines_run(last_page) < 20 * many
+    new = EphemeralPool(PoolName("hub$new"), HUB, of_hub=True)
+    started = OperationStarted(
+        OperationId("newest"), "anna", live("newest", "hub$new").spec, OperationState.RUNNING, True, 4, 0, 1
+    )
+    desk.engine.on_events([EphemeralPoolSet(TREE, new), started], NOW)
+    assert [pool.path for pool in last_page().pools] == ["/hub/hub$999", "/hub/hub$new"]
 
 
 def test_a_pool_that_was_adopted_is_what_its_configuration_says() -> None:
