@@ -118,8 +118,11 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def times_that_fit(self, room: Resources) -> int:
         """The number of times that these fit into `room`, 0 for an amount of nothing."""
-        counts = [r // a for a, r in zip(self.as_tuple(), room.as_tuple(), strict=True) if a > 0]
-        return max(0, min(counts)) if counts else 0
+        fits = LARGEST_SUM
+        for amount, there in zip(self.as_tuple(), room.as_tuple()):  # noqa: B905  # both have five
+            if amount > 0 and there < amount * fits:
+                fits = max(0, there // amount)
+        return fits if fits < LARGEST_SUM else 0
 
     @staticmethod
     def sum(amounts: Iterable[Resources]) -> Resources:

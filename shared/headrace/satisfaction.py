@@ -21,27 +21,27 @@ def local_satisfaction(usage: Share, fair: Share, demand: Share) -> float:
     A resource is blocked when its fair share covers its demand: more of it would not help. With no fair share at all the result is
     `INFINITE_SATISFACTION`, so that such an element comes last.
     """
-    if max(fair) <= EPS:
+    # Of whatever is owed cpu nothing else need be looked at. This runs for each place that a heartbeat gives out.
+    if fair[1] <= EPS and max(fair) <= EPS:
         return INFINITE_SATISFACTION
     most = most_unblocked = 0.0
     least = INFINITE_SATISFACTION
     some_unblocked = False
-    # Without a check of lengths: all are shares, and this runs for each place that a heartbeat gives out.
     for used, owed, wanted in zip(usage, fair, demand):  # noqa: B905
-        if owed <= 0:
-            if used > 0:
-                return INFINITE_SATISFACTION
-            some_unblocked |= owed < wanted
-            continue
-        unblocked = owed < wanted
-        some_unblocked |= unblocked
-        ratio = used / owed
-        if ratio < least:
-            least = ratio
-        if ratio > most:
-            most = ratio
-        if unblocked and ratio > most_unblocked:
-            most_unblocked = ratio
+        if owed > 0:
+            ratio = used / owed
+            if ratio < least:
+                least = ratio
+            if ratio > most:
+                most = ratio
+            if owed < wanted:
+                some_unblocked = True
+                if ratio > most_unblocked:
+                    most_unblocked = ratio
+        elif used > 0:
+            return INFINITE_SATISFACTION
+        elif owed < wanted:
+            some_unblocked = True
     if most > 1:
         return min(most, INFINITE_SATISFACTION)
     return most_unblocked if some_unblocked else least

@@ -41,6 +41,7 @@ __all__ = [
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _NONE: Final = PreemptionPriority.NONE
+_GRACEFUL: Final = PreemptionMode.GRACEFUL
 _NO_ADDITION: Mapping[PoolName, Resources] = {}
 
 
@@ -55,7 +56,14 @@ def held_back(
         return not_schedulable(operation)
     if ready <= 0:
         return NoJobReady()
-    return fair_share_reached(operation) or _limited(operation, held, tolerant_in)
+    # What most operations have nothing to do with is not asked of them: this runs for each place that a heartbeat gives out.
+    if operation.spec.preemption_mode is _GRACEFUL and (graceful := fair_share_reached(operation)) is not None:
+        return graceful
+    if (covered := demand_covered(operation, held)) is not None:
+        return covered
+    if operation.in_fifo_pool and (fifo := fifo_count_reached(operation)) is not None:
+        return fifo
+    return own_limit_reached(operation, held, tolerant_in=tolerant_in) if operation.limited else None
 
 
 def only_by_preemption(operation: Operation) -> bool:
@@ -68,14 +76,6 @@ def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRu
     if operation.schedulable:
         return None
     return OperationSuspended() if operation.suspended else OperationNotRunning(operation.state)
-
-
-def _limited(operation: Operation, held: Resources, tolerant_in: PoolTree | None) -> Reason | None:
-    return (
-        demand_covered(operation, held)
-        or fifo_count_reached(operation)
-        or own_limit_reached(operation, held, tolerant_in=tolerant_in)
-    )
 
 
 def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:
@@ -96,7 +96,7 @@ def fifo_count_reached(operation: Operation) -> FifoCountReached | None:
 
 def fair_share_reached(operation: Operation) -> FairShareReached | None:
     """A graceful operation gets nothing while it has what it is owed."""
-    graceful = operation.spec.preemption_mode is PreemptionMode.GRACEFUL
+    graceful = operation.spec.preemption_mode is _GRACEFUL
     return FairShareReached() if graceful and not operation.below_fair_share else None
 
 

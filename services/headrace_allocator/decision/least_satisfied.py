@@ -15,7 +15,7 @@ from functools import partial
 from sortedcontainers import SortedList
 
 from headrace.ids import OperationId, PoolName
-from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share
+from headrace.resources import EPS, RESOURCE_NAMES, Resources
 from headrace.runtime.engine import Check
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 from headrace.wire.operations import OperationSpec
@@ -51,8 +51,8 @@ def entry_of(operation: Operation, pool: Pool, held: Resources, total: Resources
         return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
     share = held.share_of(total)
     satisfied = local_satisfaction(share, operation.fair_share, operation.demand_share)
-    owed = _owed(operation.dominant_resource, operation.fair_share, share)
-    return (satisfied, -owed, operation.rank, operation.arrival, operation.id)
+    index = _INDEX[operation.dominant_resource]
+    return (satisfied, share[index] - operation.fair_share[index], operation.rank, operation.arrival, operation.id)
 
 
 def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
@@ -62,7 +62,8 @@ def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
         return (INFINITE_SATISFACTION, 0.0, 0, 0, pool.name)
     share, fair = used.share_of(total), item.fair_share.total
     satisfied = local_satisfaction(share, fair, item.demand_share)
-    return (satisfied, -_owed(item.dominant_resource, fair, share), item.rank, 0, pool.name)
+    index = _INDEX[item.dominant_resource]
+    return (satisfied, share[index] - fair[index], item.rank, 0, pool.name)
 
 
 def _is_high_priority(operation: Operation) -> bool:
@@ -75,12 +76,6 @@ def _is_high_priority(operation: Operation) -> bool:
     pairs = zip(short, operation.fair_share, operation.demand_share, strict=True)
     unblocked = [is_short for is_short, fair, demand in pairs if fair < demand]
     return all(unblocked) if unblocked else any(short)
-
-
-def _owed(dominant_resource: str, fair: Share, share: Share) -> float:
-    """The part of the cluster that is missing to a fair share."""
-    index = _INDEX[dominant_resource]
-    return fair[index] - share[index]
 
 
 _INDEX = {name: index for index, name in enumerate(RESOURCE_NAMES)}

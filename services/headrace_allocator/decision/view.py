@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 
 import msgspec
@@ -130,7 +130,10 @@ class Overlay:
         self._entries: dict[OperationId, Entry | None] = {}
         self._moved: dict[PoolName, dict[Operation, None]] = {}
         self._heads: dict[PoolName, _Heads] = {}
-        self._pools_below: dict[PoolName, list[Pool]] = {}
+        #: The same of pools, by the pool above.
+        self._pools_below: dict[PoolName, list[Entry]] = {}
+        self._pool_places: dict[PoolName, Entry] = {}
+        self._moved_pools: dict[PoolName, dict[Pool, None]] = {}
         self._pool_entries: dict[PoolName, Entry] = {}
         #: Allocations that are to go, of which nothing counts as used any more.
         self.freed: set[Allocation] = set()
@@ -214,8 +217,11 @@ class Overlay:
 
     def touched_in(self, pool: PoolName) -> Sequence[Entry]:
         """The places of operations in a pool of which something changed and which may start something, in their order."""
+        moved = self._moved.pop(pool, None)
+        if moved is None:
+            return self._touched_in.get(pool, ())
         entries = self._touched_in.setdefault(pool, [])
-        for operation in self._moved.pop(pool, ()):
+        for operation in moved:
             before = self._entries.get(operation.id)
             if before is not None:
                 del entries[bisect_left(entries, before)]
@@ -224,9 +230,22 @@ class Overlay:
                 insort(entries, entry)
         return entries
 
-    def pools_below(self, pool: Pool) -> Collection[Pool]:
-        """The pools of a pool in which something changed."""
-        return self._pools_below.get(pool.name, ())
+    def pools_below(self, pool: PoolName) -> Sequence[Entry]:
+        """The places of its pools in which something changed, in their order, or places that come before theirs."""
+        moved = self._moved_pools.pop(pool, None)
+        if moved is None:
+            return self._pools_below.get(pool, ())
+        entries = self._pools_below.setdefault(pool, [])
+        for below in moved:
+            before = self._pool_places.get(below.name)
+            if before is not None:
+                del entries[bisect_left(entries, before)]
+            entry = self.entry_of_pool(below)
+            if not below.follows_own_satisfaction:
+                entry = (0.0, *entry[1:])
+            self._pool_places[below.name] = entry
+            insort(entries, entry)
+        return entries
 
     def give_out(self, operation: Operation, jobs: int) -> None:
         """Gives out so many of its jobs. Which ones is settled when the decision is applied."""
@@ -295,12 +314,13 @@ class Overlay:
     def _use(self, pool: Pool, amount: Resources) -> None:
         """So much more is used in a pool, and in all above it."""
         while pool.above is not None:
-            before = self.pools.get(pool.name)
-            if before is None and self.view.order.has_pool(pool.name):
-                self._pools_below.setdefault(pool.above.name, []).append(pool)
-            self.pools[pool.name] = amount if before is None else before + amount
-            self._pool_entries.pop(pool.name, None)
-            pool = pool.above
+            name, above = pool.name, pool.above
+            before = self.pools.get(name)
+            self.pools[name] = amount if before is None else before + amount
+            self._pool_entries.pop(name, None)
+            if self.view.order.has_pool(name):
+                self._moved_pools.setdefault(above.name, {})[pool] = None
+            pool = above
 
     def _begin_stage(self) -> None:
         """Looks anew at whoever was changed or refused before."""

@@ -6,7 +6,7 @@ looked at beside the lists, which stay as they are. Cost: for each pool on the w
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.ids import OperationId, PoolName
@@ -51,8 +51,11 @@ def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Fou
     fitting &= overlay.open(pool, order)
     if not fitting & order.classes:
         return None
-    best = _first_operation(overlay, order, fitting)
-    for entry in _pools_below(overlay, pool, order):
+    best = _first_operation(overlay, order, fitting) if order.buckets else None
+    moved = overlay.pools_below(order.name)
+    if not moved and not order.children:
+        return best
+    for entry in _with_moved(order.children, overlay.pools, moved):
         if best is not None and entry >= best.entry:
             break
         found = _pool(overlay, entry, fitting)
@@ -61,30 +64,20 @@ def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Fou
     return best
 
 
-def _pools_below(overlay: Overlay, pool: Pool, order: PoolOrder) -> Iterable[Entry]:
-    """The pools of a pool in their order. None comes before its entry, though one judged by those below may come later."""
-    touched = overlay.pools_below(pool)
-    children: Iterable[Entry] = order.children
-    if not touched:
-        return children
-    moved = []
-    for below in touched:
-        entry = overlay.entry_of_pool(below)
-        moved.append(entry if below.follows_own_satisfaction else (0.0, *entry[1:]))
-    moved.sort(reverse=True)
-    return _with_moved(children, overlay.pools, moved)
+def _with_moved(children: Iterable[Entry], changed: Container[str], moved: Sequence[Entry]) -> Iterator[Entry]:
+    """The pools of a pool in their order, of which some stand at another place now.
 
-
-def _with_moved(children: Iterable[Entry], changed: Container[str], moved: list[Entry]) -> Iterator[Entry]:
-    """Children in their order, of which some changed and stand at another place now. The last of those is `moved[0]`."""
+    None comes before its entry, though one judged by those below may come later.
+    """
+    at = 0
     for entry in children:
         if entry[-1] in changed:
             continue
-        while moved and moved[-1] < entry:
-            yield moved.pop()
+        while at < len(moved) and moved[at] < entry:
+            yield moved[at]
+            at += 1
         yield entry
-    while moved:
-        yield moved.pop()
+    yield from moved[at:]
 
 
 def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found | None:

@@ -132,7 +132,10 @@ class _Reconciliation:
             if key in node.recorded:
                 self._findings.forget_ends.append(key)
             elif key not in node.reporting:
-                twin = self._twin(end)
+                allocation = self._node.allocations.get(end.allocation)
+                slot = None if allocation is None else allocation.slots.get(end.index)
+                holder = allocation if slot is not None and slot.attempt == end.attempt else None
+                twin = self._twin(end) if holder is None else None
                 if twin is not None and end.result in (JobResult.ABORTED, JobResult.LOST):
                     # The job goes on there, so that this is not its end.
                     self._findings.forget_ends.append(key)
@@ -142,23 +145,20 @@ class _Reconciliation:
                     twin.take_back = TakeBackReason.OPERATION_ENDED
                 node.reporting.add(key)
                 self._findings.ends.append(end)
-                self._book_end(end)
+                self._book_end(end, holder)
 
     def _twin(self, end: JobEnd) -> Allocation | None:
         """Another allocation that holds the job, though it ran in this one as well."""
         operation = self._facts.operations.get(end.operation)
         if operation is None or not operation.slots.is_out(end.index):
             return None
-        here, slot = self._node.allocations.get(end.allocation), JobSlot(end.index, end.attempt)
-        if here is not None and here.slots.get(end.index) == slot:
-            return None
+        slot = JobSlot(end.index, end.attempt)
         return next((one for one in operation.allocations.values() if one.slots.get(end.index) == slot), None)
 
-    def _book_end(self, end: JobEnd) -> None:
-        allocation = self._node.allocations.get(end.allocation)
-        if allocation is not None and allocation.slots.get(end.index) == JobSlot(end.index, end.attempt):
-            del allocation.slots[end.index]
-            if allocation.preemption is not None and end.result is JobResult.ABORTED:
+    def _book_end(self, end: JobEnd, holder: Allocation | None) -> None:
+        if holder is not None:
+            del holder.slots[end.index]
+            if holder.preemption is not None and end.result is JobResult.ABORTED:
                 self._findings.preempted.append(end.key)
         operation = self._facts.operations.get(end.operation)
         if operation is not None:
@@ -212,7 +212,8 @@ class _Reconciliation:
                 self._findings.forget_allocations.append(report.id)
                 return
             allocation = self._adopt(report)
-        self._adopt_slots(allocation, report)
+        if report.job is not None or report.unstarted:
+            self._adopt_slots(allocation, report)
         allocation.state = report.state
         self._facts.set_job(allocation, report.job)
         if ended or report.state is AllocationState.CLOSING:
@@ -280,8 +281,9 @@ class _Reconciliation:
         self._findings.operations.add(allocation.operation)
 
     def _touch(self, operation: OperationId) -> None:
-        if operation in self._facts.operations:
-            self._facts.note_jobs(self._facts.operations[operation])
+        known = self._facts.operations.get(operation)
+        if known is not None:
+            self._facts.note_jobs(known)
         self._findings.operations.add(operation)
 
 

@@ -115,11 +115,12 @@ class JobSlots:
     def take(self, count: int) -> list[JobSlot]:
         """Gives out up to `count` jobs, low indexes first."""
         taken: list[JobSlot] = []
+        places, attempts = self._places, self._attempts
         for _ in range(min(count, self.ready_count)):
-            index = self._places.index(_READY, self._first)
+            index = places.index(_READY, self._first)
             self._first = index + 1
-            self._places[index] = _OUT
-            taken.append(JobSlot(index, self.attempt(index)))
+            places[index] = _OUT
+            taken.append(JobSlot(index, attempts.get(index, 1)))
         self._counts[_READY] -= len(taken)
         self._counts[_OUT] += len(taken)
         return taken
@@ -149,7 +150,8 @@ class JobSlots:
 
     def end(self, index: int, attempt: int) -> None:
         """The end of a run was reported. It runs again only when the ledger says so."""
-        if index < self.block and self._places[index] != _ELSEWHERE and attempt >= self.attempt(index):
+        places = self._places
+        if index < len(places) and places[index] != _ELSEWHERE and attempt >= self._attempts.get(index, 1):
             self._put(index, _ENDED)
 
     def retry(self, slot: JobSlot) -> None:
