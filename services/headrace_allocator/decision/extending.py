@@ -40,7 +40,7 @@ def extend(overlay: Overlay, choose: Choice = next_in_line) -> list[Extension | 
     operations, pace_ms = overlay.view.operations, overlay.view.pace_ms
     for allocation in overlay.view.restless:
         operation = operations.get(allocation.operation)
-        if operation is None or (len(allocation.slots) <= 1 and not operation.runs_ahead(pace_ms)):
+        if operation is None or (len(allocation.slots) <= 1 and jobs_ahead(operation, pace_ms) == 1):
             continue
         if allocation.take_back is not None or allocation.state is not _RUNNING:
             continue

@@ -15,10 +15,12 @@ from functools import partial
 from sortedcontainers import SortedList
 
 from headrace.ids import OperationId, PoolName
+from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import EPS, RESOURCE_NAMES, Resources
 from headrace.runtime.engine import Check
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 from headrace.wire.operations import OperationSpec
+from headrace.wire.snapshots import ShareItem
 from headrace_allocator.decision.holding_back import only_by_preemption
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses
 from headrace_allocator.facts.operations import Operation
@@ -123,17 +125,21 @@ class PoolOrder:
         return min((entries[0][0] for entries in lists if entries), default=INFINITE_SATISFACTION)
 
 
+_MadeOf = tuple[OperationSpec, Resources, ShareItem | None, ShareItem | None, AllocationOptions]
+
+
 class _Place:
     """Where an operation is."""
 
-    __slots__ = ("bucket", "entry", "job_class", "number", "pool", "spec")
+    __slots__ = ("bucket", "entry", "job_class", "made_of", "number", "pool")
 
     def __init__(
-        self, entry: Entry, pool: PoolOrder, spec: OperationSpec, job_class: JobClass, number: int, bucket: Bucket
+        self, entry: Entry, pool: PoolOrder, made_of: _MadeOf, job_class: JobClass, number: int, bucket: Bucket
     ) -> None:
         self.entry = entry
         self.pool = pool
-        self.spec = spec
+        #: All that the class of its jobs follows from, unless it has limits of its own.
+        self.made_of = made_of
         self.job_class = job_class
         self.number = number
         self.bucket = bucket
@@ -154,18 +160,25 @@ class LeastSatisfied:
 
     def put(self, operation: Operation, entry: Entry) -> None:
         """Enters an operation, or gives it a new place."""
-        place, filters = self._places.get(operation.id), self._facts.filters_of(operation.spec)
-        if place is not None and place.spec is operation.spec and place.job_class == self._class_of(operation, filters):
+        place = self._places.get(operation.id)
+        spec, pools = operation.spec, self._facts
+        made_of = (spec, operation.min_needed, operation.share, pools.pool(spec.pool).item, pools.options)
+        if place is not None and (place.made_of != made_of or operation.limited):
+            if place.made_of[0] is not spec or place.job_class != self._class_of(operation):
+                self.remove(operation.id)
+                place = None
+            else:
+                place.made_of = made_of
+        if place is not None:
             if place.entry == entry:
                 return
             entries = place.pool.buckets[place.bucket]
             entries.remove(place.entry)
         else:
-            self.remove(operation.id)
-            job_class = self._class_of(operation, filters)
+            job_class = self._class_of(operation)
             number, bucket = self.classes.enter(job_class), self.classes.bucket(job_class)
             pool = self._pool(operation.spec.pool)
-            place = self._places[operation.id] = _Place(entry, pool, operation.spec, job_class, number, bucket)
+            place = self._places[operation.id] = _Place(entry, pool, made_of, job_class, number, bucket)
             for each in pool.path():
                 each.count(number, 1)
             self._stale.update(pool.path())
@@ -241,7 +254,8 @@ class LeastSatisfied:
         """True if an operation of the order is of high priority, where the tree has such."""
         return operation in self._places and self._places[operation].job_class.high
 
-    def _class_of(self, operation: Operation, filters: tuple[str, ...]) -> JobClass:
+    def _class_of(self, operation: Operation) -> JobClass:
+        filters = self._facts.filters_of(operation.spec)
         high = self._facts.options.enable_guarantee_priority_scheduling and _is_high_priority(operation)
         priority = operation.preemption_priority
         return JobClass(operation.min_needed, filters, priority, only_by_preemption(operation), high)

@@ -61,8 +61,9 @@ class Ranking:
             operation = self._facts.operations.get(name)
             if operation is None:
                 continue
-            # Of a limited one jobs may wait in another class now.
-            if name in self.order and self._shares.get(name) is operation.share and not operation.limited:
+            # Jobs of these may wait in another class now.
+            reclassed = operation.limited or operation.task_groups
+            if name in self.order and self._shares.get(name) is operation.share and not reclassed:
                 left.append(operation)
             else:
                 self.refresh(operation)

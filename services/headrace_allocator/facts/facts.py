@@ -22,7 +22,7 @@ from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.node_shapes import NodeShapes
 from headrace_allocator.facts.nodes import Node, Timing
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.rooms import Rooms
@@ -311,7 +311,7 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
     if node.record.drained or node.has_no_slots:
         return list(allocations)
     # Asked of each allocation on each heartbeat, so that little is called here.
-    found = []
+    found, ahead_ms = [], ROUND_TRIPS_AHEAD * pace_ms
     for one in allocations:
         operation = operations.get(one.operation)
         if (
@@ -321,7 +321,7 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
             or len(one.slots) > 1
             or not operation.schedulable
             or operation.spec.preemption_mode is _GRACEFUL
-            or (operation.mean_job_ms is not None and operation.runs_ahead(pace_ms))
+            or (operation.mean_job_ms is not None and operation.mean_job_ms < ahead_ms)
         ):
             found.append(one)
     return found

@@ -223,10 +223,6 @@ class Operation:
             return TakeBackReason.OPERATION_ENDED
         return TakeBackReason.SUSPENDED if self.suspended and self.ends_running_jobs else None
 
-    def runs_ahead(self, pace_ms: int) -> bool:
-        """True if its jobs are known to be so short that an allocation gets more than one."""
-        return not self.task_groups and self.mean_job_ms is not None and self.mean_job_ms < ROUND_TRIPS_AHEAD * pace_ms
-
     def note_length(self, ms: int) -> None:
         """A job of it ran for this long."""
         if self.mean_job_ms is None:
