@@ -32,7 +32,7 @@ from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.decisions_made import DecisionsMade
 from headrace_allocator.effects import KeepCase
-from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
@@ -46,9 +46,6 @@ from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.stages import Preemption, StageOutcome
 
 __all__ = ["HeartbeatAnswers"]
-
-#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
-_WAITING: Final = AllocationState.WAITING
 
 #: Until the next heartbeat of a node whose word is awaited.
 _RECOVERING_PACE_MS: Final = 50
@@ -190,7 +187,7 @@ class HeartbeatAnswers:
         backoff_s = facts.pools.options.preemptive_scheduling_backoff / 1000
         return Due(
             extend=gives_out,
-            start=gives_out and facts.pools.limits_known and not _waits_for_room(restless),
+            start=gives_out and facts.pools.limits_known and not waits_for_room(restless),
             # While usage is not complete, or fair_share is away, nobody's share may be judged.
             preempt=(
                 facts.recovery.complete
@@ -310,8 +307,3 @@ def _within(budget: _Budget, order: TakeBack) -> list[TakeBack]:
 
 def _give_back(one: GiveBack) -> TakeBack:
     return TakeBack(allocation=one.allocation.id, reason=TakeBackReason.GIVEN_BACK, timeout_ms=None)
-
-
-def _waits_for_room(restless: Iterable[Allocation]) -> bool:
-    """True if an allocation that the node has shown still waits there for another to go."""
-    return any(one.state is _WAITING and one.confirmed for one in restless)

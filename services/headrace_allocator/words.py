@@ -46,6 +46,41 @@ def words_of(reason: why.Reason) -> str:
             return f"resource_limits of pool {reason.pool} leave no room for another job: {figures}"
         case why.OperationLimitReached():
             return "its own resource_limits leave no room for another job"
+        case (
+            why.NoNodeAcceptsJobs()
+            | why.NoNodeMatches()
+            | why.LargerThanEveryNode()
+            | why.NoRoomOnAnyNode()
+            | why.RoomBeingMade()
+        ):
+            return _words_of_nodes(reason)
+        case why.BlockBeingDrawn():
+            return "more of its jobs are being recorded as given out; the log has not answered yet"
+        case why.PreemptionPaused():
+            return "it starves, and preemption is paused in this tree: nothing is taken back for it"
+        case why.SharesOld():
+            return f"fair_share has told no shares for {reason.age_s:.0f} s; nothing is preempted until it does"
+        case why.NoShareYet():
+            return "its fair share is not known yet, or is zero; it is served after all others"
+        case why.PoolOverFairShare():
+            times = f"{reason.satisfaction:.2f}"
+            return f"its pool {reason.pool} has {times} times its fair share already; pools below theirs go first"
+        case why.OverFairShare():
+            times = f"{reason.satisfaction:.2f}"
+            return f"it has {times} times its fair share already; those below theirs go first"
+        case _:
+            assert_never(reason)
+
+
+def _words_of_nodes(
+    reason: why.NoNodeAcceptsJobs
+    | why.NoNodeMatches
+    | why.LargerThanEveryNode
+    | why.NoRoomOnAnyNode
+    | why.RoomBeingMade,
+) -> str:
+    """A reason for which no node has room for a job."""
+    match reason:
         case why.NoNodeAcceptsJobs():
             nodes = ", ".join(f"{node} {condition.value}" for node, condition in reason.nodes)
             return "no node takes jobs" + (f" ({nodes})" if nodes else ": none is enrolled")
@@ -61,18 +96,9 @@ def words_of(reason: why.Reason) -> str:
             if reason.needed.dominates(reason.spare):
                 return words
             return f"{words}; nothing starts where less than {_amounts(reason.spare)} is free"
-        case why.BlockBeingDrawn():
-            return "more of its jobs are being recorded as given out; the log has not answered yet"
-        case why.SharesOld():
-            return f"fair_share has told no shares for {reason.age_s:.0f} s; nothing is preempted until it does"
-        case why.NoShareYet():
-            return "its fair share is not known yet, or is zero; it is served after all others"
-        case why.PoolOverFairShare():
-            times = f"{reason.satisfaction:.2f}"
-            return f"its pool {reason.pool} has {times} times its fair share already; pools below theirs go first"
-        case why.OverFairShare():
-            times = f"{reason.satisfaction:.2f}"
-            return f"it has {times} times its fair share already; those below theirs go first"
+        case why.RoomBeingMade():
+            nodes = "1 node has" if reason.nodes == 1 else f"{reason.nodes} nodes have"
+            return f"{nodes} room for a job, and a start that waits there until another job has gone"
         case _:
             assert_never(reason)
 
@@ -87,6 +113,8 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.StartsPaused: "`headrace resume starts`",
     why.StillRecovering: "the word of the other nodes, or the end of their leases",
     why.LimitsUnknown: "the first snapshot of fair_share; `headrace service list` shows if it leads",
+    why.PreemptionPaused: "`headrace resume preemption`",
+    why.RoomBeingMade: "the end of the job that goes, at its interruption timeout at the latest",
     why.SharesOld: "a snapshot of fair_share; `headrace service list` shows if it leads",
     why.PoolLimitReached: "an end of a job below pool {pool}, or `headrace pool set {pool}` with a higher limit",
     why.OperationLimitReached: "an end of one of its own jobs",

@@ -119,6 +119,16 @@ class SharesOld(msgspec.Struct, frozen=True, tag="shares_old"):
     age_s: float
 
 
+class PreemptionPaused(msgspec.Struct, frozen=True, tag="preemption_paused"):
+    """It might take places of others, and an operator lets nothing be taken in the tree."""
+
+
+class RoomBeingMade(msgspec.Struct, frozen=True, tag="room_being_made"):
+    """On every node with room for a job of it a start waits for another job to go. Nothing else starts there."""
+
+    nodes: int
+
+
 class NoShareYet(msgspec.Struct, frozen=True, tag="no_share_yet"):
     """Its fair share is not known yet, or is zero."""
 
@@ -154,6 +164,8 @@ Reason = (
     | NoRoomOnAnyNode
     | BlockBeingDrawn
     | SharesOld
+    | PreemptionPaused
+    | RoomBeingMade
     | NoShareYet
     | OverFairShare
     | PoolOverFairShare

@@ -9,6 +9,7 @@ from headrace.pools.node_filter import matches
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
+from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.holding_back import (
     demand_covered,
@@ -19,6 +20,7 @@ from headrace_allocator.decision.holding_back import (
     pool_limit_reached,
 )
 from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfaction
+from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
@@ -36,11 +38,13 @@ def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[
         return [not_running]
     if not operation.slots.pending_count and not operation.slots.in_doubt_count:
         return []
+    may_preempt = operation.preemption_priority is not PreemptionPriority.NONE
     reasons: list[why.Reason | None] = [
         why.StartsPaused() if facts.starts_paused else None,
         _recovering(facts, operation),
         None if facts.pools.limits_known else why.LimitsUnknown(),
         _shares_old(facts, moment),
+        why.PreemptionPaused() if facts.preemption_paused and may_preempt else None,
         pool_limit_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
         demand_covered(operation, operation.held),
@@ -70,7 +74,9 @@ def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | Non
 
 def _no_room(
     facts: Facts, operation: Operation
-) -> why.NoNodeAcceptsJobs | why.NoNodeMatches | why.LargerThanEveryNode | why.NoRoomOnAnyNode | None:
+) -> (
+    why.NoNodeAcceptsJobs | why.NoNodeMatches | why.LargerThanEveryNode | why.NoRoomOnAnyNode | why.RoomBeingMade | None
+):
     """The reason for which no node has room for a job of an operation, or None if one has."""
     size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
     spare = facts.pools.min_spare
@@ -84,7 +90,10 @@ def _no_room(
         return why.NoNodeMatches(filters, accepting)
     if not any(node.total.dominates(size) for node in nodes):
         return _larger_than_every_node(size, nodes)
-    if not any(node.free.dominates(size) and node.free.dominates(spare) for node in nodes):
+    roomy = [node for node in nodes if node.free.dominates(size) and node.free.dominates(spare)]
+    if roomy and all(waits_for_room(node.allocations.values()) for node in roomy):
+        return why.RoomBeingMade(len(roomy))
+    if not roomy:
         free = max((node.free for node in nodes), key=lambda room: (room.cpu, room.memory))
         return why.NoRoomOnAnyNode(size, spare, len(nodes), free)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from headrace.ids import AllocationId, NodeName, OperationId
@@ -9,10 +10,11 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.preemption import PreemptionRecord
 
-__all__ = ["Allocation"]
+__all__ = ["Allocation", "waits_for_room"]
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
+_WAITING: Final = AllocationState.WAITING
 
 
 class Allocation:
@@ -60,3 +62,8 @@ class Allocation:
         """The number of its jobs that have not begun."""
         # The node may run a job in it that is booked elsewhere, or of an operation that is over.
         return len(self.slots) - (self.job is not None and self.job.index in self.slots)
+
+
+def waits_for_room(allocations: Iterable[Allocation]) -> bool:
+    """True if one of a node's allocations that it has shown still waits there for another to go."""
+    return any(one.state is _WAITING and one.confirmed for one in allocations)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
+from headrace.pools import TreeOptions
 from headrace.pools.amounts import PartialResources
 from headrace.resources import Resources
 from headrace.wire.explanations import Ahead, ExplainWaiting, NodesFit, PoolRoom, WaitingExplained
+from headrace.wire.heartbeat import AllocationReport, AllocationState
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.refusals import NotFound
 from headrace.wire.snapshots import ElementKind, PreemptionPriority
@@ -88,6 +90,30 @@ def test_a_limit_below_the_size_of_a_job_is_cured_by_a_higher_one_alone() -> Non
     (cause,) = [cause for cause in explained(tree, "a").causes if cause.kind == "pool_limit_reached"]
 
     assert cause.cure.startswith("a higher limit, since one job needs more than all of it: `headrace pool set p ")
+
+
+def test_one_that_starves_while_preemption_is_paused_is_told_so() -> None:
+    host = poor(3)
+    assert "preemption_paused" not in [cause.kind for cause in explained(host, "poor").causes]
+
+    host.engine.on_options(TreeOptions(pause_preemption=True), host.moment)
+
+    (paused,) = [cause for cause in explained(host, "poor").causes if cause.kind == "preemption_paused"]
+    assert paused.cure == "`headrace resume preemption`"
+
+
+def test_a_node_on_which_a_start_waits_for_another_job_to_go_says_so() -> None:
+    host = Host(an_operation("poor"), an_operation("late"))
+    host.next_beat()
+    host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
+    (start,) = host.next_beat().start
+    host.tell([a_share("rich", 2), a_share("poor", 1), a_share("late", 1)], total=FOUR)
+    state = AllocationState.WAITING
+    waits = AllocationReport(start.allocation, start.operation, state, start.resources, None, list(start.slots))
+    # One job more is gone, so that there is room.
+    host.next_beat(allocations=[*host.picture(closing=list(host.records))[1:], waits])
+
+    assert [cause.kind for cause in explained(host, "late").causes] == ["room_being_made"]
 
 
 def test_an_operation_has_its_own_limit_among_them() -> None:
