@@ -29,6 +29,7 @@ from tests.bench.fleet.world import (
     configure,
     figures_of,
     services,
+    serving,
     start_operations,
 )
 from tests.bench.registry import Figure, Measured, head_of_table, row_of_table, write_figures
@@ -100,6 +101,8 @@ class Bench:
 
     async def _bring_up(self, user: Bus) -> None:
         fleet = self._fleet
+        await serving(user)
+        self._say("all services serve")
         fleet.start()
         await self._until(
             lambda: len(fleet.enrolled) == self._nodes,

@@ -20,6 +20,7 @@ from headrace.resources import Resources
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.figures import Figure, FiguresAnswer, FiguresRequest, Histogram
+from headrace.wire.nodes import ListNodes, NodeList
 from headrace.wire.operations import OperationSpec, StartAnswer, StartOperation
 from headrace.wire.pool_changes import ChangePools, PoolPlan, Set
 from headrace.wire.snapshots import SharePart
@@ -34,6 +35,7 @@ __all__ = [
     "configure",
     "figures_of",
     "services",
+    "serving",
     "start_operations",
 ]
 
@@ -73,6 +75,11 @@ async def configure(server: NatsServer, pools: int) -> None:
     async with a_bus(server, "service", "configuring") as bus:
         bucket = await bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
         await bucket.put(TREE, msgspec.json.encode(Tree(TREE, [*tops, *leaves], options)))
+
+
+async def serving(user: Bus) -> None:
+    """Returns when the allocator leads, which does not before it has admission's word."""
+    await ask(user, subjects.user("anna", subjects.of_tree("node.list", TREE)), ListNodes(limit=1), NodeList)
 
 
 async def start_operations(user: Bus, operations: int, pools: int) -> None:
