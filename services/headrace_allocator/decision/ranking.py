@@ -89,16 +89,16 @@ class Ranking:
     @property
     def some_marked(self) -> bool:
         """True while there are marked pools or operations."""
-        return bool(self._marked or self._marked_pools or self.batches.are_being_made)
+        return bool(self._all_marked or self._marked or self._marked_pools or self.batches.are_being_made)
 
     def refresh_marked(self, most: int) -> list[Operation]:
         """Gives up to `most` marked pools and operations their place. Returns those of which jobs may start from now on."""
         came_in = []
-        if self._all_marked:
+        if self._all_marked and not self._marked and not self._marked_pools:
+            # Only now that all who waited had their turn, so that the room may change for ever and each still gets one.
             self._all_marked = False
             self._facts.shapes.note(self._facts.nodes.values())
-            # Those that waited already stay in front, so that the room may change for ever and each still gets its turn.
-            self._marked.update(dict.fromkeys(self._facts.operations))
+            self._marked = dict.fromkeys(self._facts.operations)
             self._marked_pools = self.order.pools()
         now, self._marked_pools = self._marked_pools[:most], self._marked_pools[most:]
         self._facts.pools.changed.update(now)
