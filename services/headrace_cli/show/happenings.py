@@ -52,6 +52,10 @@ def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -
         if isinstance(each, JobEnded):
             job, node = _job(each.slot), each.node
             ran = format_duration(max(0, each.at_ms - each.started_at_ms))
+        if isinstance(each, AllocationStarted):
+            job, node = ", ".join(_job(slot) for slot in each.slots), each.node
+            made.add_row(moment(each.at_ms / 1000, zone), job, node, "", Text("runs", style="cyan"))
+            continue
         made.add_row(moment(_at_ms(each) / 1000, zone), job, node, ran, Text(_what(each)))
     return made
 

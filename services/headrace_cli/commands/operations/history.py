@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
-from headrace.client import Client
-from headrace.wire.happenings import Happening
+from headrace.client import Client, Refused, Unanswered
+from headrace.ids import AllocationId, OperationId, TreeName
+from headrace.runtime.clock import SystemClock
+from headrace.wire.happenings import AllocationStarted, Happening
+from headrace.wire.heartbeat import JobSlot
+from headrace.wire.operations import FINAL_STATES
 from headrace_cli.session import Common, talk
 from headrace_cli.show.happenings import happening_line, history_table
 from headrace_cli.show.screen import Screen
@@ -16,8 +20,8 @@ __all__ = ["history"]
 def history(operation: str, /, *, limit: int = 1_000, common: Common | None = None) -> int:
     """Show the states of an operation, every run of a job that ended, and every preemption with its proof.
 
-    It comes from the log, so it outlives restarts. Of a preemption it says for whom, the shares before and after, the group and the
-    threshold that allowed it. With `--json` each line is one JSON object.
+    It comes from the log, so it outlives restarts, and ends with the jobs that run now. Of a preemption it says for whom, the shares
+    before and after, the group and the threshold that allowed it. With `--json` each line is one JSON object.
 
     Examples:
 
@@ -40,14 +44,37 @@ def history(operation: str, /, *, limit: int = 1_000, common: Common | None = No
             begins_late |= page.begins_late
             count += len(page.happenings)
             found.extend(page.happenings)
+        running = await _running(client, operation)
         if screen.json:
-            for each in found:
+            for each in [*found, *running]:
                 screen.print_line(happening_line(each))
         else:
-            screen.print(history_table(found))
+            screen.print(history_table([*found, *running]))
         if begins_late:
             screen.say("the log does not keep what came before")
-        if count > len(found):
-            screen.say(f"{count - len(found)} before these are not shown; --limit shows more")
+        if count > limit:
+            screen.say(f"{count - limit} before these are not shown; --limit shows more")
 
     return talk(common, work)
+
+
+async def _running(client: Client, operation: str) -> list[AllocationStarted]:
+    """The jobs that run now, as their allocators tell. There are none of an operation that is over, or while none answers."""
+    if (await client.get(operation)).state in FINAL_STATES:
+        return []
+    try:
+        places = await client.places(operation)
+    except (Refused, Unanswered):
+        return []
+    now_ms = SystemClock().wall_ms()
+    return [
+        AllocationStarted(
+            now_ms - one.ran_ms,
+            TreeName(""),
+            OperationId(places.operation),
+            one.node,
+            AllocationId(one.allocation),
+            [JobSlot(one.index, one.attempt)],
+        )
+        for one in places.running
+    ]
