@@ -11,6 +11,7 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.pool_config import FifoPoolSchedulingOrder
+from headrace.pools.tree_options import BatchScheduling
 from headrace.resources import ZERO, Resources, Share
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, ShareItem, StarvationStatus
@@ -22,6 +23,7 @@ __all__ = ["RandomTree"]
 GIB: Final = 1024**3
 NODES: Final = {"n": Resources(20, 1000, 2, 16 * GIB), "m": Resources(8, 400, 0, 32 * GIB)}
 TOTAL: Final = Resources(28, 1400, 2, 48 * GIB)
+_BATCHES: Final = BatchScheduling(3, PartialResources(user_slots=1, cpu=250))
 FILTERS: Final = ("", "", "fast", "!fast", "fast | large")
 
 
@@ -75,6 +77,8 @@ class RandomTree(Desk):
             demand_share=random.choice([fair, (1.0, 1.0, 1.0, 1.0, 0.0)]),
             dominant_resource=random.choice(["cpu", "memory"]),
             rank=random.randint(0, 3),
+            promised_fair_share=self.a_share(),
+            usage_share=self.a_share(),
         )
 
     def change_shares(self) -> None:
@@ -112,12 +116,15 @@ class RandomTree(Desk):
             preemption_satisfaction_threshold=random.choice([1.0, 1.5]),
             non_preemptible_resource_usage_threshold=random.choice([NOTHING, NOTHING, PartialResources(cpu=150)]),
             allow_preemption_from_starving_operations=random.random() < 0.2,
+            enable_guarantee_priority_scheduling=random.random() < 0.3,
+            batch_operation_scheduling=random.choice([None, None, None, _BATCHES]),
         )
         self.tell(items, total=TOTAL)
 
     def overlay(self, node: str) -> Overlay:
         """A fresh overlay over a node."""
-        return Overlay(View.of(self.facts, self.node(node), self.engine.ranking.order, pace_ms=1000))
+        ranking = self.engine.ranking
+        return Overlay(View.of(self.facts, self.node(node), ranking.order, 1000, (), ranking.batches.of_priority))
 
     def take_victims(self, overlay: Overlay) -> None:
         """Takes some allocations away in an overlay."""
