@@ -22,7 +22,7 @@ from headrace.wire.snapshots import (
 from headrace_fair_share.configuration.rules import Bounds, broken_options, broken_rules
 from headrace_fair_share.starvation.clocks import Ages
 from tests.support.clocks import at
-from tests.support.small_trees import SmallTree, Work, a_tree
+from tests.support.small_trees import SmallTree, Work, a_tree, clocks
 
 BELOW, NORMAL = SchedulingStatus.BELOW_FAIR_SHARE, SchedulingStatus.NORMAL
 NON_STARVING, STARVING, AGGRESSIVE = StarvationStatus
@@ -166,6 +166,18 @@ def test_a_pool_that_is_not_short_of_a_guarantee_does_not_starve_for_one(
     pool: Options, work: Work, options: Options
 ) -> None:
     assert course({"a": pool, "b": {}}, [work, OTHER], options, 10)["a"].starvation_status is NON_STARVING
+
+
+def test_a_pool_that_is_owed_all_starves_for_any_resource_that_follows_from_its_guarantee() -> None:
+    """It has its cores. Slots are below what follows for them, until it has a figure of its own for slots."""
+    pool: dict[str, Any] = {"fair_share_starvation_tolerance": 0.5}
+    work, options = [Work("x", "a", 90, running=60)], {"min_share_preemption_timeout": "1s"}
+    found = [
+        clocks("/a", {"a": pool | {"strong_guarantee_resources": amounts}}, work, options, 5)
+        for amounts in ({"cpu": 50}, {"cpu": 50, "user_slots": 0})
+    ]
+
+    assert found == [STARVING, NON_STARVING]
 
 
 def test_a_demand_below_the_guarantee_is_what_counts() -> None:
