@@ -11,6 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from headrace.bus import BusClosed, Message, Newest, NotConnected, RequestTimeout, ServiceInfo, connect
+from headrace.bus.protocol import Senders
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer, nats_server
 
@@ -64,6 +65,34 @@ async def test_of_a_burst_a_few_handlers_begin_a_turn_so_that_the_socket_is_read
         tasks.cancel_scope.cancel()
 
     assert max(Counter(begun).values()) <= most
+
+
+async def test_what_a_burst_has_no_room_for_is_refused_a_few_a_turn(server: NatsServer, word: str) -> None:
+    turn = 0
+    refused: list[int] = []
+
+    async def handler(_message: Message) -> None:
+        await anyio.sleep_forever()
+
+    def refusal(_message: Message, _waiting: int, _waited_s: float) -> None:
+        refused.append(turn)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with connect([server.url], name="test") as bus, anyio.create_task_group() as tasks:
+        tasks.start_soon(count_turns)
+        senders = Senders(lambda message: message.subject, refusal)
+        await bus.serve(word, handler, concurrency=1, pending=100, senders=senders)
+        for _ in range(200):
+            await bus.publish(word, b"")
+        await eventually(lambda: len(refused) == 99)
+        tasks.cancel_scope.cancel()
+
+    assert max(Counter(refused).values()) <= 8
 
 
 async def test_each_message_is_handled_in_a_context_of_its_own(server: NatsServer, word: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import headrace
-from headrace.bus import BusError, Message
+from headrace.bus import Bus, BusError, Message
 from headrace.bus.nats.streams.mirror import BucketMirror
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
@@ -53,6 +53,7 @@ from headrace.wire.operations import (
 from headrace.wire.pools import Pool, Tree
 from headrace.wire.refusals import (
     BadRequest,
+    Busy,
     Exists,
     NotAllowed,
     NotFound,
@@ -60,6 +61,7 @@ from headrace.wire.refusals import (
     NotRecorded,
     StaleTerm,
     WrongState,
+    decode_answer,
 )
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.restoring import LogReader
@@ -157,6 +159,36 @@ async def test_news_of_an_operation_do_not_carry_its_command_and_who_waits_gets_
     assert max(sizes) < 2_000
     assert seen[-1].state is OperationState.COMPLETED
     assert [(view.spec.argv, view.spec.working_directory) for view in seen] == [(argv, "/w")] * len(seen)
+
+
+async def test_another_user_is_answered_before_the_flood_of_one_is_done_and_nobodys_request_is_lost(
+    server: NatsServer,
+) -> None:
+    flood, command = 45, ["x" * 100_000]
+    answered: list[str] = []
+
+    async with (
+        running(server, SETTINGS, serve),
+        a_bus(server, "user", "mallory") as mallory,
+        a_bus(server, "user", "anna") as anna,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def start(bus: Bus, user: str, name: str, argv: list[str]) -> None:
+            wanted = a_start(name)
+            wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, argv=argv))
+            answer = await bus.request(subjects.user(user, "op.start"), encode(wanted), timeout_s=60)
+            assert isinstance(decode_answer(answer, StartAnswer), StartAnswer | Busy)
+            answered.append(user)
+
+        await request(server, "op.start", a_start("operation-0"), StartAnswer)
+        for number in range(flood):
+            tasks.start_soon(start, mallory, "mallory", f"flood-{number:04}", command)
+        await eventually(lambda: answered)
+        tasks.start_soon(start, anna, "anna", "operation-1", ["true"])
+
+    assert len(answered) == flood + 1
+    assert answered.index("anna") < flood / 2
 
 
 async def test_everything_is_as_it_was_after_a_checkpoint_and_more_events(server: NatsServer) -> None:

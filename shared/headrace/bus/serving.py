@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.lowlevel
+import msgspec
 
 from headrace.bus.inbox import Mailbox
-from headrace.bus.lines import Lines
+from headrace.bus.lines import Lines, Waiting
 from headrace.bus.protocol import MAX_PENDING_BYTES, BusError, Handler, Message, Newest, Senders, TooLarge
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
@@ -80,6 +82,9 @@ class Serving:
             self._newest = Mailbox(key=newest.name, pending=pending, longest_wait_s=newest.within_s)
         self._running = 0
         self._running_bytes = 0
+        #: What is to be refused. Of a flood the oldest get no answer, and are given up by whoever sent them.
+        self._refused: deque[Waiting] = deque(maxlen=pending)
+        self._refuses = False
         #: Handlers that began in this turn of the loop, and their bytes.
         self._begun = self._begun_bytes = 0
         self._idle = anyio.Event()
@@ -101,9 +106,11 @@ class Serving:
         for given_up in self._waiting.put(self._senders.name(message) if self._senders else "", message):
             self.dropped += 1
             if self._senders is not None:
-                waited_s = anyio.current_time() - given_up.since_s
-                refusal = self._senders.refusal(given_up.message, len(self._waiting), waited_s)
-                self._tasks.start_soon(self._reply, given_up.message, refusal)
+                if not self._refuses:
+                    self._refuses = True
+                    self._tasks.start_soon(self._refuse, self._senders)
+                # Without its data, of which there may be very much.
+                self._refused.append(Waiting(msgspec.structs.replace(given_up.message, data=b""), given_up.since_s))
         self._start_waiting()
 
     async def close(self) -> None:
@@ -196,6 +203,16 @@ class Serving:
                 logger().error("handler failed", subject=self.subject, received=message.subject, exception=error)
         finally:
             self.busy_ns += time.perf_counter_ns() - started
+
+    async def _refuse(self, senders: Senders) -> None:
+        """Refuses what was given up, a few between two turns of the loop: the socket of whoever floods us must be read."""
+        while self._refused:
+            for given_up in [self._refused.popleft() for _ in range(min(_BEGUN_IN_A_TURN, len(self._refused)))]:
+                waited_s = anyio.current_time() - given_up.since_s
+                refusal = senders.refusal(given_up.message, len(self._waiting), waited_s)
+                await self._reply(given_up.message, refusal)
+            await anyio.lowlevel.checkpoint()
+        self._refuses = False
 
     async def _reply(self, message: Message, answer: bytes | None) -> None:
         if answer is None or not message.reply_to:
