@@ -53,7 +53,7 @@ class AllocatorEngine:
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.facts = Facts(tree, term, timing)
         self.ranking = Ranking(self.facts)
-        self.pace = Pace()
+        self.pace = Pace(self.facts.nodes)
         self.answers = HeartbeatAnswers(self.facts, self.ranking, self.pace)
         self.heartbeats = 0
         #: Heartbeats that were repeated, overtaken, or of a former life of the agent.

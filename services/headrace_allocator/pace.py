@@ -6,11 +6,13 @@ same, few nodes would take all the time there is, and the others would seem to b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from headrace.ids import NodeName
 from headrace.runtime.engine import Moment, Outcome
 from headrace_allocator.effects import Effect
-from headrace_allocator.facts.nodes import Timing
+from headrace_allocator.facts.nodes import Node, Timing
 
 __all__ = ["Pace"]
 
@@ -27,10 +29,11 @@ _HEARTBEATS_IN_TIMEOUT: Final = 4
 
 
 class Pace:
-    """How much longer the pace is than without load."""
+    """How much longer the pace is than without load, and that nodes live whose heartbeats found no time."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: Mapping[NodeName, Node]) -> None:
         self.stretch = 1.0
+        self._nodes = nodes
 
     def ms(self, nodes: int, timing: Timing) -> int:
         """Milliseconds until the next heartbeat of one of so many nodes.
@@ -47,4 +50,14 @@ class Pace:
             self.stretch = min(_MOST_STRETCH, self.stretch * _GROWTH)
         elif waited_ms < _SHORT_WAIT_MS:
             self.stretch = max(1.0, self.stretch * _SHRINKAGE)
+        return Outcome(None)
+
+    def on_late(self, node: NodeName, moment: Moment) -> Outcome[None, Effect]:
+        """A heartbeat of this node waited so long that nobody awaits its answer. It shows no more than that the node lives.
+
+        Else nodes went offline and came back while there is much to do, and all shares with them, which is more to do.
+        """
+        known = self._nodes.get(node)
+        if known is not None:
+            known.heard_s = moment.steady_s
         return Outcome(None)

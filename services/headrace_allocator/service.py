@@ -10,9 +10,9 @@ import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 
-from headrace.bus import BusError, Entry, Mirror, Subscription
+from headrace.bus import BusError, Entry, Message, Mirror, Newest, Subscription
 from headrace.errors import BadInput
-from headrace.ids import TreeName
+from headrace.ids import NodeName, TreeName
 from headrace.obs.logging import logger
 from headrace.pools import read_tree
 from headrace.runtime.border import Caller, CallerKind
@@ -189,7 +189,7 @@ class AllocatorService:
             self._on_heartbeat,
             name_at=4,
             pending=_MOST_HEARTBEATS,
-            newest_within_s=_HEARTBEAT_WAIT_S,
+            newest=Newest(_node_of_heartbeat, _HEARTBEAT_WAIT_S, self._on_late_heartbeat),
         )
 
     # --- heartbeats -----------------------------------------------------------------------------------------------
@@ -211,22 +211,20 @@ class AllocatorService:
             self._log_orders(orders)
         return orders
 
+    def _on_late_heartbeat(self, message: Message) -> None:
+        self._take(self.engine.pace.on_late(NodeName(_node_of_heartbeat(message)), self._shell.moment()))
+
     def _log_orders(self, orders: Orders) -> None:
+        log, node = self._log, orders.node
         for start in orders.start:
-            self._log.debug(
-                "allocation ordered",
-                operation=start.operation,
-                allocation=start.allocation,
-                node=orders.node,
-                jobs=[slot.index for slot in start.slots],
+            jobs = [slot.index for slot in start.slots]
+            log.debug(
+                "allocation ordered", operation=start.operation, allocation=start.allocation, node=node, jobs=jobs
             )
         for extend in orders.extend:
-            self._log.debug(
-                "allocation extended", allocation=extend.allocation, node=orders.node, jobs=len(extend.slots)
-            )
+            log.debug("allocation extended", allocation=extend.allocation, node=node, jobs=len(extend.slots))
         for take_back in orders.take_back:
-            allocation = take_back.allocation
-            self._log.debug("allocation taken back", allocation=allocation, node=orders.node, reason=take_back.reason)
+            log.debug("allocation taken back", allocation=take_back.allocation, node=node, reason=take_back.reason)
 
     # --- feeds ----------------------------------------------------------------------------------------------------
 
@@ -395,3 +393,7 @@ class AllocatorService:
 def _slices(items: list[A]) -> list[list[A]]:
     """Items in their order, in slices to learn between two turns of the loop. There is one at least."""
     return [items[first : first + _LEARNT_SLICE] for first in range(0, max(1, len(items)), _LEARNT_SLICE)]
+
+
+def _node_of_heartbeat(message: Message) -> str:
+    return subjects.nth(message.subject, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
 
@@ -165,8 +166,8 @@ async def test_at_most_so_many_run_and_wait_and_the_rest_is_counted(server: Nats
         assert (most, serving.statistics()["pending"]) == (3, 0)
 
 
-def _by_first_letter(within_s: float) -> Newest:
-    return Newest(lambda message: message.data[:1].decode(), within_s)
+def _by_first_letter(within_s: float, on_late: Callable[[Message], None] | None = None) -> Newest:
+    return Newest(lambda message: message.data[:1].decode(), within_s, on_late)
 
 
 async def test_of_a_sender_that_spoke_again_meanwhile_only_the_newest_is_answered(
@@ -196,13 +197,16 @@ async def test_what_has_waited_so_long_that_nobody_awaits_its_answer_is_dropped(
     async with connect([server.url], name="test") as bus:
         release = anyio.Event()
         handled: list[bytes] = []
+        late: list[bytes] = []
 
         async def handler(message: Message) -> bytes:
             handled.append(message.data)
             await release.wait()
             return b"done"
 
-        serving = await bus.serve(word, handler, newest=_by_first_letter(within_s=0.05))
+        serving = await bus.serve(
+            word, handler, newest=_by_first_letter(0.05, lambda message: late.append(message.data))
+        )
         await bus.publish(word, b"a1")
         await eventually(lambda: handled == [b"a1"])
         await bus.publish(word, b"b1")
@@ -214,6 +218,7 @@ async def test_what_has_waited_so_long_that_nobody_awaits_its_answer_is_dropped(
         assert await bus.request(word, b"b2", timeout_s=10) == b"done"
         assert handled == [b"a1", b"b2"]
         assert serving.statistics()["stale"] == 1
+        assert late == [b"b1"]
 
 
 async def test_no_more_bytes_are_in_the_hands_of_handlers_than_may_be(server: NatsServer, word: str) -> None:

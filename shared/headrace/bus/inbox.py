@@ -29,11 +29,13 @@ class Mailbox:
         key: Callable[[Message], Hashable] | None = None,
         pending: int = 10_000,
         longest_wait_s: float = math.inf,
+        on_stale: Callable[[Message], None] | None = None,
     ) -> None:
-        """Whatever has waited for more than `longest_wait_s` is dropped when its turn comes."""
+        """Whatever has waited for more than `longest_wait_s` is dropped when its turn comes, and `on_stale` is told of it."""
         self._key = key
         self._pending = pending
         self._longest_wait_s = longest_wait_s
+        self._on_stale = on_stale
         self._waiting: OrderedDict[Hashable, Waiting] = OrderedDict()
         self._bytes = 0
         self._arrived = anyio.Event()
@@ -79,6 +81,8 @@ class Mailbox:
             if waited_s <= self._longest_wait_s:
                 return waiting.message
             self.stale += 1
+            if self._on_stale is not None:
+                self._on_stale(waiting.message)
         return None
 
     def clear(self) -> None:

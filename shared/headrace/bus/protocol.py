@@ -151,6 +151,8 @@ class Newest(msgspec.Struct, frozen=True):
 
     name: Callable[[Message], str]
     within_s: float
+    #: Told of each that waited longer and is dropped. It must not wait or raise.
+    on_late: Callable[[Message], None] | None = None
 
 
 #: Gets one message, returns the answer's bytes or None for no answer.

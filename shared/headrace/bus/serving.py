@@ -32,7 +32,7 @@ __all__ = ["INBOXES", "Serving"]
 INBOXES: Final = "_INBOX."
 #: So long messages are answered one after the other before the connection may read: what waits there cannot be replaced.
 #: Of cpu: on a busy machine a turn by the clock could be over after a single message, and all else has as long a turn as before.
-_TURN_NS: Final = 5_000_000
+_TURN_NS: Final = 10_000_000
 #: Handlers that begin between two looks at the socket and at the timers, and the bytes in their hands: one more than that may begin.
 #: Were it all that wait, a flood would be a pause, and a socket that is not read is cut off by the server with all that others sent.
 _BEGUN_IN_A_TURN: Final = 8
@@ -79,7 +79,9 @@ class Serving:
         self._waiting = Lines(pending, MAX_PENDING_BYTES)
         self._newest: Mailbox | None = None
         if newest is not None:
-            self._newest = Mailbox(key=newest.name, pending=pending, longest_wait_s=newest.within_s)
+            self._newest = Mailbox(
+                key=newest.name, pending=pending, longest_wait_s=newest.within_s, on_stale=newest.on_late
+            )
         self._running = 0
         self._running_bytes = 0
         #: What is to be refused. Of a flood the oldest get no answer, and are given up by whoever sent them.

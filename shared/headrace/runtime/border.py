@@ -72,11 +72,11 @@ class Border:
         concurrency: int = 64,
         running_bytes: int = MAX_PENDING_BYTES,
         pending: int = 10_000,
-        newest_within_s: float | None = None,
+        newest: Newest | None = None,
     ) -> Subscription:
         """Serves requests. `name_at` is the place of the caller's name in the subject (users and nodes).
 
-        With `newest_within_s` only the newest of each caller is answered, and none that has waited for longer.
+        With `newest` only the newest message of each sender is answered, and none that has waited for too long.
         """
 
         async def handle(message: Message) -> bytes | None:
@@ -107,10 +107,7 @@ class Border:
             is_ours = self._caller(message, caller_kind, name_at) is not None
             return encode(Busy(waiting=waiting, oldest_waiting_ms=int(waited_s * 1000))) if is_ours else None
 
-        def name(message: Message) -> str:
-            return subjects.nth(message.subject, name_at)
-
-        of_users = Senders(name, refusal)
+        of_users = Senders(lambda message: subjects.nth(message.subject, name_at), refusal)
         is_of_users = caller_kind is CallerKind.USER
         return await (self._users if is_of_users else self._bus).serve(
             subject,
@@ -119,7 +116,7 @@ class Border:
             running_bytes=running_bytes,
             pending=pending,
             senders=of_users if is_of_users else None,
-            newest=None if newest_within_s is None else Newest(name, newest_within_s),
+            newest=newest,
         )
 
     def decode(self, message: Message, kind: type[T]) -> T | None:

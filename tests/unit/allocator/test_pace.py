@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from headrace_allocator.facts.nodes import Timing
+from headrace.ids import NodeName
+from headrace_allocator.facts.nodes import NodeCondition, Timing
 from headrace_allocator.pace import Pace
+from tests.support.allocating import Desk, cores
 from tests.support.clocks import at
 
 TIMING = Timing()
+N = NodeName("n")
 
 
 def test_without_load_ten_thousand_nodes_come_each_five_seconds() -> None:
-    assert [Pace().ms(nodes, TIMING) for nodes in (1, 2_000, 10_000)] == [1_000, 1_000, 5_000]
+    assert [Pace({}).ms(nodes, TIMING) for nodes in (1, 2_000, 10_000)] == [1_000, 1_000, 5_000]
 
 
 def test_while_heartbeats_wait_for_long_nodes_come_later_and_then_sooner_again() -> None:
-    pace = Pace()
+    pace = Pace({})
     for second in range(5):
         pace.on_load(500.0, at(second))
     assert 2_000 < pace.ms(100, TIMING) < 3_000
@@ -25,7 +28,7 @@ def test_while_heartbeats_wait_for_long_nodes_come_later_and_then_sooner_again()
 
 
 def test_a_wait_that_is_neither_long_nor_short_changes_nothing() -> None:
-    pace = Pace()
+    pace = Pace({})
     pace.on_load(500.0, at(0))
     before_ms = pace.ms(100, TIMING)
     pace.on_load(100.0, at(1))
@@ -33,7 +36,19 @@ def test_a_wait_that_is_neither_long_nor_short_changes_nothing() -> None:
 
 
 def test_however_long_the_waits_no_node_counts_as_offline_for_a_few_lost_heartbeats() -> None:
-    pace = Pace()
+    pace = Pace({})
     for second in range(100):
         pace.on_load(1_000.0, at(second))
     assert pace.ms(10_000, TIMING) == 15_000
+
+
+def test_a_node_whose_heartbeats_come_too_late_to_be_answered_does_not_count_as_offline() -> None:
+    desk = Desk({"n": cores(1)})
+    desk.beat("n")
+    desk.engine.pace.on_late(N, at(150.0))
+    desk.engine.pace.on_late(NodeName("unknown"), at(150.0))
+    desk.tick(161.0)
+    assert desk.node("n").condition is NodeCondition.ONLINE
+
+    desk.tick(211.0)
+    assert desk.node("n").condition is NodeCondition.OFFLINE
