@@ -17,7 +17,7 @@ import numpy as np
 
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
 
-__all__ = ["double_at", "largest", "largest_each", "place_of"]
+__all__ = ["double_at", "largest", "largest_each", "largest_of_many", "place_of"]
 
 _SIGN = 1 << 63
 
@@ -73,3 +73,16 @@ def largest_each(high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
         fits = holds(middle.view(np.float64))
         good = np.where(open_ & fits, middle, good)
         bad = np.where(open_ & ~fits, middle, bad)
+
+
+def largest_of_many(high: float, holds: Callable[[Floats], Bools], tries: int) -> float:
+    """Finds what `largest_each` finds for one search, and asks for `tries` doubles at a time: 15 need a quarter of the steps."""
+    if holds(np.full(tries, high))[0]:
+        return high
+    good, bad = 0, place_of(high)
+    while bad - good > 1:
+        middles = [good + (bad - good) * number // (tries + 1) for number in range(1, tries + 1)]
+        fits = holds(np.array(middles, np.int64).view(np.float64))
+        held = tries if fits.all() else int(fits.argmin())
+        good, bad = ([good, *middles])[held], ([*middles, bad])[held]
+    return double_at(good)

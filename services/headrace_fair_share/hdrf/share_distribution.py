@@ -10,6 +10,7 @@ Section: docs/reference/fair-share-algorithm.md#14-distribution
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,13 +22,17 @@ from headrace_fair_share.hdrf.functions.by_fit_factor import BreakpointStore
 from headrace_fair_share.hdrf.functions.by_suggestion import within_limits
 from headrace_fair_share.hdrf.functions.curves import FunctionStore
 from headrace_fair_share.hdrf.layout import Layout
-from headrace_fair_share.hdrf.search import largest_each
+from headrace_fair_share.hdrf.search import largest_each, largest_of_many
 from headrace_fair_share.hdrf.weights import Offers
 
 __all__ = ["DetailedShares", "Distribution", "detailed_shares", "root_fit_factor"]
 
 #: Sums over breakpoints end in other last bits than sums over children. Without such room a child could lose a jump to an ulp.
 _ROUNDING: Final = 1e-14
+#: Fit factors of the root that are tried at a time: for few children numpy takes as long for many as for one.
+_MOST_TRIES: Final = 15
+#: Children at all these fit factors together.
+_MOST_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,22 +178,28 @@ def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Float
 
     It is the first one at which some resource is 1 above its guarantee, or the last one at which those with a limit keep it.
     """
-    family = distribution.layout.children_of(np.zeros(1, np.int64))
-    if not len(family.parents):
+    layout, store, offers = distribution.layout, distribution.store, distribution.offers
+    children = len(layout.children_of(np.zeros(1, np.int64)).children)
+    if not children:
         return 0.0
-    high = np.array([float(len(family.children))]) if distribution.fifo[0] else np.ones(1)
-    store, offers = distribution.store, distribution.offers
+    tries = max(1, min(_MOST_TRIES, _MOST_AT_ONCE // children))
+    # The root, as often as fit factors are tried at a time.
+    family = layout.children_of(np.zeros(tries, np.int64))
+    high = float(children) if distribution.fifo[0] else 1.0
 
     def together(fit: Floats) -> Floats:
         return family.sum(store.shares_at(family.children, offers.at(family, fit)))
 
-    bounds = within_limits(together(np.zeros(1)), together(high), guarantee, limits)
+    def at(fit: float) -> Floats:
+        return together(np.full(tries, fit))[:, :1]
+
+    bounds = within_limits(at(0.0), at(high), guarantee, limits)
     reached, ceiling = bounds[0] + 1.0, bounds[1]
     below = np.minimum(np.nextafter(reached, 0.0), ceiling)
-    fit = largest_each(high, lambda fit: fits_into(together(fit), below))
-    following = np.minimum(np.nextafter(fit, np.inf), high)
-    touches = fits_into(together(following), np.minimum(reached, ceiling))
-    return float((following if touches[0] else fit)[0])
+    fit = largest_of_many(high, lambda fit: fits_into(together(fit), below), tries)
+    following = min(math.nextafter(fit, math.inf), high)
+    touches = fits_into(at(following), np.minimum(reached, ceiling))
+    return following if touches[0] else fit
 
 
 def detailed_shares(layout: Layout, total: Floats, strong: Floats, proposed: Floats) -> DetailedShares:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
-from headrace_fair_share.hdrf.search import double_at, largest, largest_each, place_of
+from headrace_fair_share.hdrf.search import double_at, largest, largest_each, largest_of_many, place_of
 
 
 def test_places_order_doubles_as_their_values_do() -> None:
@@ -49,3 +49,18 @@ def test_many_searches_at_once_find_what_single_ones_find() -> None:
 
 def test_what_never_holds_gives_zero() -> None:
     assert largest_each(np.ones(1), lambda x: np.asarray(x < 0.0)).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("tries", [1, 2, 3, 15, 100])
+def test_tries_of_many_at_a_time_find_what_single_ones_find(tries: int) -> None:
+    draw = random.Random(tries)
+    for _ in range(50):
+        bound, slope = draw.choice((0.0, draw.uniform(0.0, 2.0), draw.uniform(0.0, 1e-300))), draw.uniform(0.1, 9.0)
+
+        found = largest_of_many(1.0, lambda each, bound=bound, slope=slope: slope * each <= bound, tries)  # type: ignore[misc]
+
+        assert found == largest(0.0, 1.0, lambda each, bound=bound, slope=slope: slope * each <= bound)  # type: ignore[misc]
+
+
+def test_what_never_holds_gives_zero_of_many_too() -> None:
+    assert largest_of_many(1.0, lambda each: each < 0.0, 15) == 0.0
