@@ -2,10 +2,12 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.support.dealing import dealt
 from tests.support.effort import LONG
 
 # As in the Makefile: the processes that tests start shall not compile all that they import, each anew.
@@ -17,6 +19,7 @@ settings.register_profile("many", max_examples=200, deadline=None, print_blob=Tr
 settings.load_profile("many" if LONG else "few")
 
 _skipped: list[str] = []
+_TESTS = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -26,7 +29,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     else:
         chosen = [item for item in items if not item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-    items[:] = chosen
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items[:] = dealt(chosen, workers, _place) if workers > 1 else chosen
+
+
+def _place(item: pytest.Item) -> tuple[str, str]:
+    folder = item.path.relative_to(_TESTS).parts[0]
+    return folder, str(item.path)
 
 
 def _draws(item: pytest.Item) -> bool:

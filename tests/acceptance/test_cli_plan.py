@@ -1,4 +1,4 @@
-"""`headrace plan` without any server, and the live tree with one."""
+"""`headrace plan` without any server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.forked_commands import run_forked
-from tests.support.headrace_up import Up
 
 EXAMPLE = str(Path(__file__).parents[2] / "docs" / "examples" / "plan.yaml")
 
@@ -55,17 +54,3 @@ def test_a_file_that_cannot_be_used_is_told_line_by_line(tmp_path: Path) -> None
         f"{file}:4: pools.b.weight: -1 cannot be used; expected a number from 1.490116119e-08 to 67108864",
         f"{file}:4: pools.b.parent: there is no pool 'c'; expected one of a, b",
     ]
-
-
-def test_pools_and_operations_show_their_shares() -> None:
-    with Up(nodes=("alpha:cpu=2,memory=2G",)) as up:
-        up.run("pool", "create", "lab", "--guarantee", "cpu=1")
-        operation = up.start_operation("--pool", "lab", "--", "sleep", "1000")
-
-        assert "└─ lab" in up.run("pool", "tree").stdout
-        assert operation in up.run("pool", "tree", "--operations").stdout
-        assert json.loads(up.run("pool", "tree", "--json").stdout)["pools"][0]["name"] == "<Root>"
-        assert "  integral part" in up.run("pool", "get", "lab").stdout
-        assert "dominant resource" in up.run("op", "get", operation).stdout
-        assert json.loads(up.run("op", "get", operation, "--json").stdout)["share"]["parent"] == "lab"
-        up.run("op", "abort", operation)

@@ -159,3 +159,16 @@ def test_a_node_filter_leaves_nodes_out_and_lets_them_in_again(up: Up) -> None:
     wait_for_states(up, ["online"])
 
     assert "node_filter" in up.run("tree", "set", "default", "node_filter=ssd &", expect=2).stderr
+
+
+def test_pools_and_operations_show_their_shares(up: Up) -> None:
+    up.run("pool", "create", "studio", "--guarantee", "cpu=1")
+    operation = up.start_operation("--pool", "studio", "--", "sleep", "1000")
+
+    assert "─ studio" in up.run("pool", "tree").stdout
+    assert operation in up.run("pool", "tree", "--operations").stdout
+    assert json.loads(up.run("pool", "tree", "--json").stdout)["pools"][0]["name"] == "<Root>"
+    assert "  integral part" in up.run("pool", "get", "studio").stdout
+    assert "dominant resource" in up.run("op", "get", operation).stdout
+    assert json.loads(up.run("op", "get", operation, "--json").stdout)["share"]["parent"] == "studio"
+    up.run("op", "abort", operation)

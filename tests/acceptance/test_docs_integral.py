@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from docs.pictures.one_machine import commands, up_of_the_page
 
@@ -15,6 +16,7 @@ def test_the_commands_of_the_page_do_what_it_says() -> None:
         fields = ("integral_pool_capacity/cpu", "specified_burst_guarantee_resources/cpu", "resource_limits/cpu")
         nightly: dict[str, float] = {}
         while nightly.get("resource_limits/cpu") != 3.0:  # a limit is in force with the next update
+            time.sleep(0.1)
             nightly = json.loads(up.run("pool", "get", "nightly", *fields, "--json").stdout)
         promised = json.loads(up.run("pool", "get", "<Root>", "resource_distribution_info", "--json").stdout)
         shown = up.run("pool", "volume", "nightly", "--plot", "-").stdout

@@ -28,7 +28,7 @@ from tests.support.integral_day import (
 from tests.support.simulated_tree import SimulatedTree
 
 #: Of updates; the fixture runs once in each worker.
-PERIOD_S = few_or_many(300, 10)
+PERIOD_S = few_or_many(1_800, 10)
 #: What figures may be off by.
 PERCENT = 0.01
 pytestmark = [pytest.mark.both, pytest.mark.timeout(600)]

@@ -34,6 +34,7 @@ def until(up: Up, true_of: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.long
 @pytest.mark.timeout(150)
 def test_a_burst_pool_saves_takes_its_burst_runs_out_and_falls_back_to_its_flow() -> None:
     up = Up(nodes=("alpha:cpu=20,memory=4G",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def test_the_script_of_the_page_goes_on_where_it_was(up: Up) -> None:
     up.wait_line("steps-one", "step 2")
     up.run(*suspend)
     while view(up)["aborted_jobs"] == 0:
-        pass
+        time.sleep(0.1)
     saved = int((up.state / "saved-0").read_text())
     up.run(*resume)
     up.run("op", "wait", "steps-one")

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
 from tests.support.headrace_up import Up
 
 
-def test_paused_starts_are_kept_over_a_restart_obeyed_and_shown_until_they_are_resumed() -> None:
-    with Up() as up:
-        runs = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.1; done")
-        up.wait_line(runs, "up")
-
-        assert "starts paused; what runs goes on" in up.run("pause", "starts").stdout
-        up.wait_said("starts are paused")
-        waits = up.start_operation("--", "true")
-        (up.state / "go").touch()
-        up.run("op", "wait", runs)
-        up.stop()
-        up.start()
-
-        words = "starts are paused"
-        up.wait_said(words)
-        assert words in up.run("tree", "list").stderr
-        assert words in up.run("pool", "list").stderr
-        assert f"tree default: {words}" in up.run("op", "explain", waits).stdout
-        assert words in up.run("op", "get", waits).stdout
-        assert "0 of 1 done, 0 running, 1 pending" in up.run("op", "get", waits).stdout
-
-        assert "starts resumed" in up.run("resume", "starts").stdout
-        up.wait_said("starts resumed")
-        up.run("op", "wait", waits)
-        assert words not in up.run("tree", "list").stderr
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    with Up() as running:
+        yield running
 
 
-def test_a_pause_of_preemption_says_that_none_is_built_yet() -> None:
-    with Up() as up:
-        assert "what is on its way out goes" in up.run("pause", "preemption").stdout
-        assert "preemption is paused: nothing is taken back for others" in up.run("tree", "list").stderr
-        up.run("pause", "starts", "--tree", "other", expect=4)
+def test_paused_starts_are_kept_over_a_restart_obeyed_and_shown_until_they_are_resumed(up: Up) -> None:
+    runs = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.1; done")
+    up.wait_line(runs, "up")
+
+    assert "starts paused; what runs goes on" in up.run("pause", "starts").stdout
+    up.wait_said("starts are paused")
+    waits = up.start_operation("--", "true")
+    (up.state / "go").touch()
+    up.run("op", "wait", runs)
+    up.stop()
+    up.start()
+
+    words = "starts are paused"
+    up.wait_said(words)
+    assert words in up.run("tree", "list").stderr
+    assert words in up.run("pool", "list").stderr
+    assert f"tree default: {words}" in up.run("op", "explain", waits).stdout
+    assert words in up.run("op", "get", waits).stdout
+    assert "0 of 1 done, 0 running, 1 pending" in up.run("op", "get", waits).stdout
+
+    assert "starts resumed" in up.run("resume", "starts").stdout
+    up.wait_said("starts resumed")
+    up.run("op", "wait", waits)
+    assert words not in up.run("tree", "list").stderr
+
+
+def test_a_pause_of_preemption_says_that_none_is_built_yet(up: Up) -> None:
+    assert "what is on its way out goes" in up.run("pause", "preemption").stdout
+    assert "preemption is paused: nothing is taken back for others" in up.run("tree", "list").stderr
+    up.run("pause", "starts", "--tree", "other", expect=4)

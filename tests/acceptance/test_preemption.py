@@ -100,7 +100,7 @@ def test_neither_a_killed_allocator_nor_a_killed_agent_forgets_that_a_job_makes_
     kill(up, "allocator")
     # Both jobs of research, one of them on its way out, and the one that waits for its place.
     while allocations(up) != 3:
-        pass
+        time.sleep(0.1)
     (up.state / "go").touch()
     up.run("op", "wait", owed)
     (up.state / "enough").touch()

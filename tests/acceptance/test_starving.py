@@ -20,6 +20,7 @@ def test_a_pool_whose_jobs_get_no_place_is_listed_with_the_operation_that_may_pr
         deadline = time.monotonic() + 60
         found: list[Any] = []
         while len(found) < 2:
+            time.sleep(0.2)
             assert time.monotonic() < deadline, found
             found = json.loads(up.run("pool", "starving", "--json").stdout)
 

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,11 +44,12 @@ def test_after_a_stop_nothing_of_ours_runs_and_the_endpoint_is_gone() -> None:
         assert "Headrace is not running" in up.run("op", "list", expect=3).stderr
 
 
-def test_an_interrupted_job_runs_again_at_the_next_up() -> None:
+def test_an_interrupted_job_runs_again_at_the_next_up_and_sigterm_stops_as_ctrl_c_does() -> None:
     with Up() as up:
         operation = up.start_operation("--", "sh", "-c", "echo attempt $HEADRACE_ATTEMPT; [ -e go ] || exec sleep 1000")
         up.wait_line(operation, "attempt 1")
-        up.stop()
+        assert up.stop(signal.SIGTERM) == 0
+        assert up.processes() == []
         (up.state / "go").touch()
 
         up.start()
@@ -56,12 +58,6 @@ def test_an_interrupted_job_runs_again_at_the_next_up() -> None:
         assert up.run("op", "logs", operation).stdout == "attempt 2\n"
         view = msgspec.json.decode(up.run("op", "get", operation, "--json").stdout)["operation"]
         assert (view["failed_jobs"], view["aborted_jobs"]) == (0, 1)
-
-
-def test_sigterm_stops_as_ctrl_c_does() -> None:
-    with Up() as up:
-        assert up.stop(signal.SIGTERM) == 0
-        assert up.processes() == []
 
 
 def test_with_wait_running_jobs_end_by_themselves() -> None:
@@ -158,7 +154,7 @@ def test_whatever_dies_is_started_again_and_running_jobs_notice_nothing() -> Non
             os.kill(victim.pid, signal.SIGKILL)
             up.wait_said(f"{role}.* ended .*SIGKILL.* starting it again")
             while up.run("node", "list", expect=None).returncode:
-                pass  # without its server nothing answers, and says so at once
+                time.sleep(0.1)  # without its server nothing answers, and says so at once
         (up.state / "go").touch()
 
         assert "completed" in up.run("op", "wait", operation).stderr
