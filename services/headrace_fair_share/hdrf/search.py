@@ -76,7 +76,7 @@ def largest_each(high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
 
 
 def largest_of_many(high: float, holds: Callable[[Floats], Bools], tries: int) -> float:
-    """Finds what `largest_each` finds for one search, and asks for `tries` doubles at a time: 15 need a quarter of the steps."""
+    """Finds what `largest_each` finds, for one search. It asks for `tries` doubles at a time: 15 need a quarter of the steps."""
     if holds(np.full(tries, high))[0]:
         return high
     good, bad = 0, place_of(high)
