@@ -13,6 +13,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "why-it-waits.md"
 def test_every_command_of_the_page_does_what_it_says() -> None:
     with Up(nodes=("alpha:cpu=4,memory=2G",)) as up:
         said = typed(up, PAGE)
+        assert "did you mean" in up.run("service", "figures", "alocator.default", expect=1).stderr
+        assert "--follow" in up.run("events", expect=2).stderr
 
     explained = said["op explain night-two"]
     assert "resource_limits of pool nightly leave no room for another job: 1 of 1 cpu in use" in explained

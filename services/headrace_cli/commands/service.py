@@ -5,6 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from headrace.client import Client
+from headrace.near import hint
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common, talk
 from headrace_cli.show.nodes import figures_table, roles_without_leader, service_table
@@ -57,8 +58,16 @@ def figures(role: str | None = None, /, *, common: Common | None = None) -> int:
     """
 
     async def work(client: Client, screen: Screen) -> int:
-        told = [each for each in await client.processes.figures() if each.role.startswith(role or "")]
-        screen.show(told, figures_table(told))
-        return Exit.DONE if told else Exit.FAILED
+        everybody = await client.processes.figures()
+        told = [each for each in everybody if each.role.startswith(role or "")]
+        if told:
+            screen.show(told, figures_table(told))
+            return Exit.DONE
+        screen.say(
+            f"no role begins with {role!r}: {hint(role, [each.role for each in everybody])}"
+            if role
+            else "nobody answers"
+        )
+        return Exit.FAILED
 
     return talk(common, work)

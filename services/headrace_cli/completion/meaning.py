@@ -64,6 +64,7 @@ _BY_NAME: Final = {
     "file": Meaning.FILE,
     "node": Meaning.NODE,
     "nodes": Meaning.NODE,
+    "op": Meaning.OPERATION,
     "op_state": Meaning.STATE,
     "operation": Meaning.OPERATION,
     "operations": Meaning.OPERATION,

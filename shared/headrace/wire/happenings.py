@@ -90,7 +90,7 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended"):
     preemption: PreemptionRecord | None = None
 
 
-class AllocationStarted(msgspec.Struct, frozen=True, tag="allocation_started"):
+class AllocationStarted(msgspec.Struct, frozen=True, gc=False, tag="allocation_started"):
     """The allocator gave an operation a place on a node."""
 
     at_ms: Counter

@@ -24,7 +24,8 @@ from headrace.wire.operations import OperationState
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem, SharePart, StarvationStatus
 from headrace.wire.version import Version
-from headrace_cli.show.happenings import happening_words
+from headrace_cli.show.happenings import happening_words, history_table
+from tests.unit.cli.test_render import shown
 
 TREE = TreeName("default")
 OURS, THEIRS = OperationId("ours-0001"), OperationId("theirs-0001")
@@ -143,6 +144,43 @@ def test_a_pool_is_followed_with_the_operations_that_are_in_it_come_into_it_and_
     assert wanted.wants(preempted(THEIRS, "p"))
     assert wanted.wants(StarvationChanged(0, TREE, ElementKind.POOL, "p", PoolName("<Root>"), STARVING))
     assert not wanted.wants(StarvationChanged(0, TREE, ElementKind.POOL, "q", PoolName("<Root>"), STARVING))
+
+
+def test_the_history_has_a_row_for_each_run_with_where_and_how_long_it_ran() -> None:
+    record = PreemptionRecord(
+        PreemptionReason.PREEMPTION,
+        OperationId("needs-it"),
+        timeout_ms=10_000,
+        group=2,
+        threshold=1.0,
+        fair_share=(0.0, 0.5, 0.0, 0.0, 0.0),
+        share_before=(0.0, 1.0, 0.0, 0.0, 0.0),
+        share_after=(0.0, 0.75, 0.0, 0.0, 0.0),
+    )
+    ended = JobEnded(
+        9_000,
+        OURS,
+        JobSlot(3, 2),
+        NodeName("n"),
+        AllocationId("a"),
+        1_000,
+        JobResult.ABORTED,
+        None,
+        9,
+        "x",
+        True,
+        record,
+    )
+    runs = AllocationStarted(9_000, TREE, OURS, NodeName("m"), AllocationId("b"), [JobSlot(4)])
+
+    lines = shown(history_table([a_step(OURS, "p"), ended, runs]), 300)
+
+    assert "started by  in pool p: running" in lines[1]
+    assert " 3.2  n      8s  aborted, signal 9; it runs again; preempted for needs-it, which starves; " in lines[2]
+    assert lines[2].endswith(
+        "cpu 100% → 75% of the cluster, owed 50%; preemptible: above 1 × fair share; 10s from the signal to the kill"
+    )
+    assert lines[3].split()[2:] == ["4", "m", "runs"]
 
 
 def test_each_line_says_on_its_own_what_happened_to_whom() -> None:
