@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from headrace.bus import Bus
@@ -240,10 +239,12 @@ def main() -> int:
         services(server, Path(folder), options.operations) as processes,
     ):
         bench = Bench(options, server, processes)
-        with suppress(KeyboardInterrupt):
+        try:
             asyncio.run(bench.run())
-    table = [each for each in _table(options) if each.name in bench.figures]
-    width = max((len(each.name) for each in table), default=0)
+        except KeyboardInterrupt:
+            return 130
+    table = _table(options)
+    width = max(len(each.name) for each in table)
     print(head_of_table(width))
     for each in table:
         print(row_of_table(each, bench.figures[each.name], width))
