@@ -177,9 +177,14 @@ class Bench:
     async def _highest_rate(self) -> None:
         self._fleet.jobs_end = False
         self._say("jobs end no more; the newest heartbeats are recorded when all have settled")
-        until_s = time.monotonic() + _LONGEST_SETTLE_S
+        began_s = time.monotonic()
+
+        def has_settled() -> bool:
+            waited_s = time.monotonic() - began_s
+            return min(waited_s, self._fleet.seconds_since_orders()) > _SETTLE_S or waited_s > _LONGEST_SETTLE_S
+
         await self._until(
-            lambda: self._fleet.seconds_since_orders() > _SETTLE_S or time.monotonic() > until_s,
+            has_settled,
             lambda: f"no answer has changed anything for {self._fleet.seconds_since_orders():.0f} s",
         )
         self._fleet.stop()
