@@ -19,7 +19,7 @@ from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Figure, counter
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.snapshots import PreemptionPriority, ShareItem
-from headrace_allocator.decision.plain_loop import next_in_line_plainly
+from headrace_allocator.decision.plain_loop import is_considered, next_in_line_plainly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.operations import Operation
@@ -119,10 +119,11 @@ class ChoiceCheck:
             self._cases.append(_case_of(overlay, room, priority, chosen, expected, sample.values()))
 
     def _sample(self, overlay: Overlay, chosen: Operation | None) -> dict[OperationId, Operation]:
-        """Every so-manieth operation, others each time."""
+        """Every so-manieth operation, others each time. A case has those only that the stage looks at."""
         operations = overlay.view.operations
         stride = len(operations) // _SAMPLE + 1
-        sample = {one.id: one for one in islice(operations.values(), self._checked % stride, None, stride)}
+        some = islice(operations.values(), self._checked % stride, None, stride)
+        sample = {one.id: one for one in some if is_considered(overlay, one)}
         if chosen is not None:
             sample[chosen.id] = chosen
         return sample

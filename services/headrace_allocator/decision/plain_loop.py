@@ -18,7 +18,7 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
 
-__all__ = ["next_in_line_plainly"]
+__all__ = ["is_considered", "next_in_line_plainly"]
 
 
 class _Child(NamedTuple):
@@ -49,8 +49,7 @@ def next_in_line_plainly(
         operation
         for operation in (view.operations.values() if among is None else among)
         if priority in (None, operation.preemption_priority)
-        and overlay.takes_part(operation.id)
-        and overlay.high in (None, view.order.is_high(operation.id))
+        and is_considered(overlay, operation)
         and (room + more_room(operation)).dominates(operation.min_needed)
         and operation.id not in overlay.refused
         and all(matches(formula, view.tags) for formula in view.pools.filters_of(operation.spec))
@@ -60,6 +59,12 @@ def next_in_line_plainly(
     ]
     chosen = _best_below(overlay, view.pools.root, able)
     return chosen.operation if chosen is not None else None
+
+
+def is_considered(overlay: Overlay, operation: Operation) -> bool:
+    """True if an operation is of the stage and the batch that are looked at."""
+    is_high = overlay.view.order.is_high(operation.id)
+    return overlay.takes_part(operation.id) and overlay.high in (None, is_high)
 
 
 def _best_below(overlay: Overlay, pool: Pool, able: list[Operation]) -> _Child | None:
