@@ -59,14 +59,14 @@ ShortText = Annotated[str, msgspec.Meta(max_length=4096)]
 Millis = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
-class JobSlot(msgspec.Struct, frozen=True, array_like=True):
+class JobSlot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One run of one job: the index of the job, and the number of this attempt at it (from 1)."""
 
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] = 1
 
 
-class JobKey(msgspec.Struct, frozen=True, array_like=True, order=True):
+class JobKey(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False):
     """A job is (operation, index, attempt)."""
 
     operation: OperationId
@@ -86,7 +86,7 @@ class AllocationState(enum.StrEnum):
     ENDED = "ended"
 
 
-class RunningJob(msgspec.Struct, frozen=True, array_like=True):
+class RunningJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The job that an allocation runs now."""
 
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -96,7 +96,7 @@ class RunningJob(msgspec.Struct, frozen=True, array_like=True):
     ran_ms: Millis = 0
 
 
-class AllocationReport(msgspec.Struct, frozen=True, array_like=True):
+class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One allocation as the agent sees it."""
 
     id: AllocationId
@@ -127,7 +127,7 @@ class JobResult(enum.StrEnum):
     LOST = "lost"
 
 
-class JobEnd(msgspec.Struct, frozen=True):
+class JobEnd(msgspec.Struct, frozen=True, gc=False):
     """The end of one run of one job, reported until it is acknowledged by a forget."""
 
     operation: OperationId
@@ -224,7 +224,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
 
 
-class Start(msgspec.Struct, frozen=True):
+class Start(msgspec.Struct, frozen=True, gc=False):
     """A new allocation."""
 
     allocation: AllocationId
@@ -236,7 +236,7 @@ class Start(msgspec.Struct, frozen=True):
     waiting_timeout_ms: Millis | None = None
 
 
-class Extend(msgspec.Struct, frozen=True):
+class Extend(msgspec.Struct, frozen=True, gc=False):
     """More indexes for an allocation that lives."""
 
     allocation: AllocationId
