@@ -18,7 +18,7 @@ from headrace.pools import read_tree
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.engine import Outcome
-from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
+from headrace.runtime.feeds import OperationsFeed, SnapshotFeed, slices
 from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime
@@ -230,7 +230,7 @@ class AllocatorService:
 
     async def on_operations(self, operations: list[LiveOperation], sequence: int) -> None:
         self._log.info("operations learnt", operations=len(operations), sequence=sequence)
-        *pages, last = _slices(operations)
+        *pages, last = slices(operations, _LEARNT_SLICE)
         for page in pages:
             self._take(self.engine.on_more_operations(page, self._shell.moment()))
             await anyio.lowlevel.checkpoint()
@@ -239,7 +239,7 @@ class AllocatorService:
     async def on_events(self, events: list[Event], sequence: int) -> None:
         for event in events:
             self._log.debug("event", operation=concerned(event), kind=type(event).__name__, sequence=sequence)
-        for some in _slices(events):
+        for some in slices(events, _LEARNT_SLICE):
             self._take(self.engine.on_events(some, self._shell.moment()))
             await anyio.lowlevel.checkpoint()
 
@@ -388,11 +388,6 @@ class AllocatorService:
         facts, answers = self.engine.facts, self.engine.answers
         page, taken = answers.observed.page(facts, request), answers.preemptions.below(facts.pools, request.pool)
         return msgspec.structs.replace(page, taken=taken)
-
-
-def _slices(items: list[A]) -> list[list[A]]:
-    """Items in their order, in slices to learn between two turns of the loop. There is one at least."""
-    return [items[first : first + _LEARNT_SLICE] for first in range(0, max(1, len(items)), _LEARNT_SLICE)]
 
 
 def _node_of_heartbeat(message: Message) -> str:

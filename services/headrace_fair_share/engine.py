@@ -106,8 +106,13 @@ class FairShareEngine:
 
     # --- what becomes known -----------------------------------------------------------------------------------------
 
+    def on_more_operations(self, page: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
+        """A page of everything live. It counts with the last one."""
+        self.operations.gather(page)
+        return Outcome(None)
+
     def on_operations(self, operations: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
-        """Everything live, replacing what was known. Ephemeral pools are told anew behind it."""
+        """The last page of everything live, replacing what was known. Ephemeral pools are told anew behind it."""
         self._ephemeral_pools.clear()
         self._standing = None
         return self._changed(self.operations.replace(operations) | self._try_held_back())
@@ -128,13 +133,9 @@ class FairShareEngine:
         """A snapshot of the allocator."""
         return self._changed(self.usage.apply(usage, moment))
 
-    def on_leading(self, term: Term, moment: Moment) -> Outcome[None, Effect]:
-        """Updates are made with this term from now on."""
+    def on_leading(self, term: Term, saved: Iterable[Ages], moment: Moment) -> Outcome[None, Effect]:
+        """Updates are made with this term from now on. Clocks that an earlier one saved go on from where they stood."""
         self.volumes = KnownVolumes(self._tree, term, self._options.most_missed_advances)
-        return Outcome(None)
-
-    def on_saved_clocks(self, saved: Iterable[Ages], moment: Moment) -> Outcome[None, Effect]:
-        """Clocks that an earlier life saved. They go on from where they stood."""
         self.clocks = clocks_of((age for ages in saved for age in ages.ages), self._time.now_ms)
         return Outcome(None)
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 
@@ -17,7 +18,7 @@ from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.engine import Figure, Outcome, counter
-from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
+from headrace.runtime.feeds import OperationsFeed, SnapshotFeed, slices
 from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime
@@ -59,6 +60,8 @@ from headrace_fair_share.view import pool_list
 __all__ = ["serve"]
 
 _Next = Outcome[None, Effect]
+#: Operations that are learnt between two turns of the loop; some 3 ms.
+_LEARNT_SLICE = 256
 
 
 async def serve(runtime: Runtime[FairShareSettings]) -> None:
@@ -148,8 +151,7 @@ class FairShareService:
         self._history = HistoryKeeper(self._bus, self._tree, self.engine, self._settings.history_options(), role)
         self._clocks = ClockStore(await self._bus.key_value(subjects.CLOCKS_BUCKET), self._tree, role.term)
         saved = await self._clocks.load()
-        self._shell.take(self.engine.on_leading(role.term, self._shell.moment()))
-        self._shell.take(self.engine.on_saved_clocks(saved, self._shell.moment()))
+        self._shell.take(self.engine.on_leading(role.term, saved, self._shell.moment()))
         self._publisher = SnapshotPublisher(SharePart, self._tree, role.term, ShareFrame(), key=lambda item: item.key)
         async with anyio.create_task_group() as tasks:
             await self._pools.write_lost_again()
@@ -187,7 +189,11 @@ class FairShareService:
 
     async def on_operations(self, operations: list[LiveOperation], sequence: int) -> None:
         """Everything live, from admission."""
-        self._shell.take(self.engine.on_operations(operations, self._shell.moment()))
+        *pages, last = slices(operations, _LEARNT_SLICE)
+        for page in pages:
+            self._shell.take(self.engine.on_more_operations(page, self._shell.moment()))
+            await anyio.lowlevel.checkpoint()
+        self._shell.take(self.engine.on_operations(last, self._shell.moment()))
         self._log.debug("operations known", sequence=sequence, operations=len(self.engine.operations.by_id))
 
     async def on_events(self, events: list[Event], sequence: int) -> None:

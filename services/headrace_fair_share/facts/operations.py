@@ -79,12 +79,18 @@ class KnownOperations:
         self.by_id: dict[OperationId, KnownOperation] = {}
         #: False until admission told all of them.
         self.are_known = False
+        #: Of the pages of everything live that came before the last one.
+        self._gathered: dict[OperationId, KnownOperation] = {}
 
-    def replace(self, operations: Iterable[LiveOperation]) -> bool:
-        """Takes everything live in place of what was known. True if that differs."""
-        before = self.by_id
+    def gather(self, page: Iterable[LiveOperation]) -> None:
+        """Keeps a page of everything live until the last one comes."""
+        self._gathered.update((each.operation, _known(each)) for each in page if each.spec.tree == self._tree)
+
+    def replace(self, last_page: Iterable[LiveOperation]) -> bool:
+        """Takes everything live, of which this is the last page, in place of what was known. True if that differs."""
+        self.gather(last_page)
+        before, self.by_id, self._gathered = self.by_id, self._gathered, {}
         self.are_known = True
-        self.by_id = {each.operation: _known(each) for each in operations if each.spec.tree == self._tree}
         return before != self.by_id
 
     def apply(self, event: Event) -> bool:
@@ -154,7 +160,7 @@ def _wishes(spec: OperationSpec) -> OperationSpec | None:
 def _known(live: LiveOperation) -> KnownOperation:
     # Of several trees each sees those that no tree has, beside its own.
     undrawn = live.spec.job_count - live.block if live.free is None else live.free
-    open_jobs = max(0, live.block + undrawn - sum(byte.bit_count() for byte in live.done))
+    open_jobs = max(0, live.block + undrawn - int.from_bytes(live.done).bit_count())
     return KnownOperation.of(
         live.spec,
         open_jobs,

@@ -30,10 +30,11 @@ from headrace.wire.refusals import Refused, decode_answer
 from headrace.wire.snapshots import WholeRequest
 from headrace.wire.version import Term
 
-__all__ = ["OperationsFeed", "OperationsReader", "SnapshotFeed"]
+__all__ = ["OperationsFeed", "OperationsReader", "SnapshotFeed", "slices"]
 
 Item = TypeVar("Item", bound=msgspec.Struct)
 Frame = TypeVar("Frame", bound=msgspec.Struct)
+T = TypeVar("T")
 
 _ASK_TIMEOUT_S = 2.0
 _RETRY_S = 0.2
@@ -284,3 +285,8 @@ class SnapshotFeed(Generic[Item, Frame]):
             if part.part + 1 >= part.parts:
                 return
             request = WholeRequest(version=part.version, part=part.part + 1)
+
+
+def slices(items: list[T], most: int) -> list[list[T]]:
+    """Items in their order, in slices of up to `most` to learn between two turns of the loop. There is one at least."""
+    return [items[first : first + most] for first in range(0, max(1, len(items)), most)]

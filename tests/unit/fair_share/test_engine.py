@@ -391,7 +391,7 @@ def test_clocks_go_on_after_a_restart_from_where_they_stood() -> None:
         desk.update(1_000)
     saved = [Ages(desk.engine.ages())]
     second = Desk(term=4)
-    second.engine.on_saved_clocks(saved, second.now)
+    second.engine.on_leading(4, saved, second.now)
     second.operations(live("operation-1", "a", 100))
     second.now_ms += 10_000_000
     second.usage(uses("operation-1", 1, 99))

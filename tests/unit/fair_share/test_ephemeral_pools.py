@@ -175,3 +175,14 @@ def test_a_configuration_that_makes_a_fifo_pool_of_the_parent_of_ephemeral_ones_
     assert engine.configuration.in_force.mode(HUB) is PoolMode.FIFO
     assert GUEST in engine.configuration.in_force.pools
     assert engine.configuration.alerts() == []
+
+
+def test_a_page_of_everything_live_counts_with_the_last_one() -> None:
+    desk = Desk()
+
+    assert not desk.engine.on_more_operations([live("operation-2", GUEST)], NOW).effects
+    assert list(desk.engine.operations.by_id) == ["operation-1"]
+    assert desk.engine.on_operations([live("operation-3", GUEST)], NOW).effects
+    assert list(desk.engine.operations.by_id) == ["operation-2", "operation-3"]
+    assert desk.engine.on_operations([live("operation-4", GUEST)], NOW).effects
+    assert list(desk.engine.operations.by_id) == ["operation-4"]

@@ -225,7 +225,7 @@ def test_a_pool_that_starves_for_its_guarantee_does_so_at_once_in_the_next_life_
     saved = decode(encode(Ages(first.engine.ages(), term=1)), Ages)
 
     second = SmallTree({"a": GUARANTEED, "b": {}}, first.work, SHORT)
-    second.engine.on_saved_clocks([saved], at(0))
+    second.engine.on_leading(1, [saved], at(0))
     second.update()
 
     pool = second.engine.items["/a"]
