@@ -20,6 +20,23 @@ _WAITING: Final = AllocationState.WAITING
 class Allocation:
     """A place on a node that an operation owns. Its jobs run in it one after another."""
 
+    # There are very many, and a heartbeat looks at each of its node.
+    __slots__ = (
+        "confirmed",
+        "id",
+        "job",
+        "node",
+        "observed",
+        "operation",
+        "preemption",
+        "progress_started_ms",
+        "resources",
+        "slots",
+        "state",
+        "take_back",
+        "usage",
+    )
+
     def __init__(self, name: AllocationId, operation: OperationId, node: NodeName, resources: Resources) -> None:
         self.id = name
         self.operation = operation
