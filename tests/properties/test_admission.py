@@ -348,7 +348,7 @@ def _the_same(desk: Desk, name: str) -> wire.StartOperation:
 assert ROOT == ROOT_POOL  # two words for one thing would make every comparison vain
 TestAdmission = AdmissionMachine.TestCase
 TestAdmission.settings = settings(
-    max_examples=few_or_many(120, 3_000),
+    max_examples=few_or_many(50, 3_000),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
