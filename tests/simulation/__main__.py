@@ -45,13 +45,14 @@ def main() -> int:
     _prepare(with_logs=arguments.logs)
     if arguments.seed is not None:
         arguments.first, arguments.seeds = arguments.seed, 1
-    began_s, failed, done = time.monotonic(), 0, 0
+    began_s, failed, done, preempted = time.monotonic(), 0, 0, 0
     run = functools.partial(run_seed, length=BRIEF if arguments.brief else LONG)
     again = (" --brief" if arguments.brief else "") + (f" --plant {arguments.plant}" if arguments.plant else "")
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     with planted(arguments.plant):
         for course in courses_of(seeds, run, arguments.processes or os.cpu_count() or 1):
             done += 1
+            preempted += course.preempted
             if arguments.seed is not None:
                 print("\n".join(course.log))
             if course.failure:
@@ -64,6 +65,7 @@ def main() -> int:
             if done % 100 == 0:
                 print(f"{done} of {arguments.seeds} seeds, {time.monotonic() - began_s:.0f} s, {failed} failed")
             sys.stdout.flush()
+    print(f"{preempted} jobs were preempted")
     print(f"{done - failed} passed, {failed} failed in {time.monotonic() - began_s:.0f} s")
     return 1 if failed else 0
 

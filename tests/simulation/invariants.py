@@ -108,7 +108,7 @@ class Invariants:
             held: dict[OperationId, list[Resources]] = defaultdict(list)
             for node in facts.nodes.values():
                 for allocation in node.allocations.values():
-                    held[allocation.operation].append(allocation.resources)
+                    held[allocation.operation].append(allocation.usage)
             for name in facts.operations:
                 told = telling._publisher.items.get(name)
                 usage = told.usage + told.precommit if told is not None else ZERO

@@ -31,7 +31,7 @@ async def come(world: World, most: int) -> None:
     draw = world.random
     async with anyio.create_task_group() as tasks:
         for number in range(draw.randint(1, most)):
-            spec, then = _wanted(world)
+            spec, then = _wanted(world, number)
             tasks.start_soon(world.run_operation, f"operation-{number}", spec, then)
             if spec.max_failed_job_count > _MANY_ENDS:
                 tasks.start_soon(_stall_admission, world, f"operation-{number}")
@@ -51,11 +51,14 @@ async def _stall_admission(world: World, operation: str) -> None:
         world.loop.thaw(process)
 
 
-def _wanted(world: World) -> tuple[OperationSpec, Sequence[Wish]]:
+def _wanted(world: World, number: int) -> tuple[OperationSpec, Sequence[Wish]]:
     draw = world.random
     longest = (str(world.longest_job_s), 3)
     seconds, most = draw.choice((("0.05", 30), ("0.5", 20), ("3", 6), longest, longest))
-    pool, argv, jobs = draw.choice(_POOLS), ["work", seconds], draw.randint(1, most)
+    if number == 0 and chance_from(world.loop, 0.5):
+        # The hosts are full when the next one comes, of another pool that is owed its part.
+        seconds, most = "3", 30
+    pool, argv, jobs = _POOLS[number % 2], ["work", seconds], draw.randint(most // 2, most)
     options: dict[str, Any] = {}
     kind = draw.random()
     if kind < 0.1:

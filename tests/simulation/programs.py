@@ -55,6 +55,8 @@ class Course(msgspec.Struct):
     #: Empty if everything held.
     failure: str
     log: list[str]
+    #: Runs of jobs that ended because others were owed their place.
+    preempted: int = 0
 
 
 def run_seed(seed: int, *, length: Length = LONG) -> Course:
@@ -80,7 +82,9 @@ def run_seed(seed: int, *, length: Length = LONG) -> Course:
             failure = f"{type(error).__name__}: {error}"
             if not isinstance(error, AssertionError):
                 failure += "\n" + "".join(traceback.format_exception(error)[-6:])
-    return Course(seed, failure, worlds[0].log if worlds else [])
+    if not worlds:
+        return Course(seed, failure, [])
+    return Course(seed, failure, worlds[0].log, worlds[0].recorded.preempted)
 
 
 async def _course(world: World, length: Length, aim: Aim | None) -> None:
@@ -115,11 +119,24 @@ async def _want(world: World, length: Length, aim: Aim | None, done: anyio.Event
     done.set()
 
 
+def _options(running: int) -> TreeOptions:
+    """Whoever comes late starves soon, and takes what others have too much of."""
+    return TreeOptions(
+        max_running_operation_count=running,
+        max_operation_count=50,
+        fair_share_starvation_timeout=500,
+        fair_share_aggressive_starvation_timeout=3_000,
+        enable_aggressive_starvation=True,
+        preemptive_scheduling_backoff=500,
+        allocation_preemption_timeout=2_000,
+    )
+
+
 async def _furnish(world: World, leases_s: Sequence[float], *, doubled: bool) -> None:
     """Pools, services and hosts."""
     draw = world.random
     running, limited, cores = draw.choice((2, 50)), chance_from(world.loop, 0.3), draw.randint(1, 3)
-    options = TreeOptions(max_running_operation_count=running, max_operation_count=50)
+    options = _options(running)
     research = {"resource_limits": PartialResources(cpu=100 * cores), "max_running_operation_count": 2}
     await world.configure(
         [a_pool("research", weight=2.0, **(research if limited else {})), a_pool("production")], options
@@ -138,7 +155,7 @@ async def _furnish_another(world: World, tree: TreeName) -> None:
     """A second tree with hosts of its own, where operations wait for slots of its own."""
     draw = world.random
     running = draw.choice((1, 2, 50))
-    options = TreeOptions(max_running_operation_count=running, max_operation_count=50)
+    options = _options(running)
     await world.configure([a_pool("research"), a_pool("production")], options, tree)
     world.recorded.running_limits = {**world.recorded.running_limits, (tree, ""): running}
     for kind in ("allocator", "fair_share", "integral"):

@@ -63,6 +63,7 @@ class Recorded:
         #: Of each tree's newest allocator.
         self._attached: dict[TreeName, int] = {}
         self.operations: dict[OperationId, _Operation] = {}
+        self.preempted = 0
         #: The most that may run at once, by tree and pool; of the whole tree under "".
         self.running_limits: Mapping[tuple[TreeName, PoolName | str], int] = {}
 
@@ -200,12 +201,23 @@ class Recorded:
         if end.attempt != attempt:
             raise Violation(f"job {job} of {name} ended, and attempt {attempt} was let out")
         operation.ends[job] = end.result
+        if end.preemption is not None:
+            self._judge_preempted(name, operation, logged)
         if operation.owners is not None:
             operation.owners.pop(end.index, None)
         if logged.retry is not None:
             if end.result is JobResult.COMPLETED or logged.retry.attempt <= attempt:
                 raise Violation(f"job {job} of {name} ended {end.result} and runs again as {logged.retry}")
             operation.attempts[end.index] = logged.retry.attempt
+
+    def _judge_preempted(self, name: OperationId, operation: _Operation, logged: LoggedEnd) -> None:
+        """A job that lost its place counts against nobody and runs again, unless its operation ends."""
+        end = logged.end
+        self.preempted += end.result is JobResult.ABORTED
+        if end.result is JobResult.FAILED:
+            raise Violation(f"{end.key} was preempted and counts as failed")
+        if end.result is JobResult.ABORTED and operation.state is OperationState.RUNNING and logged.retry is None:
+            raise Violation(f"job {end.index} of {name} was preempted and does not run again")
 
     def _known(self, name: OperationId) -> _Operation:
         if name not in self.operations:
