@@ -41,6 +41,8 @@ _JOBS_OF_A_NODE = 20
 #: Each has a 99th percentile of its own.
 _SLICE_S = 10.0
 _ROUNDS = 3
+#: Two pools at least below each of ten: the weight of one alone would change no share.
+_FEWEST_POOLS = 30
 _PATIENCE_S = 600.0
 #: With no job that ends: no answer has changed anything for so long, or it is as it is.
 _SETTLE_S = 8.0
@@ -53,7 +55,7 @@ class Bench:
     def __init__(self, options: argparse.Namespace, server: NatsServer, processes: Processes) -> None:
         self._nodes: int = options.nodes
         self._operations: int = options.operations
-        self._pools: int = max(20, options.operations // 10)
+        self._pools: int = max(_FEWEST_POOLS, options.operations // 10)
         self._seconds: float = options.seconds
         self._server = server
         self._processes = processes
