@@ -30,6 +30,7 @@ from headrace.wire.log import JobsEnded, LoggedEnd
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.version import Version
 from headrace_allocator import heartbeat_answer
+from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.effects import Effect, Report
 from headrace_allocator.facts.pool_tree import ShareCut
@@ -161,8 +162,8 @@ class Fleet(Desk):
     def _watched(self) -> Iterator[None]:
         """Judges what is decided meanwhile."""
 
-        def watched(overlay: Overlay, due: Due) -> HeartbeatDecision:
-            self.decided = Decided(Judgement.before(overlay.view), due, decide(overlay, due))
+        def watched(overlay: Overlay, due: Due, choose: Choice) -> HeartbeatDecision:
+            self.decided = Decided(Judgement.before(overlay.view), due, decide(overlay, due, choose))
             self.judge(self.decided)
             return self.decided.made
 
