@@ -28,7 +28,7 @@ def events(
     op: str | None = None,
     common: Common | None = None,
 ) -> int:
-    """Print what happens as it happens: starts and ends of operations and jobs, preemptions, and what starves.
+    """Print what happens as it happens: starts, ends, preemptions, starvation.
 
     Operations are of all trees, places on nodes and starvation of this one. Whatever could not be told, since this command or its
     reader was too slow, is counted in a line of its own. With `--json` each line is one JSON object. Ctrl-C ends it.
