@@ -157,7 +157,7 @@ async def test_where_what_the_runner_keeps_cannot_be_written_no_more_jobs_start_
         await fake.heard_next(lambda heartbeat: not heartbeat.trouble)
 
     assert "cannot be written: Not a directory" in end.reason
-    assert "jobs cannot be written: Not a directory" in told.trouble
+    assert "cannot be written: Not a directory" in told.trouble
 
 
 async def test_when_the_runner_is_killed_its_jobs_are_lost_and_others_start_at_the_next(tmp_path: Path) -> None:

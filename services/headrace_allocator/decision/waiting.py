@@ -47,10 +47,10 @@ def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[
         why.PreemptionPaused() if facts.preemption_paused and may_preempt else None,
         pool_limit_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
+        _no_room(facts, operation),
         demand_covered(operation, operation.held),
         fifo_count_reached(operation),
         fair_share_reached(operation),
-        _no_room(facts, operation),
         why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None,
         # What nobody can run is no demand, so it is owed no share either.
         _behind_others(facts, operation) if operation.fits_somewhere else None,

@@ -45,11 +45,13 @@ def history(operation: str, /, *, limit: int = 1_000, common: Common | None = No
             count += len(page.happenings)
             found.extend(page.happenings)
         running = await _running(client, operation)
+        count += len(running)
+        found.extend(running)
         if screen.json:
-            for each in [*found, *running]:
+            for each in found:
                 screen.print_line(happening_line(each))
         else:
-            screen.print(history_table([*found, *running]))
+            screen.print(history_table(found))
         if begins_late:
             screen.say("the log does not keep what came before")
         if count > limit:
