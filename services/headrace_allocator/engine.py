@@ -53,7 +53,7 @@ class AllocatorEngine:
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.facts = Facts(tree, term, timing)
         self.ranking = Ranking(self.facts)
-        self.pace = Pace(self.facts.nodes)
+        self.pace = Pace(self.facts.last_heard)
         self.answers = HeartbeatAnswers(self.facts, self.ranking, self.pace)
         self.heartbeats = 0
         #: Heartbeats that were repeated, overtaken, or of a former life of the agent.
@@ -173,8 +173,9 @@ class AllocatorEngine:
                 room_changed |= self.facts.enrol(record, moment)
             elif known is not None:
                 known.enrolled = False
+                self.facts.leaving.add(name)
         self.facts.recovery.begin(changed)
-        self._remove_nodes(changed)
+        self._remove_nodes()
         if room_changed:
             self.ranking.mark_all()
         return Outcome(None, effects + self._finish_recovery(moment))
@@ -239,12 +240,12 @@ class AllocatorEngine:
     def on_tick(self, moment: Moment) -> Outcome[list[Decisions], Effect]:
         """Once a second: nodes that fell silent, blocks to be drawn, ended operations to release. Answers with decisions to be told."""
         effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment), *self.answers.take_cases()]
-        for node in self.facts.nodes.values():
+        for node in self.facts.last_heard.silent(self.facts.timing, self.facts.longest_lease_s, moment):
             if node.is_silent(self.facts.timing, moment):
                 self._fall_silent(node)
             if node.lease_is_over(self.facts.longest_lease_s, moment):
                 effects += self._lose(node, moment)
-        self._remove_nodes(self.facts.nodes)
+        self._remove_nodes()
         effects += self._finish_recovery(moment)
         effects += self._shorten_lease(moment)
         self.facts.unsettled.tick()
@@ -352,11 +353,10 @@ class AllocatorEngine:
         if self.facts.set_offline(node):
             self.ranking.mark_all()
 
-    def _remove_nodes(self, names: Iterable[NodeName]) -> None:
+    def _remove_nodes(self) -> None:
         """Forgets those that are enrolled no more. One that may hold something stays until its lease is over."""
-        awaits = self.facts.recovery.awaits
-        known = [self.facts.nodes[name] for name in names if name in self.facts.nodes]
-        gone = [node for node in known if not (node.enrolled or node.allocations or awaits(node.record.node))]
+        leaving = [self.facts.nodes[name] for name in self.facts.leaving if not self.facts.recovery.awaits(name)]
+        gone = [node for node in leaving if not node.allocations]
         for node in gone:
             self.facts.remove_node(node)
         if gone:

@@ -6,13 +6,12 @@ same, few nodes would take all the time there is, and the others would seem to b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from headrace.ids import NodeName
 from headrace.runtime.engine import Moment, Outcome
 from headrace_allocator.effects import Effect
-from headrace_allocator.facts.nodes import Node, Timing
+from headrace_allocator.facts.nodes import LastHeard, Timing
 
 __all__ = ["Pace"]
 
@@ -31,9 +30,9 @@ _HEARTBEATS_IN_TIMEOUT: Final = 4
 class Pace:
     """How much longer the pace is than without load, and that nodes live whose heartbeats found no time."""
 
-    def __init__(self, nodes: Mapping[NodeName, Node]) -> None:
+    def __init__(self, last_heard: LastHeard) -> None:
         self.stretch = 1.0
-        self._nodes = nodes
+        self._last_heard = last_heard
 
     def ms(self, nodes: int, timing: Timing) -> int:
         """Milliseconds until the next heartbeat of one of so many nodes.
@@ -57,7 +56,5 @@ class Pace:
 
         Else nodes went offline and came back while there is much to do, and all shares with them, which is more to do.
         """
-        known = self._nodes.get(node)
-        if known is not None:
-            known.heard_s = moment.steady_s
+        self._last_heard.note_late(node, moment)
         return Outcome(None)

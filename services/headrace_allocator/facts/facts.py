@@ -21,7 +21,7 @@ from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.node_shapes import NodeShapes
-from headrace_allocator.facts.nodes import Node, Timing
+from headrace_allocator.facts.nodes import LastHeard, Node, Timing
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
@@ -68,6 +68,9 @@ class Facts:
         #: When the last snapshot of shares came, even one with nothing new.
         self.shares_heard_s: float | None = None
         self.rooms = Rooms()
+        self.last_heard = LastHeard()
+        #: Nodes that are enrolled no more, and may still hold something.
+        self.leaving: set[NodeName] = set()
         self.recovery = Recovery()
         #: Over online nodes.
         self.total = ZERO
@@ -101,6 +104,8 @@ class Facts:
         node = self.nodes.get(record.node)
         if node is None:
             node = self.nodes[record.node] = Node(record, heard_s=moment.steady_s)
+            self.last_heard.note(node, moment)
+        self.leaving.discard(record.node)
         retagged = node.record.tags != record.tags
         node.record, node.enrolled = record, True
         return self._set_room(node) or retagged
@@ -109,6 +114,8 @@ class Facts:
         """The node is enrolled no more and holds nothing."""
         self.set_offline(node)
         self.rooms.forget(node)
+        self.last_heard.forget(node)
+        self.leaving.discard(node.record.node)
         del self.nodes[node.record.node]
 
     def set_node_filter(self, formula: str) -> bool:
@@ -119,7 +126,8 @@ class Facts:
     def hear(self, node: Node, heartbeat: Heartbeat, moment: Moment) -> bool:
         """Notes what a heartbeat says of its node. True if the tree's room changed by it."""
         accepted = node.accepts_jobs
-        node.hear(heartbeat, moment)
+        node.hear(heartbeat)
+        self.last_heard.note(node, moment)
         empty = not (heartbeat.allocations or heartbeat.ends or node.allocations or node.reporting)
         changed = self._set_room(node, online=True, reported=heartbeat.total, empty=empty)
         return changed or accepted != node.accepts_jobs
@@ -244,6 +252,7 @@ class Facts:
             yield partial(_check, self.operations, operation)
         for node in list(self.nodes.values()):
             yield partial(self.rooms.check, node)
+        yield self.last_heard.check
         yield self._check_totals
         for pool in self.pools.known:
             yield partial(self._check_pool, pool)

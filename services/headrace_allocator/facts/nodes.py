@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections import OrderedDict
+from itertools import pairwise, takewhile
 from typing import Final
 
 import msgspec
 
-from headrace.ids import AllocationId, Incarnation, OperationId
+from headrace.ids import AllocationId, Incarnation, NodeName, OperationId
 from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
@@ -16,7 +18,7 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.facts.allocations import Allocation
 
-__all__ = ["Node", "NodeCondition", "PreemptiveTry", "Timing"]
+__all__ = ["LastHeard", "Node", "NodeCondition", "PreemptiveTry", "Timing"]
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -167,11 +169,10 @@ class Node:
             return heartbeat.seq > self.seq
         return self.incarnation is None or heartbeat.incarnation > self.incarnation
 
-    def hear(self, heartbeat: Heartbeat, moment: Moment) -> None:
+    def hear(self, heartbeat: Heartbeat) -> None:
         """Notes what a heartbeat says of the node itself, but for its room."""
         self.incarnation = heartbeat.incarnation
         self.seq = heartbeat.seq
-        self.heard_s = moment.steady_s
         self.nudged = False
         self.state, self.isolation, self.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
 
@@ -187,3 +188,42 @@ class Node:
         if self.used == Resources.sum(one.usage for one in self.allocations.values()):
             return []
         return [f"node {self.record.node}: used differs from its allocations"]
+
+
+class LastHeard:
+    """Nodes in the order in which they were heard last. Who looks for silent ones looks at no other.
+
+    Invariant (`check`): no node was heard before the one in front of it.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: OrderedDict[NodeName, Node] = OrderedDict()
+
+    def note(self, node: Node, moment: Moment) -> None:
+        """The node lives, or is awaited from now on."""
+        node.heard_s = moment.steady_s
+        self._nodes[node.record.node] = node
+        self._nodes.move_to_end(node.record.node)
+
+    def note_late(self, name: NodeName, moment: Moment) -> None:
+        """A node of this name lives. One that is not enrolled is nobody's."""
+        node = self._nodes.get(name)
+        if node is not None:
+            self.note(node, moment)
+
+    def forget(self, node: Node) -> None:
+        """The node is enrolled no more and holds nothing."""
+        self._nodes.pop(node.record.node, None)
+
+    def silent(self, timing: Timing, lease_s: float, moment: Moment) -> list[Node]:
+        """The nodes that are silent, or whose lease is over, the longest silence first."""
+        least_s = min(timing.node_heartbeat_timeout_s, lease_s)
+        return list(takewhile(lambda node: moment.steady_s - node.heard_s > least_s, self._nodes.values()))
+
+    def check(self) -> list[str]:
+        """Broken invariants in words, none if all hold."""
+        return [
+            f"node {after.record.node} was heard before {before.record.node}, which stands in front of it"
+            for before, after in pairwise(self._nodes.values())
+            if before.heard_s > after.heard_s
+        ]

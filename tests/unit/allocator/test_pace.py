@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.ids import NodeName
-from headrace_allocator.facts.nodes import NodeCondition, Timing
+from headrace_allocator.facts.nodes import LastHeard, NodeCondition, Timing
 from headrace_allocator.pace import Pace
 from tests.support.allocating import Desk, cores
 from tests.support.clocks import at
@@ -13,11 +13,11 @@ N = NodeName("n")
 
 
 def test_without_load_ten_thousand_nodes_come_each_five_seconds() -> None:
-    assert [Pace({}).ms(nodes, TIMING) for nodes in (1, 2_000, 10_000)] == [1_000, 1_000, 5_000]
+    assert [Pace(LastHeard()).ms(nodes, TIMING) for nodes in (1, 2_000, 10_000)] == [1_000, 1_000, 5_000]
 
 
 def test_while_heartbeats_wait_for_long_nodes_come_later_and_then_sooner_again() -> None:
-    pace = Pace({})
+    pace = Pace(LastHeard())
     for second in range(5):
         pace.on_load(500.0, at(second))
     assert 2_000 < pace.ms(100, TIMING) < 3_000
@@ -28,7 +28,7 @@ def test_while_heartbeats_wait_for_long_nodes_come_later_and_then_sooner_again()
 
 
 def test_a_wait_that_is_neither_long_nor_short_changes_nothing() -> None:
-    pace = Pace({})
+    pace = Pace(LastHeard())
     pace.on_load(500.0, at(0))
     before_ms = pace.ms(100, TIMING)
     pace.on_load(100.0, at(1))
@@ -36,7 +36,7 @@ def test_a_wait_that_is_neither_long_nor_short_changes_nothing() -> None:
 
 
 def test_however_long_the_waits_no_node_counts_as_offline_for_a_few_lost_heartbeats() -> None:
-    pace = Pace({})
+    pace = Pace(LastHeard())
     for second in range(100):
         pace.on_load(1_000.0, at(second))
     assert pace.ms(10_000, TIMING) == 15_000

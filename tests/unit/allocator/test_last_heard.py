@@ -1,0 +1,41 @@
+"""Who looks for silent nodes looks at no other."""
+
+from __future__ import annotations
+
+from headrace.ids import NodeName
+from headrace.wire.nodes import NodeRecord
+from headrace_allocator.facts.nodes import LastHeard, Node, Timing
+from tests.support.clocks import at
+
+
+def heard_in_turn(count: int) -> tuple[LastHeard, list[Node]]:
+    heard = LastHeard()
+    nodes = [Node(NodeRecord(NodeName(f"n{number}")), 0.0) for number in range(count)]
+    for second, node in enumerate(nodes):
+        heard.note(node, at(second))
+    return heard, nodes
+
+
+def test_the_silent_are_told_and_the_longest_silence_first() -> None:
+    heard, nodes = heard_in_turn(5)
+    heard.note(nodes[0], at(5))
+
+    assert heard.silent(Timing(node_heartbeat_timeout_s=3.0), 60.0, at(6)) == [nodes[1], nodes[2]]
+    assert heard.silent(Timing(node_heartbeat_timeout_s=60.0), 6.0, at(6)) == []
+    assert heard.check() == []
+
+
+def test_a_late_word_counts_and_one_of_a_stranger_does_not() -> None:
+    heard, nodes = heard_in_turn(2)
+    heard.note_late(NodeName("n0"), at(9))
+    heard.note_late(NodeName("foreign"), at(9))
+    heard.forget(nodes[1])
+
+    assert heard.silent(Timing(node_heartbeat_timeout_s=0.5), 60.0, at(20)) == [nodes[0]]
+
+
+def test_a_broken_order_is_told() -> None:
+    heard, nodes = heard_in_turn(2)
+    nodes[0].heard_s = nodes[1].heard_s + 1
+
+    assert heard.check() == ["node n1 was heard before n0, which stands in front of it"]
