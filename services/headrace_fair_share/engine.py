@@ -46,7 +46,7 @@ from headrace_fair_share.starvation.clocks import NEVER, Age, Ages, Clocks, cloc
 from headrace_fair_share.starvation.time_that_counts import TimeThatCounts
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.results import PoolResults, check_shares
-from headrace_fair_share.update.run import FailedUpdate, Update
+from headrace_fair_share.update.run import FailedUpdate, Update, WrongTree
 from headrace_fair_share.update.schedule import UpdateSchedule
 
 __all__ = ["EngineOptions", "FairShareEngine"]
@@ -92,6 +92,8 @@ class FairShareEngine:
         self.clocks = Clocks.none()
         self.updates = 0
         self.failed_updates = 0
+        #: Updates that went on from the one before and gave other shares than one from scratch.
+        self.wrong_updates = 0
         self._ephemeral_pools = ToldEphemeralPools(tree)
         #: Those that there are, below that configuration; None until somebody asks: ten thousand take 50 ms to find.
         self._standing: tuple[PoolTree, Sequence[Pool]] | None = None
@@ -215,7 +217,9 @@ class FairShareEngine:
             del self.items[key]
             if key.startswith("/"):
                 self.pool_results.pop(PoolName(key[1:]), None)
-        return Outcome(None, [OfferSample(), Publish(update.frame, update.changed, update.removed)])
+        kept = self._kept(update.wrong) if update.wrong is not None else []
+        self.wrong_updates += update.wrong is not None
+        return Outcome(None, [*kept, OfferSample(), Publish(update.frame, update.changed, update.removed)])
 
     def on_update_failed(self, failure: FailedUpdate, moment: Moment) -> Outcome[None, Effect]:
         """The algorithm broke: the shares of before stay in force, and everybody is told so.
@@ -224,11 +228,7 @@ class FairShareEngine:
         """
         self.failed_updates += 1
         self._last_update_holds = False
-        effects: list[Effect] = []
-        words = repr(failure.fault)
-        if failure.tree is not None and words not in self._faults and len(self._faults) < _MOST_FAULTS:
-            self._faults.add(words)
-            effects.append(KeepBrokenTree(failure.tree, failure.fault))
+        effects = self._kept(WrongTree(failure.tree, failure.fault)) if failure.tree is not None else []
         told = f"an update failed, earlier shares stay: {failure.fault}"[:_LONGEST_FAULT]
         frame = msgspec.structs.replace(self.frame, at_ms=failure.at_ms, errors=[told])
         return Outcome(None, [*effects, Publish(frame, [], [])])
@@ -276,6 +276,7 @@ class FairShareEngine:
             gauge("below_fair_share", "elements", int((self.clocks.below_since != NEVER).sum())),
             counter("updates", "updates", self.updates),
             counter("failed_updates", "updates", self.failed_updates),
+            counter("wrong_updates", "updates", self.wrong_updates),
             *self.volumes.figures(),
         ]
 
@@ -295,6 +296,14 @@ class FairShareEngine:
         self._schedule.on_compute(moment)
         afresh = self._last_update_holds = self._is_afresh_due(moment)
         return Outcome(None, [Compute(self._cut(moment), afresh)])
+
+    def _kept(self, wrong: WrongTree) -> list[Effect]:
+        """Keeps a tree for those who mend it, once for each fault."""
+        words = repr(wrong.fault)
+        if words in self._faults or len(self._faults) >= _MOST_FAULTS:
+            return []
+        self._faults.add(words)
+        return [KeepBrokenTree(wrong.tree, wrong.fault)]
 
     def _put_in_force(self) -> bool:
         """Brings the stored configuration into force unless ephemeral pools are in its way. True if something is different."""

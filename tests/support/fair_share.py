@@ -25,6 +25,10 @@ def computed(engine: FairShareEngine, updater: Updater, moment: Moment) -> Updat
     """The rest of an update, with the volumes that are known. Raises what the algorithm raises."""
     (compute,) = engine.on_advance_unanswered(moment).effects
     assert isinstance(compute, Compute)
+    return _worked_out(engine, updater, compute, moment)
+
+
+def _worked_out(engine: FairShareEngine, updater: Updater, compute: Compute, moment: Moment) -> Update:
     update = updater.update(compute.cut, afresh=compute.afresh)
     engine.on_updated(update, moment)
     engine.on_published(moment)
@@ -34,7 +38,9 @@ def computed(engine: FairShareEngine, updater: Updater, moment: Moment) -> Updat
 
 def updated(engine: FairShareEngine, updater: Updater, moment: Moment) -> Update:
     """A whole update that does not wait for integral."""
-    engine.on_update_due(moment)
+    (effect,) = engine.on_update_due(moment).effects
+    if isinstance(effect, Compute):
+        return _worked_out(engine, updater, effect, moment)
     return computed(engine, updater, moment)
 
 

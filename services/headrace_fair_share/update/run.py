@@ -17,6 +17,7 @@ from headrace_fair_share.starvation.clocks import NEVER, Clocks
 from headrace_fair_share.starvation.priority import preemption_priorities
 from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios, satisfaction_ratios
 from headrace_fair_share.starvation.status import owed_everything
+from headrace_fair_share.update.comparison import difference
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.fifo_count import within_fifo_count
@@ -31,7 +32,7 @@ from headrace_fair_share.update.results import (
 )
 from headrace_fair_share.update.statuses import JudgedShares, clocks_after
 
-__all__ = ["FAULTS", "FailedUpdate", "Update", "Updater", "frame_of", "results_of"]
+__all__ = ["FAULTS", "FailedUpdate", "Update", "Updater", "WrongTree", "frame_of", "results_of"]
 
 #: Every part of a snapshot carries its frame: so many complaints of the configuration, pools and letters of each.
 _MOST_TROUBLES: Final = 20
@@ -39,6 +40,13 @@ _MOST_POOLS_TOLD: Final = 100
 _MOST_CHARACTERS: Final = 2_000
 #: What an update may raise where something in the algorithm is wrong.
 FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
+
+
+class WrongTree(NamedTuple):
+    """A tree and what is wrong with its update."""
+
+    tree: TreeInput
+    fault: Exception
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -51,6 +59,8 @@ class Update(msgspec.Struct, frozen=True):
     #: Of the pools among the changed items.
     pool_results: dict[PoolName, PoolResults]
     clocks: Clocks
+    #: The tree and what differs in it, where an update from scratch gave other shares than one that goes on from the one before.
+    wrong: WrongTree | None = None
 
 
 class FailedUpdate(msgspec.Struct, frozen=True):
@@ -93,11 +103,13 @@ class Updater:
 
         Raises `BrokenInvariant`.
         """
+        kept = self._input_maker, self._tree_updater
         if afresh:
             self._input_maker, self._tree_updater = InputMaker(), TreeUpdater()
         given = self._input_maker.take(cut)
         self._tree = given.tree
         shares = self._tree_updater.update(given.tree)
+        wrong = _compared(cut, given, shares, *kept) if afresh and self._previous is not None else None
         results, clocks = results_of(cut, given, shares)
         results.check(given.elements)
         changed, removed = self._difference(given.elements, results)
@@ -108,6 +120,7 @@ class Updater:
             removed=removed,
             pool_results=pool_results_of(given.elements, results, changed),
             clocks=clocks,
+            wrong=wrong,
         )
 
     def _difference(self, elements: Elements, results: ElementResults) -> tuple[Ints, list[str]]:
@@ -126,6 +139,20 @@ class Updater:
             if old >= 0 and elements.differs(place, before, old)
         ]
         return np.union1d(places, np.array(moved, np.int64)), [key for key in there if key not in elements.places]
+
+
+def _compared(
+    cut: Cut, given: UpdateInput, shares: TreeShares, input_maker: InputMaker, tree_updater: TreeUpdater
+) -> WrongTree | None:
+    """Holds an update from scratch against one that goes on from what was kept."""
+    try:
+        going_on = input_maker.take(cut)
+        fault: Exception | None = difference(
+            given.elements, shares, going_on.elements, tree_updater.update(going_on.tree)
+        )
+    except FAULTS as broken:
+        fault = broken
+    return None if fault is None else WrongTree(given.tree, fault)
 
 
 def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementResults, Clocks]:
