@@ -80,6 +80,11 @@ class Split(SimulatedTree):
         assert isinstance(compute, Compute)
         return InputMaker().take(compute.cut).tree
 
+    def arrive_late(self) -> None:
+        """What was sent last arrives, or is lost for good."""
+        if self._data.draw(st.booleans()):
+            self._answered(self._sent[-1], "")
+
     def kill_fair_share(self) -> None:
         """It begins again, with a higher term."""
         self._terms += 1
@@ -95,7 +100,10 @@ class Split(SimulatedTree):
             case "twice":
                 self._answered(advance, "")
             case "overtaken":
-                self._answered(self._data.draw(st.sampled_from(self._sent)), "")
+                # What a killed one sent arrives before its successor is heard, or not at all: `arrive_late`.
+                is_heard = self.integral.record.version.term >= advance.version.term
+                sent = [each for each in self._sent if is_heard or each.version.term == advance.version.term]
+                self._answered(self._data.draw(st.sampled_from(sent)), "")
         answer = self._answered(advance, fate)
         return None if fate == "answer lost" else answer
 
@@ -195,6 +203,7 @@ def test_always_savings_and_grants_are_those_of_a_single_process(data: st.DataOb
         try:
             split.update(wait_ms)
         except _Killed:
+            split.arrive_late()
             # An advance that was applied counts, whether or not fair_share came to hear of it; what was not is lost time.
             if split.integral.record.version == split.newest:
                 single.pass_time(split.tree_input(), dt_us)
