@@ -38,9 +38,9 @@ def _worked_out(engine: FairShareEngine, updater: Updater, compute: Compute, mom
 
 def updated(engine: FairShareEngine, updater: Updater, moment: Moment) -> Update:
     """A whole update that does not wait for integral."""
-    (effect,) = engine.on_update_due(moment).effects
-    if isinstance(effect, Compute):
-        return _worked_out(engine, updater, effect, moment)
+    for effect in engine.on_update_due(moment).effects:
+        if isinstance(effect, Compute):
+            return _worked_out(engine, updater, effect, moment)
     return computed(engine, updater, moment)
 
 
