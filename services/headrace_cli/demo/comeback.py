@@ -14,7 +14,7 @@ from headrace.resources import EPS, RESOURCE_NAMES
 from headrace.wire.happenings import JobEnded
 from headrace.wire.operations import OperationState
 from headrace.wire.preemption import PreemptionRecord
-from headrace_cli.demo.plan import LENDER, RETURNING, STARVATION_TIMEOUT_MS, Load
+from headrace_cli.demo.plan import BACKOFF_MS, LENDER, RETURNING, STARVATION_TIMEOUT_MS, Load
 
 __all__ = ["SCRIPT", "Comeback", "GivenUp"]
 
@@ -43,7 +43,8 @@ class Comeback:
 
     async def run(self) -> None:
         """Raises `Refused`, `Unanswered`."""
-        await self._client.trees.set("default", {"fair_share_starvation_timeout": STARVATION_TIMEOUT_MS})
+        options = {"fair_share_starvation_timeout": STARVATION_TIMEOUT_MS, "preemptive_scheduling_backoff": BACKOFF_MS}
+        await self._client.trees.set("default", options)
         lender = await self._start(LENDER)
         await self._until_running(lender, LENDER.jobs)
         returning = await self._start(RETURNING)

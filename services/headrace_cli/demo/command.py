@@ -110,6 +110,6 @@ class _Demo:
         self.troubles.extend(comeback.troubles)
         self._screen.say(
             f"{RETURNING.pool} was short for {STARVATION_TIMEOUT_MS / 1000:g} s (a tree has 30 s by default), so {LENDER.pool} "
-            f"gave up its youngest jobs until both had what they are owed; they ran again:"
+            f"gave up its youngest jobs for it; they ran again:"
         )
         self._screen.print(given_up_table(comeback.given_up))

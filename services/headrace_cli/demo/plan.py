@@ -16,7 +16,7 @@ from headrace.ids import TreeName
 from headrace_cli.pools.options import PoolOptions
 from headrace_cli.up.node_option import NodeOption, parse_nodes, spread
 
-__all__ = ["JOBS", "LENDER", "NODES", "POOLS", "RETURNING", "STARVATION_TIMEOUT_MS", "DemoPool", "Load"]
+__all__ = ["BACKOFF_MS", "JOBS", "LENDER", "NODES", "POOLS", "RETURNING", "STARVATION_TIMEOUT_MS", "DemoPool", "Load"]
 
 
 class DemoPool(msgspec.Struct, frozen=True):
@@ -50,7 +50,9 @@ POOLS = [
 ]
 JOBS = sum(pool.jobs for pool in POOLS)
 
-LENDER = Load("research", 6, 4)
+LENDER = Load("research", 6, 8)
 RETURNING = Load("production", 3, 1)
 #: Nobody watches a demo for the 30 seconds that a tree has by default.
 STARVATION_TIMEOUT_MS = 1_000
+#: Nor for the 5 seconds for which a node is left alone after it was asked to give something up, even in vain.
+BACKOFF_MS = 500
