@@ -38,7 +38,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """What one heartbeat led to: operations that got an allocation, and the allocations given up, with the reasons."""
+    """The outcome of one heartbeat, with the operations that got an allocation and the allocations that were given up."""
 
     node: str
     started: list[str]

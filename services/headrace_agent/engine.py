@@ -272,7 +272,7 @@ class AgentEngine:
         return effects
 
     def _hold(self) -> str:
-        """Why no job starts; empty: jobs start."""
+        """The reason for which no job starts, empty if jobs start."""
         return "the agent is stopping" if self._stopping.mode is not None else self._all_trouble()
 
     def _all_trouble(self) -> str:

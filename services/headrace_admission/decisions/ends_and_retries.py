@@ -144,7 +144,7 @@ def end_operation(transaction: Transaction, operation: Operation, cause: StateCa
 
 
 def _take_ends(transaction: Transaction, operation: Operation, reported: list[ReportedEnd]) -> int:
-    """Records the new ends of one operation, and ends it where they say so; returns how many were impossible."""
+    """Records the new ends of one operation, and ends it where they say so. Returns how many were impossible."""
     impossible = 0
     new: dict[int, LoggedEnd] = {}
     failed_jobs = operation.ledger.counts[JobResult.FAILED]

@@ -12,7 +12,7 @@ import msgspec
 from headrace.client import Client, Operation
 from headrace.resources import EPS, RESOURCE_NAMES
 from headrace.wire.happenings import JobEnded
-from headrace.wire.operations import OperationState
+from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace.wire.preemption import PreemptionRecord
 from headrace_cli.demo.plan import BACKOFF_MS, LENDER, RETURNING, STARVATION_TIMEOUT_MS, Load
 
@@ -72,7 +72,7 @@ class Comeback:
 
     async def _until_running(self, operation: Operation, jobs: int) -> None:
         while True:
-            if len((await operation.places()).running) == jobs:
+            if len((await operation.places()).running) == jobs or (await operation.view()).state in FINAL_STATES:
                 return
             await anyio.sleep(_LOOK_S)
 

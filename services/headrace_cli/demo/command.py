@@ -59,7 +59,7 @@ def demo() -> int:
 
 
 class _Demo:
-    """What the supervisor calls back."""
+    """The callbacks of the supervisor."""
 
     def __init__(self, screen: Screen, state: Path) -> None:
         self._screen = screen
@@ -73,7 +73,7 @@ class _Demo:
             self._screen.say(words)
 
     async def when_ready(self, ready: Ready) -> bool:
-        """The whole course; then everything is to be stopped."""
+        """Runs all acts. True: everything is to be stopped then."""
         nodes = ", ".join(f"{node.node} (cpu {node.total.cpu / 100:g})" for node in ready.nodes)
         self._screen.say(f"ready in {ready.took_s:.1f} s; nodes {nodes}")
         self._screen.say(f"{JOBS} jobs that count primes, in the pools {', '.join(pool.name for pool in POOLS)}")

@@ -125,6 +125,7 @@ class Launcher:
             if self._raised:
                 self._host.processes.limit(pid, resource.RLIMIT_NOFILE, *self._open_files)
         except ProcessLookupError:
+            # It is over already, and its end is told like any other.
             pass
         except OSError as error:
             failure = f"its limits could not be set: {error.filename or 'prlimit'}: {error.strerror}"
