@@ -212,6 +212,7 @@ class Follower:
     ) -> None:
         try:
             async for message in inbox:
+                # A damaged one: the numbers of the next tell that something is missing, and how much.
                 with contextlib.suppress(BadMessage):
                     tell(take(decode(message.data, kind), self._clock.wall_ms()))
         finally:
