@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.pools import PoolConfig, PoolTree
-from headrace.resources import Share
+from headrace.resources import EPS, Share
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.snapshots import ElementKind, ShareItem
 
@@ -120,10 +120,13 @@ def _step(element: Judged, now: int, below: bool, timeout: float, aggressive: fl
 
 
 def _exceeds(one: tuple[float, ...], other: Share, item: ShareItem) -> bool:
-    """True if it is more in all resources of which more fair share would help, or in any if none would."""
+    """True if it is more in all resources of which more fair share would help, or in any if none would.
+
+    What rounding alone makes more is not: an operation that has its half of the cluster need not have it to the last bit.
+    """
     pairs = list(zip(one, other, item.fair_share.total, item.demand_share, strict=True))
-    helped = [a > b for a, b, fair, demand in pairs if fair < demand]
-    return all(helped) if helped else any(a > b for a, b, _, _ in pairs)
+    helped = [a - b > EPS for a, b, fair, demand in pairs if fair < demand]
+    return all(helped) if helped else any(a - b > EPS for a, b, _, _ in pairs)
 
 
 def _times(tolerance: float, item: ShareItem) -> tuple[float, ...]:
