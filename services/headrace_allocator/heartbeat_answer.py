@@ -51,6 +51,8 @@ __all__ = ["HeartbeatAnswers"]
 _RECOVERING_PACE_MS: Final = 50
 #: Until the heartbeat that shows what was just started; a tenth of the pace where that is more.
 _CONFIRM_PACE_MS: Final = 100
+#: What is taken back for these reasons may stay, should the reason be gone before the node obeyed.
+_WHILE_IT_HOLDS: Final = frozenset({TakeBackReason.LIMITS, TakeBackReason.SUSPENDED})
 #: Between the request to end and the kill, of an operation that is not known.
 _INTERRUPTION_TIMEOUT_MS: Final = 10_000
 
@@ -182,7 +184,9 @@ class HeartbeatAnswers:
         facts = self._facts
         if facts.superseded:
             return Due(extend=False, start=False, preempt=False)
-        gives_out = node.accepts_jobs and not facts.starts_paused
+        # Nothing is used of a node that the tree does not use, and it has nothing: that is no shortage to be repaired.
+        is_used = not (node.outside or node.has_no_slots)
+        gives_out = is_used and node.accepts_jobs and not facts.starts_paused
         over_since_s, ran_s = node.overcommitted_since_s, node.preemptive_stages_s
         backoff_s = facts.pools.options.preemptive_scheduling_backoff / 1000
         return Due(
@@ -190,13 +194,11 @@ class HeartbeatAnswers:
             start=gives_out and facts.pools.limits_known and not waits_for_room(restless),
             # While usage is not complete, or fair_share is away, nobody's share may be judged.
             preempt=(
-                facts.recovery.complete
-                and not (facts.preemption_paused or node.outside)
-                and not facts.shares_are_old(moment)
+                is_used and facts.recovery.complete and not facts.preemption_paused and not facts.shares_are_old(moment)
             ),
             preemptive_stages=ran_s is None or moment.steady_s > ran_s + backoff_s,
             repair_overcommit=(
-                not node.outside
+                is_used
                 and over_since_s is not None
                 and moment.steady_s > over_since_s + facts.timing.allowed_overcommit_s
             ),
@@ -205,20 +207,22 @@ class HeartbeatAnswers:
     def _take_back(self, node: Node, restless: Iterable[Allocation], budget: _Budget) -> list[TakeBack]:
         """Orders for what is to go already. They are told again until the node shows it closing."""
         orders = []
-        operations, taken = self._facts.operations, node.record.drained or node.has_no_slots
+        operations, ends_all = self._facts.operations, node.ends_all(self._facts.timing)
         for allocation in restless:
             operation = operations.get(allocation.operation)
+            if allocation.preemption is None and allocation.take_back in _WHILE_IT_HOLDS:
+                allocation.take_back = None
             if operation is not None and allocation.take_back is None:
-                if operation.schedulable and not taken:
+                if operation.schedulable and not (ends_all or node.record.drained):
                     continue
                 allocation.take_back = operation.taken_back
             if allocation.state is AllocationState.ENDED:
                 continue
-            if node.has_no_slots and allocation.take_back is None:
+            if ends_all and allocation.take_back is None:
                 allocation.take_back = TakeBackReason.LIMITS
             if allocation.take_back is not None:
                 # A closing one is told again: it may have been closed for a reason that lets its job run to the end.
-                orders += _within(budget, _order_to_take_back(node, allocation, operation))
+                orders += _within(budget, _order_to_take_back(allocation, operation, at_once=ends_all))
             elif node.record.drained and allocation.unstarted and allocation.state is not AllocationState.CLOSING:
                 order = TakeBack(allocation=allocation.id, reason=TakeBackReason.NODE_DRAINED, timeout_ms=None)
                 orders += _within(budget, order)
@@ -246,7 +250,7 @@ class HeartbeatAnswers:
         preempt(facts, allocation, record)
         self.made.note_preemption(allocation, operation, record)
         self.preemptions.note(operation.spec.pool, one.reason, one.group)
-        return _order_to_take_back(facts.nodes[allocation.node], allocation, operation)
+        return _order_to_take_back(allocation, operation)
 
     def _extend(self, extension: Extension) -> Extend:
         slots = self._facts.extend(extension.allocation, extension.jobs)
@@ -288,13 +292,13 @@ def _try(stage: StageOutcome, started: list[Start], moment: Moment) -> Preemptiv
     return PreemptiveTry(moment.steady_s, stage.candidates, (stage.room + stage.discount).within_wire(), operation)
 
 
-def _order_to_take_back(node: Node, allocation: Allocation, operation: Operation | None) -> TakeBack:
+def _order_to_take_back(allocation: Allocation, operation: Operation | None, *, at_once: bool = False) -> TakeBack:
     assert allocation.take_back is not None
     record = allocation.preemption
-    if record is not None:
-        timeout_ms = record.timeout_ms
-    elif node.has_no_slots:
+    if at_once:
         timeout_ms = 0
+    elif record is not None:
+        timeout_ms = record.timeout_ms
     else:
         timeout_ms = operation.spec.interruption_timeout_ms if operation else _INTERRUPTION_TIMEOUT_MS
     return TakeBack(allocation.id, allocation.take_back, timeout_ms, record.words if record else "", record)

@@ -29,6 +29,8 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
     max_started_allocations_per_heartbeat: Annotated[int, msgspec.Meta(ge=1)] | None = None
     #: More of a node may be used than it has for so long. Then what does not fit is taken back.
     allowed_node_resources_overcommit_duration_ms: Annotated[int, msgspec.Meta(ge=0)] = 15_000
+    #: A node that says that it has no user slots gives up at once what runs on it; if false, that may end by itself.
+    enable_allocation_abort_on_zero_user_slots: bool = True
     #: Usage is published at most this often when it changes, and at least once in `usage_period_ms`.
     usage_interval_ms: int = 20
     usage_period_ms: int = 500
@@ -49,5 +51,6 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
             shares_count_for_s=self.shares_count_for_ms / 1000,
             shortest_pace_ms=self.shortest_pace_ms,
             most_starts=self.max_started_allocations_per_heartbeat,
+            abort_on_zero_user_slots=self.enable_allocation_abort_on_zero_user_slots,
             allowed_overcommit_s=self.allowed_node_resources_overcommit_duration_ms / 1000,
         )

@@ -317,7 +317,7 @@ class Facts:
 def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
     """The allocations of a node that may need an order, or more jobs. All others run on as they are."""
     allocations, operations = node.allocations.values(), facts.operations
-    if node.record.drained or node.has_no_slots:
+    if node.record.drained or node.ends_all(facts.timing):
         return list(allocations)
     # Asked of each allocation on each heartbeat, so that little is called here.
     found, ahead_ms = [], ROUND_TRIPS_AHEAD * pace_ms

@@ -22,7 +22,7 @@ __all__ = ["LastHeard", "Node", "NodeCondition", "PreemptiveTry", "Timing"]
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Lengths of time by which nodes are judged."""
+    """Lengths of time and switches by which nodes are judged."""
 
     #: No heartbeat for this long: offline, its room leaves the total.
     node_heartbeat_timeout_s: float = 60.0
@@ -34,6 +34,8 @@ class Timing(msgspec.Struct, frozen=True):
     allowed_overcommit_s: float = 15.0
     #: The most allocations that start on one heartbeat; None: as many as fit.
     most_starts: int | None = None
+    #: A node that says that it has no slots gives up at once what runs on it.
+    abort_on_zero_user_slots: bool = True
     #: Nobody loses a place by shares that are older.
     shares_count_for_s: float = 10.0
     #: The shortest time between two heartbeats of a node.
@@ -115,8 +117,9 @@ class Node:
 
     @property
     def total(self) -> Resources:
-        """All that the tree may use of it."""
-        return self.reported if self.online and not (self.outside or self.drained_empty) else ZERO
+        """All that the tree may use of it: nothing of a node without slots, where no job can be."""
+        unused = self.outside or self.drained_empty or self.has_no_slots
+        return self.reported if self.online and not unused else ZERO
 
     @property
     def free(self) -> Resources:
@@ -138,8 +141,12 @@ class Node:
 
     @property
     def has_no_slots(self) -> bool:
-        """True if it says that no job may be on it, not even those that are."""
+        """True if it says that no job may be on it. Neither its room nor what is used of it counts then."""
         return self.online and self.reported.user_slots == 0
+
+    def ends_all(self, timing: Timing) -> bool:
+        """True if all that runs on it is to end at once."""
+        return self.has_no_slots and timing.abort_on_zero_user_slots
 
     @property
     def accepts_jobs(self) -> bool:
@@ -178,7 +185,7 @@ class Node:
 
     def note_overcommit(self, moment: Moment) -> None:
         """Notes whether more of it is used than it has, and since when."""
-        if self.reported.dominates(self.used):
+        if self.has_no_slots or self.reported.dominates(self.used):
             self.overcommitted_since_s = None
         elif self.overcommitted_since_s is None:
             self.overcommitted_since_s = moment.steady_s

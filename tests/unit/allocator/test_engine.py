@@ -669,6 +669,10 @@ def test_a_suspended_operation_keeps_what_runs_unless_that_is_to_end_as_well() -
         (start.allocation, TakeBackReason.SUSPENDED)
     ]
 
+    desk.learn(OperationSuspended(OperationId("operation-1"), suspended=False, at_ms=3))
+    resumed, _ = desk.beat("n1", allocations=[running(start)], obeyed=False)
+    assert resumed.take_back == []
+
 
 def test_what_was_missed_of_an_operation_is_learnt_from_the_whole() -> None:
     """Its pool and its weight among it."""
