@@ -15,6 +15,7 @@ from docs.pictures.build import pictures_of
 from docs.pictures.cases import PAGE, Moment, cases, moments, with_pool_option
 from docs.pictures.preemption import PICTURES, draw
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES
+from headrace_allocator.settings import AllocatorSettings
 
 TEXT = PAGE.read_text()
 TABLE = re.compile(r"^<!-- table: (.+) -->\n((?:\|.*\n)+)", re.MULTILINE)
@@ -81,7 +82,7 @@ def test_every_case_is_used_by_a_table_and_every_kind_of_table_is_there() -> Non
 
 
 def test_every_option_that_the_page_names_can_be_set() -> None:
-    known = {*POOL_ATTRIBUTES.names, *TREE_ATTRIBUTES.names}
+    known = {*POOL_ATTRIBUTES.names, *TREE_ATTRIBUTES.names, *AllocatorSettings.__struct_fields__}
     named = {name for name in re.findall(r"`([a-z]+(?:_[a-z]+)+)[`=:]", TEXT)}
 
     assert len(named) > 12
