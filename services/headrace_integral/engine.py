@@ -19,6 +19,7 @@ from headrace.resources import RESOURCE_NAMES, ZERO
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.codec import runs_within
 from headrace.wire.integral import (
+    LARGEST_CPU_VOLUME,
     PAGE_BYTES,
     Advance,
     Advanced,
@@ -33,14 +34,12 @@ from headrace.wire.integral import (
 from headrace.wire.refusals import BadRequest, NotFound, StaleTerm
 from headrace.wire.version import LARGEST_JUMP, NEVER, Counter, Term, Version
 from headrace_integral.free_volume import family_of, handed_out, total_flows
-from headrace_integral.volumes import Floats, Refill, Refilled, keeps_bounds, ratio_volumes, refilled
+from headrace_integral.volumes import CPU, Floats, Refill, Refilled, keeps_bounds, ratio_volumes, refilled
 
 __all__ = ["Answer", "IntegralEngine", "Save", "VolumesRecord"]
 
 #: Answers that are kept to be given again.
 _REMEMBERED: Final = 64
-#: Larger volumes are refused: they would not fit the wire.
-_LARGEST_VOLUME: Final = 2.0**62
 _MICROSECONDS: Final = 1_000_000
 _KINDS: Final = ("none", "burst", "relaxed")
 
@@ -116,11 +115,7 @@ class IntegralEngine:
         if request.version <= have or request.previous not in (NEVER, have):
             self.refused += 1
             return Outcome(AdvanceGap(tree=self._tree, have=have, previous=request.previous))
-        record = self._applied(request)
-        if record is None:
-            self.refused += 1
-            return Outcome(BadRequest("pools", "a volume of over 2^62", "flows, time and total that fit the wire"))
-        return Outcome(None, [Save(record)])
+        return Outcome(None, [Save(self._applied(request))])
 
     def on_saved(self, record: VolumesRecord, moment: Moment) -> Outcome[Advanced, Save]:
         """The record is durable: it becomes the state and is confirmed."""
@@ -156,9 +151,9 @@ class IntegralEngine:
 
     def _check_volumes(self) -> list[str]:
         volumes = _columns([pool.volume for pool in self.record.pools])
-        broken: list[bool] = np.any((volumes < 0.0) | (volumes > _LARGEST_VOLUME), axis=0).tolist()
+        broken: list[bool] = ((volumes < 0.0).any(axis=0) | (volumes[CPU] >= LARGEST_CPU_VOLUME)).tolist()
         return [
-            f"pool {pool.pool}: {pool.volume}"
+            f"pool {pool.pool} cannot keep its volume as it should be: {pool.volume}"
             for pool, is_broken in zip(self.record.pools, broken, strict=True)
             if is_broken
         ]
@@ -208,8 +203,8 @@ class IntegralEngine:
                 return BadRequest(f"pools.{flow.pool}.parent", str(flow.parent), f"a place before its own, {place}")
         return None
 
-    def _applied(self, request: Advance) -> VolumesRecord | None:
-        """Returns the volumes after the advance, or None if a part would pass 2^62."""
+    def _applied(self, request: Advance) -> VolumesRecord:
+        """Returns the volumes after the advance."""
         flows, total = request.pools, request.total
         integral = np.array([flow.guarantee_type != "none" for flow in flows], np.bool_)
         saved = {pool.pool: pool.volume for pool in self.record.pools}
@@ -226,8 +221,8 @@ class IntegralEngine:
             )
             passed = refilled(before, refill)
             after = _with_free_volume(passed, refill, flows)
-            if (after > _LARGEST_VOLUME).any():
-                return None
+            # A pool for which this is too little loses the rest and is an alarm of `check`; all others are as they should be.
+            after[CPU] = np.minimum(after[CPU], LARGEST_CPU_VOLUME)
             self.out_of_bounds += int(np.count_nonzero(~keeps_bounds(before, after, passed.capacity)))
         ratios = ratio_volumes(after, total).tolist()
         pools = [

@@ -17,7 +17,8 @@ from tests.support.clocks import NOW
 from tests.unit.integral.columns import columns, volumes_of
 
 TREE = TreeName("default")
-SATURATION_S = 3_600.0
+#: Up to a month.
+SATURATIONS_S = st.sampled_from([3_600.0, 86_400.0, 30 * 86_400.0])
 
 flows = st.builds(
     PoolFlow,
@@ -27,9 +28,18 @@ flows = st.builds(
     grant_ratio=st.floats(0, 1),
     guarantee_type=st.sampled_from(["burst", "relaxed"]),
 )
-totals = st.builds(Resources, user_slots=st.integers(0, 5_000), cpu=st.integers(0, 10**7), memory=st.integers(0, 2**45))
+#: Up to 100,000 hosts of 256 cores and 4 TiB.
+totals = st.builds(
+    Resources,
+    user_slots=st.integers(0, 25_600_000),
+    cpu=st.integers(0, 2_560_000_000),
+    memory=st.integers(0, 100_000 * 2**42),
+)
+#: Microseconds between them: mostly a period of updates, sometimes days.
 updates = st.tuples(
-    st.integers(1, 10_000_000), totals, st.lists(flows, min_size=1, max_size=3, unique_by=lambda flow: flow.pool)
+    st.one_of(st.integers(1, 10_000_000), st.integers(1, 40 * 86_400 * 10**6)),
+    totals,
+    st.lists(flows, min_size=1, max_size=3, unique_by=lambda flow: flow.pool),
 )
 
 
@@ -66,33 +76,34 @@ class Integral:
 FATES = ["killed before it is saved", "killed before it is confirmed", "answer lost", "request lost", "twice", "late"]
 
 
-def alone(before: Volume, flow: PoolFlow, total: Resources, dt_us: int) -> Volume:
+def alone(before: Volume, flow: PoolFlow, total: Resources, dt_us: int, saturation_s: float) -> Volume:
     if total == Resources():
         return before
     ratios = np.array([flow.flow_ratio]), np.array([flow.grant_ratio])
-    refill = Refill(total, dt_us / 1e6, SATURATION_S, *ratios, np.array([flow.can_accept_free_volume]))
+    refill = Refill(total, dt_us / 1e6, saturation_s, *ratios, np.array([flow.can_accept_free_volume]))
     (volume,) = volumes_of(refilled(columns(before), refill).volume)
     return volume
 
 
-def single_process(given_: list[tuple[int, Resources, list[PoolFlow]]]) -> dict[PoolName, Volume]:
+def single_process(given_: list[tuple[int, Resources, list[PoolFlow]]], saturation_s: float) -> dict[PoolName, Volume]:
     volumes: dict[PoolName, Volume] = {}
     for number, (dt_us, total, pools) in enumerate(given_):
         before = volumes
         volumes = {
-            flow.pool: alone(before.get(flow.pool, Volume()), flow, total, dt_us if number else 0) for flow in pools
+            flow.pool: alone(before.get(flow.pool, Volume()), flow, total, dt_us if number else 0, saturation_s)
+            for flow in pools
         }
     return volumes
 
 
-@given(st.lists(updates, min_size=1, max_size=12), st.data())
+@given(st.lists(updates, min_size=1, max_size=12), SATURATIONS_S, st.data())
 def test_always_the_volumes_equal_those_of_a_single_process(
-    given_: list[tuple[int, Resources, list[PoolFlow]]], data: st.DataObject
+    given_: list[tuple[int, Resources, list[PoolFlow]]], saturation_s: float, data: st.DataObject
 ) -> None:
     integral, chain = Integral(), AdvanceChain(TREE, 1, 1_000)
     sent: list[Advance] = []
     for dt_us, total, pools in given_:
-        chain.add(dt_us, total, pools, SATURATION_S)
+        chain.add(dt_us, total, pools, saturation_s)
         for _ in range(3):
             head = chain.head()
             if head is None:
@@ -112,7 +123,8 @@ def test_always_the_volumes_equal_those_of_a_single_process(
 
     assert chain.given_up == 0
     assert integral.engine.out_of_bounds == 0
-    assert {pool.pool: pool.volume for pool in integral.engine.record.pools} == single_process(given_)
+    assert integral.engine.check() == []
+    assert {pool.pool: pool.volume for pool in integral.engine.record.pools} == single_process(given_, saturation_s)
 
 
 def tell(chain: AdvanceChain, answer: object) -> None:

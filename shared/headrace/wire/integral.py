@@ -16,6 +16,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.version import Counter, Version
 
 __all__ = [
+    "LARGEST_CPU_VOLUME",
     "PAGE_BYTES",
     "Advance",
     "AdvanceGap",
@@ -31,7 +32,10 @@ __all__ = [
 
 #: Pools in one message or one value of a bucket take no more than this.
 PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES - 10_000
+#: Hundredths of a core-second: 17 million cores for 85 years. The other parts of a volume are floats and know no such bound.
+LARGEST_CPU_VOLUME: Final = 2**62
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -91,11 +95,11 @@ class Downtime(msgspec.Struct, frozen=True, array_like=True):
 class Volume(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Resource times seconds, with cpu in whole hundredths of a core-second, as everywhere."""
 
-    user_slots: float = 0.0
-    cpu: Annotated[int, msgspec.Meta(ge=0)] = 0
-    gpu: float = 0.0
-    memory: float = 0.0
-    network: float = 0.0
+    user_slots: NotNegative = 0.0
+    cpu: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_CPU_VOLUME)] = 0
+    gpu: NotNegative = 0.0
+    memory: NotNegative = 0.0
+    network: NotNegative = 0.0
 
 
 class PoolVolume(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -104,7 +108,7 @@ class PoolVolume(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pool: PoolName
     volume: Volume
     #: Smallest of volume over total, over the resources that there are.
-    ratio_volume: float
+    ratio_volume: NotNegative
 
 
 class Advanced(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
