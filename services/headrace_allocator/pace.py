@@ -40,6 +40,8 @@ class Pace:
         Example: 10,000 nodes and 2,000 heartbeats a second: 5,000 ms, and 7,500 ms while the stretch is 1.5.
         """
         base_ms = max(timing.shortest_pace_ms, nodes * 1000 // timing.heartbeats_per_s)
+        if self.stretch == 1.0:
+            return base_ms
         longest_ms = int(timing.node_heartbeat_timeout_s * 1000) // _HEARTBEATS_IN_TIMEOUT
         return max(base_ms, min(int(base_ms * self.stretch), longest_ms))
 

@@ -11,7 +11,6 @@ from typing import Final
 from headrace.ids import PoolName
 from headrace.pools.amounts import PartialResources
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
-from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.reasons import (
     DemandCovered,
@@ -41,7 +40,6 @@ __all__ = [
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _NONE: Final = PreemptionPriority.NONE
-_GRACEFUL: Final = PreemptionMode.GRACEFUL
 _NO_ADDITION: Mapping[PoolName, Resources] = {}
 
 
@@ -57,7 +55,7 @@ def held_back(
     if ready <= 0:
         return NoJobReady()
     # What most operations have nothing to do with is not asked of them: this runs for each place that a heartbeat gives out.
-    if operation.spec.preemption_mode is _GRACEFUL and (graceful := fair_share_reached(operation)) is not None:
+    if operation.is_graceful and (graceful := fair_share_reached(operation)) is not None:
         return graceful
     if (covered := demand_covered(operation, held)) is not None:
         return covered
@@ -96,8 +94,7 @@ def fifo_count_reached(operation: Operation) -> FifoCountReached | None:
 
 def fair_share_reached(operation: Operation) -> FairShareReached | None:
     """A graceful operation gets nothing while it has what it is owed."""
-    graceful = operation.spec.preemption_mode is _GRACEFUL
-    return FairShareReached() if graceful and not operation.below_fair_share else None
+    return FairShareReached() if operation.is_graceful and not operation.below_fair_share else None
 
 
 def own_limit_reached(

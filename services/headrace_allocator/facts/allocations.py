@@ -61,14 +61,15 @@ class Allocation:
 
     def shows_nothing_new(self, report: AllocationReport) -> bool:
         """True if all that a report says is booked already, but for how long its job has run."""
-        job, known, slots, waiting = report.job, self.job, self.slots, report.unstarted
-        if job is None or known is None or report.state is not _RUNNING or report.state is not self.state:
+        job, known, slots = report.job, self.job, self.slots
+        if job is None or known is None or report.state is not _RUNNING or self.state is not _RUNNING:
             return False
-        slot = slots.get(job.index)
+        index, waiting = job.index, report.unstarted
+        slot = slots.get(index)
         return (
             slot is not None
             and slot.attempt == job.attempt == known.attempt
-            and job.index == known.index
+            and index == known.index
             and job.started_at_ms == known.started_at_ms
             and len(slots) == 1 + len(waiting)
             and (not waiting or all(slots.get(each.index) == each for each in waiting))

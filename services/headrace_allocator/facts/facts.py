@@ -16,7 +16,6 @@ from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Check, Moment
 from headrace.wire.heartbeat import AllocationState, Heartbeat, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.nodes import NodeRecord
-from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import Allocation
@@ -32,7 +31,6 @@ __all__ = ["Facts", "judge_size", "restless"]
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
-_GRACEFUL: Final = PreemptionMode.GRACEFUL
 
 K = TypeVar("K", NodeName, OperationId)
 
@@ -128,8 +126,10 @@ class Facts:
         accepted = node.accepts_jobs
         node.hear(heartbeat)
         self.last_heard.note(node, moment)
-        empty = not (heartbeat.allocations or heartbeat.ends or node.allocations or node.reporting)
-        changed = self._set_room(node, online=True, reported=heartbeat.total, empty=empty)
+        changed = False
+        if not node.online or node.record.drained or node.drained_empty or node.reported != heartbeat.total:
+            empty = not (heartbeat.allocations or heartbeat.ends or node.allocations or node.reporting)
+            changed = self._set_room(node, online=True, reported=heartbeat.total, empty=empty)
         return changed or accepted != node.accepts_jobs
 
     def set_offline(self, node: Node) -> bool:
@@ -329,8 +329,8 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
             or one.state is not _RUNNING
             or len(one.slots) > 1
             or not operation.schedulable
-            or operation.spec.preemption_mode is _GRACEFUL
-            or (operation.mean_job_ms is not None and operation.mean_job_ms < ahead_ms)
+            or operation.is_graceful
+            or operation.mean_job_ms < ahead_ms
         ):
             found.append(one)
     return found

@@ -112,11 +112,12 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
             if operation.slots.free is not None and event.state is OperationState.RUNNING:
                 # In which of its trees it runs is told by its places.
                 return
-            operation.state = event.state
+            operation.set_state(event.state, suspended=operation.suspended)
             if operation.taken_back is not None:
                 news.hold(operation)
         case OperationSuspended():
-            operation.suspended, operation.ends_running_jobs = event.suspended, event.abort_running_jobs
+            operation.set_state(operation.state, suspended=event.suspended)
+            operation.ends_running_jobs = event.abort_running_jobs
             if operation.taken_back is not None:
                 news.hold(operation)
         case BlockDrawn() | IndexesReturned() if operation.slots.free is not None:
@@ -136,9 +137,10 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
             facts.set_spec(operation, msgspec.structs.replace(operation.spec, pool=placement.pool))
             if not operation.ending:
                 waits = placement.blocked_by is not None
-                operation.state = OperationState.PENDING if waits else OperationState.RUNNING
+                state = OperationState.PENDING if waits else OperationState.RUNNING
+                operation.set_state(state, suspended=operation.suspended)
         case OperationLeftTree(tree=facts.tree):
-            operation.state = OperationState.ABORTING
+            operation.set_state(OperationState.ABORTING, suspended=operation.suspended)
             news.hold(operation)
         case OperationPlaced() | OperationLeftTree() | OperationStarted() | IndexesReturned():
             return
@@ -183,7 +185,7 @@ def _add(facts: Facts, live: LiveOperation, news: OperationNews) -> None:
 
 def _update(facts: Facts, operation: Operation, live: LiveOperation, news: OperationNews) -> None:
     """The whole came again after a gap: it says what the missed events would have told."""
-    operation.state, operation.suspended = live.state, live.suspended
+    operation.set_state(live.state, suspended=live.suspended)
     operation.ends_running_jobs = live.ends_running_jobs
     facts.set_spec(operation, live.spec)
     if live.free is None:

@@ -63,7 +63,6 @@ class NodeCondition(enum.StrEnum):
 
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
-_ONLINE: Final = NodeCondition.ONLINE
 _OPEN: Final = NodeState.OPEN
 
 
@@ -137,7 +136,7 @@ class Node:
             return NodeCondition.DRAINED
         if self.outside:
             return NodeCondition.OUTSIDE
-        return _ONLINE if self.state is _OPEN else NodeCondition(self.state.value)
+        return NodeCondition.ONLINE if self.state is _OPEN else NodeCondition(self.state.value)
 
     @property
     def has_no_slots(self) -> bool:
@@ -151,7 +150,9 @@ class Node:
     @property
     def accepts_jobs(self) -> bool:
         """True if jobs may start on it."""
-        return self.condition is _ONLINE and not self.trouble
+        # Written out, since each heartbeat asks twice.
+        is_open = self.online and self.enrolled and not self.record.drained and not self.outside
+        return is_open and self.state is _OPEN and not self.trouble
 
     @property
     def is_drained_and_empty(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from typing import Final
 
@@ -16,6 +17,7 @@ from headrace.wire.codec import encode
 from headrace.wire.heartbeat import TakeBackReason
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import IndexRun
+from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationStatus
 from headrace_allocator.facts.allocations import Allocation
@@ -27,6 +29,7 @@ __all__ = ["ROUND_TRIPS_AHEAD", "Operation", "Returning", "TaskGroup"]
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = OperationState.RUNNING
+_GRACEFUL: Final = PreemptionMode.GRACEFUL
 _ENDING: Final = (OperationState.ABORTING, OperationState.FAILING, OperationState.COMPLETING)
 
 #: An allocation gets as many jobs as end in this many heartbeat round trips.
@@ -56,12 +59,21 @@ class TaskGroup(msgspec.Struct):
 class Operation:
     """One live operation. What it holds is the sum over its allocations. Its slots that are out are those in them."""
 
+    # There are very many, and a heartbeat looks at each that has something on its node.
+    __slots__ = (
+        "_cut_by", "_demand", "_options", "_total", "allocations", "arrival", "block_term", "changes",
+        "charged_doubt", "demand_share", "dominant_resource", "drawing", "ends_running_jobs", "fair_share",
+        "fits_somewhere", "groups", "held", "id", "in_fifo_pool", "is_graceful", "job_spec", "job_spec_bytes",
+        "limited", "mean_job_ms", "min_needed", "precommit", "preemption_priority", "rank", "release_told",
+        "returning", "running_jobs", "schedulable", "share", "slots", "spec", "state", "suspended", "task_groups",
+        "user", "yields",
+    )  # fmt: skip
+
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
         self.id = live.operation
         self.user = live.user
         self.set_spec(live.spec)
-        self.state = live.state
-        self.suspended = live.suspended
+        self.set_state(live.state, suspended=live.suspended)
         self.ends_running_jobs = live.ends_running_jobs
         #: How-manieth this allocator heard of: the earlier comes first where satisfaction is equal.
         self.arrival = arrival
@@ -92,8 +104,8 @@ class Operation:
         self._options: tuple[tuple[EffectiveOptions | None, OperationSpec, AllocationOptions], EffectiveOptions] | None
         self._options = None
         self._cut_by: tuple[object, ...] = ()
-        #: Mean length of its jobs, a moving average; None before the first ended.
-        self.mean_job_ms: float | None = None
+        #: Mean length of its jobs, a moving average; infinite before the first ended.
+        self.mean_job_ms = math.inf
         #: True while a block of indexes is being drawn.
         self.drawing = False
         #: Of an operation of several trees: the last change of its indexes' owners that is known here.
@@ -109,9 +121,15 @@ class Operation:
     def set_spec(self, spec: OperationSpec) -> None:
         """Notes what was asked for, and the part of it that travels to nodes with its length on the wire."""
         self.spec, self.limited = spec, spec.resource_limits != NOTHING
+        self.is_graceful = spec.preemption_mode is _GRACEFUL
         self.job_spec = spec.job_spec(self.id, self.user)
         self.job_spec_bytes = len(encode(self.job_spec))
         self.set_task_groups([])
+
+    def set_state(self, state: OperationState, *, suspended: bool) -> None:
+        """Notes its state. `schedulable` is true if its jobs may be given out."""
+        self.state, self.suspended = state, suspended
+        self.schedulable = state is _RUNNING and not suspended
 
     def set_task_groups(self, groups: list[TaskGroup]) -> None:
         """Notes jobs of several sizes. Without any all of its jobs have the size of the spec, which is all that the wire knows."""
@@ -192,11 +210,6 @@ class Operation:
         return self.held + self.in_doubt if self.charged_doubt else self.held
 
     @property
-    def schedulable(self) -> bool:
-        """True if its jobs may be given out."""
-        return self.state is _RUNNING and not self.suspended
-
-    @property
     def ending(self) -> bool:
         """True if it is to end and what it holds is to go."""
         return self.state in _ENDING
@@ -225,7 +238,7 @@ class Operation:
 
     def note_length(self, ms: int) -> None:
         """A job of it ran for this long."""
-        if self.mean_job_ms is None:
+        if self.mean_job_ms == math.inf:
             self.mean_job_ms = ms
         else:
             self.mean_job_ms = (1 - _NEWEST_WEIGHT) * self.mean_job_ms + _NEWEST_WEIGHT * ms

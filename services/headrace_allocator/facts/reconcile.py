@@ -126,6 +126,9 @@ class _Reconciliation:
 
     def _take_ends(self) -> None:
         node = self._node
+        if not self._heartbeat.ends:
+            node.recorded.clear()
+            return
         ends = {end.key: end for end in self._heartbeat.ends}
         node.recorded &= ends.keys()
         for key, end in ends.items():

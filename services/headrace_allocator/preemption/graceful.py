@@ -6,9 +6,7 @@ Source: section 10 of the specification of allocation and preemption.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
-from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.groups import Group
@@ -17,15 +15,12 @@ from headrace_allocator.preemption.victims import may_lose
 
 __all__ = ["asked_gracefully"]
 
-#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
-_GRACEFUL: Final = PreemptionMode.GRACEFUL
-
 
 def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
     """The preemptible allocations of graceful operations on the node that were not asked before. They count as used until they end."""
     for allocation in overlay.view.restless:
         operation = overlay.view.operations.get(allocation.operation)
-        if operation is None or operation.spec.preemption_mode is not _GRACEFUL:
+        if operation is None or not operation.is_graceful:
             continue
         if allocation.take_back is not None or allocation.preemption is not None:
             continue

@@ -16,7 +16,6 @@ from headrace.pools.pool_config import Preemption as PreemptionSwitch
 from headrace.pools.tree_options import VictimRules
 from headrace.resources import ZERO
 from headrace.wire.heartbeat import AllocationState
-from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.snapshots import StarvationStatus
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
@@ -58,7 +57,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
 def _may_be_asked(overlay: Overlay, operation: Operation, least: Group) -> bool:
     """False for a graceful operation, and below a pool that forbids plain preemption or any."""
     options = operation.options(overlay.view.pools)
-    if operation.spec.preemption_mode is PreemptionMode.GRACEFUL or not may_lose(overlay, operation):
+    if operation.is_graceful or not may_lose(overlay, operation):
         return False
     return least is not Group.PREEMPTIBLE or options.allow_normal_preemption
 

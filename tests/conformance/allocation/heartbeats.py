@@ -419,7 +419,7 @@ class Fleet:
                 known.set_task_groups([TaskGroup(task.job, task.pending) for task in work.tasks])
             self._draw(known, waits - known.slots.ready_count)
             known.slots.return_ready(max(0, known.slots.ready_count - waits))
-            known.suspended = work.given.get("suspended", False)
+            known.set_state(known.state, suspended=work.given.get("suspended", False))
             facts.note_jobs(known)
             self.engine.ranking.refresh(known)
 
