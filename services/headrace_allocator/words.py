@@ -7,10 +7,10 @@ from typing import Final, assert_never
 from headrace.ids import OperationId
 from headrace.resources import RESOURCE_NAMES, Resources, format_amount
 from headrace.runtime.engine import Moment
-from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.heartbeat import JobEnd
 from headrace.wire.ledger import ReportedEnd
 from headrace_allocator.decision import reasons as why
-from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, UnknownToNode
+from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, PlaceTaken, UnknownToNode
 
 __all__ = ["FITS_NO_NODE", "cure_of", "ends_of_lost", "words_of"]
 
@@ -140,7 +140,7 @@ def cure_of(reason: why.Reason, operation: OperationId, needed: Resources) -> st
 
 
 def _words_of_loss(lost: LostJob) -> str:
-    """The reason for which a job counts as lost."""
+    """The reason for which no node reports the end of a job."""
     match lost.why:
         case UnknownToNode():
             return f"node {lost.node} does not know this job any more"
@@ -148,6 +148,8 @@ def _words_of_loss(lost: LostJob) -> str:
             return f"node {lost.node} was silent for {lost.why.lease_s:g} s"
         case LostNodeInDoubt():
             return f"node {lost.node} may have run it and is lost"
+        case PlaceTaken():
+            return "its place was preempted before it began"
         case _:
             assert_never(lost.why)
 
@@ -176,7 +178,7 @@ def _amounts(amount: Resources) -> str:
 
 
 def ends_of_lost(lost: list[LostJob], moment: Moment) -> list[ReportedEnd]:
-    """The ends of jobs of which nobody knows how they ended."""
+    """The ends of jobs that no node reports."""
     return [
         ReportedEnd(
             each.node,
@@ -185,7 +187,7 @@ def ends_of_lost(lost: list[LostJob], moment: Moment) -> list[ReportedEnd]:
                 index=each.slot.index,
                 attempt=each.slot.attempt,
                 allocation=each.allocation,
-                result=JobResult.LOST,
+                result=each.result,
                 reason=_words_of_loss(each),
                 ended_at_ms=moment.wall_ms,
                 preemption=each.preemption,

@@ -1,14 +1,14 @@
-"""Jobs of which nobody knows how they ended, and the reason for which each counts as lost."""
+"""Ends of jobs that no node reports: those of which nobody knows how they ended, and those that never began."""
 
 from __future__ import annotations
 
 import msgspec
 
 from headrace.ids import AllocationId, NodeName, OperationId
-from headrace.wire.heartbeat import JobKey, JobSlot
+from headrace.wire.heartbeat import JobKey, JobResult, JobSlot
 from headrace.wire.preemption import PreemptionRecord
 
-__all__ = ["LossReason", "LostJob", "LostNodeInDoubt", "NodeSilent", "UnknownToNode"]
+__all__ = ["LossReason", "LostJob", "LostNodeInDoubt", "NodeSilent", "PlaceTaken", "UnknownToNode"]
 
 
 class UnknownToNode(msgspec.Struct, frozen=True, tag="unknown_to_node"):
@@ -25,11 +25,15 @@ class LostNodeInDoubt(msgspec.Struct, frozen=True, tag="lost_node_in_doubt"):
     """A node that may have run it lost its lease before this allocator heard of it."""
 
 
-LossReason = UnknownToNode | NodeSilent | LostNodeInDoubt
+class PlaceTaken(msgspec.Struct, frozen=True, tag="place_taken"):
+    """Its place was preempted before it began. That the history of its operation shows it, it ends as a job that ran does."""
+
+
+LossReason = UnknownToNode | NodeSilent | LostNodeInDoubt | PlaceTaken
 
 
 class LostJob(msgspec.Struct, frozen=True):
-    """A job that is told to the ledger as lost."""
+    """A job whose end is told to the ledger by the allocator itself."""
 
     node: NodeName
     operation: OperationId
@@ -38,6 +42,10 @@ class LostJob(msgspec.Struct, frozen=True):
     why: LossReason
     #: Of a job whose place was preempted before it was lost.
     preemption: PreemptionRecord | None = None
+
+    @property
+    def result(self) -> JobResult:
+        return JobResult.ABORTED if isinstance(self.why, PlaceTaken) else JobResult.LOST
 
     @property
     def key(self) -> JobKey:

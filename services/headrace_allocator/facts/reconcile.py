@@ -23,7 +23,14 @@ from headrace.wire.heartbeat import (
 )
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.lost_jobs import LossReason, LostJob, LostNodeInDoubt, NodeSilent, UnknownToNode
+from headrace_allocator.facts.lost_jobs import (
+    LossReason,
+    LostJob,
+    LostNodeInDoubt,
+    NodeSilent,
+    PlaceTaken,
+    UnknownToNode,
+)
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.preempted import settle_preemption, undo_preemption
@@ -41,7 +48,7 @@ class Findings:
     def __init__(self) -> None:
         #: Ends to tell the ledger.
         self.ends: list[JobEnd] = []
-        #: Jobs to tell the ledger as lost.
+        #: Jobs whose end no node reports.
         self.lost: list[LostJob] = []
         #: Jobs that this node holds beside another allocation, each with the allocation here.
         self.held_twice: list[tuple[JobKey, AllocationId]] = []
@@ -212,6 +219,7 @@ class _Reconciliation:
         ended = report.state is AllocationState.ENDED
         if allocation is None:
             if ended:
+                self._note_unbegun(self._told_to_go_before(report), report)
                 self._findings.forget_allocations.append(report.id)
                 return
             allocation = self._adopt(report)
@@ -221,6 +229,7 @@ class _Reconciliation:
         self._facts.set_job(allocation, report.job)
         if ended or report.state is AllocationState.CLOSING:
             allocation.take_back = None
+            self._note_unbegun(allocation, report)
             self._give_back(allocation, report.unstarted)
         if allocation.preemption != report.preemption and not ended:
             settle_preemption(self._facts, allocation, report.preemption)
@@ -230,6 +239,26 @@ class _Reconciliation:
         if ended and not allocation.slots:
             self._remove(allocation)
             self._findings.forget_allocations.append(report.id)
+
+    def _told_to_go_before(self, report: AllocationReport) -> Allocation:
+        """An ended allocation of a former allocator, which is booked nowhere any more."""
+        allocation = Allocation(report.id, report.operation, self._node.record.node, report.resources)
+        allocation.preemption = report.preemption
+        operation = self._facts.operations.get(report.operation)
+        if operation is not None and report.preemption is not None and not report.jobs_ended:
+            adopted = [slot for slot in report.unstarted[:1] if operation.slots.adopt(slot)]
+            allocation.slots = {slot.index: slot for slot in adopted}
+        return allocation
+
+    def _note_unbegun(self, allocation: Allocation, report: AllocationReport) -> None:
+        """Ends the first job of a preempted allocation that ended before any job of it began."""
+        if allocation.preemption is None or report.state is not AllocationState.ENDED or report.jobs_ended:
+            return
+        first = [slot for slot in report.unstarted[:1] if allocation.slots.get(slot.index) == slot]
+        for one in _lose(self._facts, self._node, allocation, first, PlaceTaken()):
+            self._findings.lost.append(one)
+            self._findings.preempted.append(one.key)
+            self._touch(one.operation)
 
     def _adopt(self, report: AllocationReport) -> Allocation:
         """Books an allocation that is not known: of a former allocator, or of an operation that is over."""
@@ -291,7 +320,7 @@ class _Reconciliation:
 
 
 def _lose(facts: Facts, node: Node, allocation: Allocation, slots: Iterable[JobSlot], why: LossReason) -> list[LostJob]:
-    """Takes slots out of an allocation as lost."""
+    """Takes slots out of an allocation, whose ends no node reports."""
     operation = facts.operations.get(allocation.operation)
     lost: list[LostJob] = []
     for slot in list(slots):

@@ -53,7 +53,7 @@ class Comeback:
             await self._judge(load, operation)
         async for page in self._client.happenings.history(lender.id):
             self.given_up += [
-                GivenUp(each.slot.index, each.node, (each.at_ms - each.started_at_ms) / 1000, each.preemption)
+                GivenUp(each.slot.index, each.node, (each.ran_ms or 0) / 1000, each.preemption)
                 for each in page.happenings
                 if isinstance(each, JobEnded) and each.preemption is not None
             ]

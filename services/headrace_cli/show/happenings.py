@@ -21,7 +21,7 @@ from headrace.wire.happenings import (
     OperationStep,
     StarvationChanged,
 )
-from headrace.wire.heartbeat import JobSlot
+from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace_cli.show.amounts import percent
@@ -51,7 +51,7 @@ def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -
         job, node, ran = "", "", ""
         if isinstance(each, JobEnded):
             job, node = _job(each.slot), each.node
-            ran = format_duration(max(0, each.at_ms - each.started_at_ms))
+            ran = "" if each.ran_ms is None else format_duration(each.ran_ms)
         if isinstance(each, AllocationStarted):
             job, node = ", ".join(_job(slot) for slot in each.slots), each.node
             made.add_row(moment(each.at_ms / 1000, zone), job, node, "", Text("runs", style="cyan"))
@@ -67,8 +67,8 @@ def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
         case OperationStep() | OperationChanged():
             return f"{at}  {happening.operation}  {_what(happening)}"
         case JobEnded() as end:
-            ran = format_duration(max(0, end.at_ms - end.started_at_ms))
-            return f"{at}  {end.operation}  job {_job(end.slot)} on {end.node}, after {ran}: {_what(end)}"
+            after = "" if end.ran_ms is None else f", after {format_duration(end.ran_ms)}"
+            return f"{at}  {end.operation}  job {_job(end.slot)} on {end.node}{after}: {_what(end)}"
         case AllocationStarted() | AllocationPreempted():
             return f"{at}  {happening.operation}  {_what(happening)}"
         case StarvationChanged():
@@ -142,6 +142,8 @@ def _end(end: JobEnded) -> str:
     how = f", signal {end.signal}" if end.signal is not None else ""
     how += f", exit code {end.exit_code}" if end.exit_code else ""
     said = f": {end.reason}" if end.reason and end.preemption is None else ""
+    if end.preemption is not None and end.result is JobResult.ABORTED and end.ran_ms is None:
+        said = ", before it began"
     again = "; it runs again" if end.runs_again else ""
     proof = f"; {preemption_words(end.preemption)}" if end.preemption is not None else ""
     return f"{end.result.value}{how}{said}{again}{proof}"

@@ -89,6 +89,11 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended"):
     #: Of one that ended after it was told that its place is preempted.
     preemption: PreemptionRecord | None = None
 
+    @property
+    def ran_ms(self) -> int | None:
+        """How long it ran. None of one that never began, or of which nobody knows when it did."""
+        return max(0, self.at_ms - self.started_at_ms) if self.started_at_ms else None
+
 
 class AllocationStarted(msgspec.Struct, frozen=True, gc=False, tag="allocation_started"):
     """The allocator gave an operation a place on a node."""

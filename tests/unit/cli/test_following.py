@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from headrace.client.following import DecisionTail, LogTail, StarvationTail, Wanted
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.wire.happenings import (
@@ -182,6 +184,9 @@ def test_the_history_has_a_row_for_each_run_with_where_and_how_long_it_ran() -> 
     )
     assert lines[3].split()[2:] == ["4", "m", "runs"]
 
+    unbegun = shown(history_table([msgspec.structs.replace(ended, started_at_ms=0, signal=None)]), 300)
+    assert " 3.2  n          aborted, before it began; it runs again; preempted for needs-it" in unbegun[1]
+
 
 def test_each_line_says_on_its_own_what_happened_to_whom() -> None:
     assert happening_words(preempted(OURS, "p")).endswith(
@@ -191,4 +196,4 @@ def test_each_line_says_on_its_own_what_happened_to_whom() -> None:
     assert happening_words(Missed(0, "admission", TREE, 3)).endswith(
         "missed: 3 entries of the log did not come here; op history has what the log keeps"
     )
-    assert happening_words(an_end(OURS)).endswith("ours-0001  job 0 on n, after 0ms: completed")
+    assert happening_words(an_end(OURS)).endswith("ours-0001  job 0 on n: completed")
