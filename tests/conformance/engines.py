@@ -16,8 +16,9 @@ from headrace_fair_share.hdrf.arrays import Floats
 from headrace_fair_share.hdrf.functions.curves import FunctionStore
 from headrace_fair_share.hdrf.layout import laid_out
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios
+from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios, satisfaction_ratios
 from headrace_fair_share.starvation.status import below_fair_share
+from tests.conformance.trees import ROOT
 from tests.conformance.via_service import shared_out
 from tests.reference import plots as twin_plots
 from tests.reference import update as twin_update
@@ -53,8 +54,8 @@ class Engine(Protocol):
 
     def function_size(self, tree: TreeInput, pool: str, *, fast_fifo: bool) -> int: ...
 
-    def satisfaction(self, element: ElementShares) -> float:
-        """By itself, without regard to children; infinite where nothing is owed."""
+    def satisfaction(self, tree: TreeInput, result: UpdateResult, name: str) -> float:
+        """Of a pool or an operation, infinite where nothing is owed."""
         ...
 
     def is_below_fair_share(self, element: ElementShares, tolerance: float) -> bool: ...
@@ -67,18 +68,24 @@ class Engine(Protocol):
 class _Judging:
     """Satisfaction and starvation come after the update and have one home, whichever engine made the shares."""
 
-    def satisfaction(self, element: ElementShares) -> float:
-        ratio = float(local_satisfaction_ratios(*_columns(element))[0])
+    def satisfaction(self, tree: TreeInput, result: UpdateResult, name: str) -> float:
+        elements = {ROOT: result.root, **result.pools, **result.operations}
+        parents = [-1, *(pool.parent + 1 for pool in tree.pools), *(each.pool + 1 for each in tree.operations)]
+        local = local_satisfaction_ratios(*_columns(*elements.values()))
+        ratios = satisfaction_ratios(local, np.array(parents), 1 + len(tree.pools)).tolist()
+        ratio: float = dict(zip(elements, ratios, strict=True))[name]
         return math.inf if ratio >= INFINITE_SATISFACTION else ratio
 
     def is_below_fair_share(self, element: ElementShares, tolerance: float) -> bool:
         return bool(below_fair_share(*_columns(element), tolerance, np.zeros(1, np.bool_))[0])
 
 
-def _columns(element: ElementShares) -> tuple[Floats, Floats, Floats]:
-    """Usage, fair share and demand, each as an array of one element."""
-    usage, fair, demand = (element.usage_share, element.fair_share, element.demand_share)
-    return np.array([usage]).T, np.array([fair]).T, np.array([demand]).T
+def _columns(*elements: ElementShares) -> tuple[Floats, Floats, Floats]:
+    """Usage, fair share and demand, each as an array of all elements."""
+    usage, fair, demand = zip(
+        *((each.usage_share, each.fair_share, each.demand_share) for each in elements), strict=True
+    )
+    return np.array(usage).T, np.array(fair).T, np.array(demand).T
 
 
 class _TwinGraph:
@@ -194,7 +201,7 @@ class ViaService(Production):
         self._random = Random(1)
 
     def update(self, tree: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
-        return shared_out(after(tree, dt_us), self._random)
+        return shared_out(tree, dt_us, self._random)
 
 
 def _folded(fold: Callable[[Any, Any], Any], values: Sequence[Any]) -> Any:

@@ -168,7 +168,7 @@ class _Run:
             case "below_fair_share":
                 actual = self._engine.is_below_fair_share(element, 1.0)
             case "satisfaction_ratio":
-                actual = _satisfaction(self._engine, given, result, name)
+                actual = self._engine.satisfaction(given, result, name)
                 wanted = float("inf") if expected == "infinite" else float(expected)
                 self._add(what, wanted, actual, actual == wanted or abs(actual - wanted) <= self._tolerance)
                 return
@@ -204,25 +204,6 @@ def _element(result: UpdateResult, name: str) -> ElementShares:
     if found is None:
         raise Problem(f"there is no element {name}")
     return found
-
-
-def _satisfaction(engine: Engine, given: TreeInput, result: UpdateResult, name: str) -> float:
-    """An operation's own; a pool's is the least of its children that have operations, else its own."""
-    places = {ROOT: -1, **{pool.name: place for place, pool in enumerate(given.pools)}}
-    if name not in places:
-        return engine.satisfaction(_element(result, name))
-    place = places[name]
-    below = [operation.name for operation in given.operations if operation.pool == place]
-    below += [pool.name for pool in given.pools if pool.parent == place and _is_peopled(given, places[pool.name])]
-    if not below:
-        return engine.satisfaction(_element(result, name))
-    return min(_satisfaction(engine, given, result, child) for child in below)
-
-
-def _is_peopled(given: TreeInput, place: int) -> bool:
-    if any(operation.pool == place for operation in given.operations):
-        return True
-    return any(_is_peopled(given, at) for at, pool in enumerate(given.pools) if pool.parent == place)
 
 
 def _fingerprint(result: UpdateResult) -> dict[str, list[Share]]:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import anyio
 import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
@@ -28,11 +29,12 @@ from headrace.wire.pool_changes import (
     Transfer,
 )
 from headrace.wire.refusals import BadRequest, BrokenRules, Exists, NotAllowed, NotFound, Refusal
+from headrace.wire.trees import MovePoolToTree
 from headrace_admission.decisions.target_pool import default_parent
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.rules import rules_of
 from headrace_admission.state.tree_book import TreeBook
-from headrace_fair_share.configuration.between_trees import departure
+from headrace_fair_share.configuration.between_trees import Ask, move_to_tree
 from headrace_fair_share.configuration.changes import Draft
 from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
@@ -116,12 +118,21 @@ class _Desk:
 
     def ask(self, changes: list[PoolChange], person: Person) -> PoolPlan | Refusal:
         """Asks for changes; what is granted is written."""
-        decision = self.configuration.decide(ChangePools(changes, self.configuration.pools.name), {}, person, TOTAL)
+        return self._asked(ChangePools(changes, self.configuration.pools.name), person)
+
+    def asker(self, person: Person) -> Ask:
+        """Asks for somebody."""
+
+        async def ask(request: ChangePools) -> PoolPlan | Refusal:
+            return self._asked(request, person)
+
+        return ask
+
+    def _asked(self, request: ChangePools, person: Person) -> PoolPlan | Refusal:
+        decision = self.configuration.decide(request, {}, person, TOTAL)
         if not isinstance(decision, Change):
             return decision
-        answer = self.configuration.on_written(decision, self.configuration.revision + 1)
-        assert isinstance(answer, PoolPlan)
-        return answer
+        return self.configuration.on_written(decision, self.configuration.revision + 1)
 
     def problems(self, changes: list[PoolChange], person: Person, bounds: Bounds) -> list[Refusal]:
         """Everything that speaks against changes, each with its rule."""
@@ -357,9 +368,12 @@ def _between(desk: _Desk, asked: ConfigCase, person: Person, case: dict[str, Any
         return [compared("verdict", case["expect"], "accept" if isinstance(answer, PoolPlan) else "reject")]
     assert isinstance(change, Move)
     settings = desk.configuration.pools.pools[change.name].settings
-    answer = other.ask(departure(desk.configuration.pools, change.name, ROOT_POOL, change.name), person)
-    gone = desk.ask([Remove(change.name, recursive=True)], person)
-    accepted = isinstance(answer, PoolPlan) and isinstance(gone, PoolPlan)
+
+    async def moved() -> PoolPlan | Refusal:
+        request = MovePoolToTree(change.name, other.configuration.pools.name, ROOT_POOL, tree=TREE)
+        return await move_to_tree(request, desk.configuration.pools, desk.asker(person), other.asker(person))
+
+    accepted = isinstance(anyio.run(moved), PoolPlan)
     found = [compared("verdict", case["expect"], "accept" if accepted else "reject")]
     found.append(compared("left behind", [], [str(name) for name in desk.configuration.pools.preorder]))
     arrived = other.configuration.pools.pools.get(change.name, Pool(change.name, ROOT_POOL, PoolConfig(weight=7.0)))

@@ -125,7 +125,8 @@ def housekeeping(case: dict[str, Any], engine: Engine) -> list[Comparison]:
             only_keys(given, {"granted_share", "total", "seconds", "flow_ratio", "volume"}, "given")
             if given["flow_ratio"]:
                 raise Problem("a flow beside a granted share is not read")
-            before = IntegralState(volume_parts(given["volume"]), max(granted.values()))
+            charged = _granted(amounts(total), granted, engine).last_share_ratio
+            before = IntegralState(volume_parts(given["volume"]), charged)
             after = _passed(amounts(total), Resources(), before, given["seconds"], engine)
             plain = dict(zip(RESOURCE_NAMES, after.volume, strict=True))
             plain["cpu"] /= 100
@@ -148,6 +149,18 @@ def _passed(
     pool = PoolInput(name="a", parent=-1, integral=IntegralType.BURST, resource_flow=flow, burst_guarantee=flow)
     tree = TreeInput(total=total, pools=[pool], integral={"a": before})
     return engine.update(tree, dt_us=None if seconds is None else round(seconds * 1e6)).integral["a"]
+
+
+def _granted(total: Resources, shares: dict[str, float], engine: Engine) -> IntegralState:
+    """A pool with more savings than it needs, after an update that granted it these shares of the cluster."""
+    whole = dict(zip(RESOURCE_NAMES, total.as_tuple(), strict=True))
+    demand = Resources(**{name: round(whole[name] * share) for name, share in shares.items()})
+    slots, cpu, gpu, memory, network = (amount * 1e6 for amount in total.as_tuple())
+    savings = IntegralState((slots, cpu, gpu, memory, network))
+    pool = PoolInput(name="a", parent=-1, integral=IntegralType.BURST, resource_flow=total, burst_guarantee=total)
+    operation = OperationInput(name="x", pool=0, demand=demand)
+    tree = TreeInput(total=total, pools=[pool], operations=[operation], integral={"a": savings})
+    return engine.update(tree).integral["a"]
 
 
 def _restarted(volume: float, flow: float, kind: str, downtime_s: float) -> float:

@@ -1,7 +1,7 @@
-"""The fair-share engine as the service has it: told by encoded messages on a bus that loses and repeats, and read as its readers do.
+"""The engines as the services have them: told by encoded messages on a bus that loses and repeats, and read as their readers do.
 
-Configuration comes as it is stored, operations as admission tells them, usage in parts of snapshots, volumes as integral answers; shares
-go out in parts of snapshots and are put together by a reader. What was lost is asked for again, as readers do.
+Configuration comes as it is stored, operations as admission tells them, usage in parts of snapshots; flows go to integral, which answers
+with volumes; shares go out in parts of snapshots and are put together by a reader. What was lost is asked for again, as readers do.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from headrace.pools.pool_config import FifoSortParameter, PoolMode
 from headrace.pools.stored_tree import read_tree, write_tree
 from headrace.pools.tree_options import TreeIntegralOptions, TreeOptions
 from headrace.resources import RESOURCE_NAMES
+from headrace.runtime.engine import Moment
 from headrace.wire.codec import decode, encode
-from headrace.wire.integral import Advanced, PoolVolume, Volume
+from headrace.wire.integral import Advance, Advanced, PoolVolume, Volume
 from headrace.wire.ledger import LiveOperation, WholeOperations
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.parts import SnapshotPublisher, SnapshotReader
@@ -44,6 +45,7 @@ from headrace_fair_share.hdrf.model import (
 )
 from headrace_fair_share.update.results import PoolResults
 from headrace_fair_share.update.run import Updater
+from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.conformance.reporting import Unsupported
 from tests.support.clocks import NOW
 from tests.support.fair_share import computed
@@ -58,8 +60,8 @@ _LOST: Final = 0.3
 _REPEATED: Final = 0.3
 
 
-def shared_out(tree: TreeInput, random: Random) -> UpdateResult:
-    """One update of a tree, through messages. Raises `Unsupported` for what no message tells."""
+def shared_out(tree: TreeInput, dt_us: int | None, random: Random) -> UpdateResult:
+    """One update of a tree, `dt_us` after another, through messages. Raises `Unsupported` for what no message tells."""
     if any(each.best_allocation_share != UNLIMITED for each in tree.operations):
         raise Unsupported("a best allocation share is told by no message")
     averages = [*(pool.historic_usage_average for pool in tree.pools)]
@@ -72,15 +74,35 @@ def shared_out(tree: TreeInput, random: Random) -> UpdateResult:
     configuration = engine.configuration
     configuration.pools, configuration.is_known, configuration.revision = PoolTree(configured), True, 1
     configuration.put_in_force({})
-    engine.volumes.of = {volume.pool: volume for volume in _volumes(tree)}
     engine.pool_results = {
         PoolName(name): PoolResults(grant_ratio=state.last_share_ratio) for name, state in tree.integral.items()
     }
     engine.on_operations(_operations(tree), NOW)
     engine.on_usage(_usage(tree, random), NOW)
-    update = computed(engine, Updater(), NOW)
+    integral = IntegralEngine(TREE, 1, VolumesRecord(TREE, Version(1, 1), _volumes(tree)))
+    # The first advance of a life lets no time pass.
+    moments = [NOW] if dt_us is None else [NOW, Moment(NOW.steady_ns + dt_us * 1_000, NOW.wall_ms + dt_us // 1_000)]
+    engine.on_leading(2, [], NOW)
+    for moment in moments:
+        engine.on_update_due(moment)
+        _exchange(engine, integral, moment, random)
+    update = computed(engine, Updater(), moments[-1])
     items, frame = _read(update.frame, update.changed, random)
     return _result(tree, items, frame, engine)
+
+
+def _exchange(engine: FairShareEngine, integral: IntegralEngine, moment: Moment, random: Random) -> None:
+    """fair_share sends its advances until integral has confirmed them."""
+    while (advance := engine.volumes.chain.head()) is not None:
+        if random.random() < _LOST:
+            continue
+        outcome = integral.on_advance(decode(encode(advance), Advance), moment)
+        answer = outcome.answer
+        for save in outcome.effects:
+            answer = integral.on_saved(decode(encode(save.record), VolumesRecord), moment).answer
+        assert isinstance(answer, Advanced), answer
+        if random.random() >= _LOST:
+            engine.on_advance_answer(decode(encode(answer), Advanced), moment)
 
 
 def _lossy(parts: Iterable[bytes], random: Random) -> list[bytes]:
@@ -205,7 +227,11 @@ def _volumes(tree: TreeInput) -> list[PoolVolume]:
         user_slots, cpu, gpu, memory, network = state.volume
         volume = Volume(user_slots, round(cpu), gpu, memory, network)
         volumes.append(PoolVolume(PoolName(name), volume, ratio_volume=0.0))
-    return decode(encode(Advanced(TREE, Version(1, 1), volumes)), Advanced).pools
+    return volumes
+
+
+def _parts(volume: Volume) -> tuple[float, float, float, float, float]:
+    return (volume.user_slots, float(volume.cpu), volume.gpu, volume.memory, volume.network)
 
 
 def _operations(tree: TreeInput) -> list[LiveOperation]:
@@ -247,7 +273,8 @@ def _result(tree: TreeInput, items: dict[str, ShareItem], frame: ShareFrame, eng
         pools={pool.name: _element(items[f"/{pool.name}"]) for pool in tree.pools},
         operations={each.name: _element(items[each.name]) for each in tree.operations},
         integral={
-            name: IntegralState(state.volume, grants.get(PoolName(name), 0.0)) for name, state in tree.integral.items()
+            name: IntegralState(_parts(known.volume), grants.get(name, 0.0))
+            for name, known in engine.volumes.of.items()
         },
         errors=[
             GuaranteeError(ErrorKind(each.kind), each.text, [str(pool) for pool in each.pools])

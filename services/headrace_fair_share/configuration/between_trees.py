@@ -1,4 +1,4 @@
-"""Moves of pools from one tree to another. Pure.
+"""Moves of pools from one tree to another.
 
 A tree is one stored value and its changes are one or none; two trees are two values. A pool is first made where it goes to and then
 taken away where it was, so that whatever happens in between leaves it in both, which harms nothing: names are unique in a tree only.
@@ -6,16 +6,42 @@ taken away where it was, so that whatever happens in between leaves it in both, 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
-from headrace.ids import PoolName
+from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import POOL_ATTRIBUTES, PoolTree
-from headrace.wire.pool_changes import Create, PoolChange
+from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan, Remove
+from headrace.wire.refusals import Refusal
+from headrace.wire.trees import MovePoolToTree
 
-__all__ = ["departure"]
+__all__ = ["Ask", "move_to_tree"]
+
+#: Puts a change to a tree.
+Ask = Callable[[ChangePools], Awaitable[PoolPlan | Refusal]]
 
 
-def departure(tree: PoolTree, name: PoolName, parent: PoolName, new_name: PoolName) -> list[PoolChange]:
+async def move_to_tree(request: MovePoolToTree, pools: PoolTree, here: Ask, there: Ask) -> PoolPlan | Refusal:
+    """Moves a pool of `pools`, if neither of the trees refuses its part."""
+    leave = ChangePools([Remove(request.name, recursive=True, in_use=request.in_use)], pools.name)
+    leaving = await here(msgspec.structs.replace(leave, dry_run=True))
+    if not isinstance(leaving, PoolPlan):
+        return leaving
+    if leaving.broken:
+        # Asked for in earnest, so that the refusal is the one that people know.
+        return await here(leave)
+    arrive = _departure(pools, request.name, request.parent or ROOT_POOL, request.new_name or request.name)
+    arriving = await there(ChangePools(arrive, request.to_tree, request.dry_run))
+    if not isinstance(arriving, PoolPlan) or arriving.broken or request.dry_run:
+        return arriving
+    left = await here(leave)
+    if not isinstance(left, PoolPlan):
+        return left
+    return msgspec.structs.replace(left, created=arriving.created, warnings=arriving.warnings + left.warnings)
+
+
+def _departure(tree: PoolTree, name: PoolName, parent: PoolName, new_name: PoolName) -> list[PoolChange]:
     """Returns the changes that make the pool and all below it in another tree, below `parent` there."""
     changes: list[PoolChange] = []
     for each in tree.subtree(name):

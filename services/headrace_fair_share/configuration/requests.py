@@ -12,7 +12,7 @@ import anyio
 import msgspec
 
 from headrace.bus import BusError
-from headrace.ids import ROOT_POOL, TreeName
+from headrace.ids import TreeName
 from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.pools import Person
@@ -20,10 +20,10 @@ from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
-from headrace.wire.pool_changes import ChangePools, PoolPlan, Remove
+from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.refusals import NotFound, NotReady, Refusal, WrongState
 from headrace.wire.trees import CreateTree, ListTrees, MovePoolToTree, RemoveTree
-from headrace_fair_share.configuration.between_trees import departure
+from headrace_fair_share.configuration.between_trees import move_to_tree
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.store import PoolStore
@@ -108,22 +108,14 @@ class ConfigurationRequests:
             return WrongState(
                 "tree", request.to_tree, "the tree that the pool is in", "another tree, or to move it here"
             )
-        leave = ChangePools([Remove(request.name, recursive=True, in_use=request.in_use)], self._tree, dry_run=True)
-        leaving = await self._changed(leave, person)
-        if not isinstance(leaving, PoolPlan) or leaving.broken:
-            # Asked for in earnest, so that the refusal is the one that people know.
-            return leaving if not isinstance(leaving, PoolPlan) else await self._changed(_in_earnest(leave), person)
-        arrive = departure(pools, request.name, request.parent or ROOT_POOL, request.new_name or request.name)
-        there = ChangePools(arrive, request.to_tree, request.dry_run)
-        arriving = await self._others.change(there, person)
-        if not isinstance(arriving, PoolPlan) or arriving.broken or request.dry_run:
-            return self._told(there, person, arriving)
-        answer = self._told(leave, person, await self._changed(_in_earnest(leave), person))
-        if isinstance(answer, PoolPlan):
-            return msgspec.structs.replace(
-                answer, created=arriving.created, warnings=arriving.warnings + answer.warnings
-            )
-        return answer
+
+        async def here(change: ChangePools) -> PoolPlan | Refusal:
+            return self._told(change, person, await self._changed(change, person))
+
+        async def there(change: ChangePools) -> PoolPlan | Refusal:
+            return self._told(change, person, await self._others.change(change, person))
+
+        return await move_to_tree(request, pools, here, there)
 
     async def _on_trees(self, request: _TreeRequest, caller: Caller) -> msgspec.Struct | None:
         if request.asked != self._tree:
@@ -163,7 +155,3 @@ class ConfigurationRequests:
             answer=f"revision {answer.revision}" if isinstance(answer, PoolPlan) else answer.text(),
         )
         return fitting(answer, LARGEST_MESSAGE_BYTES) if isinstance(answer, PoolPlan) else answer
-
-
-def _in_earnest(request: ChangePools) -> ChangePools:
-    return msgspec.structs.replace(request, dry_run=False)
