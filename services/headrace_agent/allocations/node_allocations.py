@@ -15,6 +15,7 @@ from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import NS_PER_MS, Figure, Moment, gauge
 from headrace.wire.heartbeat import (
     LARGEST_ALLOCATION_JOBS,
+    MOST_RECORDS_PER_HEARTBEAT,
     AllocationReport,
     AllocationState,
     JobKey,
@@ -25,9 +26,6 @@ from headrace_agent.allocations.allocation import TRANSITIONS, Allocation, Alloc
 from headrace_agent.allocations.unrecorded_ends import UnrecordedEnds
 
 __all__ = ["NodeAllocations"]
-
-#: Records of preemptions in one heartbeat, so that it stays a message though all allocations are preempted at once.
-_MOST_RECORDS = 300
 
 _S = AllocationState
 _HOLDS_ROOM = frozenset({_S.RUNNING, _S.CLOSING})
@@ -162,7 +160,7 @@ class NodeAllocations:
     def report(self, moment: Moment) -> list[AllocationReport]:
         """All allocations, as a heartbeat tells them. Of very many that are preempted some have no record."""
         preempted = (allocation.id for allocation in self.by_id.values() if allocation.preemption is not None)
-        with_record = set(islice(preempted, _MOST_RECORDS))
+        with_record = set(islice(preempted, MOST_RECORDS_PER_HEARTBEAT))
         return [
             allocation.report(moment, with_record=allocation.id in with_record) for allocation in self.by_id.values()
         ]

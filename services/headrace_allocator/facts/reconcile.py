@@ -12,6 +12,7 @@ from typing import Final
 
 from headrace.ids import AllocationId, OperationId
 from headrace.wire.heartbeat import (
+    MOST_RECORDS_PER_HEARTBEAT,
     AllocationReport,
     AllocationState,
     Heartbeat,
@@ -113,6 +114,12 @@ class _Reconciliation:
     def _picture(self) -> dict[AllocationId, AllocationReport]:
         return {report.id: report for report in self._heartbeat.allocations}
 
+    @cached_property
+    def _lacks_records(self) -> bool:
+        """True if the picture may show preempted allocations without their records."""
+        records = sum(report.preemption is not None for report in self._heartbeat.allocations)
+        return records >= MOST_RECORDS_PER_HEARTBEAT
+
     def run(self) -> Findings:
         self._take_ends()
         self._settle_sent()
@@ -212,7 +219,10 @@ class _Reconciliation:
     def _is_going(self, allocation: Allocation) -> bool:
         """True if the picture shows it as preempted, or over, or not at all."""
         report = self._picture.get(allocation.id)
-        return report is None or report.state is AllocationState.ENDED or report.preemption is not None
+        if report is None or report.state is AllocationState.ENDED or report.preemption is not None:
+            return True
+        # Its record may be one of those that found no room. The order is repeated until it does.
+        return report.state is AllocationState.CLOSING and self._lacks_records
 
     def _take_report(self, report: AllocationReport) -> None:
         allocation = self._node.allocations.get(report.id)

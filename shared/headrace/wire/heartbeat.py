@@ -21,6 +21,7 @@ __all__ = [
     "LARGEST_ALLOCATION_JOBS",
     "LARGEST_PICTURE_BYTES",
     "MOST_ENDS_PER_HEARTBEAT",
+    "MOST_RECORDS_PER_HEARTBEAT",
     "AllocationReport",
     "AllocationState",
     "Extend",
@@ -44,6 +45,8 @@ __all__ = [
 
 #: Unacknowledged ends in one heartbeat; the others wait for the next.
 MOST_ENDS_PER_HEARTBEAT = 500
+#: Records of preemptions in one heartbeat, so that it stays a message though all allocations are preempted at once.
+MOST_RECORDS_PER_HEARTBEAT = 300
 #: Indexes that one allocation may run without asking.
 LARGEST_ALLOCATION_JOBS = 64
 #: All that a node holds must fit its heartbeat, by `picture_bytes`. The rest is for records of preemptions, and one end at least.
@@ -109,7 +112,7 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Jobs that ended in it so far, and the time they took together: the allocator measures its rate by these.
     jobs_ended: Counter = 0
     jobs_ended_ms: Millis = 0
-    #: Of a preempted one, from the order to take it back until it is forgotten.
+    #: Of a preempted one, from the order to take it back until it is forgotten. Of very many, some have none.
     preemption: PreemptionRecord | None = None
     #: Of one that the node gave back by itself before it ran: why.
     given_back_for: ShortText = ""

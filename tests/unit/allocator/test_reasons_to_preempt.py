@@ -5,10 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from headrace.pools.amounts import PartialResources
+from headrace.resources import ZERO
+from headrace.wire.heartbeat import MOST_RECORDS_PER_HEARTBEAT, AllocationState
 from headrace.wire.operations import OperationSpec
 from headrace.wire.preemption import PreemptionReason
-from tests.support.allocating import cores
-from tests.unit.allocator.test_preemption import FOUR, Host, a_share
+from tests.support.allocating import Desk, an_operation, cores
+from tests.unit.allocator.test_preemption import FOUR, Host, a_share, report
 
 
 def taken(host: Host, after_s: float = 6, **changes: object) -> list[tuple[str, PreemptionReason]]:
@@ -48,6 +50,35 @@ def test_tolerance_is_for_starts_and_excuses_nobody_from_repaying() -> None:
     host.tell([a_share("rich", 2)], total=FOUR)
 
     assert len(taken(host)) == 1
+
+
+def test_what_a_node_gives_up_beyond_the_records_that_a_heartbeat_holds_counts_as_given_up_too() -> None:
+    """The order to give those up is repeated, and losing a repeated one takes nothing back."""
+    number = MOST_RECORDS_PER_HEARTBEAT + 5
+    host = Desk({"n": cores(number, slots=number)})
+    host.start(an_operation("rich", number, block=number, done=bytes(number // 8 + 1)))
+    host.tell([a_share("rich", 4)], total=cores(number, slots=number))
+    started = [report(one, at) for at, one in enumerate(host.beat("n")[0].start)]
+    assert len(started) == number
+    host.nodes["n"] = cores(0, slots=number)
+    host.beat("n", allocations=started)
+    host.now_s += 16
+    taken = {one.allocation: one.preemption for one in host.beat("n", allocations=started)[0].take_back}
+    assert len(taken) == number
+
+    closing = [
+        msgspec.structs.replace(
+            one,
+            state=AllocationState.CLOSING,
+            preemption=taken[one.id] if at < MOST_RECORDS_PER_HEARTBEAT else None,
+        )
+        for at, one in enumerate(started)
+    ]
+    repeated = host.beat("n", allocations=closing)[0].take_back
+    assert [one.allocation for one in repeated] == [one.id for one in closing[MOST_RECORDS_PER_HEARTBEAT:]]
+    host.beat("n", obeyed=False, allocations=closing)
+    assert host.operation("rich").held == ZERO
+    assert all(one.preemption is not None for one in host.node("n").allocations.values())
 
 
 def _limited(host: Host, *, cpu: int, tolerance: int = 0) -> OperationSpec:
