@@ -33,6 +33,7 @@ from headrace.wire.pools import GetPools
 from headrace.wire.refusals import StaleTerm
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace.wire.version import Term
+from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.requests import ConfigurationRequests
 from headrace_fair_share.configuration.store import PoolStore
@@ -104,8 +105,9 @@ class FairShareService:
             figures=self.figures,
         )
         self._pools = pools
-        self._store = PoolStore(pools, tree, runtime.clock, self._on_stored)
-        others = OtherTrees(pools, tree, options.bounds, runtime.clock)
+        judge = NodeFilters(pools, lambda: runtime.bus.key_value(subjects.NODES_BUCKET)).refusal
+        self._store = PoolStore(pools, tree, runtime.clock, self._on_stored, judge)
+        others = OtherTrees(pools, tree, options.bounds, runtime.clock, judge)
         self._requests = ConfigurationRequests(self.engine, self._shell, self._store, others, runtime.settings.person)
         #: Used by one worker thread at a time.
         self._updater = Updater()

@@ -12,10 +12,12 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import POOL_ATTRIBUTES, Person, Pool, PoolConfig, PoolTree, Tree, TreeOptions
+from headrace.bus import KeyValue
+from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName, TreeName
+from headrace.pools import POOL_ATTRIBUTES, Person, Pool, PoolConfig, PoolTree, Tree, TreeOptions, write_tree
 from headrace.pools.tree_conflicts import judge_trees
 from headrace.resources import Resources
+from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec, StartOperation
 from headrace.wire.pool_changes import (
     ChangePools,
@@ -36,6 +38,8 @@ from headrace_admission.state.rules import rules_of
 from headrace_admission.state.tree_book import TreeBook
 from headrace_fair_share.configuration.between_trees import Ask, move_to_tree
 from headrace_fair_share.configuration.changes import Draft
+from headrace_fair_share.configuration.node_filters import NodeFilters
+from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
@@ -45,7 +49,8 @@ from tests.conformance.engines import Engine
 from tests.conformance.integral_trees import CPU, all_compared, tree_of
 from tests.conformance.pools_admission import tree_removal
 from tests.conformance.reporting import Comparison, Problem, only_keys
-from tests.support.clocks import NOW
+from tests.support.clocks import NOW, HandClock
+from tests.support.moody_bucket import MoodyBucket
 
 __all__ = ["USER", "ConfigCase", "config", "fifo_order", "scheduler_config", "transfer"]
 
@@ -492,13 +497,34 @@ def _judged(given: dict[str, Any], expect: dict[str, Any]) -> list[Comparison]:
     """A node and the trees by their node filters; unless the case names trees, one for nodes of another tag."""
     only_keys(expect, {"update", "alert"}, "expect")
     filters = given.get("trees", {TREE: "internal" if "node_tags" in given else ""})
-    trees: dict[str, TreeOptions] = {tree: TreeOptions(node_filter=tags) for tree, tags in filters.items()}
     nodes = {"n": given["node_tags"]} if "node_tags" in given else {}
-    judged = judge_trees(trees, given.get("default_tree", next(iter(trees))), nodes)
-    found = [compared("update", expect["update"], "all_trees_update_refused" if judged.refused else "applied")]
+    default = given.get("default_tree", next(iter(filters)))
+    refusals = anyio.run(_filtered, filters, nodes, default)
+    found = [compared("update", expect["update"], "all_trees_update_refused" if refusals else "applied")]
     if expect["alert"] is True:
-        return [*found, compared("alert", True, bool(judged.alerts))]
+        return [*found, compared("alert", True, bool(refusals and refusals[0].text()))]
+    trees: dict[str, TreeOptions] = {tree: TreeOptions(node_filter=tags) for tree, tags in filters.items()}
+    judged = judge_trees(trees, default, nodes)
     return [*found, compared("alert", [expect["alert"]], [str(trouble) for trouble in judged.troubles])]
+
+
+async def _filtered(filters: dict[str, str], nodes: dict[str, list[str]], default: str) -> list[Refusal]:
+    """Sets the filters of trees that had none, then something of the default tree. Lists what is refused."""
+    trees, enrolled = MoodyBucket(), MoodyBucket()
+    for tree in filters:
+        trees.write(tree, write_tree(Tree(TreeName(tree))))
+    for node, tags in nodes.items():
+        enrolled.write(node, msgspec.json.encode(NodeRecord(NodeName(node), tags=tags)))
+
+    async def nodes_bucket() -> KeyValue:
+        return enrolled
+
+    judge = NodeFilters(trees, nodes_bucket).refusal
+    service = OtherTrees(trees, TreeName("served-elsewhere"), Bounds(), HandClock(), judge)
+    asked = [ChangePools([_options({"node_filter": tags})], TreeName(tree)) for tree, tags in filters.items()]
+    asked.append(ChangePools([_create("p", ROOT_POOL, {})], TreeName(default)))
+    answers = [await service.change(request, _SUPERUSER) for request in asked]
+    return [answer for answer in answers if not isinstance(answer, PoolPlan)]
 
 
 def _scaled(

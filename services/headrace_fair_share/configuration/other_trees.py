@@ -23,7 +23,7 @@ from headrace.wire.trees import CreateTree, RemoveTree, TreeList, TreeView
 from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.rights import to_make_trees, to_remove_trees
 from headrace_fair_share.configuration.rules import Bounds, as_refusal
-from headrace_fair_share.configuration.store import PoolStore, read_stored
+from headrace_fair_share.configuration.store import Judge, PoolStore, read_stored
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration, option_warnings
 
 __all__ = ["OtherTrees"]
@@ -35,9 +35,9 @@ _LONGEST_TROUBLE: Final = 4_096
 class _OtherTree(PoolStore):
     """A tree that nobody here serves, as it is decided on: its stored value and what that says."""
 
-    def __init__(self, bucket: KeyValue, tree: TreeName, bounds: Bounds, clock: Clock) -> None:
+    def __init__(self, bucket: KeyValue, tree: TreeName, bounds: Bounds, clock: Clock, judge: Judge) -> None:
         self.configured = TreeConfiguration(tree, bounds)
-        super().__init__(bucket, tree, clock, self.configured.on_stored)
+        super().__init__(bucket, tree, clock, self.configured.on_stored, judge)
 
     async def decided(self, decide: Callable[[], Change | PoolPlan | Refusal]) -> PoolPlan | Refusal:
         """Decides, writes and answers. Decides anew where somebody else wrote in between."""
@@ -47,7 +47,8 @@ class _OtherTree(PoolStore):
 class OtherTrees:
     """The trees of the bucket."""
 
-    def __init__(self, bucket: KeyValue, own: TreeName, bounds: Bounds, clock: Clock) -> None:
+    def __init__(self, bucket: KeyValue, own: TreeName, bounds: Bounds, clock: Clock, judge: Judge) -> None:
+        self._judge = judge
         self._bucket = bucket
         self._own = own
         self._bounds = bounds
@@ -83,7 +84,7 @@ class OtherTrees:
         refusal = to_make_trees(person)
         if refusal is not None:
             return refusal
-        tree = _OtherTree(self._bucket, name, self._bounds, self._clock)
+        tree = _OtherTree(self._bucket, name, self._bounds, self._clock, self._judge)
         ours = SetOptions(msgspec.json.encode(NEW_TREE_OPTIONS))
         change = ChangePools([ours, SetOptions(request.options)], name, request.dry_run)
         return await tree.decided(
@@ -103,7 +104,8 @@ class OtherTrees:
             return tree
 
         def decide() -> Change | PoolPlan | Refusal:
-            before, empty = tree.configured.pools, Tree(request.name)
+            before = tree.configured.pools
+            empty = Tree(request.name, options=before.options)
             if before.pools and not request.recursive:
                 state = f"the home of {len(before.pools)} pools"
                 return WrongState("tree", request.name, state, "a tree without pools, or to remove all")
@@ -138,7 +140,7 @@ class OtherTrees:
             return NotReady(f"trees cannot be read: {error}")
         if name not in entries:
             return NotFound("tree", name, near(name, entries))
-        tree = _OtherTree(self._bucket, name, self._bounds, self._clock)
+        tree = _OtherTree(self._bucket, name, self._bounds, self._clock, self._judge)
         tree.on_change(entries, frozenset())
         return tree
 

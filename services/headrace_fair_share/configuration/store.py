@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
 import msgspec
@@ -25,7 +25,7 @@ from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.refusals import BadRequest, NotReady, NotRecorded, Refusal, WrongState
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 
-__all__ = ["LARGEST_TREE_BYTES", "PoolStore", "read_stored"]
+__all__ = ["LARGEST_TREE_BYTES", "Judge", "PoolStore", "read_stored"]
 
 #: The largest value that is written; far above what the rules of a tree allow with ordinary names.
 LARGEST_TREE_BYTES = 500 * 1024
@@ -41,13 +41,18 @@ def read_stored(entry: Entry) -> StoredTree:
         return StoredTree(entry.revision, None, str(error))
 
 
+#: Looks beyond the own tree for what speaks against a decided change.
+Judge = Callable[[Change], Awaitable[Refusal | None]]
+
+
 class PoolStore:
     """The stored configuration of one tree. `on_stored` hears of every value, our own included. `trees` names all trees."""
 
     def __init__(
-        self, bucket: KeyValue, tree: TreeName, clock: Clock, on_stored: Callable[[StoredTree], object]
+        self, bucket: KeyValue, tree: TreeName, clock: Clock, on_stored: Callable[[StoredTree], object], judge: Judge
     ) -> None:
         self._bucket = bucket
+        self._judge = judge
         self._tree = tree
         self._clock = clock
         self._on_stored = on_stored
@@ -93,6 +98,9 @@ class PoolStore:
                 decision = decide()
                 if not isinstance(decision, Change):
                     return decision
+                refusal = await self._judge(decision)
+                if refusal is not None:
+                    return refusal
                 value = write_tree(decision.tree)
                 if len(value) > LARGEST_TREE_BYTES:
                     return BadRequest("tree", f"{len(value)} bytes", f"at most {LARGEST_TREE_BYTES} bytes of pools")

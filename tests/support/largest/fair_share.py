@@ -157,7 +157,11 @@ def configurations() -> Iterator[msgspec.Struct]:
     for number in range(8):
         name = TreeName(f"tree-{number:03}".ljust(63, "t"))
         bucket.write(name, write_tree(msgspec.structs.replace(made.tree, tree=name)))
-    yield from anyio.run(trees_of, OtherTrees(bucket, TREE, Bounds(), HandClock()))
+    yield from anyio.run(trees_of, OtherTrees(bucket, TREE, Bounds(), HandClock(), not_judged))
+
+
+async def not_judged(change: Change) -> None:
+    """Nothing is changed here."""
 
 
 async def trees_of(others: OtherTrees) -> list[msgspec.Struct]:

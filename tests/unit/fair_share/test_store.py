@@ -5,16 +5,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.bus import BusError, Entry, NotConnected, RequestTimeout
-from headrace.ids import TreeName
+from headrace.bus import BusError, Entry, KeyValue, NotConnected, RequestTimeout
+from headrace.ids import NodeName, TreeName
 from headrace.pools import Person, TreeOptions
 from headrace.resources import ZERO
 from headrace.runtime.fenced import KeyFenced
-from headrace.wire.pool_changes import PoolPlan
+from headrace.wire.nodes import NodeRecord
+from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
 from headrace.wire.pools import Tree
-from headrace.wire.refusals import NotFound, NotReady, NotRecorded, Refusal, WrongState
+from headrace.wire.refusals import BadRequest, NotFound, NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.snapshots import StarvationStatus
 from headrace.wire.trees import CreateTree, RemoveTree
+from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.configuration.store import PoolStore
@@ -30,15 +32,26 @@ ANYBODY = Person("anybody", administrator=True)
 
 
 class Office:
-    """A configuration and its store."""
+    """A configuration and its store, beside all others."""
 
     def __init__(self) -> None:
         self.bucket = MoodyBucket()
+        self.nodes = MoodyBucket()
         self.configuration = TreeConfiguration(TREE)
-        self.store = PoolStore(self.bucket, TREE, HandClock(), self.configuration.on_stored)
+        judge = NodeFilters(self.bucket, self._nodes).refusal
+        self.store = PoolStore(self.bucket, TREE, HandClock(), self.configuration.on_stored, judge)
+        self.others = OtherTrees(self.bucket, TreeName("own"), Bounds(), HandClock(), judge)
+
+    async def _nodes(self) -> KeyValue:
+        return self.nodes
 
     async def create(self, name: str) -> PoolPlan | Refusal:
-        request = create_pool(name)
+        return await self.change(create_pool(name))
+
+    async def set_filter(self, node_filter: str | None) -> PoolPlan | Refusal:
+        return await self.change(ChangePools([SetOptions(msgspec.json.encode({"node_filter": node_filter}))]))
+
+    async def change(self, request: ChangePools) -> PoolPlan | Refusal:
         return await self.store.change(
             lambda: self.configuration.decide(request, {}, ANYBODY, ZERO),
             lambda change, revision: self.configuration.on_written(change, revision),
@@ -149,7 +162,7 @@ async def test_the_mirror_tells_of_all_trees_and_of_newer_values_only(office: Of
 async def test_of_another_tree_too_nobody_says_that_nothing_was_done_when_that_is_not_known(
     office: Office, took_effect: bool
 ) -> None:
-    others = OtherTrees(office.bucket, TreeName("own"), Bounds(), HandClock())
+    others = office.others
     office.bucket.mood, office.bucket.took_effect = BusError("cut off"), took_effect
 
     assert isinstance(await others.change(create_pool("second"), ANYBODY), NotRecorded)
@@ -158,11 +171,27 @@ async def test_of_another_tree_too_nobody_says_that_nothing_was_done_when_that_i
 
 
 async def test_a_tree_that_somebody_removes_meanwhile_is_not_made_again_by_a_change(office: Office) -> None:
-    others = OtherTrees(office.bucket, TreeName("own"), Bounds(), HandClock())
+    others = office.others
     office.bucket.meddle = lambda: office.bucket.kept.clear()
 
     assert isinstance(await others.change(create_pool("second"), ANYBODY), NotFound)
     assert office.bucket.kept == {}
+
+
+async def test_a_filter_that_takes_a_node_of_another_tree_is_refused_and_the_other_way_round(office: Office) -> None:
+    office.nodes.write("n1", msgspec.json.encode(NodeRecord(NodeName("n1"), tags=["gpu"])))
+    new = CreateTree(TreeName("gpu"), b'{"node_filter": "gpu"}')
+
+    early = await office.others.create(new, ANYBODY)
+    assert isinstance(early, BadRequest)
+    assert "n1 (default and gpu)" in early.text()
+    assert list(office.bucket.kept) == [TREE]
+    assert isinstance(await office.set_filter("!gpu"), PoolPlan)
+    assert isinstance(await office.others.create(new, ANYBODY), PoolPlan)
+    assert isinstance(await office.set_filter("!cpu"), BadRequest)
+    assert office.configuration.pools.options.node_filter == "!gpu"
+    assert isinstance(await office.others.remove(RemoveTree(TreeName("gpu")), ANYBODY), PoolPlan)
+    assert isinstance(await office.set_filter(None), PoolPlan)
 
 
 async def test_clocks_are_saved_in_pieces_that_fit_a_message_and_what_is_over_is_taken_away() -> None:

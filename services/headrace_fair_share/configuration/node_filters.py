@@ -1,0 +1,46 @@
+"""The judgement of a new node filter: nothing is written under which a node would belong to two trees.
+
+Filters are written rarely, and nodes come and go. Only a change of a filter is judged, over the nodes that are enrolled by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from headrace.bus import BusError, KeyValue
+from headrace.pools import TreeOptions
+from headrace.pools.tree_conflicts import judge_trees
+from headrace.wire.nodes import NodeRecord
+from headrace.wire.refusals import BadRequest, NotReady, Refusal
+from headrace_fair_share.configuration.store import read_stored
+from headrace_fair_share.configuration.tree_configuration import Change
+
+__all__ = ["NodeFilters"]
+
+
+class NodeFilters:
+    """The filters of all trees, and the tags of all nodes."""
+
+    def __init__(self, trees: KeyValue, nodes: Callable[[], Awaitable[KeyValue]]) -> None:
+        self._trees = trees
+        self._nodes = nodes
+
+    async def refusal(self, change: Change) -> Refusal | None:
+        """Refuses a filter that takes a node of another tree. None if there is nothing against the change."""
+        node_filter = change.tree.options.node_filter
+        if node_filter == change.decided_on.options.node_filter:
+            return None
+        try:
+            stored = [read_stored(entry).tree for entry in (await self._trees.entries()).values()]
+            records = (await (await self._nodes()).entries()).values()
+        except BusError as error:
+            return NotReady(f"nodes and trees cannot be read: {error}")
+        trees: dict[str, TreeOptions] = {tree.tree: tree.options for tree in stored if tree is not None}
+        trees[change.tree.tree] = change.tree.options
+        nodes = [msgspec.json.decode(entry.value, type=NodeRecord) for entry in records]
+        judged = judge_trees(trees, change.tree.tree, {node.node: node.tags for node in nodes})
+        if not judged.refused:
+            return None
+        return BadRequest("node_filter", node_filter or "all nodes", f"each node in one tree; {judged.alerts[0]}")
