@@ -1,4 +1,4 @@
-"""Groups of allocations: borders that move are where a cut from scratch puts them."""
+"""Groups of allocations: each is in the group in which a cut from scratch puts it, however many there are."""
 
 from __future__ import annotations
 
@@ -84,16 +84,45 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_moved_borders_are_where_a_cut_from_scratch_puts_them(seed: int) -> None:
+def test_each_is_in_the_group_in_which_a_cut_from_scratch_puts_it(seed: int) -> None:
     history = History(seed)
     for _ in range(STEPS):
         history.step()
-        if history.random.random() < 0.5:  # borders wait until somebody asks
-            continue
         assert history.groups.check() == []
         counts = history.groups.counts()
         assert sum(counts.values()) == len(history.groups) == len(history.allocations)
         assert min(counts.values()) >= 0
+        freed = [one for one in history.allocations if history.random.random() < 0.2]
+        asked = {one: history.groups.group(one, freed) for one in history.groups}
+        assert history.groups.groups_without(freed) == asked
+
+
+@pytest.mark.parametrize("freed", [0, 5])
+def test_a_question_costs_the_same_however_many_allocations_there_are(
+    freed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No walk over all of them: the first question after a snapshot looks at a bound as often as any other."""
+    looks = 0
+    below = Protection._below
+
+    def counted(protection: Protection, bound: Share, usage: Resources) -> bool:
+        nonlocal looks
+        looks += 1
+        return below(protection, bound, usage)
+
+    monkeypatch.setattr(Protection, "_below", counted)
+    half = (0.5, 0.5, 0.0, 0.0, 0.0)
+    groups = AllocationGroups()
+    allocations = [
+        Allocation(AllocationId(f"a{number}"), OperationId("op-1"), NodeName("n"), Resources(1, 100))
+        for number in range(1_000)
+    ]
+    for number, allocation in enumerate(allocations):
+        groups.add(allocation, (1, 0, number))
+    groups.publish(Protection(half, (1.0, 1.0, 0.0, 0.0, 0.0), Resources(1_000, 100_000)))
+    assert groups.group(allocations[500 + freed], allocations[:freed]) is Group.PREEMPTIBLE
+    assert groups.group(allocations[499 + freed], allocations[:freed]) is Group.AGGRESSIVELY_PREEMPTIBLE
+    assert looks <= 4
 
 
 def test_the_allocation_that_crosses_the_bound_is_protected() -> None:

@@ -150,10 +150,9 @@ class Overlay:
         self.batch: Batch | None = None
         self.high: bool | None = None
         self.left_out = 0
-        self._freed_of: set[OperationId] = set()
-        #: The groups of operations as the facts have them, and of those that something was taken from.
+        self._freed_of: dict[OperationId, list[Allocation]] = {}
+        #: The groups of operations as the facts have them.
         self._cuts: dict[OperationId, AllocationGroups] = {}
-        self._groups: dict[OperationId, dict[Allocation, Group]] = {}
         self._jobs: dict[OperationId, int] = {}
         self._held: dict[OperationId, Resources] = {}
         for operation in view.moved:
@@ -271,18 +270,13 @@ class Overlay:
         groups = self._cuts.get(operation.id)
         if groups is None:
             groups = self._cuts[operation.id] = operation.cut_groups(self.view.pools)
-        if operation.id not in self._freed_of:
-            return groups.group(allocation)
-        if operation.id not in self._groups:
-            self._groups[operation.id] = groups.groups_without(self.freed)
-        return self._groups[operation.id][allocation]
+        return groups.group(allocation, self._freed_of.get(operation.id, ()))
 
     def free(self, operation: Operation, allocation: Allocation) -> None:
         """Takes an allocation away: others may have its room at once."""
         self.use(operation, ZERO - allocation.usage)
         self.freed.add(allocation)
-        self._freed_of.add(operation.id)
-        self._groups.pop(operation.id, None)
+        self._freed_of.setdefault(operation.id, []).append(allocation)
 
     def consider(self, batch: Batch | None = None, *, high: bool | None = None) -> None:
         """From now on only operations of a batch, and of high priority or others than these, take part."""
@@ -308,7 +302,7 @@ class Overlay:
     def keep(self, operation: Operation, allocation: Allocation) -> None:
         """Gives back an allocation that was taken away."""
         self.freed.discard(allocation)
-        self._groups.pop(operation.id, None)
+        self._freed_of[operation.id].remove(allocation)
         self.use(operation, allocation.usage)
 
     def _use(self, pool: Pool, amount: Resources) -> None:

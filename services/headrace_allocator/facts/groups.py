@@ -6,7 +6,8 @@
 
 An allocation is left of a border while all before it together stay below a bound: threshold * fair share, or the usage threshold.
 So the one that crosses the bound is protected, however large it is. Borders are compared as shares, never as amounts made before.
-Borders move from where they were. Invariant (`check`): cutting from scratch gives the same.
+No border is kept. The usage before an allocation is counted by the sizes of those before it, which costs next to nothing in an
+operation of whatever size. Invariant (`check`): cutting from scratch gives the same.
 Source: sections 6.1 to 6.7 of the specification of allocation and preemption.
 """
 
@@ -45,10 +46,6 @@ _NON_PREEMPTIBLE: Final = Group.NON_PREEMPTIBLE
 _AGGRESSIVELY_PREEMPTIBLE: Final = Group.AGGRESSIVELY_PREEMPTIBLE
 _PREEMPTIBLE: Final = Group.PREEMPTIBLE
 
-#: Before and behind all allocations.
-_FIRST: Final[Place] = (-1, 0, 0)
-_LAST: Final[Place] = (3, 0, 0)
-
 
 class Protection(msgspec.Struct, frozen=True):
     """The part of an operation that others may not take, as the last snapshot of shares says."""
@@ -80,14 +77,20 @@ class Protection(msgspec.Struct, frozen=True):
         if border is Group.PREEMPTIBLE and self.owed_everything:
             return _UNBOUNDED
         times = self.threshold if border is Group.PREEMPTIBLE else self.aggressive_threshold
-        u, c, g, m, n = (times * share for share in self.fair_share)
-        return (u, c, g, m, n)
+        u, c, g, m, n = self.fair_share
+        return (times * u, times * c, times * g, times * m, times * n)
 
     def covers(self, bound: Share, before: Resources, own: Resources) -> bool:
-        """True if an allocation that uses `own`, after others that use `before` together, is left of a border."""
+        """True if an allocation is left of a border: it uses `own`, and those before it use `before`."""
         usage = before + own if self.crossing_is_preemptible else before
-        if self._below(bound, usage) or self._below_usage_threshold(usage):
-            return True
+        return self.protects(bound, usage) or self.is_near(bound, usage)
+
+    def protects(self, bound: Share, usage: Resources) -> bool:
+        """True if a usage is below a bound or the usage threshold. Whatever is less is so, too."""
+        return self._below(bound, usage) or self._below_usage_threshold(usage)
+
+    def is_near(self, bound: Share, usage: Resources) -> bool:
+        """True if a usage is protected for reaching a bound and no more. Only what counts with the allocation itself is."""
         return self.crossing_is_preemptible and _near(bound, usage.share_of(self.total))
 
     def _below(self, bound: Share, usage: Resources) -> bool:
@@ -117,73 +120,58 @@ def _near(one: Share, other: Share) -> bool:
     return all(abs(a - b) < EPS for a, b in zip(one, other, strict=True))
 
 
-class _Border:
-    """A border, by the place at which it stands and what the allocations left of it use together."""
-
-    __slots__ = ("before", "bound", "place", "settled", "used")
-
-    def __init__(self, before: Group) -> None:
-        self.before = before
-        self.place: Place = _FIRST
-        self.used = ZERO
-        self.bound: Share | None = None
-        #: True if nothing changed since it was moved to where it belongs.
-        self.settled = True
-
-
 class AllocationGroups:
-    """The allocations of one operation, by progress and cut into groups. Borders move when somebody asks for a group."""
+    """The allocations of one operation, by progress and cut into groups. What stands before one is counted when somebody asks."""
 
     def __init__(self) -> None:
         self._protection = Protection()
         self._places: dict[Allocation, Place] = {}
-        self._by_place: dict[Place, Allocation] = {}
-        #: The places in their order.
-        self._order: list[Place] = []
-        self._first, self._second = _Border(Group.AGGRESSIVELY_PREEMPTIBLE), _Border(Group.PREEMPTIBLE)
+        #: The places of those that use the same amount, in their order. Most operations have jobs of one size alone.
+        self._by_usage: dict[Resources, list[Place]] = {}
+        #: The bounds of the borders, by the group behind each, once they were asked for.
+        self._bounds: list[Share | None] = [None] * len(Group)
 
     def publish(self, protection: Protection) -> None:
         """Cuts by what a snapshot of shares says from now on."""
         self._protection = protection
-        for border in (self._first, self._second):
-            border.bound, border.settled = None, False
+        self._bounds = [None] * len(Group)
 
     def add(self, allocation: Allocation, place: Place) -> None:
         """Enters an allocation."""
         self._places[allocation] = place
-        self._by_place[place] = allocation
-        insort(self._order, place)
-        self._count(place, allocation.usage)
+        self._enter(place, allocation.usage)
 
     def remove(self, allocation: Allocation) -> None:
         """Takes an allocation out."""
-        place = self._places.pop(allocation)
-        self._count(place, ZERO - allocation.usage)
-        del self._order[bisect_left(self._order, place)]
-        del self._by_place[place]
+        self._leave(self._places.pop(allocation), allocation.usage)
 
     def note_usage(self, allocation: Allocation, before: Resources) -> None:
         """Notes that it used `before` and uses another amount now. It keeps its place."""
-        self._count(self._places[allocation], allocation.usage - before)
-
-    def group(self, allocation: Allocation) -> Group:
-        """The group in which it stands."""
         place = self._places[allocation]
+        self._leave(place, before)
+        self._enter(place, allocation.usage)
+
+    def group(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> Group:
+        """The group in which it stands, as if some of these allocations used nothing."""
+        place = self._places[allocation]
+        before = self._before(place, freed)
         # Most that is asked for is right of both, and then the first border need not be known.
-        if self._protection.is_nested and place >= self._settled(self._second).place:
+        is_nested = self._protection.is_nested
+        if is_nested and not self._protection.protects(self._bound(_PREEMPTIBLE), before):
             return _PREEMPTIBLE
-        if place < self._settled(self._first).place:
+        if self._is_left(_AGGRESSIVELY_PREEMPTIBLE, allocation, before, freed):
             return _NON_PREEMPTIBLE
-        return _AGGRESSIVELY_PREEMPTIBLE if place < self._settled(self._second).place else _PREEMPTIBLE
+        if is_nested or self._is_left(_PREEMPTIBLE, allocation, before, freed):
+            return _AGGRESSIVELY_PREEMPTIBLE
+        return _PREEMPTIBLE
 
     def groups_without(self, freed: Collection[Allocation]) -> dict[Allocation, Group]:
         """The group of each, cut from scratch, as if some used nothing."""
         groups: dict[Allocation, Group] = {}
-        bounds = [self._protection.bound(border.before) for border in (self._first, self._second)]
         before, group = ZERO, Group.NON_PREEMPTIBLE
         for one in self:
             own = ZERO if one in freed else one.usage
-            while group < Group.PREEMPTIBLE and not self._protection.covers(bounds[group], before, own):
+            while group < Group.PREEMPTIBLE and not self._protection.covers(self._bound(Group(group + 1)), before, own):
                 group = Group(group + 1)
             groups[one] = group
             before = before + own
@@ -204,7 +192,7 @@ class AllocationGroups:
         ]
 
     def __iter__(self) -> Iterator[Allocation]:
-        return map(self._by_place.__getitem__, self._order)
+        return iter(sorted(self._places, key=self._places.__getitem__))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -212,45 +200,49 @@ class AllocationGroups:
     def __contains__(self, allocation: Allocation) -> bool:
         return allocation in self._places
 
-    def _count(self, place: Place, used: Resources) -> None:
-        """Counts a change on the side of each border where it is."""
-        for border in (self._first, self._second):
-            border.settled = False
-            if place < border.place:
-                border.used = border.used + used
+    def _enter(self, place: Place, usage: Resources) -> None:
+        if usage != ZERO:
+            insort(self._by_usage.setdefault(usage, []), place)
 
-    def _settled(self, border: _Border) -> _Border:
-        """Moves a border from where it is to where it belongs."""
-        if border.settled:
-            return border
-        if border.bound is None:
-            border.bound = self._protection.bound(border.before)
-        if self._protection.crossing_is_preemptible:
-            # Being near the bound protects, so that one that is not covered may stand left of others that are.
-            border.place, border.used = _FIRST, ZERO
-        index = bisect_left(self._order, border.place)
-        moved = self._move_left(border, border.bound, index)
-        if moved == index:
-            moved = self._move_right(border, border.bound, index)
-        border.place = self._order[moved] if moved < len(self._order) else _LAST
-        border.settled = True
-        return border
+    def _leave(self, place: Place, usage: Resources) -> None:
+        if usage == ZERO:
+            return
+        places = self._by_usage[usage]
+        del places[bisect_left(places, place)]
+        if not places:
+            del self._by_usage[usage]
 
-    def _move_left(self, border: _Border, bound: Share, index: int) -> int:
-        """Leaves out what is covered no more. Returns where the border stands."""
-        while index:
-            last = self._by_place[self._order[index - 1]]
-            before = border.used - last.usage
-            if self._protection.covers(bound, before, last.usage):
-                break
-            index, border.used = index - 1, before
-        return index
+    def _before(self, place: Place, freed: Collection[Allocation]) -> Resources:
+        """The usage of all that stand before a place."""
+        before = Resources.sum(usage * bisect_left(places, place) for usage, places in self._by_usage.items())
+        for one in freed:
+            if self._places[one] < place:
+                before = before - one.usage
+        return before
 
-    def _move_right(self, border: _Border, bound: Share, index: int) -> int:
-        """Takes in what is covered as well. Returns where the border stands."""
-        while index < len(self._order):
-            following = self._by_place[self._order[index]]
-            if not self._protection.covers(bound, border.used, following.usage):
-                break
-            index, border.used = index + 1, border.used + following.usage
-        return index
+    def _bound(self, border: Group) -> Share:
+        bound = self._bounds[border]
+        if bound is None:
+            bound = self._bounds[border] = self._protection.bound(border)
+        return bound
+
+    def _is_left(self, border: Group, allocation: Allocation, before: Resources, freed: Collection[Allocation]) -> bool:
+        """True if an allocation, after others that use `before` together, is left of a border."""
+        place, protection, bound = self._places[allocation], self._protection, self._bound(border)
+        usage = before
+        if protection.crossing_is_preemptible and allocation not in freed:
+            usage = before + allocation.usage
+        while not protection.protects(bound, usage):
+            if not protection.is_near(bound, usage):
+                return False
+            # One that is only near the bound is left of it if the one before it is, too.
+            previous = self._previous(place)
+            if previous is None:
+                return True
+            place, usage = previous, before
+            before = self._before(place, freed)
+        return True
+
+    def _previous(self, place: Place) -> Place | None:
+        found = ((places, bisect_left(places, place)) for places in self._by_usage.values())
+        return max((places[index - 1] for places, index in found if index), default=None)

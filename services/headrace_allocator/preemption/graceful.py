@@ -24,5 +24,8 @@ def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
             continue
         if allocation.take_back is not None or allocation.preemption is not None:
             continue
-        if may_lose(overlay, operation) and overlay.group(operation, allocation) is Group.PREEMPTIBLE:
+        if (
+            may_lose(overlay, operation.options(overlay.view.pools))
+            and overlay.group(operation, allocation) is Group.PREEMPTIBLE
+        ):
             yield Preemption(allocation, PreemptionReason.GRACEFUL_PREEMPTION, Group.PREEMPTIBLE)

@@ -18,6 +18,7 @@ from headrace_allocator.preemption.graceful import asked_gracefully
 from headrace_allocator.preemption.observing import would_be_preempted
 from headrace_allocator.preemption.overcommit import victims_of_overcommit
 from headrace_allocator.preemption.stages import Preemption, StageOutcome, run_stages
+from headrace_allocator.preemption.victims import groups_of
 
 __all__ = ["Due", "HeartbeatDecision", "decide"]
 
@@ -71,12 +72,10 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
             made.stages = list(run_stages(overlay, choose))
     if due.repair_overcommit:
         # What an operation that is over left on the node has no group, and goes anyway.
-        operations = overlay.view.operations
-        known = [one for one in overlay.view.allocations if one.operation in operations]
-        groups = {one: overlay.group(operations[one.operation], one) for one in known}
+        groups = groups_of(overlay, overlay.view.allocations)
         made.preemptions += [
             Preemption(victim, PreemptionReason.RESOURCE_OVERCOMMIT, groups[victim])
-            for victim in victims_of_overcommit(overlay)
+            for victim in victims_of_overcommit(overlay, groups)
         ]
     if due.preempt and overlay.met_observing_pool:
         # Last, since it writes to the overlay what is not to be.

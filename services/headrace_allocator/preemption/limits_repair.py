@@ -5,7 +5,7 @@ Source: section 9.5 of the specification of allocation and preemption.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from headrace.resources import ZERO
 from headrace_allocator.decision.view import Overlay
@@ -18,6 +18,8 @@ __all__ = ["is_above_a_limit", "needs_repair", "victims_above_limits"]
 
 def victims_above_limits(overlay: Overlay, kept: list[Allocation]) -> Iterator[Allocation]:
     """Takes from the end of the keep order whatever is above a limit at that moment. It ends once all are repaired."""
+    if not _some_limit_is_passed(overlay, kept):
+        return
     while kept:
         victim = kept.pop()
         operation = overlay.view.operations[victim.operation]
@@ -33,6 +35,17 @@ def needs_repair(overlay: Overlay) -> bool:
         not overlay.room.dominates(ZERO)
         or bool(overlay.view.pools.exceeded)
         or any(each is not None and each.limited and is_above_a_limit(overlay, each) for each in operations)
+    )
+
+
+def _some_limit_is_passed(overlay: Overlay, allocations: Iterable[Allocation]) -> bool:
+    """True if some pool, or an operation that has one of these, may be above its limit. Most nodes have nothing of the kind."""
+    pools, operations = overlay.view.pools, overlay.view.operations
+    changed = (pools.pool(name) for name in overlay.pools)
+    return (
+        bool(pools.exceeded)
+        or any(exceeds(pool.used + overlay.pools[pool.name], pool.most) for pool in changed if pool.limited)
+        or any(operations[one.operation].limited for one in allocations)
     )
 
 

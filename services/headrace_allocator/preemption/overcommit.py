@@ -6,23 +6,23 @@ Source: section 11 of the specification of allocation and preemption.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from headrace.resources import ZERO
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.groups import Group
 from headrace_allocator.preemption.victims import keep_order
 
 __all__ = ["victims_of_overcommit"]
 
 
-def victims_of_overcommit(overlay: Overlay) -> Iterator[Allocation]:
-    """Takes each allocation that does not fit beside those that are kept before it."""
+def victims_of_overcommit(overlay: Overlay, groups: Mapping[Allocation, Group]) -> Iterator[Allocation]:
+    """Takes each allocation that does not fit beside those that are kept before it. Each of a known operation has a group."""
     if overlay.room.dominates(ZERO):
         return
     operations, kept = overlay.view.operations, ZERO
-    using = [one for one in overlay.view.allocations if one.operation in operations and overlay.usage(one) != ZERO]
-    for allocation in keep_order(overlay, using):
+    for allocation in keep_order([one for one in groups if overlay.usage(one) != ZERO], groups):
         if overlay.view.limits.dominates(kept + allocation.usage):
             kept = kept + allocation.usage
         else:

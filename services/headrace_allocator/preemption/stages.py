@@ -28,6 +28,7 @@ from headrace_allocator.preemption.limits_repair import needs_repair, victims_ab
 from headrace_allocator.preemption.victims import (
     Candidates,
     candidates,
+    groups_of,
     keep_order,
     spare_needless,
     victims_until_it_fits,
@@ -109,19 +110,18 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice) -> StageOutco
     placement = _placed(overlay, stage, found, discount, choose)
     starter = None if placement is None else placement.operation
     may_go = found.free if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
-    groups = {one: overlay.group(overlay.view.operations[one.operation], one) for one in may_go}
-    kept = keep_order(overlay, may_go)
+    kept = keep_order(may_go, found.groups)
     properly = starter is not None and _starves_itself(starter, stage.priority)
     victims = list(victims_until_it_fits(overlay, kept))
     if overlay.view.pools.options.drop_needless_victims:
         spared = spare_needless(overlay, victims)
         victims = [one for one in victims if one not in spared]
-        kept = keep_order(overlay, [*kept, *spared])
+        kept = keep_order([*kept, *spared], groups_of(overlay, [*kept, *spared]))
     unused = Resources.sum(victim.usage for victim in victims).within(overlay.room)
-    preemptions = [Preemption(victim, stage.reason, groups[victim], starter, properly) for victim in victims]
+    preemptions = [Preemption(victim, stage.reason, found.groups[victim], starter, properly) for victim in victims]
     preemptions += [
-        Preemption(victim, PreemptionReason.RESOURCE_LIMITS_VIOLATED, groups[victim])
-        for victim in victims_above_limits(overlay, [one for one in kept if one in found.free])
+        Preemption(victim, PreemptionReason.RESOURCE_LIMITS_VIOLATED, found.groups[victim])
+        for victim in victims_above_limits(overlay, [one for one in kept if not found.held or one in found.free])
     ]
     return StageOutcome(stage, placement, preemptions, len(found.free), discount, room, unused, held)
 

@@ -7,11 +7,13 @@ Source: sections 6.9, 9.1, 9.2 and 9.4 of the specification of allocation and pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
 from headrace.ids import PoolName
+from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.pool_config import Preemption as PreemptionSwitch
 from headrace.pools.tree_options import VictimRules
 from headrace.resources import ZERO
@@ -24,7 +26,16 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
 from headrace_allocator.preemption.legacy import blocking_ancestor
 
-__all__ = ["Candidates", "candidates", "keep_order", "may_lose", "spare_needless", "victims_until_it_fits"]
+__all__ = ["Candidates", "candidates", "groups_of", "keep_order", "may_lose", "spare_needless", "victims_until_it_fits"]
+
+
+#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+_ENDED: Final = AllocationState.ENDED
+_NON_STARVING: Final = StarvationStatus.NON_STARVING
+_ON: Final = PreemptionSwitch.ON
+_OBSERVE: Final = PreemptionSwitch.OBSERVE
+_AGGRESSIVELY_PREEMPTIBLE: Final = Group.AGGRESSIVELY_PREEMPTIBLE
+_PREEMPTIBLE: Final = Group.PREEMPTIBLE
 
 
 class Candidates(msgspec.Struct, frozen=True):
@@ -34,39 +45,48 @@ class Candidates(msgspec.Struct, frozen=True):
     free: list[Allocation]
     #: By the older rules: for operations below a pool that is shielded as a whole.
     held: dict[PoolName, list[Allocation]]
+    #: The group of each, before anything was taken.
+    groups: dict[Allocation, Group]
 
 
 def candidates(overlay: Overlay, least: Group) -> Candidates:
     """The allocations of the node that a stage may take. They are of at least this group, and of operations that may lose any."""
-    found = Candidates([], {})
+    found = Candidates([], {}, {})
     for allocation in overlay.view.allocations:
         operation = overlay.view.operations.get(allocation.operation)
-        is_going = allocation.take_back is not None or allocation.state is AllocationState.ENDED
-        if operation is None or operation.ending or is_going or overlay.usage(allocation) == ZERO:
+        is_going = allocation.take_back is not None or allocation.state is _ENDED
+        if operation is None or is_going or operation.ending or overlay.usage(allocation) == ZERO:
             continue
-        if not _may_be_asked(overlay, operation, least) or _level(overlay, operation, allocation) < least:
+        options = operation.options(overlay.view.pools)
+        if not _may_be_asked(overlay, operation, options, least):
+            continue
+        group = overlay.group(operation, allocation)
+        is_shielded = group is _AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption
+        if group < least or is_shielded:
             continue
         shield = _shield(overlay, operation, least)
         if shield is None:
             found.free.append(allocation)
-        elif isinstance(shield, Pool) and _may_be_held(overlay, operation, allocation):
+        elif isinstance(shield, Pool) and _may_be_held(overlay, group):
             found.held.setdefault(shield.name, []).append(allocation)
+        else:
+            continue
+        found.groups[allocation] = group
     return found
 
 
-def _may_be_asked(overlay: Overlay, operation: Operation, least: Group) -> bool:
+def _may_be_asked(overlay: Overlay, operation: Operation, options: EffectiveOptions, least: Group) -> bool:
     """False for a graceful operation, and below a pool that forbids plain preemption or any."""
-    options = operation.options(overlay.view.pools)
-    if operation.is_graceful or not may_lose(overlay, operation):
+    if operation.is_graceful or not may_lose(overlay, options):
         return False
-    return least is not Group.PREEMPTIBLE or options.allow_normal_preemption
+    return least is not _PREEMPTIBLE or options.allow_normal_preemption
 
 
-def may_lose(overlay: Overlay, operation: Operation) -> bool:
-    """True if its pool lets allocations be taken from it, or only observes and such a decision is made."""
-    switch = operation.options(overlay.view.pools).preemption
-    overlay.met_observing_pool |= switch is PreemptionSwitch.OBSERVE
-    return switch is PreemptionSwitch.ON or (overlay.observes and switch is PreemptionSwitch.OBSERVE)
+def may_lose(overlay: Overlay, options: EffectiveOptions) -> bool:
+    """True if its pool lets allocations be taken from an operation, or only observes and such a decision is made."""
+    switch = options.preemption
+    overlay.met_observing_pool |= switch is _OBSERVE
+    return switch is _ON or (overlay.observes and switch is _OBSERVE)
 
 
 def _shield(overlay: Overlay, operation: Operation, least: Group) -> Operation | Pool | None:
@@ -74,21 +94,26 @@ def _shield(overlay: Overlay, operation: Operation, least: Group) -> Operation |
     policy = overlay.view.pools.options
     if policy.victim_rules is VictimRules.LEGACY:
         return blocking_ancestor(overlay, operation, least)
-    starves = operation.starvation is not StarvationStatus.NON_STARVING
+    starves = operation.starvation is not _NON_STARVING
     return operation if starves and not policy.allow_preemption_from_starving_operations else None
 
 
-def _may_be_held(overlay: Overlay, operation: Operation, allocation: Allocation) -> bool:
-    is_plain = overlay.group(operation, allocation) is Group.PREEMPTIBLE
-    return is_plain and overlay.view.pools.options.enable_conditional_preemption
+def _may_be_held(overlay: Overlay, group: Group) -> bool:
+    return group is _PREEMPTIBLE and overlay.view.pools.options.enable_conditional_preemption
 
 
-def keep_order(overlay: Overlay, allocations: Iterable[Allocation]) -> list[Allocation]:
+def groups_of(overlay: Overlay, allocations: Iterable[Allocation]) -> dict[Allocation, Group]:
+    """The group of each allocation of a known operation."""
+    operations = overlay.view.operations
+    return {one: overlay.group(operations[one.operation], one) for one in allocations if one.operation in operations}
+
+
+def keep_order(allocations: Iterable[Allocation], groups: Mapping[Allocation, Group]) -> list[Allocation]:
     """Sorts allocations of the node, those first that are kept longest. Groups come first, then the beginning of progress."""
 
     def place(allocation: Allocation) -> tuple[Group, bool, float]:
-        group = overlay.group(overlay.view.operations[allocation.operation], allocation)
-        uses_less = group is not Group.PREEMPTIBLE and allocation.usage.cpu < allocation.resources.cpu
+        group = groups[allocation]
+        uses_less = group is not _PREEMPTIBLE and allocation.usage.cpu < allocation.resources.cpu
         return group, uses_less, _began_ms(allocation)
 
     return sorted(allocations, key=place)
@@ -115,14 +140,3 @@ def spare_needless(overlay: Overlay, victims: list[Allocation]) -> list[Allocati
 def _began_ms(allocation: Allocation) -> float:
     began_ms = allocation.progress_started_ms
     return math.inf if began_ms is None else began_ms
-
-
-def _level(overlay: Overlay, operation: Operation, allocation: Allocation) -> Group:
-    """Its group, where a shield against aggressive preemption counts as not preemptible."""
-    group = overlay.group(operation, allocation)
-    if (
-        group is Group.AGGRESSIVELY_PREEMPTIBLE
-        and not operation.options(overlay.view.pools).allow_aggressive_preemption
-    ):
-        return Group.NON_PREEMPTIBLE
-    return group
