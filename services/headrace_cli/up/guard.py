@@ -11,7 +11,6 @@ import signal
 import sys
 from pathlib import Path
 
-from headrace_cli.up.engine import AGENTS_TIME_S
 from headrace_cli.up.marks import end_leftovers
 
 __all__ = ["LEAVE_JOBS", "main"]
@@ -21,8 +20,8 @@ LEAVE_JOBS = b"L"
 
 
 def main() -> None:
-    """`python -m headrace_cli.up.guard STATE`."""
-    state = Path(sys.argv[1])
+    """`python -m headrace_cli.up.guard STATE SECONDS`: agents that were left get so many to end their jobs."""
+    state, agents_time_s = Path(sys.argv[1]), float(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     told = b""
@@ -31,7 +30,7 @@ def main() -> None:
         if not data:
             break
         told += data
-    end_leftovers(state, leave_jobs=LEAVE_JOBS in told, agents_time_s=AGENTS_TIME_S)
+    end_leftovers(state, leave_jobs=LEAVE_JOBS in told, agents_time_s=agents_time_s)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from headrace_cli.up.engine import AGENTS_TIME_S
+
 __all__ = ["Command", "describe_status", "guard", "spawn"]
 
 
@@ -44,7 +46,7 @@ def describe_status(status: int) -> str:
 def guard(state: Path, lock: int, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Runs a guard (`headrace_cli.up.guard`) until the block ends. Then it looks for leftovers and goes."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "headrace_cli.up.guard", str(state)],
+        [sys.executable, "-m", "headrace_cli.up.guard", str(state), str(AGENTS_TIME_S)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -1,0 +1,48 @@
+"""Imports nats-py's client without its JetStream half, which takes longer than the client and is not used here.
+
+`headrace.bus.nats.streams` speaks JetStream itself. Of its own half the client needs the names of three headers alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from enum import StrEnum
+from types import ModuleType
+
+__all__ = ["Header", "import_client"]
+
+_NAME = "nats.js"
+
+
+class Header(StrEnum):
+    """The headers whose names the client looks up in `nats.js.api`."""
+
+    CONSUMER_STALLED = "Nats-Consumer-Stalled"
+    DESCRIPTION = "Description"
+    STATUS = "Status"
+
+
+class _StandIn(ModuleType):
+    """Stands for what bears its name, and imports that once it is asked for what it has not itself."""
+
+    def __getattr__(self, name: str) -> object:
+        from pkgutil import resolve_name
+
+        return getattr(resolve_name(self.__name__), name)
+
+
+def import_client() -> None:
+    """Imports nats-py's client. `nats.js` is imported in full when somebody asks for more of it."""
+    if "nats" in sys.modules:
+        return
+    header, api, jetstream = _StandIn(f"{_NAME}.api.Header"), _StandIn(f"{_NAME}.api"), _StandIn(_NAME)
+    vars(header).update(Header.__members__)
+    vars(api)["Header"] = header
+    vars(jetstream)["api"] = api
+    sys.modules[_NAME] = jetstream
+    try:
+        client = importlib.import_module("nats")
+    finally:
+        del sys.modules[_NAME]
+    vars(client)["js"] = jetstream
