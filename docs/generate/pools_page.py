@@ -35,7 +35,8 @@ While `administrators` is `*`, as on one machine, everybody is one.
 
 **Effect**: *in force* attributes do what they say. What is *kept, not in force* is checked, stored and exported, and nothing follows from
 it in this version: setting it and `headrace tree list` say so. What is *met anyway* asks how fresh or quick something is that here
-always is: decisions are made from the newest usage, one after the other. What is *kept as data* is there for people to read.
+always is: decisions are made from the newest usage, one after the other. What is *kept, nothing here to act on* speaks of something
+that this system does not have, such as disk as a resource. What is *kept as data* is there for people to read.
 
 Attributes that nobody knows are kept as data where an administrator sets them, and warned of. A misspelt one is refused.
 

@@ -16,6 +16,7 @@ from headrace.pools import (
     PoolMode,
     PoolTree,
     PreemptionPolicy,
+    Support,
     Tree,
     problems_of_preset,
 )
@@ -38,6 +39,10 @@ __all__ = ["Change", "StoredTree", "TreeConfiguration", "option_warnings", "pool
 
 #: So many problems of what is stored are told.
 _MOST_TOLD: Final = 3
+_IDLE: Final = {
+    Support.KEPT: "kept, but not in force",
+    Support.ABSENT: "kept, but there is nothing here for it to act on",
+}
 #: Of all problems of a change, of all its warnings, and of all that is not in force.
 _MOST_WORDS_BYTES: Final = 48 * 1024
 
@@ -210,13 +215,15 @@ def option_warnings(tree: PoolTree) -> list[str]:
 
 def _not_in_force(tree: PoolTree) -> list[str]:
     """Names the settings that are kept without effect: the tree's together, those of pools one by one."""
-    of_tree = TREE_ATTRIBUTES.not_in_force(tree.options)
-    found = [f"kept, but not in force: {', '.join(of_tree)}"] if of_tree else []
-    pools: dict[str, list[PoolName]] = {}
+    of_tree: dict[Support, list[str]] = {}
+    for support, name in TREE_ATTRIBUTES.not_in_force(tree.options):
+        of_tree.setdefault(support, []).append(name)
+    found = [f"{_IDLE[support]}: {', '.join(names)}" for support, names in of_tree.items()]
+    pools: dict[tuple[Support, str], list[PoolName]] = {}
     for pool in tree.pools.values():
-        for name in POOL_ATTRIBUTES.not_in_force(pool.settings):
-            pools.setdefault(name, []).append(pool.name)
-    return found + [f"kept, but not in force: {name} of {some(names)}" for name, names in pools.items()]
+        for idle in POOL_ATTRIBUTES.not_in_force(pool.settings):
+            pools.setdefault(idle, []).append(pool.name)
+    return found + [f"{_IDLE[support]}: {name} of {some(names)}" for (support, name), names in pools.items()]
 
 
 def _warnings(draft: Draft, total: Resources) -> list[str]:

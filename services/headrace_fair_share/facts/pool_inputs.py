@@ -49,7 +49,7 @@ def effective_options_of(tree: PoolTree, pools: Sequence[Pool]) -> list[Effectiv
     """Lists the options in force for the root and each of the pools. Parents stand before their children."""
     found = {ROOT_POOL: of_tree(tree.options)}
     for pool in pools:
-        found[pool.name] = of_pool(found[pool.parent], _settings(pool, tree))
+        found[pool.name] = of_pool(found[pool.parent], _settings(pool, tree), tree.options.ssd_priority_preemption)
     return list(found.values())
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.pool_config import FifoPoolSchedulingOrder, PoolConfig, Preemption
-from headrace.pools.tree_options import AllocationOptions
+from headrace.pools.tree_options import NO_SSD, AllocationOptions, SsdNodes
 
 __all__ = ["EffectiveOptions", "OperationWishes", "of_operation", "of_pool", "of_tree"]
 
@@ -90,8 +90,13 @@ def of_tree(options: AllocationOptions) -> EffectiveOptions:
     )
 
 
-def of_pool(above: EffectiveOptions, config: PoolConfig) -> EffectiveOptions:
+def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD) -> EffectiveOptions:
     """The options of a pool: those that it sets, else its parent's."""
+    filters, may_use_ssd = above.scheduling_tag_filters, config.allow_regular_allocations_on_ssd_nodes
+    if may_use_ssd is not None:
+        filters = tuple(formula for formula in filters if formula not in _other_nodes(ssd))
+    if may_use_ssd is False:
+        filters += _other_nodes(ssd)
     own = {
         "fair_share_starvation_tolerance": config.fair_share_starvation_tolerance,
         "fair_share_starvation_timeout_ms": config.fair_share_starvation_timeout,
@@ -108,7 +113,7 @@ def of_pool(above: EffectiveOptions, config: PoolConfig) -> EffectiveOptions:
         above,
         allow_normal_preemption=above.allow_normal_preemption and config.allow_normal_preemption is not False,
         resource_limits_overcommit_tolerance=config.resource_limits_overcommit_tolerance,
-        scheduling_tag_filters=above.scheduling_tag_filters + _formulas(config.scheduling_tag_filter),
+        scheduling_tag_filters=filters + _formulas(config.scheduling_tag_filter),
         **{name: value for name, value in own.items() if value is not None},
     )
 
@@ -133,6 +138,11 @@ def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: Allo
         scheduling_tag_filters=above.scheduling_tag_filters + _formulas(wishes.scheduling_tag_filter),
         **{name: value for name, value in times.items() if value is not None},
     )
+
+
+def _other_nodes(ssd: SsdNodes) -> tuple[str, ...]:
+    """The formula of all nodes without SSD, if these are told apart."""
+    return (f"!({ssd.node_tag_filter})",) if ssd.enable and ssd.node_tag_filter else ()
 
 
 def _formulas(own: str | None) -> tuple[str, ...]:

@@ -15,12 +15,14 @@ from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.pool_config import Access, FifoPoolSchedulingOrder, Preemption
 
 __all__ = [
+    "NO_SSD",
     "AllocationOptions",
     "BatchScheduling",
     "MinShareSpread",
     "PreemptionPolicy",
     "PriorityScope",
     "ShareModel",
+    "SsdNodes",
     "TreeIntegralOptions",
     "TreeOptions",
     "VictimRules",
@@ -79,6 +81,18 @@ class BatchScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
     batch_size: int = 1_000
     fallback_min_spare_allocation_resources: PartialResources = PartialResources(user_slots=1, cpu=500, memory=10**9)
+
+
+class SsdNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The nodes with SSD, which pools may leave to others."""
+
+    enable: bool = False
+    node_tag_filter: str = ""
+    media: tuple[str, ...] = ()
+
+
+#: No nodes are told apart.
+NO_SSD = SsdNodes()
 
 
 class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -195,7 +209,7 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
     max_schedulable_element_count_in_fifo_pool: int | None = None
 
     # --- kept as data ---
-    ssd_priority_preemption: dict[str, Any] = {}
+    ssd_priority_preemption: SsdNodes = NO_SSD
     scheduling_segments: dict[str, Any] = {}
     packing: dict[str, Any] = {}
     node_reconnection_timeout: int = 300_000

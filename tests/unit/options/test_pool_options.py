@@ -46,8 +46,19 @@ def test_no_figure_is_named_for_an_attribute_that_is_not_in_force() -> None:
     assert set(CASES) == in_force(POOL_ATTRIBUTES)
 
 
-@pytest.mark.parametrize(("name", "value"), [("max_share_ratio", 0.5), ("allow_preemption_from", False)])
-def test_an_attribute_that_is_not_in_force_is_said_to_be_kept_only(name: str, value: object) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("max_share_ratio", 0.5, "kept, but not in force"),
+        ("allow_preemption_from", False, "kept, but not in force"),
+        (
+            "enable_priority_scheduling_segment_module_assignment",
+            True,
+            "kept, but there is nothing here for it to act on",
+        ),
+    ],
+)
+def test_an_attribute_that_is_not_in_force_is_said_to_be_kept_only(name: str, value: object, words: str) -> None:
     configuration = TreeConfiguration(TREE)
     configuration.on_stored(stored(a_tree({"a": {}}, {}), 1))
     request = set_pool("a", msgspec.json.encode({name: value}))
@@ -55,7 +66,7 @@ def test_an_attribute_that_is_not_in_force_is_said_to_be_kept_only(name: str, va
     change = configuration.decide(request, {}, ADMINISTRATOR, ZERO)
 
     assert isinstance(change, Change)
-    assert change.plan.warnings == [f"kept, but not in force: {name} of a"]
+    assert change.plan.warnings == [f"{words}: {name} of a"]
     configuration.on_written(change, 2)
     assert configuration.alerts() == change.plan.warnings
 
@@ -303,6 +314,12 @@ def starts(settings: Settings) -> list[str]:
 
 case("use_pool_satisfaction_for_scheduling", True)(starts)
 case("scheduling_tag_filter", "gpu")(starts)
+
+
+@case("allow_regular_allocations_on_ssd_nodes", False)
+def starts_on_a_node_with_ssd(settings: Settings) -> list[str]:
+    ssd = {"ssd_priority_preemption": {"enable": True, "node_tag_filter": "!hdd"}}
+    return offered({"a": settings}, [Work("x", "a", 1)], ssd)
 
 
 @case("waiting_for_resources_on_node_timeout", "7s")

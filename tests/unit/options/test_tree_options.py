@@ -62,7 +62,10 @@ def test_options_that_are_not_in_force_are_said_to_be_kept_only() -> None:
     change = configuration.decide(ChangePools([SetOptions(options)]), {}, Person("root", administrator=True), ZERO)
 
     assert isinstance(change, Change)
-    assert change.plan.warnings == ["kept, but not in force: packing, tentative_tree_saturation_deactivation_period"]
+    assert change.plan.warnings == [
+        "kept, but not in force: packing",
+        "kept, but there is nothing here for it to act on: tentative_tree_saturation_deactivation_period",
+    ]
     configuration.on_written(change, 2)
     assert configuration.alerts() == change.plan.warnings
 
@@ -244,6 +247,20 @@ def starvation_of_a_pool(options: Options) -> StarvationStatus:
 def starts(options: Options) -> list[str]:
     work = [Work("x", "a", 2), Work("y", "a", 2, started_at_ms=2), Work("z", "b", 100)]
     return offered({"a": {"weight": 1}, "b": {"weight": 2}}, work, options)
+
+
+SSD = "ssd_priority_preemption/"
+
+
+@case(SSD + "enable", True)
+def starts_on_a_node_with_ssd(options: Options) -> object:
+    shy = {"a": {"allow_regular_allocations_on_ssd_nodes": False}}
+    return offered(shy, [Work("x", "a", 1)], {SSD + "node_tag_filter": "!hdd"} | options)
+
+
+@case(SSD + "node_tag_filter", "!hdd")
+def starts_on_a_node_with_such_tags(options: Options) -> object:
+    return starts_on_a_node_with_ssd({SSD + "enable": True, SSD + "node_tag_filter": "ssd"} | options)
 
 
 @case("fifo_pool_scheduling_order", "fifo")

@@ -11,6 +11,7 @@ from headrace.ids import PoolName
 from headrace.pools import NOTHING, PartialResources, PoolConfig, TreeOptions
 from headrace.pools.effective_options import EffectiveOptions, of_operation, of_pool, of_tree
 from headrace.pools.pool_config import FifoPoolSchedulingOrder, Preemption
+from headrace.pools.tree_options import SsdNodes
 from headrace.wire.operations import OperationSpec
 
 #: By option: what stands above, what a pool sets, and by its side what an operation sets, with what is in force there.
@@ -29,6 +30,9 @@ REPLACED: list[tuple[str, Any, str, Any]] = [
     ("fifo_pool_scheduling_order", FifoPoolSchedulingOrder.FIFO, "fifo_pool_scheduling_order", "satisfaction"),
     ("preemption", Preemption.OFF, "preemption", Preemption.OBSERVE),
 ]
+
+#: What is below such a pool leaves nodes with SSD alone.
+SHY = PoolConfig(allow_regular_allocations_on_ssd_nodes=False)
 
 
 def spec(**wishes: Any) -> OperationSpec:
@@ -139,3 +143,13 @@ def test_the_root_has_what_its_tree_says() -> None:
     assert (root.fair_share_starvation_timeout_ms, root.preemption) == (1, Preemption.OFF)
     assert root.allocation_preemption_timeout_ms == 2
     assert of_tree(TreeOptions()) == EffectiveOptions()
+
+
+def test_a_pool_that_leaves_nodes_with_ssd_alone_does_so_for_all_below_it_that_say_nothing_else() -> None:
+    ssd = SsdNodes(enable=True, node_tag_filter="ssd | nvme")
+    shy = of_pool(EffectiveOptions(scheduling_tag_filters=("big",)), SHY, ssd)
+
+    assert shy.scheduling_tag_filters == ("big", "!(ssd | nvme)")
+    assert of_pool(shy, PoolConfig(), ssd) == shy
+    assert of_pool(shy, PoolConfig(allow_regular_allocations_on_ssd_nodes=True), ssd).scheduling_tag_filters == ("big",)
+    assert of_pool(EffectiveOptions(), SHY, SsdNodes(node_tag_filter="ssd")) == EffectiveOptions()

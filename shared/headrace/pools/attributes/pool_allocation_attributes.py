@@ -135,18 +135,17 @@ PLACING: Final = [
     Attribute(
         "allow_regular_allocations_on_ssd_nodes",
         Flag(),
-        "ordinary allocations may use nodes with SSD",
-        "true",
+        "its operations may run on nodes with SSD, which the tree's ssd_priority_preemption names",
+        "that of the parent; true at the root",
         who=_ADMIN,
-        support=_KEPT,
         preset=True,
     ),
     Attribute(
         "enable_priority_scheduling_segment_module_assignment",
         Flag(),
-        "comes first when segments are dealt out",
+        "comes first when segments are dealt out; here there are none",
         "false",
         who=_ADMIN,
-        support=_KEPT,
+        support=Support.ABSENT,
     ),
 ]

@@ -42,6 +42,8 @@ class Support(enum.StrEnum):
     #: It says something to people and is meant to do no more.
     DATA = "kept as data"
     KEPT = "kept, not in force"
+    #: What it speaks of does not exist here, such as the disk of a node as a resource.
+    ABSENT = "kept, nothing here to act on"
     #: It says how fresh or quick something has to be that always is.
     MET = "met anyway"
 
@@ -118,13 +120,13 @@ class Schema:
         return bool(getattr(value, name) != self.default(name))
 
     @cached_property
-    def _kept(self) -> list[tuple[str, Any]]:
-        kept = (attribute.name for attribute in self.attributes.values() if attribute.support is Support.KEPT)
-        return [(name, self.default(name)) for name in kept]
+    def _idle(self) -> list[tuple[str, Support, Any]]:
+        idle = (each for each in self.attributes.values() if each.support in (Support.KEPT, Support.ABSENT))
+        return [(each.name, each.support, self.default(each.name)) for each in idle]
 
-    def not_in_force(self, value: msgspec.Struct) -> list[str]:
-        """The attributes that are set though nothing follows from them."""
-        return [name for name, default in self._kept if getattr(value, name) != default]
+    def not_in_force(self, value: msgspec.Struct) -> list[tuple[Support, str]]:
+        """The attributes that are set though nothing follows from them, and why nothing does."""
+        return [(support, name) for name, support, default in self._idle if getattr(value, name) != default]
 
     def changed(self, before: msgspec.Struct, changes: object, place: str = "") -> Changed:
         """`before` with the changes made. Raises `Defects` with all that cannot be used."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.pools.attributes.kinds import Choice, Duration, Flag, Number, Whole
+from headrace.pools.attributes.kinds import Choice, Duration, Flag, Formula, Number, Whole, Words
 from headrace.pools.attributes.map_kinds import Data, ResourceAmounts
 from headrace.pools.attributes.schema import Attribute, Record, Schema, Support
 from headrace.pools.pool_config import FifoPoolSchedulingOrder, Preemption
@@ -14,6 +14,7 @@ from headrace.pools.tree_options import (
     PreemptionPolicy,
     PriorityScope,
     ShareModel,
+    SsdNodes,
     VictimRules,
     YarnOptions,
 )
@@ -21,6 +22,7 @@ from headrace.pools.tree_options import (
 __all__ = ["LIMITS", "ORDER", "PREEMPTION", "STARVATION"]
 
 _KEPT: Final = Support.KEPT
+_ABSENT: Final = Support.ABSENT
 _MET: Final = Support.MET
 
 _BATCH: Final = Schema(
@@ -31,6 +33,16 @@ _BATCH: Final = Schema(
             "fallback_min_spare_allocation_resources",
             ResourceAmounts(),
             "room on a node below which the rest is left out",
+        ),
+    ],
+)
+_SSD: Final = Schema(
+    SsdNodes,
+    [
+        Attribute("enable", Flag(), "nodes with SSD are told apart"),
+        Attribute("node_tag_filter", Formula(), "which nodes have SSD", "none"),
+        Attribute(
+            "media", Words(what="media"), "jobs that need one come first there; here no job can", support=_ABSENT
         ),
     ],
 )
@@ -199,8 +211,8 @@ ORDER: Final = [
     Attribute(
         "consider_disk_quota_in_preemptive_scheduling_discount",
         Flag(),
-        "the disk of victims counts as room",
-        support=_KEPT,
+        "the disk of victims counts as room; here disk is no resource",
+        support=_ABSENT,
     ),
     Attribute(
         "waiting_for_resources_on_node_timeout",
@@ -209,8 +221,19 @@ ORDER: Final = [
         "no limit",
         aliases=("waiting_job_timeout",),
     ),
-    Attribute("ssd_priority_preemption", Data(), "preemption on nodes with SSD", "off", support=_KEPT),
-    Attribute("scheduling_segments", Data(), "nodes set apart for large operations", "off", support=_KEPT),
+    Attribute(
+        "ssd_priority_preemption",
+        Record(_SSD),
+        "nodes with SSD, which pools leave alone whose allow_regular_allocations_on_ssd_nodes is false",
+        "off",
+    ),
+    Attribute(
+        "scheduling_segments",
+        Data(),
+        "nodes set apart by data centre and network module; here nodes have neither",
+        "off",
+        support=_ABSENT,
+    ),
     Attribute("packing", Data(), "how nodes are filled", "off", support=_KEPT),
 ]
 LIMITS: Final = [
@@ -242,8 +265,8 @@ LIMITS: Final = [
     Attribute(
         "tentative_tree_saturation_deactivation_period",
         Duration(),
-        "how long a saturated tree is left alone",
-        support=_KEPT,
+        "how long a tentative tree is left alone whose jobs turn out too slow; here nobody judges that",
+        support=_ABSENT,
     ),
     Attribute(
         "cached_allocation_preemption_statuses_update_period",

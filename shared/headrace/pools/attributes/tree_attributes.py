@@ -169,7 +169,12 @@ _FORMULA: Final = [
     ),
 ]
 _DATA: Final = [
-    Attribute("node_reconnection_timeout", Duration(), "how long a node may be away", support=_KEPT),
+    Attribute(
+        "node_reconnection_timeout",
+        Duration(),
+        "how long after a restart nobody loses a place for nodes that have not come back; here until each has, or is offline",
+        support=Support.MET,
+    ),
     Attribute("accumulated_resource_usage_update_period", Duration(1), "how often use is summed up", support=_KEPT),
     Attribute("metering_tags", Data(), "labels of bills", "none", support=Support.DATA),
 ]
