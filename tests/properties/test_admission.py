@@ -254,16 +254,17 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def _judge_running(self) -> None:
         if self.promotes_only:
-            for pool, before in self.before.items():
+            for pool in (*self.model.configured, *self.model.ephemeral, ROOT):
                 running, most = self.model.counts(pool)[1], self.model.limits(pool)[1]
-                assert running <= max(before, most), pool
+                assert running <= max(self.before.get(pool, 0), most), pool
         self.promotes_only = False
 
     # --- within -----------------------------------------------------------------------------------------------------
 
     def _remember(self) -> None:
         """What follows may fill pools up to their limits and not beyond."""
-        self.before = {pool: self.model.counts(pool)[1] for pool in (*self.model.configured, ROOT)}
+        pools = (*self.model.configured, *self.model.ephemeral, ROOT)
+        self.before = {pool: self.model.counts(pool)[1] for pool in pools}
         self.promotes_only = True
 
     def _configure(self) -> None:

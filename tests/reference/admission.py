@@ -84,7 +84,9 @@ class Model:
     def limits(self, pool: str) -> tuple[int, int]:
         if pool == ROOT:
             return self.max_total, self.max_running
-        own = self.pool(pool)
+        return self.limits_of(self.pool(pool))
+
+    def limits_of(self, own: ModelPool) -> tuple[int, int]:
         total = self.pool_total if own.max_total is None else own.max_total
         return total, self.pool_running if own.max_running is None else own.max_running
 
@@ -198,6 +200,8 @@ class Model:
         if pool == operation.pool and operation.waits_at is None:
             return None
         refused = self.over_cap(made, operation.user)
+        if refused is None and made is not None and 0 in self.limits_of(made):
+            refused = pool
         if refused is not None:
             return refused
         counts_already = operation.waits_at is None and not self.is_light(operation)

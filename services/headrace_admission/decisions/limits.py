@@ -10,6 +10,7 @@ from heapq import nsmallest
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.near import near
+from headrace.wire.placements import EphemeralPool
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, Refusal, WrongState
 from headrace_admission.decisions.target_pool import NAME_RULE, Target, is_name_for_users
 from headrace_admission.state.state import State
@@ -21,6 +22,7 @@ __all__ = [
     "full_pool",
     "global_limit",
     "move_limit",
+    "new_pool_limit",
     "pool_limit",
     "unfit_pool",
 ]
@@ -50,7 +52,7 @@ def pool_limit(
 ) -> LimitBroken | None:
     """The first limit from the target up that allows no further operation, or with `running` no further running one.
 
-    A pool that would be made has no limits yet. Pools in `skipped` are not asked.
+    A pool that would be made is empty and not asked, nor are pools in `skipped`.
     """
     first = target.made.parent if target.made is not None else target.pool
     for pool in book.upwards(first):
@@ -63,6 +65,18 @@ def pool_limit(
         if running and not book.free_slots(pool):
             limit = book.max_running_operation_count(pool)
             return LimitBroken("max_running_operation_count", limit, counts.running, pool=pool, tree=tree)
+    return None
+
+
+def new_pool_limit(tree: TreeName, book: TreeBook, made: EphemeralPool) -> LimitBroken | None:
+    """The limit that a pool would be made with and that lets nothing run in it."""
+    rules = book.rules
+    for name, own, usual in (
+        ("max_operation_count", made.max_operation_count, rules.max_operation_count_per_pool),
+        ("max_running_operation_count", made.max_running_operation_count, rules.max_running_operation_count_per_pool),
+    ):
+        if (usual if own is None else own) == 0:
+            return LimitBroken(name, 0, 0, pool=made.name, tree=tree)
     return None
 
 
@@ -94,6 +108,8 @@ def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -
     crowded = ephemeral_pool_limit(tree, book, target, member.user)
     if crowded is not None:
         return crowded
+    if target.made is not None and (closed := new_pool_limit(tree, book, target.made)) is not None:
+        return closed
     runs = member.holds_slot and not book.is_lightweight(member.pool, member.vanilla)
     shared: frozenset[PoolName] = frozenset(book.upwards(member.pool)) if runs else frozenset()
     lightweight = target.made is None and book.is_lightweight(target.pool, member.vanilla)

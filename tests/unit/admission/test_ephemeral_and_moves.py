@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from headrace.ids import PoolName, TreeName
 from headrace.wire import operations as wire
 from headrace.wire.operations import OperationState, PerTree
@@ -66,6 +70,37 @@ def test_who_waits_at_a_hubs_pool_waits_at_the_hub_when_it_is_switched_off() -> 
 
     desk.scan()
     assert desk.running() == ["a", "b"]
+
+
+@pytest.mark.parametrize("limit", ["max_operation_count", "max_running_operation_count"])
+def test_nothing_moves_into_a_new_ephemeral_pool_that_allows_no_operation(limit: str) -> None:
+    """What moves has to run at once; what starts there waits."""
+    desk = Desk({"hub": {"create_ephemeral_subpools": True, "ephemeral_subpool_config": {limit: 0}}, "p": {}})
+    desk.started("a", pool="p")
+
+    assert desk.move("a", "hub") == OverLimit([LimitBroken(limit, 0, 0, pool=PoolName("hub$anna"), tree=TREE)])
+    assert desk.counts("p") == (1, 1, 0)
+    options: dict[str, Any] = {f"{limit}_per_pool": 0}
+    desk.configure({"p": {}}, **options)
+    assert desk.move("a", "fresh") == OverLimit([LimitBroken(limit, 0, 0, pool=PoolName("fresh"), tree=TREE)])
+
+
+def test_an_operation_keeps_its_slot_index_while_it_waits_and_when_it_runs() -> None:
+    desk = Desk({"p": {"max_running_operation_count": 1}})
+    desk.started("a", "b", "c", pool="p")
+    before = slot_indexes(desk)
+    desk.finish("a")
+
+    assert before == {"a": 0, "b": 1, "c": 2}
+    assert desk.running() == ["b"]
+    assert slot_indexes(desk) | {"a": 0} == before
+    desk.started("d", pool="p")
+    assert slot_indexes(desk)["d"] == 0
+
+
+def slot_indexes(desk: Desk) -> dict[str, int | None]:
+    live = {name.removeprefix("operation-"): operation for name, operation in desk.state.live.items()}
+    return {name: operation.placements[TREE].slot_index for name, operation in live.items()}
 
 
 def test_a_removed_pool_lives_on_below_the_default_parent_and_counts_there() -> None:
