@@ -22,37 +22,49 @@ class ToldEphemeralPools:
 
     def __init__(self, tree: TreeName) -> None:
         self._tree = tree
-        #: Replaced, never changed.
-        self.pools: Mapping[PoolName, EphemeralPool] = {}
+        self._pools: dict[PoolName, EphemeralPool] = {}
+        #: True if somebody may still read it, in another thread too: it is then copied before it is changed.
+        self._is_read = False
         #: With more it is looked which are over.
         self._most = _KEPT_AT_LEAST
 
+    @property
+    def pools(self) -> Mapping[PoolName, EphemeralPool]:
+        """All by name. It never changes."""
+        self._is_read = True
+        return self._pools
+
     def clear(self) -> None:
         """Forgets all: everything is told anew."""
-        self.pools = {}
+        self._pools, self._is_read = {}, False
 
     def apply(self, event: EphemeralPoolSet | EphemeralPoolAdopted, in_use: Callable[[], Iterable[PoolName]]) -> bool:
         """Applies an event of the log. True if it changed anything. `in_use` names the pools of operations."""
         if event.tree != self._tree:
             return False
-        before = self.pools
-        if isinstance(event, EphemeralPoolSet):
-            self.pools = {**self._kept(in_use), event.pool.name: event.pool}
+        pool = event.pool if isinstance(event, EphemeralPoolSet) else None
+        name = event.pool.name if isinstance(event, EphemeralPoolSet) else event.pool
+        if self._pools.get(name) == pool:
+            return False
+        if pool is not None and len(self._pools) > self._most:
+            self._forget_those_over(in_use)
+        elif self._is_read:
+            self._pools, self._is_read = dict(self._pools), False
+        if pool is None:
+            del self._pools[name]
         else:
-            self.pools = {name: pool for name, pool in before.items() if name != event.pool}
-        return before != self.pools
+            self._pools[name] = pool
+        return True
 
-    def _kept(self, in_use: Callable[[], Iterable[PoolName]]) -> Mapping[PoolName, EphemeralPool]:
+    def _forget_those_over(self, in_use: Callable[[], Iterable[PoolName]]) -> None:
         """Leaves out those that are over: an ephemeral pool goes with its last operation, and nobody tells so."""
-        if len(self.pools) <= self._most:
-            return self.pools
         kept: dict[PoolName, EphemeralPool] = {}
         for name in in_use():
-            while name in self.pools and name not in kept:
-                kept[name] = self.pools[name]
+            while name in self._pools and name not in kept:
+                kept[name] = self._pools[name]
                 name = kept[name].parent
         self._most = _KEPT_AT_LEAST + 2 * len(kept)
-        return kept
+        self._pools, self._is_read = kept, False
 
 
 def ephemeral_pools_of(

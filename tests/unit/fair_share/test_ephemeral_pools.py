@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
@@ -21,7 +23,7 @@ from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.snapshots import UsageFrame
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
-from headrace_fair_share.facts.ephemeral_pools import ephemeral_pools_of
+from headrace_fair_share.facts.ephemeral_pools import ToldEphemeralPools, ephemeral_pools_of
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.update.run import Updater
 from headrace_fair_share.view import pool_list
@@ -139,6 +141,28 @@ def test_a_page_of_pools_looks_at_very_many_ephemeral_ones_only_once_and_misses_
     )
     desk.engine.on_events([EphemeralPoolSet(TREE, new), started], NOW)
     assert [pool.path for pool in last_page().pools] == ["/hub/hub$999", "/hub/hub$new"]
+
+
+def test_one_of_very_many_ephemeral_pools_is_told_without_a_copy_of_all() -> None:
+    pools, many = ToldEphemeralPools(TREE), 10_000
+    names = [PoolName(f"hub${number}") for number in range(many)]
+    for name in names:
+        pools.apply(EphemeralPoolSet(TREE, EphemeralPool(name, HUB)), lambda: names)
+    read = pools.pools
+    changes = [EphemeralPoolSet(TREE, EphemeralPool(name, GUEST)) for name in names[:100]]
+    pools.apply(changes[0], lambda: names)
+
+    tracemalloc.start()
+    try:
+        for change in changes[1:]:
+            assert pools.apply(change, lambda: names)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most_bytes < many
+    assert {pool.parent for pool in read.values()} == {HUB}
+    assert sum(pool.parent == GUEST for pool in pools.pools.values()) == len(changes)
 
 
 def test_a_pool_that_was_adopted_is_what_its_configuration_says() -> None:
