@@ -153,3 +153,42 @@ def test_a_term_that_nobody_took_deposes_and_silences_nobody(
 
     with everything_by_seed(lambda: worlds[0] if worlds else None, 1):
         run_virtually(1, course)
+
+
+@pytest.mark.parametrize("forge", [events, shares, usage, attach, advance])
+def test_whoever_has_just_started_believes_no_term_of_which_neither_bucket_nor_peers_know(
+    forge: Callable[[int], tuple[str, bytes]],
+) -> None:
+    """The bucket of terms was lost, and the true leader kept silent for a moment: its word was refused for good afterwards."""
+    worlds: list[World] = []
+
+    async def course(loop: VirtualLoop) -> None:
+        world = World(loop)
+        worlds.append(world)
+        await world.configure([a_pool("research")], TreeOptions())
+        for kind in SERVICES:
+            world.start_service(kind)
+        world.start_host(NODE, 4)
+        await world.run_operation("operation-1", a_spec("research", 4, ["sleep", "1"]))
+        world.server.store.lose_bucket(subjects.TERMS_BUCKET)
+        for kind in SERVICES:
+            world.freeze(f"{kind}.a")
+            world.start_service(kind, "b")
+        await anyio.sleep(0.2)
+        async with connect_to(world.server, "liar", subjects.inbox("service", "liar")) as liar:
+            await liar.publish(*forge(2))
+        await anyio.sleep(0.5)
+        for kind in SERVICES:
+            world.thaw(f"{kind}.a")
+        await anyio.sleep(3)
+        await everything_goes_on(world, "operation-2")
+        for number, kind in enumerate(("allocator", "fair_share"), 3):
+            world.given_up.add(f"{kind}.a")
+            world.kill(f"{kind}.a")
+            with anyio.fail_after(60):
+                await world.run_operation(f"operation-{number}", a_spec("research", 4, ["sleep", "1"]))
+        await anyio.sleep(3)
+        assert world.invariants.defects_of_end() == []
+
+    with everything_by_seed(lambda: worlds[0] if worlds else None, 1):
+        run_virtually(1, course)

@@ -51,7 +51,7 @@ class TermBook:
         except BusError as error:
             logger().info("terms cannot be read", role=role, error=str(error))
             return False
-        if 0 < taken < term:
+        if taken < term:
             logger().error("term refused", role=role, term=term, taken=taken)
             return False
         return self.see(role, term)
