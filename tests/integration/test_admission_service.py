@@ -15,7 +15,7 @@ from headrace.bus import Bus, BusError, Message
 from headrace.bus.nats.streams.mirror import BucketMirror
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
-from headrace.runtime.role import Deposed, Role
+from headrace.runtime.role import Deposed, Role, role_of
 from headrace.wire import ledger, subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
@@ -74,7 +74,7 @@ from tests.support.effort import few_or_many
 from tests.support.killing import killed
 from tests.support.mutate import mutated_for
 from tests.support.nats_server import NatsServer, nats_server
-from tests.support.tree_services import a_bus, ask, running
+from tests.support.tree_services import a_bus, ask, running, stand_in_for
 
 SETTINGS = AdmissionSettings(administrators="*")
 TREE = TreeName("default")
@@ -117,6 +117,7 @@ async def request(server: NatsServer, verb: str, message: msgspec.Struct, answer
 
 async def as_allocator(server: NatsServer, verb: str, message: msgspec.Struct, answer: Any) -> Any:
     async with a_bus(server, "service", "allocator") as bus:
+        await stand_in_for(bus, role_of("allocator", TREE))
         return await ask(bus, subjects.ledger(verb), message, answer)
 
 

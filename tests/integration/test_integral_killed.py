@@ -12,6 +12,7 @@ import pytest
 
 from headrace.bus import Bus, BusError
 from headrace.ids import PoolName
+from headrace.runtime.role import role_of
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes
@@ -25,7 +26,7 @@ from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.savers import a_tree_of_savers, begin
 from tests.support.simulated_tree import SimulatedTree
-from tests.support.tree_services import TREE, a_bus, ask
+from tests.support.tree_services import TREE, a_bus, ask, stand_in_for
 
 UPDATES = 500
 KILLED_UPDATES = few_or_many(75, UPDATES)
@@ -91,6 +92,7 @@ async def a_process(server: NatsServer, bus: Bus) -> AsyncIterator[Process]:
 async def sent(bus: Bus, advance: Advance) -> Advanced | AdvanceGap | NotReady | None:
     """The answer; None where there is none, as when nobody serves yet."""
     try:
+        await stand_in_for(bus, role_of("fair_share", TREE))
         data = await bus.request(subjects.integral_advance(TREE), encode(advance), timeout_s=1.0)
     except BusError:
         return None

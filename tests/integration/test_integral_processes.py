@@ -15,6 +15,7 @@ import pytest
 from headrace.bus import Bus, BusError
 from headrace.ids import ROOT_POOL
 from headrace.pools import IntegralType
+from headrace.runtime.role import role_of
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes
@@ -33,7 +34,7 @@ from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.savers import a_saver, a_tree_of_savers, begin
 from tests.support.simulated_tree import SimulatedTree
-from tests.support.tree_services import TREE, a_bus, ask, running, small_world
+from tests.support.tree_services import TREE, a_bus, ask, running, small_world, stand_in_for
 
 KILLS = few_or_many(2, 12)
 UPDATES_BETWEEN = 5
@@ -59,6 +60,7 @@ def a_process(server: NatsServer) -> Iterator[subprocess.Popen[bytes]]:
 
 async def confirmed(bus: Bus, tree: SimulatedTree) -> None:
     """Everything is sent until it is confirmed, as long as there is nobody as well."""
+    await stand_in_for(bus, role_of("fair_share", TREE))
     with anyio.fail_after(30.0):
         while (head := tree.unconfirmed()) is not None:
             try:

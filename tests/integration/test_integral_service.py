@@ -14,7 +14,7 @@ from headrace.bus import Bus, Entry, ServiceInfo
 from headrace.ids import PoolName
 from headrace.pools import PartialResources
 from headrace.resources import Resources
-from headrace.runtime.role import Deposed
+from headrace.runtime.role import Deposed, role_of
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.figures import FiguresAnswer, FiguresRequest
@@ -40,7 +40,7 @@ from headrace_integral.settings import IntegralSettings
 from headrace_integral.store import VolumeStore, term_of_volumes
 from tests.support.fair_share import create_pool
 from tests.support.nats_server import nats_server
-from tests.support.tree_services import TREE, SmallWorld, a_bus, ask, running, small_world
+from tests.support.tree_services import TREE, SmallWorld, a_bus, ask, running, small_world, stand_in_for
 
 SETTINGS = IntegralSettings()
 TOTAL = Resources(user_slots=10, cpu=1_000)
@@ -60,6 +60,7 @@ def an_advance(epoch: int, term: int = 1, dt_us: int = 1_000_000) -> Advance:
 
 
 async def advance(bus: Bus, epoch: int, **given: Any) -> Any:
+    await stand_in_for(bus, role_of("fair_share", TREE))
     return await ask(bus, ADVANCE, an_advance(epoch, **given), Advanced | AdvanceGap)
 
 
@@ -110,6 +111,7 @@ async def test_twenty_thousand_pools_are_advanced_saved_and_told_in_messages_tha
 
     with nats_server() as server:
         async with a_bus(server) as bus:
+            await stand_in_for(bus, role_of("fair_share", TREE))
             async with running(server, SETTINGS, serve):
                 await ask(bus, VOLUMES, GetVolumes(TREE), Advanced)
                 await answer_to(many(1), bus, 30.0)
