@@ -74,8 +74,13 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def __mul__(self, count: int) -> Resources:
         """So many of these. What is more than the wire carries counts as the most that it carries."""
-        u, c, g, m, n = (min(amount * count, LARGEST_SUM) for amount in self.as_tuple())
-        return Resources(u, c, g, m, n)
+        return Resources(
+            min(self.user_slots * count, LARGEST_SUM),
+            min(self.cpu * count, LARGEST_SUM),
+            min(self.gpu * count, LARGEST_SUM),
+            min(self.memory * count, LARGEST_SUM),
+            min(self.network * count, LARGEST_SUM),
+        )
 
     def within_wire(self) -> Resources:
         """Each amount brought into the bounds that decoding checks."""

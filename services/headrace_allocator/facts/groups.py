@@ -87,7 +87,7 @@ class Protection(msgspec.Struct, frozen=True):
 
     def protects(self, bound: Share, usage: Resources) -> bool:
         """True if a usage is below a bound or the usage threshold. Whatever is less is so, too."""
-        return self._below(bound, usage) or self._below_usage_threshold(usage)
+        return self._below(bound, usage) or (self.usage_threshold != NOTHING and self._below_usage_threshold(usage))
 
     def is_near(self, bound: Share, usage: Resources) -> bool:
         """True if a usage is protected for reaching a bound and no more. Only what counts with the allocation itself is."""
@@ -110,8 +110,6 @@ class Protection(msgspec.Struct, frozen=True):
         return helps or any_above
 
     def _below_usage_threshold(self, usage: Resources) -> bool:
-        if self.usage_threshold == NOTHING:
-            return False
         limits = zip(self.usage_threshold.as_tuple(), usage.as_tuple(), strict=True)
         return all(most is None or most > used for most, used in limits)
 
@@ -214,7 +212,11 @@ class AllocationGroups:
 
     def _before(self, place: Place, freed: Collection[Allocation]) -> Resources:
         """The usage of all that stand before a place."""
-        before = Resources.sum(usage * bisect_left(places, place) for usage, places in self._by_usage.items())
+        before = ZERO
+        for usage, places in self._by_usage.items():
+            count = bisect_left(places, place)
+            if count:
+                before = usage * count if before is ZERO else before + usage * count
         for one in freed:
             if self._places[one] < place:
                 before = before - one.usage

@@ -170,18 +170,23 @@ class Operation:
         made_of = (None if item is None else item.options, self.spec, pools.options)
         if self._options is None or self._options[0] != made_of:
             of_pool = of_tree(pools.options) if made_of[0] is None else made_of[0]
-            self._options = made_of, of_operation(of_pool, self.spec, pools.options)
-        return self._options[1]
+            options = of_operation(of_pool, self.spec, pools.options)
+        else:
+            options = self._options[1]
+        # Each snapshot brings options that are equal and not the same, and the same ones are compared at once.
+        self._options = made_of, options
+        return options
 
     def cut_groups(self, pools: PoolTree) -> AllocationGroups:
         """Its allocations, cut by the last snapshot of shares."""
-        made_of = (self.share, self.options(pools), pools.options, pools.total)
+        options = self.options(pools)
+        made_of = (self.share, options, pools.options, pools.total)
         if self._cut_by != made_of:
             self._cut_by = made_of
-            self.groups.publish(self._protection(pools))
+            self.groups.publish(self._protection(pools, options))
         return self.groups
 
-    def _protection(self, pools: PoolTree) -> Protection:
+    def _protection(self, pools: PoolTree, options: EffectiveOptions) -> Protection:
         policy = pools.options
         return Protection(
             fair_share=self.fair_share,
@@ -189,7 +194,7 @@ class Operation:
             total=pools.total,
             aggressive_threshold=policy.aggressive_preemption_satisfaction_threshold,
             threshold=policy.preemption_satisfaction_threshold,
-            usage_threshold=self.options(pools).non_preemptible_resource_usage_threshold,
+            usage_threshold=options.non_preemptible_resource_usage_threshold,
             crossing_is_preemptible=policy.consider_allocation_on_fair_share_bound_preemptible,
         )
 

@@ -105,8 +105,9 @@ def run_stages(overlay: Overlay, choose: Choice = next_in_line) -> Iterator[Stag
 def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice) -> StageOutcome:
     """Looks who could go, starts what fits then, and takes as many as that needs."""
     found, room = candidates(overlay, stage.least), overlay.room
-    discount = Resources.sum(overlay.usage(one) for one in found.free)
-    held = {pool: Resources.sum(overlay.usage(one) for one in ones) for pool, ones in found.held.items()}
+    # What was freed before is no candidate.
+    discount = Resources.sum(one.usage for one in found.free)
+    held = {pool: Resources.sum(one.usage for one in ones) for pool, ones in found.held.items()}
     placement = _placed(overlay, stage, found, discount, choose)
     starter = None if placement is None else placement.operation
     may_go = found.free if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
