@@ -14,6 +14,7 @@ import pytest
 import headrace
 from headrace.client import Refused
 from headrace.wire.operations import OperationState
+from tests.support.forked_commands import Forked
 from tests.support.headrace_up import HEADRACE, Up
 
 
@@ -108,7 +109,7 @@ def test_logs_are_followed_to_the_end(up: Up) -> None:
     assert "there is no job" in up.run("op", "logs", operation, "--job", "1", expect=4).stderr
 
 
-def interrupt_when_running(waiting: subprocess.Popen[str]) -> tuple[int, str]:
+def interrupt_when_running(waiting: Forked) -> tuple[int, str]:
     """Ctrl-C as soon as a job runs; exit status and what was said after that."""
     assert waiting.stderr is not None
     for line in waiting.stderr:
@@ -116,7 +117,7 @@ def interrupt_when_running(waiting: subprocess.Popen[str]) -> tuple[int, str]:
             break
     waiting.send_signal(signal.SIGINT)
     said = waiting.communicate()[1]
-    return waiting.returncode, said
+    return waiting.wait(), said
 
 
 def test_ctrl_c_ends_the_waiting_and_not_the_operation(up: Up) -> None:

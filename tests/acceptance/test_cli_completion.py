@@ -13,7 +13,8 @@ import pytest
 
 import headrace
 from tests.support.bash_terminal import BashTerminal
-from tests.support.headrace_up import HEADRACE, Up
+from tests.support.forked_commands import program
+from tests.support.headrace_up import Up
 
 OPERATION = "tab-completed-1"
 
@@ -43,8 +44,7 @@ def a_bash(up: Up, folder: Path) -> BashTerminal:
     """Has the command and its completion; the command itself, carried out, prints what it was given."""
     programs = folder / "bin"
     programs.mkdir()
-    (programs / "headrace").write_text(f'#!/bin/sh\nexec {" ".join(HEADRACE)} "$@"\n')
-    (programs / "headrace").chmod(0o755)
+    program(programs / "headrace")
     (folder / "file of mine").touch()
     setup = """
 source <(headrace completion bash)

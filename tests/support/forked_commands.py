@@ -1,7 +1,7 @@
 """Commands of `headrace` as processes of their own that do not import everything anew.
 
 A server process imports the command line once and forks for each command. Only the imports are shared: arguments, environment, folder,
-output and exit status are the command's own, as if it had been started by a shell.
+files, signals and exit status are the command's own, as if it had been started by a shell.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,11 +20,96 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from types import TracebackType
+from typing import IO, NoReturn
 
-__all__ = ["run_forked"]
+__all__ = ["Forked", "begin_forked", "program", "run_forked"]
 
 _LARGEST_REQUEST_BYTES = 1 << 20
+_PROGRAM = """#!{python} -IS
+import json, os, socket, sys
+server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+server.connect({address!r})
+socket.send_fds(server, [json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()], [0, 1, 2])
+server.recv(64)
+sys.exit(int(server.recv(64)))
+"""
+
+
+class Forked:
+    """A command that was begun: what tests use of `subprocess.Popen`."""
+
+    def __init__(
+        self, words: Sequence[str], *, environment: Mapping[str, str], cwd: Path, streams: Sequence[int]
+    ) -> None:
+        self.args = ["headrace", *words]
+        self.returncode: int | None = None
+        self.stdout: IO[str] | None = None
+        self.stderr: IO[str] | None = None
+        self._keeper = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._keeper.connect(_server())
+        request = json.dumps([list(words), dict(environment), str(cwd)]).encode()
+        socket.send_fds(self._keeper, [request], list(streams))
+        self.pid = int(self._keeper.recv(64))
+
+    def poll(self) -> int | None:
+        """The exit status, None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for the end. Returns the exit status, or raises `subprocess.TimeoutExpired`."""
+        if self.returncode is None:
+            self._keeper.settimeout(timeout)
+            try:
+                self.returncode = int(self._keeper.recv(64) or -signal.SIGKILL)
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0) from None
+            self._keeper.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Waits for the end. Returns what was written and not read yet, which must not be much."""
+        self.wait(timeout)
+        stdout, stderr = (stream.read() if stream else "" for stream in (self.stdout, self.stderr))
+        self._close()
+        return stdout, stderr
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> Forked:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+        self.wait()
+
+    def _close(self) -> None:
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def begin_forked(
+    words: Sequence[str], *, environment: Mapping[str, str], cwd: Path, stderr: IO[bytes] | None = None
+) -> Forked:
+    """Begins a command. Its stdout, and its stderr unless that is given, can be read while it runs."""
+    with ExitStack() as files:
+        pipes = [os.pipe() for _ in range(1 if stderr else 2)]
+        writers = [files.enter_context(open(writer, "wb")).fileno() for _, writer in pipes]
+        streams = [files.enter_context(open(os.devnull)).fileno(), *writers, *([stderr.fileno()] if stderr else [])]
+        forked = Forked(words, environment=environment, cwd=cwd, streams=streams)
+    readers = [open(reader, encoding="utf-8") for reader, _ in pipes]  # noqa: SIM115
+    forked.stdout, forked.stderr = readers[0], None if stderr else readers[1]
+    return forked
 
 
 def run_forked(
@@ -34,15 +120,9 @@ def run_forked(
         streams = [files.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         streams[0].write(stdin.encode())
         streams[0].seek(0)
-        server = _server()
-        server.settimeout(timeout_s)
-        request = json.dumps([list(words), dict(environment), str(cwd)]).encode()
-        socket.send_fds(server, [request], [stream.fileno() for stream in streams])
-        try:
-            status = int(server.recv(64))
-        except TimeoutError:
-            _server.cache_clear()  # it waits for the command; the next one gets another
-            raise
+        status = Forked(words, environment=environment, cwd=cwd, streams=[stream.fileno() for stream in streams]).wait(
+            timeout_s
+        )
         texts = []
         for stream in streams[1:]:
             stream.seek(0)
@@ -50,49 +130,71 @@ def run_forked(
     return subprocess.CompletedProcess(["headrace", *words], status, *texts)
 
 
+def program(path: Path) -> None:
+    """Writes a program that is the command for this test process, and starts as fast as a command that were forked."""
+    path.write_text(_PROGRAM.format(python=sys.executable, address=_server()))
+    path.chmod(0o755)
+
+
 @cache
-def _server() -> socket.socket:
-    """Started with the first command of a test process, and ended with it."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+def _server() -> str:
+    """Its address. Started with the first command of a test process, and ended with it and with all that it forked."""
+    folder = tempfile.mkdtemp(prefix="hr-forks-")
+    address = f"{folder}/socket"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(address)
+    listener.listen()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.forked_commands", str(theirs.fileno())],
-        pass_fds=[theirs.fileno()],
-        env=environment,
+        [sys.executable, "-m", "tests.support.forked_commands", str(listener.fileno())],
+        pass_fds=[listener.fileno()],
+        env={name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")},
         cwd=Path(__file__).parents[2],
         start_new_session=True,
     )
-    theirs.close()
+    listener.close()
 
     def end() -> None:
-        ours.close()
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)
-    return ours
+    return address
 
 
-def _serve(requests: socket.socket) -> None:
+def _serve(listener: socket.socket) -> NoReturn:
     from headrace_cli import __main__ as command_line
 
     for name in command_line.COMMANDS:
         command_line.app[name]  # imported here, once for all
     while True:
-        data, streams, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST_BYTES, 3)
-        if not data:
-            return
-        child = os.fork()
-        if not child:
-            requests.close()
-            for number, stream in enumerate(streams):
-                os.dup2(stream, number)
-                os.close(stream)
-            _carry_out(command_line.main, *json.loads(data))
-        for stream in streams:
+        connection, _ = listener.accept()
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass  # a keeper that has done its work
+        if not os.fork():
+            listener.close()
+            _keep(connection, command_line.main)
+        connection.close()
+
+
+def _keep(connection: socket.socket, main: Callable[[], None]) -> NoReturn:
+    """Forks one command, and tells its process id and its exit status to whoever asked for it."""
+    data, streams, _, _ = socket.recv_fds(connection, _LARGEST_REQUEST_BYTES, 3)
+    child = os.fork()
+    if not child:
+        connection.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
             os.close(stream)
+        _carry_out(main, *json.loads(data))
+    for stream in streams:
+        os.close(stream)
+    with suppress(OSError):  # whoever asked may have gone
+        connection.send(str(child).encode())
         _, status = os.waitpid(child, 0)
-        requests.send(str(os.waitstatus_to_exitcode(status)).encode())
+        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
 
 
 def _carry_out(main: Callable[[], None], words: list[str], environment: dict[str, str], folder: str) -> NoReturn:

@@ -16,7 +16,7 @@ from typing import IO
 import psutil
 
 from headrace_cli.up import marks
-from tests.support.forked_commands import run_forked
+from tests.support.forked_commands import Forked, begin_forked, run_forked
 
 __all__ = ["HEADRACE", "Up"]
 
@@ -35,7 +35,7 @@ class Up:
         self.nodes = nodes
         self._own = state is None
         self.state = state or Path(tempfile.mkdtemp(prefix="hr-"))
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Forked | None = None
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
         self.environment |= {"HEADRACE_STATE": str(self.state), "COLUMNS": "120"}
 
@@ -60,14 +60,9 @@ class Up:
     def start(self, *more: str, ready: bool = True) -> None:
         """Starts it and waits until it says that it is ready."""
         nodes = [word for node in self.nodes for word in ("--node", node)]
+        words = ("up", "--port", "0", *nodes, *self.options, *more)
         with open(self.state / "up.stderr", "ab") as stderr:
-            self.process = subprocess.Popen(
-                [*HEADRACE, "up", "--port", "0", *nodes, *self.options, *more],
-                env=self.environment,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
+            self.process = begin_forked(words, environment=self.environment, cwd=Path.cwd(), stderr=stderr)
         if ready:
             self.wait_ready()
 
@@ -119,16 +114,9 @@ class Up:
             assert done.returncode == expect, f"{words}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
-    def begin(self, *words: str) -> subprocess.Popen[str]:
+    def begin(self, *words: str) -> Forked:
         """A command that goes on; it is the test's to end."""
-        return subprocess.Popen(
-            [*HEADRACE, *words],
-            env=self.environment,
-            cwd=self.state,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return begin_forked(words, environment=self.environment, cwd=self.state)
 
     def start_operation(self, *words: str) -> str:
         """`headrace run` without waiting; the operation's id."""
