@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -29,24 +30,6 @@ def processes(up: Up) -> list[dict[str, Any]]:
             return found
         time.sleep(ASK_S)
     raise AssertionError(found)
-
-
-def test_a_leader_that_is_stopped_or_killed_is_succeeded_and_no_start_fails() -> None:
-    with Up("--standby") as up:
-        operations, killed = [], set[int]()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for leader in [one for one in processes(up) if one["leads"]]:
-                os.kill(leader["pid"], number)
-                killed.add(leader["pid"])
-                operations += [up.start_operation("--", "true") for _ in range(2)]
-
-        after = processes(up)
-        for operation in operations:
-            assert "completed" in up.run("op", "wait", operation).stderr
-        assert all(one["term"] > 1 for one in after if one["leads"])
-        assert killed.isdisjoint(one["pid"] for one in after)
-        assert up.stop() == 0
-        assert up.processes() == []
 
 
 def leaders(up: Up) -> dict[str, int]:
@@ -90,22 +73,46 @@ def test_a_loop_of_runs_notices_nothing_while_each_leader_is_asked_to_stop() -> 
     assert set(statuses) == {0}
 
 
-def test_a_frozen_leader_is_succeeded_and_finds_itself_deposed_when_it_wakes() -> None:
-    with Up("--standby") as up:
-        processes(up)
-        for role, pid in leaders(up).items():
-            frozen = psutil.Process(pid)
-            os.kill(pid, signal.SIGSTOP)
-            try:
-                until_led_by_another(up, role, pid)
-                operation = up.start_operation("--", "true")
-                assert "completed" in up.run("op", "wait", operation).stderr
-            finally:
-                os.kill(pid, signal.SIGCONT)
-            frozen.wait(30)
-            logs = (up.state / "logs").glob(f"{role.partition('.')[0]}*.log")
-            assert any('"event":"deposed"' in log.read_text() for log in logs), role
-        processes(up)
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    """For two tests, the second of which stops it."""
+    with Up("--standby") as running:
+        yield running
+
+
+def test_a_frozen_leader_is_succeeded_and_finds_itself_deposed_when_it_wakes(up: Up) -> None:
+    processes(up)
+    for role, pid in leaders(up).items():
+        frozen = psutil.Process(pid)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            until_led_by_another(up, role, pid)
+            operation = up.start_operation("--", "true")
+            assert "completed" in up.run("op", "wait", operation).stderr
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        frozen.wait(30)
+        logs = (up.state / "logs").glob(f"{role.partition('.')[0]}*.log")
+        assert any('"event":"deposed"' in log.read_text() for log in logs), role
+    processes(up)
+
+
+def test_a_leader_that_is_stopped_or_killed_is_succeeded_and_no_start_fails(up: Up) -> None:
+    terms = {one["role"]: one["term"] for one in processes(up) if one["leads"]}
+    operations, killed = [], set[int]()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for leader in [one for one in processes(up) if one["leads"]]:
+            os.kill(leader["pid"], number)
+            killed.add(leader["pid"])
+            operations += [up.start_operation("--", "true") for _ in range(2)]
+
+    after = processes(up)
+    for operation in operations:
+        assert "completed" in up.run("op", "wait", operation).stderr
+    assert all(one["term"] > terms[one["role"]] + 1 for one in after if one["leads"])
+    assert killed.isdisjoint(one["pid"] for one in after)
+    assert up.stop() == 0
+    assert up.processes() == []
 
 
 def test_a_service_that_is_missing_is_told() -> None:

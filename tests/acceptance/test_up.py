@@ -30,10 +30,11 @@ def shared() -> Iterator[Up]:
         yield up
 
 
-def test_after_a_stop_nothing_of_ours_runs_and_the_endpoint_is_gone() -> None:
+def test_after_a_stop_nothing_of_ours_runs_and_an_interrupted_job_runs_again_at_the_next_up() -> None:
+    """Stopped by Ctrl-C, then by SIGTERM, which does the same."""
     with Up() as up:
-        operation = up.start_operation("--jobs", "2", "--", *WAITS)
-        up.wait_line(operation, "up")
+        operation = up.start_operation("--", "sh", "-c", "echo attempt $HEADRACE_ATTEMPT; [ -e go ] || exec sleep 1000")
+        up.wait_line(operation, "attempt 1")
         assert sorted(set(up.roles())) == ROLES
 
         assert up.stop() == 0
@@ -42,14 +43,6 @@ def test_after_a_stop_nothing_of_ours_runs_and_the_endpoint_is_gone() -> None:
         assert "left after the stop" not in (up.state / "logs" / "up.log").read_text()
         assert not (up.state / "endpoint.json").exists()
         assert "Headrace is not running" in up.run("op", "list", expect=3).stderr
-
-
-def test_an_interrupted_job_runs_again_at_the_next_up_and_sigterm_stops_as_ctrl_c_does() -> None:
-    with Up() as up:
-        operation = up.start_operation("--", "sh", "-c", "echo attempt $HEADRACE_ATTEMPT; [ -e go ] || exec sleep 1000")
-        up.wait_line(operation, "attempt 1")
-        assert up.stop(signal.SIGTERM) == 0
-        assert up.processes() == []
         (up.state / "go").touch()
 
         up.start()
@@ -58,6 +51,11 @@ def test_an_interrupted_job_runs_again_at_the_next_up_and_sigterm_stops_as_ctrl_
         assert up.run("op", "logs", operation).stdout == "attempt 2\n"
         view = msgspec.json.decode(up.run("op", "get", operation, "--json").stdout)["operation"]
         assert (view["failed_jobs"], view["aborted_jobs"]) == (0, 1)
+
+        up.wait_line(up.start_operation("--jobs", "2", "--", *WAITS), "up", times=2)
+        assert up.stop(signal.SIGTERM) == 0
+        assert up.processes() == []
+        assert "left after the stop" not in (up.state / "logs" / "up.log").read_text()
 
 
 def test_with_wait_running_jobs_end_by_themselves() -> None:
@@ -104,7 +102,7 @@ def test_a_second_ctrl_c_kills_even_what_ignores_every_signal() -> None:
         assert up.processes() == []
 
 
-def test_children_of_an_up_that_was_killed_end_too() -> None:
+def test_what_an_up_that_was_killed_left_ends_and_is_taken_over_when_even_its_guard_was_killed() -> None:
     with Up() as up:
         operation = up.start_operation("--", *WAITS)
         up.wait_line(operation, "up")
@@ -120,10 +118,8 @@ def test_children_of_an_up_that_was_killed_end_too() -> None:
         up.start()
         view = msgspec.json.decode(up.run("op", "get", operation, "--json").stdout)["operation"]
         assert view["state"] == "running"
+        assert "had left" not in up.said()
 
-
-def test_the_next_up_takes_over_when_even_the_guard_was_killed() -> None:
-    with Up() as up:
         for process in Path("/proc").iterdir():
             if process.name.isdigit() and _is_guard(process, up.state):
                 os.kill(int(process.name), signal.SIGKILL)

@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.plan.writing import written
 
 __all__ = ["keep_broken_tree"]
 
@@ -22,6 +21,8 @@ _MOST_KEPT: Final = 20
 
 def keep_broken_tree(tree: TreeInput, fault: Exception, folder: Path, at_ms: int) -> Path:
     """Writes a plan file and, beside it, the exact input as JSON. Returns the path of the plan file. Raises `OSError`."""
+    from headrace_fair_share.plan.writing import written  # brings YAML, which would take a twentieth of every start
+
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"broken-{at_ms}.yaml"
     words = " ".join(f"{type(fault).__name__}: {fault}".split())
