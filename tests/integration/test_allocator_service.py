@@ -233,7 +233,8 @@ async def test_a_restarted_allocator_learns_what_runs_from_the_nodes_and_starts_
     assert (where.pending_jobs, where.in_doubt_jobs) == (0, 0)
 
 
-async def test_the_longest_lease_that_nodes_were_told_outlives_the_allocator() -> None:
+@pytest.mark.parametrize("is_bucket_lost", [False, True])
+async def test_the_longest_lease_that_nodes_were_told_outlives_the_allocator(is_bucket_lost: bool) -> None:
     waited: list[float] = []
 
     async def noted(runtime: Any) -> None:
@@ -251,12 +252,15 @@ async def test_the_longest_lease_that_nodes_were_told_outlives_the_allocator() -
         async with (
             running(server, AdmissionSettings(administrators="*"), serve_admission, "admission"),
             a_bus(server, "node", "n1") as bus,
+            await nats.connect(server.url) as client,
         ):
             for number, lease_ms in enumerate((90_000, 30_000, 60_000)):
                 async with running(server, AllocatorSettings(node_lease_ms=lease_ms), noted, "allocator"):
                     node = Node(bus, life=f"life-{number}")
                     await node.enrol()
                     assert (await node.beat()).lease_ms == lease_ms
+                if is_bucket_lost:
+                    await client.jetstream().delete_key_value(subjects.NODE_LEASES_BUCKET)
 
     assert waited == [90.0, 90.0, 90.0]
 

@@ -1,14 +1,16 @@
 """The longest lease that nodes of a tree may have been told, kept for whoever leads next.
 
-A runner keeps the longest lease that it was told, so that jobs of a silent node may go out only after that one.
+A runner keeps the longest lease that it was told, so that jobs of a silent node may go out only after that one. Nobody but a node
+that is silent could tell a longer one again, so the record has a copy.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from headrace.bus import Bus
+from headrace.bus import Bus, KeyValue
 from headrace.ids import TreeName
+from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.fenced import FencedKey
 from headrace.wire import subjects
 from headrace.wire.nodes import LongestLeaseRecord
@@ -27,15 +29,16 @@ class LongestLease:
 
     async def raise_to(self, lease_ms: int) -> int:
         """Returns the longest lease that nodes may know or get, once that is durable. Raises `KeyFenced`, `BusError`."""
-        before = await (await self._key()).claim(lambda value: self._record(max(lease_ms, _lease_ms_of(value))))
+        bucket = await _bucket_with_copies(self._bus)
+        await bucket.write_lost_again()
+        before = await self._key(bucket).claim(lambda value: self._record(max(lease_ms, _lease_ms_of(value))))
         return max(lease_ms, _lease_ms_of(before))
 
     async def lower_to(self, lease_ms: int) -> None:
         """No node knows a longer one any more. Raises `KeyFenced`, `BusError`."""
-        await (await self._key()).write(self._record(lease_ms))
+        await self._key(await _bucket_with_copies(self._bus)).write(self._record(lease_ms))
 
-    async def _key(self) -> FencedKey:
-        bucket = await self._bus.key_value(subjects.NODE_LEASES_BUCKET)
+    def _key(self, bucket: KeyValue) -> FencedKey:
         return FencedKey(bucket, self._tree, self._term, lambda value: _read(value).term)
 
     def _record(self, lease_ms: int) -> bytes:
@@ -44,8 +47,14 @@ class LongestLease:
 
 async def term_of_longest_lease(bus: Bus, tree: TreeName) -> Term:
     """The highest term of an allocator that may have told a node anything, 0 for none. Raises `BusError`."""
-    entry = await (await bus.key_value(subjects.NODE_LEASES_BUCKET)).get(tree)
+    bucket = await _bucket_with_copies(bus)
+    await bucket.write_lost_again()
+    entry = await bucket.get(tree)
     return 0 if entry is None else _read(entry.value).term
+
+
+async def _bucket_with_copies(bus: Bus) -> CopiedBucket:
+    return await CopiedBucket.open(bus, subjects.NODE_LEASES_BUCKET)
 
 
 def _read(value: bytes) -> LongestLeaseRecord:
