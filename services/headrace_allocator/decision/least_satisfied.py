@@ -16,7 +16,7 @@ from sortedcontainers import SortedList
 
 from headrace.ids import OperationId, PoolName
 from headrace.pools.tree_options import AllocationOptions
-from headrace.resources import EPS, RESOURCE_NAMES, Resources
+from headrace.resources import EPS, Resources
 from headrace.runtime.engine import Check
 from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 from headrace.wire.operations import OperationSpec
@@ -51,10 +51,8 @@ def entry_of(operation: Operation, pool: Pool, held: Resources, total: Resources
     """The place of an operation among the children of its pool. Its rank alone counts where that keeps fifo order."""
     if operation.in_fifo_pool and pool.keeps_fifo_order:
         return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
-    share = held.share_of(total)
-    satisfied = local_satisfaction(share, operation.fair_share, operation.demand_share)
-    index = _INDEX[operation.dominant_resource]
-    return (satisfied, share[index] - operation.fair_share[index], operation.rank, operation.arrival, operation.id)
+    owed = operation.owed(total)
+    return (owed.satisfaction(held), owed.excess(held), operation.rank, operation.arrival, operation.id)
 
 
 def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
@@ -62,10 +60,8 @@ def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
     item = pool.item
     if item is None:
         return (INFINITE_SATISFACTION, 0.0, 0, 0, pool.name)
-    share, fair = used.share_of(total), item.fair_share.total
-    satisfied = local_satisfaction(share, fair, item.demand_share)
-    index = _INDEX[item.dominant_resource]
-    return (satisfied, share[index] - fair[index], item.rank, 0, pool.name)
+    owed = pool.owed(item, total)
+    return (owed.satisfaction(used), owed.excess(used), item.rank, 0, pool.name)
 
 
 def _is_high_priority(operation: Operation) -> bool:
@@ -78,9 +74,6 @@ def _is_high_priority(operation: Operation) -> bool:
     pairs = zip(short, operation.fair_share, operation.demand_share, strict=True)
     unblocked = [is_short for is_short, fair, demand in pairs if fair < demand]
     return all(unblocked) if unblocked else any(short)
-
-
-_INDEX = {name: index for index, name in enumerate(RESOURCE_NAMES)}
 
 
 class PoolOrder:

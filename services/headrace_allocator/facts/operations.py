@@ -22,6 +22,7 @@ from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationStatus
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import AllocationGroups, Protection
+from headrace_allocator.facts.owed import Owed
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.slots import JobSlots
 
@@ -61,7 +62,7 @@ class Operation:
 
     # There are very many, and a heartbeat looks at each that has something on its node.
     __slots__ = (
-        "_cut_by", "_demand", "_options", "_total", "allocations", "arrival", "block_term", "changes",
+        "_cut_by", "_demand", "_options", "_owed", "_total", "allocations", "arrival", "block_term", "changes",
         "charged_doubt", "demand_share", "dominant_resource", "drawing", "ends_running_jobs", "fair_share",
         "fits_somewhere", "groups", "held", "id", "in_fifo_pool", "is_graceful", "job_spec", "job_spec_bytes",
         "limited", "mean_job_ms", "min_needed", "precommit", "preemption_priority", "rank", "release_told",
@@ -100,6 +101,7 @@ class Operation:
         self.preemption_priority = PreemptionPriority.NONE
         self._total = ZERO
         self._demand: Resources | None = None
+        self._owed: Owed | None = None
         #: Its options in force, and how its groups are cut, each with what that was made of.
         self._options: tuple[tuple[EffectiveOptions | None, OperationSpec, AllocationOptions], EffectiveOptions] | None
         self._options = None
@@ -145,7 +147,7 @@ class Operation:
         self.dominant_resource = item.dominant_resource
         self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None
         self.preemption_priority = item.preemption_priority
-        self._total, self._demand = total, None
+        self._total, self._demand, self._owed = total, None, None
 
     @property
     def starvation(self) -> StarvationStatus:
@@ -158,6 +160,13 @@ class Operation:
         if self._demand is None and self._total != ZERO:
             self._demand = self._total.part(self.demand_share)
         return self._demand
+
+    def owed(self, total: Resources) -> Owed:
+        """Its shares at the last snapshot, in a cluster of `total`."""
+        owed = self._owed
+        if owed is None or owed.total is not total:
+            owed = self._owed = Owed(self.fair_share, self.demand_share, self.dominant_resource, total)
+        return owed
 
     @property
     def below_fair_share(self) -> bool:

@@ -20,6 +20,7 @@ from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, Resources
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import ShareItem
+from headrace_allocator.facts.owed import Owed
 
 __all__ = ["Pool", "PoolTree", "ShareCut", "exceeds", "tolerant_limit"]
 
@@ -41,34 +42,39 @@ class ShareCut(msgspec.Struct, frozen=True):
 class Pool:
     """One pool, and what is in use below it."""
 
-    __slots__ = ("above", "item", "limited", "most", "name", "used")
+    __slots__ = (
+        "_owed", "above", "filters", "follows_own_satisfaction", "item", "keeps_fifo_order", "limited", "most", "name", "used",
+    )  # fmt: skip
 
     def __init__(self, name: PoolName, above: Pool | None) -> None:
         self.name = name
         #: None for the root alone.
         self.above = above
-        #: None until a snapshot tells of it.
-        self.item: ShareItem | None = None
-        #: Its limit, and whether it has any.
-        self.most: PartialResources = NOTHING
-        self.limited = False
         #: All that counts under limits.
         self.used = ZERO
+        self.set_item(None)
 
-    @property
-    def keeps_fifo_order(self) -> bool:
-        """True if the operations of a fifo pool get room in its order."""
-        return _options(self.item).fifo_pool_scheduling_order is FifoPoolSchedulingOrder.FIFO
+    def set_item(self, item: ShareItem | None) -> None:
+        """Notes what a snapshot says of it, None if none does."""
+        self.item = item
+        self._owed: Owed | None = None
+        #: Its limit, and whether it has any.
+        self.most = item.limits if item is not None else NOTHING
+        self.limited = self.most != NOTHING
+        options = _options(item)
+        #: True if the operations of a fifo pool get room in its order.
+        self.keeps_fifo_order = options.fifo_pool_scheduling_order is FifoPoolSchedulingOrder.FIFO
+        #: True if its own satisfaction counts where room is given out, not that of an operation below it.
+        self.follows_own_satisfaction = options.use_pool_satisfaction_for_scheduling
+        #: Formulas over tags of nodes, each of which a node must match to run jobs below it.
+        self.filters = options.scheduling_tag_filters
 
-    @property
-    def follows_own_satisfaction(self) -> bool:
-        """True if its own satisfaction counts where room is given out, not that of an operation below it."""
-        return _options(self.item).use_pool_satisfaction_for_scheduling
-
-    @property
-    def filters(self) -> tuple[str, ...]:
-        """Formulas over tags of nodes, each of which a node must match to run jobs below it."""
-        return _options(self.item).scheduling_tag_filters
+    def owed(self, item: ShareItem, total: Resources) -> Owed:
+        """The shares that its item tells of, in a cluster of `total`."""
+        owed = self._owed
+        if owed is None or owed.total is not total:
+            owed = self._owed = Owed(item.fair_share.total, item.demand_share, item.dominant_resource, total)
+        return owed
 
     def limit(self, policy: AllocationOptions, *, tolerant: bool) -> PartialResources:
         """The most that may be used below it. A preemptive stage, which is `tolerant`, adds its tolerance."""
@@ -130,9 +136,7 @@ class PoolTree:
             if _parent(item) != _parent(pool.item) and pool is not self.root:
                 moved.append(pool)
             resorted |= _of_operations(item) != _of_operations(pool.item)
-            pool.item = item
-            pool.most = item.limits if item else NOTHING
-            pool.limited = pool.most != NOTHING
+            pool.set_item(item)
             if item is None:
                 del self.pools[name]
             else:
