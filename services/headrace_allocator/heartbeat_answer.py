@@ -92,7 +92,9 @@ class _Budget:
 
     def cut(self, items: list[Item]) -> list[Item]:
         """As many of these as fit."""
-        return [item for item in items if self.fits(0)]
+        cut = items[: self._left_bytes // _ORDER_BYTES]
+        self._left_bytes -= _ORDER_BYTES * len(cut)
+        return cut
 
 
 class HeartbeatAnswers:

@@ -123,11 +123,20 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def times_that_fit(self, room: Resources) -> int:
         """The number of times that these fit into `room`, 0 for an amount of nothing."""
+        # Written out, as the sums above.
+        u, c, g, m, n = self.user_slots, self.cpu, self.gpu, self.memory, self.network
         fits = LARGEST_SUM
-        for amount, there in zip(self.as_tuple(), room.as_tuple()):  # noqa: B905  # both have five
-            if amount > 0 and there < amount * fits:
-                fits = max(0, there // amount)
-        return fits if fits < LARGEST_SUM else 0
+        if u > 0:
+            fits = room.user_slots // u
+        if c > 0 and (times := room.cpu // c) < fits:
+            fits = times
+        if m > 0 and (times := room.memory // m) < fits:
+            fits = times
+        if g > 0 and (times := room.gpu // g) < fits:
+            fits = times
+        if n > 0 and (times := room.network // n) < fits:
+            fits = times
+        return max(0, fits) if fits < LARGEST_SUM else 0
 
     @staticmethod
     def sum(amounts: Iterable[Resources]) -> Resources:

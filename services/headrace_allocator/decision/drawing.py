@@ -32,13 +32,13 @@ def next_draw(operation: Operation) -> Draw | None:
     slots = operation.slots
     if not operation.schedulable or operation.drawing:
         return None
+    if slots.free is None and (slots.ready_count >= _LOW_BLOCK or slots.block >= operation.spec.job_count):
+        return None
     more = min(_MOST_DRAWN, max(slots.block, 2 * _LOW_BLOCK))
     if slots.free is not None:
         enough = min(_LOW_BLOCK, slots.free // _LOW_PART)
         is_held_back = operation.yields or operation.returning is not None
         return None if is_held_back or not slots.free or slots.ready_count > enough else Draw(operation.id, 1, more)
-    if slots.block >= operation.spec.job_count or slots.ready_count >= _LOW_BLOCK:
-        return None
     return Draw(operation.id, min(operation.spec.job_count, slots.block + more))
 
 

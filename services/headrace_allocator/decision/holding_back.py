@@ -78,16 +78,14 @@ def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRu
 
 def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:
     """Another job would be more than the operation wanted at the last snapshot. Whatever it wants since then is for the next."""
-    demand = operation.demand
-    if demand is None or demand.dominates(held + operation.min_needed):
-        return None
-    return DemandCovered()
+    most = operation.most_held
+    return None if most is None or most.dominates(held) else DemandCovered()
 
 
 def fifo_count_reached(operation: Operation) -> FifoCountReached | None:
     """Too many stand before it in its fifo pool for it to take part, as the last snapshot says."""
     share = operation.share
-    if share is None or share.schedulable or not operation.in_fifo_pool or operation.demand is None:
+    if share is None or share.schedulable or not operation.in_fifo_pool or operation.most_held is None:
         return None
     return FifoCountReached()
 

@@ -51,8 +51,8 @@ def entry_of(operation: Operation, pool: Pool, held: Resources, total: Resources
     """The place of an operation among the children of its pool. Its rank alone counts where that keeps fifo order."""
     if operation.in_fifo_pool and pool.keeps_fifo_order:
         return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
-    owed = operation.owed(total)
-    return (owed.satisfaction(held), owed.excess(held), operation.rank, operation.arrival, operation.id)
+    satisfied, excess = operation.owed(total).place(held)
+    return (satisfied, excess, operation.rank, operation.arrival, operation.id)
 
 
 def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
@@ -60,8 +60,8 @@ def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
     item = pool.item
     if item is None:
         return (INFINITE_SATISFACTION, 0.0, 0, 0, pool.name)
-    owed = pool.owed(item, total)
-    return (owed.satisfaction(used), owed.excess(used), item.rank, 0, pool.name)
+    satisfied, excess = pool.owed(item, total).place(used)
+    return (satisfied, excess, item.rank, 0, pool.name)
 
 
 def _is_high_priority(operation: Operation) -> bool:

@@ -163,6 +163,8 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             operation.allocations[allocation.node, allocation.id] = allocation
+            if not allocation.confirmed:
+                operation.unconfirmed[allocation] = None
             number = next(self._beginnings)
             operation.groups.add(allocation, (1, 0, number) if since_ms is None else (0, since_ms, number))
         self._charge(allocation, operation, allocation.usage)
@@ -182,16 +184,18 @@ class Facts:
         allocation.confirmed = True
         operation = self.operations.get(allocation.operation)
         if operation is not None:
-            operation.precommit = operation.precommit - allocation.usage
+            del operation.unconfirmed[allocation]
             self.touch(operation.id)
 
     def remove(self, allocation: Allocation) -> None:
         """The allocation is no more. Its slots must have been dealt with."""
-        self.set_job(allocation, None)
+        if allocation.job is not None:
+            self.set_job(allocation, None)
         del self.nodes[allocation.node].allocations[allocation.id]
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             del operation.allocations[allocation.node, allocation.id]
+            operation.unconfirmed.pop(allocation, None)
             operation.groups.remove(allocation)
         self._charge(allocation, operation, ZERO - allocation.usage)
 
@@ -308,8 +312,6 @@ class Facts:
             self.used = self.used + amount
         if operation is not None:
             operation.held = operation.held + amount
-            if not allocation.confirmed:
-                operation.precommit = operation.precommit + amount
             self.pools.use(operation.spec.pool, amount)
             self.touch(operation.id)
 

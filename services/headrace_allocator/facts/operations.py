@@ -62,11 +62,11 @@ class Operation:
 
     # There are very many, and a heartbeat looks at each that has something on its node.
     __slots__ = (
-        "_cut_by", "_demand", "_options", "_owed", "_total", "allocations", "arrival", "block_term", "changes",
+        "_cut_by", "_most_held", "_options", "_owed", "_total", "allocations", "arrival", "block_term", "changes",
         "charged_doubt", "demand_share", "dominant_resource", "drawing", "ends_running_jobs", "fair_share",
         "fits_somewhere", "groups", "held", "id", "in_fifo_pool", "is_graceful", "job_spec", "job_spec_bytes",
-        "limited", "mean_job_ms", "min_needed", "precommit", "preemption_priority", "rank", "release_told",
-        "returning", "running_jobs", "schedulable", "share", "slots", "spec", "state", "suspended", "task_groups",
+        "limited", "mean_job_ms", "min_needed", "preemption_priority", "rank", "release_told", "returning",
+        "running_jobs", "schedulable", "share", "slots", "spec", "state", "suspended", "task_groups", "unconfirmed",
         "user", "yields",
     )  # fmt: skip
 
@@ -81,9 +81,9 @@ class Operation:
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
         #: Of the allocator that drew last, as far as the ledger told of others than ours. 0 in several trees: each has its own.
         self.block_term = live.block_term if live.free is None else 0
-        #: All that it holds on nodes, and the part of it that no heartbeat has shown yet.
+        #: All that it holds on nodes, and its allocations that no heartbeat has shown yet.
         self.held = ZERO
-        self.precommit = ZERO
+        self.unconfirmed: dict[Allocation, None] = {}
         #: Jobs in doubt that are charged to limits, since they may run.
         self.charged_doubt = 0
         self.running_jobs = 0
@@ -100,7 +100,6 @@ class Operation:
         self.in_fifo_pool = False
         self.preemption_priority = PreemptionPriority.NONE
         self._total = ZERO
-        self._demand: Resources | None = None
         self._owed: Owed | None = None
         #: Its options in force, and how its groups are cut, each with what that was made of.
         self._options: tuple[tuple[EffectiveOptions | None, OperationSpec, AllocationOptions], EffectiveOptions] | None
@@ -139,6 +138,7 @@ class Operation:
         waiting = [group.job for group in groups if group.pending] or [self.spec.resources]
         #: The least of each resource that any of its waiting jobs needs. It may be less than any one of them.
         self.min_needed = reduce(Resources.within, waiting)
+        self._most_held: Resources | None = None
 
     def set_share(self, item: ShareItem, total: Resources) -> None:
         """Notes what a snapshot of shares says of it, of which `total` is the whole."""
@@ -147,7 +147,7 @@ class Operation:
         self.dominant_resource = item.dominant_resource
         self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None
         self.preemption_priority = item.preemption_priority
-        self._total, self._demand, self._owed = total, None, None
+        self._total, self._most_held, self._owed = total, None, None
 
     @property
     def starvation(self) -> StarvationStatus:
@@ -155,11 +155,14 @@ class Operation:
         return StarvationStatus.NON_STARVING if self.share is None else self.share.starvation_status
 
     @property
-    def demand(self) -> Resources | None:
-        """All that it wanted at the last snapshot, what it had included. None before a snapshot that knows the cluster."""
-        if self._demand is None and self._total != ZERO:
-            self._demand = self._total.part(self.demand_share)
-        return self._demand
+    def most_held(self) -> Resources | None:
+        """The most it may hold for another job to be within its demand. None before a snapshot that knows the cluster.
+
+        Its demand is all that it wanted at that snapshot, what it had included.
+        """
+        if self._most_held is None and self._total != ZERO:
+            self._most_held = self._total.part(self.demand_share) - self.min_needed
+        return self._most_held
 
     def owed(self, total: Resources) -> Owed:
         """Its shares at the last snapshot, in a cluster of `total`."""
@@ -206,6 +209,11 @@ class Operation:
             usage_threshold=options.non_preemptible_resource_usage_threshold,
             crossing_is_preemptible=policy.consider_allocation_on_fair_share_bound_preemptible,
         )
+
+    @property
+    def precommit(self) -> Resources:
+        """The part of what it holds that no heartbeat has shown yet."""
+        return Resources.sum(one.usage for one in self.unconfirmed)
 
     @property
     def usage(self) -> Resources:
@@ -263,8 +271,8 @@ class Operation:
         broken: list[str] = []
         if self.held != Resources.sum(one.usage for one in allocations):
             broken.append("held differs from its allocations")
-        if self.precommit != Resources.sum(one.usage for one in allocations if not one.confirmed):
-            broken.append("precommit differs from its allocations")
+        if set(self.unconfirmed) != {one for one in allocations if not one.confirmed}:
+            broken.append("unconfirmed differs from its allocations")
         if self.running_jobs != sum(one.job is not None for one in allocations):
             broken.append("running_jobs differs from its allocations")
         in_allocations = sorted((slot.index, slot.attempt) for one in allocations for slot in one.slots.values())

@@ -36,31 +36,31 @@ class Owed:
         dominant = _INDEX[dominant_resource]
         self._dominant = dominant, wholes[dominant], fair[dominant]
 
-    def excess(self, held: Resources) -> float:
-        """The share that is held above the fair share, of the dominant resource. It is negative below it."""
-        index, whole, share = self._dominant
-        return held.as_tuple()[index] / whole - share
+    def place(self, held: Resources) -> tuple[float, float]:
+        """The satisfaction of who holds so much, and the share above its fair share of the dominant resource, negative below it.
 
-    def satisfaction(self, held: Resources) -> float:
-        """What is held over the fair share, by the resource that tells most.
-
-        Example: fair share of half of 8 cores, 3 held: 3 / 4 = 0.75. Above 1 it has more than it is owed.
+        Example: fair share of half of 8 cores, 3 held: 3 / 4 = 0.75, and 3 / 8 - 1 / 2 = -0.125.
         """
-        if self._is_nothing:
-            return INFINITE_SATISFACTION
         amounts = held.as_tuple()
+        index, whole, share = self._dominant
+        excess = amounts[index] / whole - share
+        if self._is_nothing:
+            return INFINITE_SATISFACTION, excess
         for index in self._not_owed:
             if amounts[index] > 0:
-                return INFINITE_SATISFACTION
+                return INFINITE_SATISFACTION, excess
         most = 0.0
         for index, whole, share in self._unblocked:
             ratio = amounts[index] / whole / share
             if ratio > most:
                 most = ratio
-        if not self._blocked:
-            return most if most < INFINITE_SATISFACTION else INFINITE_SATISFACTION
-        ratios = [amounts[index] / whole / share for index, whole, share in self._blocked]
-        above = max(most, *ratios)
+        above, least = most, INFINITE_SATISFACTION
+        for index, whole, share in self._blocked:
+            ratio = amounts[index] / whole / share
+            if ratio > above:
+                above = ratio
+            if ratio < least:
+                least = ratio
         if above > 1:
-            return min(above, INFINITE_SATISFACTION)
-        return most if self._more_helps else min(ratios)
+            return min(above, INFINITE_SATISFACTION), excess
+        return most if self._more_helps else least, excess

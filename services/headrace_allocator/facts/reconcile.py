@@ -236,11 +236,13 @@ class _Reconciliation:
         if report.job is not None or report.unstarted:
             self._adopt_slots(allocation, report)
         allocation.state = report.state
-        self._facts.set_job(allocation, report.job)
+        if report.job is not allocation.job:
+            self._facts.set_job(allocation, report.job)
         if ended or report.state is AllocationState.CLOSING:
             allocation.take_back = None
             self._note_unbegun(allocation, report)
-            self._give_back(allocation, report.unstarted)
+            if report.unstarted:
+                self._give_back(allocation, report.unstarted)
         if allocation.preemption != report.preemption and not ended:
             settle_preemption(self._facts, allocation, report.preemption)
         if allocation.slots and self._heartbeat.ends_waiting == 0:

@@ -692,12 +692,12 @@ def test_every_sum_and_every_place_in_the_order_is_checked() -> None:
     damages: dict[str, Callable[[Desk], None]] = {
         "used differs": lambda desk: setattr(desk.node("n1"), "used", cores(3)),
         "held differs": lambda desk: setattr(desk.operation("operation-1"), "held", cores(3)),
-        "precommit differs": lambda desk: setattr(desk.operation("operation-1"), "precommit", cores(3)),
+        "unconfirmed differs": lambda desk: desk.operation("operation-1").unconfirmed.clear(),
         "running_jobs differs": lambda desk: setattr(desk.operation("operation-1"), "running_jobs", 3),
         "slots out differ": lambda desk: desk.operation("operation-1").slots.give_back([JobSlot(0)]),
         "total differs": lambda desk: setattr(desk.facts, "total", cores(3)),
         "online_nodes differs": lambda desk: setattr(desk.facts, "online_nodes", 3),
-        "is not what the facts give": lambda desk: setattr(desk.operation("operation-1"), "fair_share", (1.0,) * 5),
+        "is not what the facts give": lambda desk: setattr(desk.operation("operation-1"), "rank", 7),
         "in the order and not known": lambda desk: desk.facts.operations.clear(),
     }
     for words, damage in damages.items():

@@ -22,5 +22,4 @@ def test_satisfaction_is_that_of_the_plain_rule_to_the_last_bit(
     owed, share = Owed(fair, demand, dominant, total), held.share_of(total)
     index = RESOURCE_NAMES.index(dominant)
 
-    assert owed.satisfaction(held) == local_satisfaction(share, fair, demand)
-    assert owed.excess(held) == share[index] - fair[index]
+    assert owed.place(held) == (local_satisfaction(share, fair, demand), share[index] - fair[index])
