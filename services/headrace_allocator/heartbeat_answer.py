@@ -141,7 +141,7 @@ class HeartbeatAnswers:
         take_back += [self._preempt(one, moment) for one in decided.preemptions if budget.fits(LARGEST_RECORD_BYTES)]
         self.made.note_starts(node.record.node, starts, moment)
         self.made.note_observed(self.observed.note(self._facts, decided.observed, moment))
-        self._ranking.refresh_all(overlay.touched)
+        self._ranking.apply(overlay)
         return Orders(
             node=node.record.node,
             incarnation=heartbeat.incarnation,

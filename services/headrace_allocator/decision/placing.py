@@ -54,8 +54,10 @@ def place(
     spare = overlay.view.min_spare if spare is None else spare
     placed: list[Placement] = []
     while most is None or len(placed) < most:
-        room = overlay.room + discount
-        operation = choose(overlay, room, priority) if (room + held).dominates(spare) else None
+        room = overlay.room if discount is ZERO else overlay.room + discount
+        if not (room if held is ZERO else room + held).dominates(spare):
+            break
+        operation = choose(overlay, room, priority)
         if operation is None:
             break
         job = _job_that_fits(overlay, operation, room) if operation.task_groups else operation.spec.resources
@@ -70,7 +72,7 @@ def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources) -> R
     """The size of its first waiting job for which there is room on the node and under all limits, None without one."""
     most = room.within(_headroom(overlay, operation))
     for group in operation.task_groups:
-        if group.pending > overlay.tasks[operation.id, group.job] and most.dominates(group.job):
+        if group.pending > overlay.tasks.get((operation.id, group.job), 0) and most.dominates(group.job):
             return group.job
     return None
 
@@ -91,10 +93,9 @@ def _start(overlay: Overlay, operation: Operation, job: Resources) -> Placement:
     jobs = min(jobs_ahead(operation, overlay.view.pace_ms), overlay.ready(operation))
     if jobs > 1:
         jobs = max(1, min(jobs, spare_jobs(overlay, operation)))
-    overlay.give_out(operation, jobs)
-    overlay.use(operation, job)
+    overlay.use(operation, job, jobs)
     if operation.task_groups:
-        overlay.tasks[operation.id, job] += 1
+        overlay.tasks[operation.id, job] = overlay.tasks.get((operation.id, job), 0) + 1
     return Placement(operation, jobs, job)
 
 

@@ -17,6 +17,7 @@ from headrace.wire.snapshots import ShareItem
 from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, entry_of
 from headrace_allocator.decision.scheduling_order import Batches
+from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.facts import Facts, judge_size
 from headrace_allocator.facts.operations import Operation
 
@@ -38,10 +39,14 @@ class Ranking:
         self._shareless: set[OperationId] = set()
         self._marked_pools: list[PoolName] = []
 
-    def refresh(self, operation: Operation) -> None:
-        """Gives an operation its place by its newest share, or takes it out if no job of it may start."""
-        self._take_share(operation)
-        entry = self._entry(operation)
+    def refresh(self, operation: Operation, entry: Entry | None = None) -> None:
+        """Gives an operation its place by its newest share, or takes it out if no job of it may start.
+
+        `entry` is its place by the share that it has taken, where that is known.
+        """
+        if self._shares.get(operation.id) is not operation.share or entry is None:
+            self._take_share(operation)
+            entry = self._entry(operation)
         if entry is None:
             self.order.remove(operation.id)
         else:
@@ -53,6 +58,11 @@ class Ranking:
             operation = self._facts.operations.get(name)
             if operation is not None:
                 self.refresh(operation)
+
+    def apply(self, overlay: Overlay) -> None:
+        """The same for those that a decision touched, once it is carried out."""
+        for operation in overlay.touched.values():
+            self.refresh(operation, overlay.entry_applied(operation))
 
     def bring_in(self, operations: Iterable[OperationId]) -> list[Operation]:
         """Enters those of them that are not in the order. The others, which stay at their place until `refresh_all`, are returned."""

@@ -7,7 +7,6 @@ without a trace; only whoever applies the decision changes the facts.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 
@@ -145,7 +144,7 @@ class Overlay:
         #: Operations of which no job fitted where the least of each resource that they need did, until the stage is over.
         self.refused: set[OperationId] = set()
         #: Jobs that were given out of operations with several sizes of them.
-        self.tasks: Counter[tuple[OperationId, Resources]] = Counter()
+        self.tasks: dict[tuple[OperationId, Resources], int] = {}
         #: The operations that take part, and whether they must be of high priority or must not, None for all. The classes that do not.
         self.batch: Batch | None = None
         self.high: bool | None = None
@@ -157,7 +156,8 @@ class Overlay:
         self._held: dict[OperationId, Resources] = {}
         for operation in view.moved:
             self._touch(operation)
-            self._use(self.view.pools.pool(operation.spec.pool), ZERO)
+        for name in self._moved:
+            self._use(view.pools.pool(name), ZERO)
 
     def ready(self, operation: Operation) -> int:
         """The number of its jobs that can be given out at once."""
@@ -181,6 +181,15 @@ class Overlay:
         own = held_back(operation, self.ready(operation), self.held(operation), tolerant_in=tolerant_in)
         return own or pool_limit_reached(operation, self.view.pools, self.pools, tolerant=self.passes_limits)
 
+    def entry_applied(self, operation: Operation) -> Entry | None:
+        """Its place, once what it holds here is what it holds; None where that must be found anew."""
+        moved = self._moved.get(operation.spec.pool)
+        if (moved is not None and operation in moved) or operation.task_groups:
+            return None
+        if self.held(operation) != operation.held:
+            return None
+        return self._entries.get(operation.id)
+
     def entry_of_pool(self, pool: Pool) -> Entry:
         """The place of a pool by its own satisfaction."""
         entry = self._pool_entries.get(pool.name)
@@ -191,9 +200,9 @@ class Overlay:
 
     def open(self, pool: Pool, order: PoolOrder) -> int:
         """The classes of jobs of which one more stays within the pool's limit."""
-        added = self.pools.get(pool.name)
         if not pool.limited:
             return ALL_CLASSES
+        added = self.pools.get(pool.name)
         if added is None and not self.passes_limits:
             return order.open
         most = pool.limit(self.view.pools.options, tolerant=self.passes_limits)
@@ -251,11 +260,13 @@ class Overlay:
         self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
         self._touch(operation)
 
-    def use(self, operation: Operation, amount: Resources) -> None:
-        """The operation holds so much more on this node: its room, its usage and that of all pools above.
+    def use(self, operation: Operation, amount: Resources, jobs: int = 0) -> None:
+        """The operation holds so much more on this node: its room, its usage and that of all pools above. It gives out `jobs` there.
 
         A negative amount frees: whoever looks for victims takes them away here and sees what fits then.
         """
+        if jobs:
+            self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
         self.room = self.room - amount
         self._held[operation.id] = self.held(operation) + amount
         self._touch(operation)
@@ -307,14 +318,15 @@ class Overlay:
 
     def _use(self, pool: Pool, amount: Resources) -> None:
         """So much more is used in a pool, and in all above it."""
-        while pool.above is not None:
-            name, above = pool.name, pool.above
-            before = self.pools.get(name)
-            self.pools[name] = amount if before is None else before + amount
+        pools, order, above = self.pools, self.view.order, pool.above
+        while above is not None:
+            name = pool.name
+            before = pools.get(name)
+            pools[name] = amount if before is None else before + amount
             self._pool_entries.pop(name, None)
-            if self.view.order.has_pool(name):
+            if order.has_pool(name):
                 self._moved_pools.setdefault(above.name, {})[pool] = None
-            pool = above
+            pool, above = above, above.above
 
     def _begin_stage(self) -> None:
         """Looks anew at whoever was changed or refused before."""
@@ -331,11 +343,12 @@ class Overlay:
 
         One that might not before cannot by what others give up here: its own jobs or limits hold it back.
         """
-        held = self.held(operation)
-        tolerant_in = self.view.pools if self.passes_limits else None
-        reason = held_back(operation, self.ready(operation), held, tolerant_in=tolerant_in)
-        if operation.id not in self.view.order or operation.id in self.refused or reason is not None:
+        view, held = self.view, self.held(operation)
+        if operation.id not in view.order or operation.id in self.refused:
             return None
-        if tolerant_in is None and only_by_preemption(operation):
+        tolerant_in = view.pools if self.passes_limits else None
+        if held_back(operation, self.ready(operation), held, tolerant_in=tolerant_in) is not None:
             return None
-        return entry_of(operation, self.view.pools.pool(operation.spec.pool), held, self.view.total)
+        if operation.limited and tolerant_in is None and only_by_preemption(operation):
+            return None
+        return entry_of(operation, view.pools.pool(operation.spec.pool), held, view.total)

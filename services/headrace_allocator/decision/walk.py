@@ -7,7 +7,6 @@ looked at beside the lists, which stay as they are. Cost: for each pool on the w
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from headrace.ids import OperationId, PoolName
 from headrace.resources import Resources
@@ -20,11 +19,8 @@ from headrace_allocator.facts.pool_tree import Pool
 __all__ = ["next_in_line"]
 
 
-class _Found(NamedTuple):
-    """A child of a pool, and the operation that is chosen below it."""
-
-    entry: Entry
-    operation: Operation
+#: A child of a pool by its place, and the operation that is chosen below it.
+_Found = tuple[Entry, Operation]
 
 
 def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority | None = None) -> Operation | None:
@@ -41,14 +37,15 @@ def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority
     if priority is not None:
         fitting &= classes.of_priority(priority)
     found = _first(overlay, view.pools.root, order.root, fitting)
-    return found.operation if found is not None else None
+    return found[1] if found is not None else None
 
 
 def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Found | None:
     """The child of a pool that comes first among those with a job that fits."""
     if overlay.batch is not None and pool.name not in overlay.batch.pools:
         return None
-    fitting &= overlay.open(pool, order)
+    if pool.limited:
+        fitting &= overlay.open(pool, order)
     if not fitting & order.classes:
         return None
     best = _first_operation(overlay, order, fitting) if order.buckets else None
@@ -56,10 +53,10 @@ def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Fou
     if not moved and not order.children:
         return best
     for entry in _with_moved(order.children, overlay.pools, moved):
-        if best is not None and entry >= best.entry:
+        if best is not None and entry >= best[0]:
             break
         found = _pool(overlay, entry, fitting)
-        if found is not None and (best is None or found.entry < best.entry):
+        if found is not None and (best is None or found[0] < best[0]):
             best = found
     return best
 
@@ -95,7 +92,7 @@ def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found
             if fitting >> number(name) & 1 and overlay.takes_part(name):
                 best = entry
                 break
-    return None if best is None else _Found(best, operations[OperationId(best[-1])])
+    return None if best is None else (best, operations[OperationId(best[-1])])
 
 
 def _pool(overlay: Overlay, entry: Entry, fitting: int) -> _Found | None:
@@ -104,10 +101,13 @@ def _pool(overlay: Overlay, entry: Entry, fitting: int) -> _Found | None:
     name = PoolName(entry[-1])
     pool, order = view.pools.pool(name), view.order.pool(name)
     found = _first(overlay, pool, order, fitting)
-    if found is None or pool.follows_own_satisfaction:
-        return found and _Found(entry, found.operation)
-    satisfied = found.entry[0]
-    if found.operation.in_fifo_pool and found.operation.spec.pool == pool.name:
+    if found is None:
+        return None
+    below, operation = found
+    if pool.follows_own_satisfaction:
+        return entry, operation
+    satisfied = below[0]
+    if operation.in_fifo_pool and operation.spec.pool == pool.name:
         # Its entry does not tell.
-        satisfied = overlay.satisfaction(found.operation)
-    return _Found((satisfied, *entry[1:]), found.operation)
+        satisfied = overlay.satisfaction(operation)
+    return (satisfied, *entry[1:]), operation
