@@ -54,7 +54,7 @@ def extend(overlay: Overlay, choose: Choice = next_in_line) -> list[Extension | 
                 decided.append(GiveBack(allocation))
         elif jobs > 0:
             decided.append(Extension(allocation, jobs))
-            overlay.give_out(operation, jobs)
+            overlay.use(operation, ZERO, jobs)
     return decided
 
 

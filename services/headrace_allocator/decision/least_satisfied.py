@@ -18,7 +18,7 @@ from headrace.ids import OperationId, PoolName
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import EPS, Resources
 from headrace.runtime.engine import Check
-from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
+from headrace.satisfaction import INFINITE_SATISFACTION, Owed, local_satisfaction
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import ShareItem
 from headrace_allocator.decision.holding_back import only_by_preemption
@@ -51,7 +51,11 @@ def entry_of(operation: Operation, pool: Pool, held: Resources, total: Resources
     """The place of an operation among the children of its pool. Its rank alone counts where that keeps fifo order."""
     if operation.in_fifo_pool and pool.keeps_fifo_order:
         return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
-    satisfied, excess = operation.owed(total).place(held)
+    owed = operation.owed
+    if owed is None or owed.total is not total:
+        owed = Owed(operation.fair_share, operation.demand_share, operation.dominant_resource, total)
+        operation.owed = owed
+    satisfied, excess = owed.place(held)
     return (satisfied, excess, operation.rank, operation.arrival, operation.id)
 
 
@@ -60,7 +64,10 @@ def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
     item = pool.item
     if item is None:
         return (INFINITE_SATISFACTION, 0.0, 0, 0, pool.name)
-    satisfied, excess = pool.owed(item, total).place(used)
+    owed = pool.owed
+    if owed is None or owed.total is not total:
+        owed = pool.owed = Owed(item.fair_share.total, item.demand_share, item.dominant_resource, total)
+    satisfied, excess = owed.place(used)
     return (satisfied, excess, item.rank, 0, pool.name)
 
 

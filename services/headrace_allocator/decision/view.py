@@ -182,7 +182,7 @@ class Overlay:
         return own or pool_limit_reached(operation, self.view.pools, self.pools, tolerant=self.passes_limits)
 
     def entry_applied(self, operation: Operation) -> Entry | None:
-        """Its place, once what it holds here is what it holds; None where that must be found anew."""
+        """Its place once the decision is carried out, or None where that must be found anew."""
         moved = self._moved.get(operation.spec.pool)
         if (moved is not None and operation in moved) or operation.task_groups:
             return None
@@ -255,14 +255,10 @@ class Overlay:
             insort(entries, entry)
         return entries
 
-    def give_out(self, operation: Operation, jobs: int) -> None:
-        """Gives out so many of its jobs. Which ones is settled when the decision is applied."""
-        self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
-        self._touch(operation)
-
     def use(self, operation: Operation, amount: Resources, jobs: int = 0) -> None:
-        """The operation holds so much more on this node: its room, its usage and that of all pools above. It gives out `jobs` there.
+        """The operation holds so much more on this node: its room, its usage and that of all pools above.
 
+        So many of its jobs are given out. Which ones is settled when the decision is applied.
         A negative amount frees: whoever looks for victims takes them away here and sees what fits then.
         """
         if jobs:

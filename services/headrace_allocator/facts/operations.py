@@ -13,6 +13,7 @@ from headrace.pools.amounts import NOTHING
 from headrace.pools.effective_options import EffectiveOptions, of_operation, of_tree
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
+from headrace.satisfaction import Owed
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import TakeBackReason
 from headrace.wire.ledger import LiveOperation
@@ -22,7 +23,6 @@ from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationStatus
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import AllocationGroups, Protection
-from headrace_allocator.facts.owed import Owed
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.slots import JobSlots
 
@@ -62,10 +62,10 @@ class Operation:
 
     # There are very many, and a heartbeat looks at each that has something on its node.
     __slots__ = (
-        "_cut_by", "_most_held", "_options", "_owed", "_total", "allocations", "arrival", "block_term", "changes",
+        "_cut_by", "_most_held", "_options", "_total", "allocations", "arrival", "block_term", "changes",
         "charged_doubt", "demand_share", "dominant_resource", "drawing", "ends_running_jobs", "fair_share",
         "fits_somewhere", "groups", "held", "id", "in_fifo_pool", "is_graceful", "job_spec", "job_spec_bytes",
-        "limited", "mean_job_ms", "min_needed", "preemption_priority", "rank", "release_told", "returning",
+        "limited", "mean_job_ms", "min_needed", "owed", "preemption_priority", "rank", "release_told", "returning",
         "running_jobs", "schedulable", "share", "slots", "spec", "state", "suspended", "task_groups", "unconfirmed",
         "user", "yields",
     )  # fmt: skip
@@ -100,7 +100,8 @@ class Operation:
         self.in_fifo_pool = False
         self.preemption_priority = PreemptionPriority.NONE
         self._total = ZERO
-        self._owed: Owed | None = None
+        #: Its shares in the cluster of which its place was found last.
+        self.owed: Owed | None = None
         #: Its options in force, and how its groups are cut, each with what that was made of.
         self._options: tuple[tuple[EffectiveOptions | None, OperationSpec, AllocationOptions], EffectiveOptions] | None
         self._options = None
@@ -147,7 +148,7 @@ class Operation:
         self.dominant_resource = item.dominant_resource
         self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None
         self.preemption_priority = item.preemption_priority
-        self._total, self._most_held, self._owed = total, None, None
+        self._total, self._most_held, self.owed = total, None, None
 
     @property
     def starvation(self) -> StarvationStatus:
@@ -163,13 +164,6 @@ class Operation:
         if self._most_held is None and self._total != ZERO:
             self._most_held = self._total.part(self.demand_share) - self.min_needed
         return self._most_held
-
-    def owed(self, total: Resources) -> Owed:
-        """Its shares at the last snapshot, in a cluster of `total`."""
-        owed = self._owed
-        if owed is None or owed.total is not total:
-            owed = self._owed = Owed(self.fair_share, self.demand_share, self.dominant_resource, total)
-        return owed
 
     @property
     def below_fair_share(self) -> bool:

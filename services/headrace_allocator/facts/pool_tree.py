@@ -18,9 +18,9 @@ from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.pool_config import FifoPoolSchedulingOrder
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, Resources
+from headrace.satisfaction import Owed
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import ShareItem
-from headrace_allocator.facts.owed import Owed
 
 __all__ = ["Pool", "PoolTree", "ShareCut", "exceeds", "tolerant_limit"]
 
@@ -43,7 +43,7 @@ class Pool:
     """One pool, and what is in use below it."""
 
     __slots__ = (
-        "_owed", "above", "filters", "follows_own_satisfaction", "item", "keeps_fifo_order", "limited", "most", "name", "used",
+        "above", "filters", "follows_own_satisfaction", "item", "keeps_fifo_order", "limited", "most", "name", "owed", "used",
     )  # fmt: skip
 
     def __init__(self, name: PoolName, above: Pool | None) -> None:
@@ -57,7 +57,8 @@ class Pool:
     def set_item(self, item: ShareItem | None) -> None:
         """Notes what a snapshot says of it, None if none does."""
         self.item = item
-        self._owed: Owed | None = None
+        #: Its shares in the cluster of which its place was found last.
+        self.owed: Owed | None = None
         #: Its limit, and whether it has any.
         self.most = item.limits if item is not None else NOTHING
         self.limited = self.most != NOTHING
@@ -68,13 +69,6 @@ class Pool:
         self.follows_own_satisfaction = options.use_pool_satisfaction_for_scheduling
         #: Formulas over tags of nodes, each of which a node must match to run jobs below it.
         self.filters = options.scheduling_tag_filters
-
-    def owed(self, item: ShareItem, total: Resources) -> Owed:
-        """The shares that its item tells of, in a cluster of `total`."""
-        owed = self._owed
-        if owed is None or owed.total is not total:
-            owed = self._owed = Owed(item.fair_share.total, item.demand_share, item.dominant_resource, total)
-        return owed
 
     def limit(self, policy: AllocationOptions, *, tolerant: bool) -> PartialResources:
         """The most that may be used below it. A preemptive stage, which is `tolerant`, adds its tolerance."""

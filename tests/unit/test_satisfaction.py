@@ -6,8 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.resources import RESOURCE_NAMES, Resources, Share
-from headrace.satisfaction import local_satisfaction
-from headrace_allocator.facts.owed import Owed
+from headrace.satisfaction import Owed, local_satisfaction
 
 #: Some more than once, so that shares and demands are often equal, or nothing.
 shares = st.tuples(*[st.sampled_from([0.0, 1e-10, 0.1, 0.25, 1 / 3, 1.0])] * 5)
