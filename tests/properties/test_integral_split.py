@@ -171,7 +171,7 @@ def configurations(draw: st.DrawFn) -> tuple[list[Pool], TreeOptions]:
 waits_ms = st.sampled_from([5_000, 60_000, 200, 333, 1, 3_600_000])
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @settings(max_examples=few_or_many(15, 200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_always_savings_and_grants_are_those_of_a_single_process(data: st.DataObject) -> None:

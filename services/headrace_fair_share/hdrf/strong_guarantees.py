@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.resources import EPS, RESOURCE_NAMES, format_amount
+from headrace.resources import EPS, LARGEST_SUM, RESOURCE_NAMES, format_amount
 from headrace_fair_share.hdrf.arrays import (
     CPU,
     Bools,
@@ -131,7 +131,7 @@ def fitted_into_cluster(
     strong[:, 0] = top.sum(strong[:, top.children])[:, 0] if len(top.parents) else 0.0
     promised = inferred[:, top.children].sum(axis=1, keepdims=True)
     short = [
-        np.maximum(promised + rounded(total * ratio[0]).astype(np.int64) - total, 0)[:, 0]
+        np.maximum(promised + np.minimum(rounded(total * ratio[0]), LARGEST_SUM).astype(np.int64) - total, 0)[:, 0]
         for ratio in (ratios.total_flow, ratios.total_burst)
     ]
     burst, scaled_by = ratios.burst, None

@@ -33,7 +33,7 @@ from headrace_fair_share.hdrf.weights import offers_of
 __all__ = ["TreeUpdater", "limits_of_operations", "subtree_amounts", "takes_steps"]
 
 #: Larger amounts than that, nearly, are not what is in the arrays.
-_LARGEST: Final = 2**63 - 2**53
+_LARGEST: Final = 2**62 - 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,11 @@ class TreeUpdater:
     def _attributes(self, tree: TreeInput) -> _Attributes:
         layout, pools, fixed = self._input.layout, self._input.pools, self._input.fixed
         operations, options = self._input.operations, tree.options
-        usage, demand = subtree_amounts(layout, operations.usage), subtree_amounts(layout, operations.demand)
-        usage_share, demand_share = shares_of(usage, fixed.total), shares_of(demand, fixed.total)
-        if (usage_share > demand_share).any():
+        if (operations.usage > operations.demand).any():
             raise BrokenInvariant("an operation uses more than it demands")
+        usage = subtree_amounts(layout, operations.usage)
+        demand = usage + subtree_amounts(layout, operations.demand - operations.usage)
+        usage_share, demand_share = shares_of(usage, fixed.total), shares_of(demand, fixed.total)
         limits = fixed.limits.copy()
         limits[:, layout.of_operation] = limits_of_operations(operations, fixed)
         gangs = np.zeros(layout.size, np.bool_)
@@ -183,12 +184,20 @@ def takes_steps(gangs: Bools, pool_allows: Bools) -> Bools:
 def subtree_amounts(layout: Layout, own: Ints) -> Ints:
     """Adds up amounts of operations, given in the order of the input, to amounts of all elements."""
     amounts = np.zeros((RESOURCES, layout.size), np.int64)
-    # Where sums would not fit into 64 bits, no operation is taken for more than an equal part of what does.
-    fits = own.sum(axis=1, dtype=np.float64) < _LARGEST
-    most = np.where(fits, _LARGEST, _LARGEST // max(1, own.shape[1]))
-    amounts[:, layout.of_operation] = np.minimum(own, most[:, np.newaxis])
+    amounts[:, layout.of_operation] = _that_can_be_added(own)
     for family in reversed(layout.families):
         first = layout.first_child[family.parents] - family.children[0]
         kids = slice(family.children[0], family.children[-1] + 1)  # all of the next level
         amounts[:, family.parents] = np.add.reduceat(amounts[:, kids], first, axis=1)
     return amounts
+
+
+def _that_can_be_added(own: Ints) -> Ints:
+    """Cuts the largest amounts of a resource, down to one size, where the sum of all would not fit."""
+    if (own.sum(axis=1, dtype=np.float64) < _LARGEST).all():
+        return own
+    equal_part = _LARGEST // own.shape[1]
+    large = own > equal_part
+    room = _LARGEST - np.where(large, 0, own).sum(axis=1)
+    most = np.where(large.any(axis=1), room // np.maximum(1, large.sum(axis=1)), _LARGEST)
+    return np.minimum(own, most[:, np.newaxis])

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from headrace.pools import IntegralType, PoolMode
-from headrace.resources import Resources
+from headrace.resources import LARGEST_SUM, Resources
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import ErrorKind, IntegralState, OperationInput, PoolInput, TreeInput, TreeOptions
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
@@ -193,3 +193,43 @@ def test_where_nothing_changes_nothing_is_handed_out_again() -> None:
     assert first.fair_share is second.fair_share
     assert first.fair_share is not afresh.fair_share
     assert result_of(first) == result_of(afresh)
+
+
+#: 100,000 hosts of 256 cores and 4 TiB.
+LARGE = Resources(user_slots=25_600_000, cpu=2_560_000_000, memory=100_000 * 2**42)
+
+
+def parts_of_large(part: float) -> Resources:
+    return Resources(*(round(amount * part) for amount in LARGE.as_tuple()))
+
+
+def test_operations_that_want_more_than_can_be_added_up_take_nothing_from_what_others_use_and_want() -> None:
+    """The most that the wire carries, three times: the sum does not fit into 64 bits."""
+    most = Resources(user_slots=LARGEST_SUM, cpu=LARGEST_SUM, memory=LARGEST_SUM)
+    used = [
+        OperationInput(name=f"user{number}", pool=0, usage=parts_of_large(0.005), demand=parts_of_large(0.01))
+        for number in range(100)
+    ]
+    endless = [OperationInput(name=f"endless{number}", pool=1, demand=most) for number in range(3)]
+    pools = [a_pool("a"), a_pool("b")]
+
+    got = update(TreeInput(total=LARGE, pools=pools, operations=[*used, *endless]))
+
+    alone = update(TreeInput(total=LARGE, pools=pools, operations=used))
+    for operation in used:
+        told = got.operations[operation.name]
+        assert told.usage_share == alone.operations[operation.name].usage_share
+        assert told.demand_share == alone.operations[operation.name].demand_share
+        assert told.fair_share == near(0.005, 0.005, 0, 0.005, 0)
+    assert got.pools["b"].fair_share[0] == pytest.approx(0.5)
+
+
+def test_a_flow_of_more_than_can_be_counted_is_told_as_an_overcommitment() -> None:
+    pool = PoolInput(name="a", parent=-1, integral=IntegralType.RELAXED, resource_flow=Resources(gpu=2**60))
+    total = Resources(user_slots=10, cpu=1_000, gpu=1, memory=2**50)
+
+    errors = update(TreeInput(total=total, pools=[pool])).errors
+
+    assert [error.kind for error in errors] == [ErrorKind.OVERCOMMIT_FLOW]
+    assert "gpu" in errors[0].text
+    assert "memory" in errors[0].text
