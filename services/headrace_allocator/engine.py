@@ -172,8 +172,7 @@ class AllocatorEngine:
                     effects.append(NudgeNode(name))
                 room_changed |= self.facts.enrol(record, moment)
             elif known is not None:
-                known.enrolled = False
-                self.facts.leaving.add(name)
+                self.facts.let_go(known)
         self.facts.recovery.begin(changed)
         self._remove_nodes()
         if room_changed:

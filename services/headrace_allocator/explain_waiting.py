@@ -11,19 +11,20 @@ from itertools import islice, pairwise
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from headrace.ids import OperationId, PoolName
 from headrace.pools.amounts import PartialResources
-from headrace.pools.node_filter import matches
-from headrace.resources import RESOURCE_NAMES, ZERO, Resources
+from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.explanations import Ahead, Cause, Level, NodesFit, PoolRoom, Tries, Try, WaitingExplained
 from headrace.wire.snapshots import ElementKind
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied
 from headrace_allocator.decision.waiting import waiting_reasons
-from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.nodes import Node
+from headrace_allocator.facts.facts import Facts, with_room
+from headrace_allocator.facts.node_shapes import matching_tags
+from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.words import cure_of, words_of
 
@@ -34,7 +35,7 @@ _MOST_TRIES: Final = 3
 
 
 def explain_waiting(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> WaitingExplained:
-    """Explains an operation. Costs a look at every node, and at those that come before it in its pools."""
+    """Explains an operation. Costs a look at the last preemptive stage of every node, and at those that come before it in its pools."""
     return WaitingExplained(
         tree=facts.tree,
         operation=operation.id,
@@ -59,15 +60,10 @@ def _cause(reason: why.Reason, operation: Operation) -> Cause:
 def _nodes_fit(facts: Facts, operation: Operation) -> NodesFit:
     size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
     spare = facts.pools.options.min_spare_allocation_resources_on_node.whole
-    accepting = [node for node in facts.nodes.values() if node.accepts_jobs]
-    matching = [node for node in accepting if _matches(node, filters)]
-    large = [node for node in matching if node.total.dominates(size)]
-    roomy = sum(node.free.dominates(size) and node.free.dominates(spare) for node in large)
-    return NodesFit(len(facts.nodes), len(accepting), len(matching), len(large), roomy)
-
-
-def _matches(node: Node, filters: tuple[str, ...]) -> bool:
-    return all(matches(formula, node.record.tags) for formula in filters)
+    matching = list(facts.shapes.matching(filters))
+    large = sum(len(nodes) for total, nodes in matching if total.dominates(size))
+    roomy = sum(node.free.dominates(spare) for node in with_room(facts, size, operation))
+    return NodesFit(len(facts.nodes), len(facts.shapes), sum(len(nodes) for _, nodes in matching), large, roomy)
 
 
 def _limits(facts: Facts, operation: Operation) -> Iterator[PoolRoom]:
@@ -113,36 +109,36 @@ def _ahead(order: LeastSatisfied, entry: Entry) -> Ahead:
 
 def _tries(facts: Facts, operation: Operation, moment: Moment) -> Tries:
     """The stages of the operation's priority. Those before it starved were of others and count as well: they tell of the same nodes."""
-    priority, filters = operation.preemption_priority, facts.pools.filters_of(operation.spec)
-    tries = [
-        Try(
-            node=node.record.node,
-            age_ms=int((moment.steady_s - made.at_s) * 1000),
-            candidates=made.candidates,
-            room=made.room,
-            short=operation.spec.resources - operation.spec.resources.within(made.room),
-            started=made.started,
-            tags_match=_matches(node, filters),
-        )
-        for node in facts.nodes.values()
-        if (made := node.tries.get(priority)) is not None
-    ]
-    matching = [one for one in tries if one.tags_match]
-    idle = [one for one in matching if not one.started]
-    nearest = nsmallest(_MOST_TRIES, matching, key=lambda one: (_missing(one.short, operation), one.age_ms, one.node))
+    size, priority = operation.spec.resources, operation.preemption_priority
+    filters = facts.pools.filters_of(operation.spec)
+    tries = [(node, made) for node in facts.nodes.values() if (made := node.tries.get(priority)) is not None]
+    matching = [one for one in tries if matching_tags(tuple(one[0].record.tags), filters)] if filters else tries
+    # There may be a stage for each node of a large cluster, so that figures are worked out as one table.
+    rooms = np.array([made.room.as_tuple() for _, made in matching]).reshape(-1, len(RESOURCE_NAMES))
+    needed = np.array(size.as_tuple())
+    missing = (1 - np.minimum(rooms / np.maximum(needed, 1), 1))[:, needed > 0].max(axis=1, initial=0.0)
+    is_short = (rooms < needed).any(axis=1)
+    is_idle = np.array([not made.started for _, made in matching], dtype=bool)
+    nearest = np.lexsort(([-made.at_s for _, made in matching], missing))[:_MOST_TRIES]
     return Tries(
         priority,
         nodes=len(tries),
-        started=sum(one.started == operation.id for one in tries),
-        started_others=sum(one.started not in ("", operation.id) for one in matching),
-        short=sum(one.short != ZERO for one in idle),
+        started=sum(made.started == operation.id for _, made in tries),
+        started_others=sum(made.started not in ("", operation.id) for _, made in matching),
+        short=int((is_short & is_idle).sum()),
         unmatched=len(tries) - len(matching),
-        held_back=sum(one.short == ZERO for one in idle),
-        nearest=nearest,
+        held_back=int((is_idle & ~is_short).sum()),
+        nearest=[_try(node, made, size, moment) for node, made in map(matching.__getitem__, nearest)],
     )
 
 
-def _missing(short: Resources, operation: Operation) -> float:
-    """The greatest part of a job that is missing."""
-    pairs = zip(short.as_tuple(), operation.spec.resources.as_tuple(), strict=True)
-    return max(missing / needed if needed else 0.0 for missing, needed in pairs)
+def _try(node: Node, made: PreemptiveTry, size: Resources, moment: Moment) -> Try:
+    return Try(
+        node=node.record.node,
+        age_ms=int((moment.steady_s - made.at_s) * 1000),
+        candidates=made.candidates,
+        room=made.room,
+        short=size - size.within(made.room),
+        started=made.started,
+        tags_match=True,
+    )

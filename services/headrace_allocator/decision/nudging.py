@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.pools.node_filter import matches
-from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.facts import Facts, with_room
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 
@@ -21,10 +20,8 @@ def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:
     nudged: list[Node] = []
     if wanted <= 0:
         return nudged
-    size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
-    for node in facts.rooms.fitting(size):
-        if not node.accepts_jobs or not all(matches(formula, node.record.tags) for formula in filters):
-            continue
+    size = operation.spec.resources
+    for node in with_room(facts, size, operation):
         wanted -= size.times_that_fit(node.free)
         if not node.nudged:
             nudged.append(node)

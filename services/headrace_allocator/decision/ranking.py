@@ -107,7 +107,6 @@ class Ranking:
         if self._all_marked and not self._marked and not self._marked_pools:
             # Only now that all who waited had their turn, so that the room may change for ever and each still gets one.
             self._all_marked = False
-            self._facts.shapes.note(self._facts.nodes.values())
             self._marked = dict.fromkeys(self._facts.operations)
             self._marked_pools = self.order.pools()
         now, self._marked_pools = self._marked_pools[:most], self._marked_pools[most:]

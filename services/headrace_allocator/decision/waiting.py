@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from headrace.pools.node_filter import matches
+from headrace.ids import NodeName
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
@@ -21,7 +21,7 @@ from headrace_allocator.decision.holding_back import (
 )
 from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfaction
 from headrace_allocator.facts.allocations import waits_for_room
-from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.facts import Facts, with_room
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 
@@ -80,29 +80,29 @@ def _no_room(
     """The reason for which no node has room for a job of an operation, or None if one has."""
     size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
     spare = facts.pools.min_spare
-    nodes = [node for node in facts.nodes.values() if node.accepts_jobs]
-    if not nodes:
+    if not len(facts.shapes):
         first = islice(facts.nodes.values(), _MOST_NODES)
         return why.NoNodeAcceptsJobs(tuple((node.record.node, node.condition) for node in first))
-    accepting = len(nodes)
-    nodes = [node for node in nodes if all(matches(formula, node.record.tags) for formula in filters)]
-    if not nodes:
-        return why.NoNodeMatches(filters, accepting)
-    if not any(node.total.dominates(size) for node in nodes):
-        return _larger_than_every_node(size, nodes)
-    roomy = [node for node in nodes if node.free.dominates(size) and node.free.dominates(spare)]
+    shapes = list(facts.shapes.matching(filters))
+    if not shapes:
+        return why.NoNodeMatches(filters, len(facts.shapes))
+    if not any(total.dominates(size) for total, _ in shapes):
+        return _larger_than_every_node(size, shapes)
+    roomy = [node for node in with_room(facts, size, operation) if node.free.dominates(spare)]
     if roomy and all(waits_for_room(node.allocations.values()) for node in roomy):
         return why.RoomBeingMade(len(roomy))
     if not roomy:
-        free = max((node.free for node in nodes), key=lambda room: (room.cpu, room.memory))
-        return why.NoRoomOnAnyNode(size, spare, len(nodes), free)
+        nodes = [node for _, alike in shapes for node in alike.values()]
+        return why.NoRoomOnAnyNode(size, spare, len(nodes), facts.rooms.emptiest(nodes))
     return None
 
 
-def _larger_than_every_node(size: Resources, nodes: list[Node]) -> why.LargerThanEveryNode:
-    largest = max(nodes, key=lambda node: (node.total.cpu, node.total.memory))
-    most = Resources(*(max(amounts) for amounts in zip(*(node.total.as_tuple() for node in nodes), strict=True)))
-    return why.LargerThanEveryNode(size, most, largest.record.node, largest.total)
+def _larger_than_every_node(
+    size: Resources, shapes: list[tuple[Resources, dict[NodeName, Node]]]
+) -> why.LargerThanEveryNode:
+    largest, alike = max(shapes, key=lambda shape: (shape[0].cpu, shape[0].memory))
+    most = Resources(*(max(amounts) for amounts in zip(*(total.as_tuple() for total, _ in shapes), strict=True)))
+    return why.LargerThanEveryNode(size, most, next(iter(alike)), largest)
 
 
 def _behind_others(

@@ -27,7 +27,7 @@ from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.rooms import Rooms
 from headrace_allocator.unsettled import Unsettled
 
-__all__ = ["Facts", "judge_size", "restless"]
+__all__ = ["Facts", "judge_size", "restless", "with_room"]
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
@@ -106,7 +106,15 @@ class Facts:
         self.leaving.discard(record.node)
         retagged = node.record.tags != record.tags
         node.record, node.enrolled = record, True
-        return self._set_room(node) or retagged
+        changed = self._set_room(node)
+        self.shapes.note(node)
+        return changed or retagged
+
+    def let_go(self, node: Node) -> None:
+        """The node is enrolled no more, and may still hold something."""
+        node.enrolled = False
+        self.leaving.add(node.record.node)
+        self.shapes.note(node)
 
     def remove_node(self, node: Node) -> None:
         """The node is enrolled no more and holds nothing."""
@@ -130,7 +138,10 @@ class Facts:
         if not node.online or node.record.drained or node.drained_empty or node.reported != heartbeat.total:
             empty = not (heartbeat.allocations or heartbeat.ends or node.allocations or node.reporting)
             changed = self._set_room(node, online=True, reported=heartbeat.total, empty=empty)
-        return changed or accepted != node.accepts_jobs
+        if accepted == node.accepts_jobs:
+            return changed
+        self.shapes.note(node)
+        return True
 
     def set_offline(self, node: Node) -> bool:
         """The node fell silent: its room leaves the total. True if there was any."""
@@ -256,6 +267,7 @@ class Facts:
             yield partial(_check, self.operations, operation)
         for node in list(self.nodes.values()):
             yield partial(self.rooms.check, node)
+            yield partial(self.shapes.check, node)
         yield self.last_heard.check
         yield self._check_totals
         for pool in self.pools.known:
@@ -294,6 +306,7 @@ class Facts:
         self._count(node, -1)
         node.online, node.outside, node.drained_empty, node.reported = now
         self._count(node, 1)
+        self.shapes.note(node)
         return self.total != before
 
     def _count(self, node: Node, times: int) -> None:
@@ -336,6 +349,12 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         ):
             found.append(one)
     return found
+
+
+def with_room(facts: Facts, size: Resources, operation: Operation) -> Iterator[Node]:
+    """The nodes with so much room that an operation may use."""
+    filters = facts.pools.filters_of(operation.spec)
+    return (node for node in facts.rooms.fitting(size) if facts.shapes.admits(node, filters))
 
 
 def judge_size(facts: Facts, operation: Operation) -> None:

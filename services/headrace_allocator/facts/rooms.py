@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -39,12 +39,16 @@ class Rooms:
 
     def fitting(self, size: Resources) -> Iterator[Node]:
         """The nodes where a job of this size fits."""
-        for changed in self._changed.values():
-            column = self._column(changed)
-            self._free[:, column] = changed.free.as_tuple()
-        self._changed.clear()
+        self._enter_changed()
         columns = np.flatnonzero((self._free >= np.array(size.as_tuple())[:, None]).all(axis=0))
         return (node for column in columns if (node := self._nodes[column]) is not None)
+
+    def emptiest(self, nodes: Iterable[Node]) -> Resources:
+        """The room of the node with the most free cpu, and memory among equals."""
+        self._enter_changed()
+        free = self._free[:, [self._columns[node.record.node] for node in nodes]]
+        u, c, g, m, n = map(int, free[:, np.lexsort((free[3], free[1]))[-1]])
+        return Resources(u, c, g, m, n)
 
     def check(self, node: Node) -> list[str]:
         """Broken invariants in words, none if all hold."""
@@ -53,6 +57,12 @@ class Rooms:
             return []
         same = tuple(self._free[:, column].tolist()) == node.free.as_tuple()
         return [] if same else [f"node {node.record.node}: its free room differs from the table"]
+
+    def _enter_changed(self) -> None:
+        for changed in self._changed.values():
+            column = self._column(changed)
+            self._free[:, column] = changed.free.as_tuple()
+        self._changed.clear()
 
     def _column(self, node: Node) -> int:
         column = self._columns.get(node.record.node)

@@ -1,0 +1,81 @@
+"""Shapes of nodes: they follow every change of a node, and nobody walks over all nodes for them."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from headrace.ids import NodeName, OperationId
+from headrace.pools import TreeOptions
+from headrace.wire.explanations import ExplainWaiting
+from headrace.wire.heartbeat import NodeState
+from headrace.wire.nodes import NodeRecord
+from headrace_allocator.facts.nodes import Node
+from tests.support.allocating import Desk, an_operation, cores
+
+
+def test_an_operation_fits_where_any_node_of_its_tags_is_large_enough() -> None:
+    """The sizes of many nodes, each with more of something, are compared by the largest."""
+    desk = Desk({f"n{cpu}": cores(cpu, slots=10 - cpu) for cpu in range(1, 10)})
+    for cpu in range(1, 10):
+        desk.beat(f"n{cpu}")
+
+    fits = {(c, s): desk.facts.shapes.may_fit(cores(c, slots=s), ()) for c in range(1, 11) for s in range(1, 11)}
+    assert fits == {(c, s): c + s <= 10 for c in range(1, 11) for s in range(1, 11)}
+    assert not desk.facts.shapes.may_fit(cores(1), ("ssd",))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_shapes_follow_whatever_happens_to_nodes(seed: int) -> None:
+    """Random changes of nodes, after each of which the engine checks itself."""
+    random = Random(seed)
+    desk = Desk({f"n{number}": cores(2) for number in range(6)})
+    desk.start(an_operation("a", 5, cores(4)))
+    for _ in range(40):
+        name = random.choice(list(desk.nodes))
+        tags, drained = random.choice([[], ["ssd"]]), random.random() < 0.2
+        record = NodeRecord(NodeName(name), tags=tags, drained=drained)
+        change = random.randrange(5)
+        if change == 0:
+            desk.engine.on_nodes({NodeName(name): record}, desk.moment)
+        elif change == 1:
+            desk.engine.on_nodes({NodeName(name): None}, desk.moment)
+        elif change == 2:
+            desk.engine.on_options(TreeOptions(node_filter=random.choice(["", "ssd", "!ssd"])), desk.moment)
+        elif change == 3:
+            desk.tick(desk.now_s + random.choice([1, 70]))
+        elif NodeName(name) in desk.facts.nodes:
+            desk.nodes[name] = cores(random.choice([2, 8]))
+            desk.beat(name, state=random.choice([NodeState.OPEN, NodeState.OPEN, NodeState.DRAINING]))
+        desk.refresh()
+        accepting = [node for node in desk.facts.nodes.values() if node.accepts_jobs]
+        assert len(desk.facts.shapes) == len(accepting)
+        large = [node for node in accepting if node.total.dominates(cores(4))]
+        assert desk.facts.shapes.may_fit(cores(4), ()) == (bool(large) or not accepting)
+        assert desk.engine.check() == []
+
+
+def test_neither_a_change_of_one_node_nor_a_question_looks_at_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk({f"n{number}": cores(2) for number in range(200)})
+    for name in desk.nodes:
+        desk.beat(name)
+    desk.start(an_operation("a", 5, cores(4)))
+    desk.share(a=1.0)
+    looks = 0
+    accepts_jobs = vars(Node)["accepts_jobs"]
+
+    def counted(node: Node) -> bool:
+        nonlocal looks
+        looks += 1
+        return bool(accepts_jobs.fget(node))
+
+    monkeypatch.setattr(desk.engine, "check", list)
+    monkeypatch.setattr(Node, "accepts_jobs", property(counted))
+    desk.nodes["n7"] = cores(8)
+    desk.beat("n7")
+    desk.refresh()
+    desk.engine.on_question(ExplainWaiting(OperationId("a")), desk.moment)
+
+    assert desk.operation("a").fits_somewhere
+    assert looks < 20
