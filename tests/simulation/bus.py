@@ -314,6 +314,9 @@ class SimulatedBus:
             else:
                 arrived.set_result(outcome)
 
+        def hear_nothing() -> None:
+            take(RequestTimeout(f"the server did not answer within {timeout_s:g} s"))
+
         def arrive() -> None:
             try:
                 outcome: T | BusError = do()
@@ -324,8 +327,7 @@ class SimulatedBus:
         self._numbers += 1
         number = self._numbers
         self._calls[number] = lambda answer: take(answer) if isinstance(answer, BusError) else None
-        silence = RequestTimeout(f"the server did not answer within {timeout_s:g} s")
-        timer = loop.call_later(timeout_s, take, silence)
+        timer = loop.call_later(timeout_s, hear_nothing)
         try:
             self._send(arrive)
             return await arrived

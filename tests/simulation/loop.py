@@ -69,10 +69,7 @@ class _OrderedTask(asyncio.Task[Any]):
         super().__init__(*args, **kwargs)
 
     def __hash__(self) -> int:
-        return getattr(self, "_number", 0)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
+        return self._number
 
 
 class _Handle:
@@ -130,6 +127,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         #: Errors of callbacks that nobody awaits.
         self.unheard: list[Exception] = []
         super().__init__(_NoDescriptors())
+        self._ready_handles: deque[_Handle] = self._ready  # type: ignore[attr-defined]
         self.set_task_factory(self._new_task)
         self.set_exception_handler(lambda _loop, _context: None)
 
@@ -183,10 +181,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     # --- scheduling -----------------------------------------------------------------------------------------------
 
-    @property
-    def _ready_handles(self) -> deque[_Handle]:
-        return self._ready  # type: ignore[attr-defined, no-any-return]
-
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> _Handle:
@@ -213,7 +207,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _holds_back(self, handle: _Handle) -> bool:
         """Cancels the handle of a killed process, keeps that of a frozen one; True if it must not run now."""
-        process = handle.process
+        process = handle.context.get(PROCESS, "")
         if process in self._killed:
             handle.cancel()
             return True
@@ -234,9 +228,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return [*own, *(handle for _, _, handle in timers)]
 
     def _run_once(self) -> None:
-        ready, timers = self._ready_handles, self._timers
+        ready, timers, heappop = self._ready_handles, self._timers, heapq.heappop
         while timers and timers[0][2].is_cancelled:
-            heapq.heappop(timers)
+            heappop(timers)
         if ready:
             self._rounds_at_once += 1
             if self._rounds_at_once > _MOST_ROUNDS_AT_ONCE:
@@ -248,7 +242,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             raise NothingWillHappen
         until_s = self._now_s + _RESOLUTION_S
         while timers and timers[0][0] <= until_s:
-            ready.append(heapq.heappop(timers)[2])
+            ready.append(heappop(timers)[2])
         if len(ready) > 1:
             shuffled = list(ready)
             self.random.shuffle(shuffled)
