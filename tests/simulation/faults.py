@@ -42,6 +42,9 @@ _LOSABLE: Final = (
     subjects.NODES_BUCKET,
 )
 
+#: Jobs that start when nothing breaks any more take no longer.
+_LONGEST_HEALED_S: Final = 1.0
+
 
 def a_network(world: World) -> Faults:
     """How unkind the network is of itself."""
@@ -62,6 +65,8 @@ def heal(world: World) -> None:
     world.server.cut.clear()
     world.server.deaf.clear()
     world.server.permissions.clear()
+    # Who outlived a lease or a fault goes on as long as was asked; to wait for all that starts anew would find nothing.
+    world.truth.longest_s = _LONGEST_HEALED_S
     for name in list(world._programs):
         if world.loop.is_frozen(world.process(name)):
             world.thaw(name)

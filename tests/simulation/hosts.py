@@ -6,6 +6,7 @@ Processes and kept files survive the agent and the runner. A job is `work SECOND
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable
 from typing import Any, Final
@@ -60,6 +61,8 @@ class Truth:
         self.done: dict[tuple[str, int], int] = {}
         #: Jobs of one core that may run at a time, by tree and pool.
         self.job_limits: dict[tuple[TreeName, str], int] = {}
+        #: Jobs that start from now on take no longer, whatever was asked for.
+        self.longest_s = math.inf
 
     def on_start(self, process: JobProcess) -> None:
         """A process starts; of one job there may be one."""
@@ -238,7 +241,7 @@ class Host:
         process = JobProcess(run.job, self.name, self.loop.time(), run, self.tree)
         self.living[run.job] = process
         self.truth.on_start(process)
-        self._later(float(run.argv[1]), self._finish, process)
+        self._later(min(float(run.argv[1]), self.truth.longest_s), self._finish, process)
         self._take(runner.on_started(run.job, self._pid, self._now()))
 
     def _finish(self, process: JobProcess) -> None:
