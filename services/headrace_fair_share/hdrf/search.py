@@ -10,8 +10,10 @@ Section: docs/reference/fair-share-algorithm.md#15-search-over-doubles
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
 __all__ = ["double_at", "largest", "largest_each", "largest_of_many", "place_of"]
 
 _SIGN = 1 << 63
+#: How far from a guess it is worth to try, in doubles: roundings of a sum are seen first, bends of a line last.
+_NEAR: Final = (0, 1, -1, 8, -8, 2**8, -(2**8), 2**20, -(2**20), 2**36, -(2**36))
 
 
 def place_of(number: float) -> int:
@@ -75,14 +79,28 @@ def largest_each(high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
         bad = np.where(open_ & ~fits, middle, bad)
 
 
-def largest_of_many(high: float, holds: Callable[[Floats], Bools], tries: int) -> float:
-    """Finds what `largest_each` finds, for one search. It asks for `tries` doubles at a time: 15 need a quarter of the steps."""
-    if holds(np.full(tries, high))[0]:
+def largest_of_many(high: float, room: Callable[[Floats], Floats], tries: int) -> float:
+    """Finds the largest double from 0 to `high` that leaves room, which falls to below 0 once, or else 0.
+
+    It asks for `tries` doubles at a time: some divide what is left evenly, the others lie close to where a line between its ends
+    comes to 0. Where room falls in lines, as that of shares does, a few times are enough for any number of bits.
+    """
+    (good_room, *_), (bad_room, *_) = (room(np.full(tries, bound)).tolist() for bound in (0.0, high))
+    if bad_room >= 0.0:
         return high
-    good, bad = 0, place_of(high)
-    while bad - good > 1:
-        middles = [good + (bad - good) * number // (tries + 1) for number in range(1, tries + 1)]
-        fits = holds(np.array(middles, np.int64).view(np.float64))
-        held = tries if fits.all() else int(fits.argmin())
+    good, bad, is_near = 0, place_of(high), True
+    while (width := bad - good) > 1:
+        # A guess costs other tries; one that came to nothing, as before a jump, is not repeated at once.
+        even = max(1, tries // 3) if is_near and good_room > 0.0 else tries
+        middles = [good + width * number // (even + 1) for number in range(1, even + 1)]
+        if even < tries:
+            begin, end = double_at(good), double_at(bad)
+            guess = place_of(begin + (end - begin) * (good_room / (good_room - bad_room)))
+            middles += [guess + distance for distance in itertools.islice(itertools.cycle(_NEAR), tries - even)]
+        middles = sorted(min(max(middle, good + 1), bad - 1) for middle in middles)
+        rooms = room(np.array(middles, np.int64).view(np.float64)).tolist()
+        held = next((number for number, left in enumerate(rooms) if left < 0.0), tries)
         good, bad = ([good, *middles])[held], ([*middles, bad])[held]
+        good_room, bad_room = ([good_room, *rooms])[held], ([*rooms, bad_room])[held]
+        is_near = (bad - good) * tries < width
     return double_at(good)

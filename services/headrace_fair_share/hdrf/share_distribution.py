@@ -31,6 +31,7 @@ __all__ = ["DetailedShares", "Distribution", "detailed_shares", "root_fit_factor
 _ROUNDING: Final = 1e-14
 #: Fit factors of the root that are tried at a time: for few children numpy takes as long for many as for one.
 _MOST_TRIES: Final = 15
+_FEWEST_TRIES: Final = 3
 #: Children at all these fit factors together.
 _MOST_AT_ONCE: Final = 1_000
 
@@ -182,7 +183,7 @@ def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Float
     children = len(layout.children_of(np.zeros(1, np.int64)).children)
     if not children:
         return 0.0
-    tries = max(1, min(_MOST_TRIES, _MOST_AT_ONCE // children))
+    tries = max(_FEWEST_TRIES, min(_MOST_TRIES, _MOST_AT_ONCE // children))
     # The root, as often as fit factors are tried at a time.
     family = layout.children_of(np.zeros(tries, np.int64))
     high = float(children) if distribution.fifo[0] else 1.0
@@ -196,7 +197,7 @@ def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Float
     bounds = within_limits(at(0.0), at(high), guarantee, limits)
     reached, ceiling = bounds[0] + 1.0, bounds[1]
     below = np.minimum(np.nextafter(reached, 0.0), ceiling)
-    fit = largest_of_many(high, lambda fit: fits_into(together(fit), below), tries)
+    fit = largest_of_many(high, lambda fit: (below - together(fit)).min(axis=0), tries)
     following = min(math.nextafter(fit, math.inf), high)
     touches = fits_into(at(following), np.minimum(reached, ceiling))
     return following if touches[0] else fit

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from headrace_fair_share.hdrf.arrays import BrokenInvariant
+from headrace_fair_share.hdrf.arrays import BrokenInvariant, Floats
 from headrace_fair_share.hdrf.search import double_at, largest, largest_each, largest_of_many, place_of
 
 
@@ -57,10 +57,37 @@ def test_tries_of_many_at_a_time_find_what_single_ones_find(tries: int) -> None:
     for _ in range(50):
         bound, slope = draw.choice((0.0, draw.uniform(0.0, 2.0), draw.uniform(0.0, 1e-300))), draw.uniform(0.1, 9.0)
 
-        found = largest_of_many(1.0, lambda each, bound=bound, slope=slope: slope * each <= bound, tries)  # type: ignore[misc]
+        found = largest_of_many(1.0, lambda each, bound=bound, slope=slope: bound - slope * each, tries)  # type: ignore[misc]
 
         assert found == largest(0.0, 1.0, lambda each, bound=bound, slope=slope: slope * each <= bound)  # type: ignore[misc]
 
 
 def test_what_never_holds_gives_zero_of_many_too() -> None:
-    assert largest_of_many(1.0, lambda each: each < 0.0, 15) == 0.0
+    assert largest_of_many(1.0, lambda each: -1.0 - each, 15) == 0.0
+
+
+@pytest.mark.parametrize("tries", [3, 15])
+def test_where_room_falls_in_lines_and_jumps_a_few_times_are_enough(tries: int) -> None:
+    draw = random.Random(tries)
+    asked = []
+    for _ in range(50):
+        bends = np.sort([0.0, *(draw.random() for _ in range(6)), 1.0])
+        values = np.cumsum([0.0, *(draw.choice((0.0, draw.random())) for _ in range(7))])
+        most, jump, height = draw.uniform(0.1, values[-1] + 0.1), draw.random(), draw.choice((0.0, 0.3))
+
+        def room(
+            each: Floats,
+            bends: Floats = bends,
+            values: Floats = values,
+            m: float = most,
+            j: float = jump,
+            h: float = height,
+        ) -> Floats:
+            asked.append(len(each))
+            return m - (np.interp(each, bends, values) + h * (each > j))
+
+        found = largest_of_many(1.0, room, tries)
+
+        assert found == largest(0.0, 1.0, lambda each: bool(room(np.array([each]))[0] >= 0.0))
+    calls = sum(1 for many in asked if many == tries)
+    assert calls < 50 * (64 // tries.bit_length())
