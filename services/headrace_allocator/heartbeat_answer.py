@@ -82,7 +82,7 @@ class _Budget:
         """True if an order of so many jobs fits, and the node can tell of them."""
         if self._left_picture_bytes is None:
             held = self._heartbeat.allocations
-            held_bytes = picture_bytes(len(held), sum(len(one.unstarted) for one in held))
+            held_bytes = picture_bytes(len(held), sum([len(one.unstarted) for one in held]))
             self._left_picture_bytes = LARGEST_PICTURE_BYTES - held_bytes
         more_bytes = picture_bytes(allocations, jobs)
         if more_bytes > self._left_picture_bytes or not self.fits(jobs * _SLOT_BYTES + command_bytes):
@@ -140,7 +140,8 @@ class HeartbeatAnswers:
             node.tries[stage.stage.priority] = _try(stage, started, moment)
         take_back += [self._preempt(one, moment) for one in decided.preemptions if budget.fits(LARGEST_RECORD_BYTES)]
         self.made.note_starts(node.record.node, starts, moment)
-        self.made.note_observed(self.observed.note(self._facts, decided.observed, moment))
+        if decided.observed:
+            self.made.note_observed(self.observed.note(self._facts, decided.observed, moment))
         self._ranking.apply(overlay)
         return Orders(
             node=node.record.node,

@@ -8,8 +8,9 @@ Invariant (`checks`): each operation is in one list, at its place. Each pool cou
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from sortedcontainers import SortedList
@@ -93,7 +94,7 @@ class PoolOrder:
         self.above = above
         #: All pools below it, and those in their order below which something may start.
         self.below: set[PoolOrder] = set()
-        self.children: SortedList[Entry] = SortedList()
+        self.children: list[Entry] = []
         self.buckets: dict[Bucket, SortedList[Entry]] = {}
         #: Operations by the class of their jobs, here and in all pools below; and which classes these are.
         self.counts: Counter[int] = Counter()
@@ -121,7 +122,7 @@ class PoolOrder:
 
     def first(self) -> float:
         """The least satisfaction in its lists, or 0 in a fifo pool, whose lists do not tell."""
-        lists = [*self.buckets.values(), self.children]
+        lists: list[Sequence[Entry]] = [*self.buckets.values(), self.children]
         return min((entries[0][0] for entries in lists if entries), default=INFINITE_SATISFACTION)
 
 
@@ -207,10 +208,14 @@ class LeastSatisfied:
     def settle(self, total: Resources) -> None:
         """Gives all pools their place whose use, shares or parent changed, in a cluster of `total`."""
         self.total = total
-        changed = [self._pools[name] for name in self._facts.changed if name in self._pools]
+        if self._facts.some_moved:
+            known = [self._pools[name] for name in self._facts.changed if name in self._pools]
+            self._move([pool for pool in known if not self._is_in_place(pool)])
+            self._facts.some_moved = False
+        for name in self._facts.changed:
+            if name in self._pools:
+                self._stale.add(self._pools[name])
         self._facts.changed.clear()
-        self._move([pool for pool in changed if not self._is_in_place(pool)])
-        self._stale.update(pool for pool in changed if pool.name in self._pools)
         while self._stale:
             self._place(self._stale.pop())
 
@@ -304,7 +309,7 @@ class LeastSatisfied:
         assert pool.above is not None
         pool.above.below.discard(pool)
         if pool.entry is not None:
-            pool.above.children.remove(pool.entry)
+            _remove(pool.above.children, pool.entry)
         pool.above = pool.entry = None
 
     def _count_above(self, pool: PoolOrder, sign: int) -> None:
@@ -317,17 +322,18 @@ class LeastSatisfied:
         """Gives a pool its place among the children of the one above."""
         if pool.above is None:
             return
-        facts = self._facts.pool(pool.name)
+        above, before, facts = pool.above, pool.entry, self._facts.pool(pool.name)
         pool.open = self.classes.below(facts.most, facts.used) if facts.limited else ALL_CLASSES
-        entry = self._entry_of(pool)
-        if entry == pool.entry:
+        entry = pool.entry = self._entry_of(pool)
+        if entry == before:
             return
-        if pool.entry is not None:
-            pool.above.children.remove(pool.entry)
+        if before is not None:
+            _remove(above.children, before)
         if entry is not None:
-            pool.above.children.add(entry)
-        pool.entry = entry
-        self._stale.add(pool.above)
+            insort(above.children, entry)
+        # One that is judged by its own satisfaction stays where it is while anything below it may start.
+        if entry is None or before is None or not self._facts.pool(above.name).follows_own_satisfaction:
+            self._stale.add(above)
 
     def _entry_of(self, pool: PoolOrder) -> Entry | None:
         facts, can_start = self._facts.pool(pool.name), pool.open
@@ -376,3 +382,7 @@ class LeastSatisfied:
         if place is None or place.entry in place.pool.buckets.get(place.bucket, ()):
             return []
         return [f"{name}: not listed where it is in the order"]
+
+
+def _remove(entries: list[Entry], entry: Entry) -> None:
+    del entries[bisect_left(entries, entry)]

@@ -102,6 +102,8 @@ class PoolTree:
         self._known: dict[PoolName, Pool] = {ROOT_POOL: self.root, PoolName(""): self.root}
         #: Pools whose use, shares or place changed; whoever follows them discards them.
         self.changed: set[PoolName] = set()
+        #: True if some of them stand below another pool than before.
+        self.some_moved = False
 
     def pool(self, name: PoolName) -> Pool:
         """The pool of this name, below the root if nothing is known of it."""
@@ -140,6 +142,7 @@ class PoolTree:
             self._judge(self.pool(name))
         self.changed.update(changed)
         if moved:
+            self.some_moved = True
             self._drop_empty()
         return resorted
 

@@ -124,15 +124,16 @@ class _Reconciliation:
         self._take_ends()
         self._settle_sent()
         allocations = self._node.allocations
-        as_before = 0
+        shown = 0
         for report in self._heartbeat.allocations:
             known = allocations.get(report.id)
             if known is not None and known.shows_nothing_new(report):
                 known.job = report.job
-                as_before += 1
+                shown += 1
             else:
                 self._take_report(report)
-        if self._heartbeat.ends_waiting == 0 and as_before < len(allocations):
+                shown += report.id in allocations
+        if self._heartbeat.ends_waiting == 0 and shown < len(allocations):
             for allocation in [one for one in allocations.values() if one.id not in self._picture]:
                 self._lose_slots(allocation, allocation.slots.values())
                 self._remove(allocation)
@@ -198,7 +199,7 @@ class _Reconciliation:
             allocation = self._node.allocations.get(start.allocation)
             if allocation is None:
                 continue
-            if allocation.id in self._picture or obeyed:
+            if obeyed or allocation.id in self._picture:
                 self._facts.confirm(allocation)
             elif never_happened:
                 self._give_back(allocation, list(allocation.slots.values()))
@@ -289,9 +290,9 @@ class _Reconciliation:
         if operation is None:
             return
         for slot in _shown_slots(report):
-            held_elsewhere = operation.slots.is_out(slot.index)
             if allocation.slots.get(slot.index) == slot:
                 continue
+            held_elsewhere = operation.slots.is_out(slot.index)
             if operation.slots.adopt(slot):
                 allocation.slots[slot.index] = slot
                 self._touch(operation.id)
@@ -351,4 +352,7 @@ def _shown_slots(report: AllocationReport) -> list[JobSlot]:
 
 
 def _shown_indexes(report: AllocationReport) -> set[int]:
-    return {slot.index for slot in _shown_slots(report)}
+    shown = {slot.index for slot in report.unstarted}
+    if report.job is not None:
+        shown.add(report.job.index)
+    return shown

@@ -120,6 +120,8 @@ def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD)
 
 def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: AllocationOptions) -> EffectiveOptions:
     """The options of an operation in a pool: its own where they ask for less. Times after a start are its own anyhow."""
+    if _says_nothing(wishes) and above.resource_limits_overcommit_tolerance == NOTHING:
+        return above
     tolerance, timeout_ms = wishes.fair_share_starvation_tolerance, wishes.fair_share_starvation_timeout_ms
     threshold = _with_slots(wishes.non_preemptible_resource_usage_threshold, wishes.max_unpreemptible_allocation_count)
     shielded = wishes.is_gang and not options.allow_aggressive_preemption_for_gang_operations
@@ -137,6 +139,23 @@ def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: Allo
         resource_limits_overcommit_tolerance=wishes.resource_limits_overcommit_tolerance,
         scheduling_tag_filters=above.scheduling_tag_filters + _formulas(wishes.scheduling_tag_filter),
         **{name: value for name, value in times.items() if value is not None},
+    )
+
+
+def _says_nothing(wishes: OperationWishes) -> bool:
+    """True of nearly all operations: nothing need be made for them."""
+    return (
+        wishes.fair_share_starvation_tolerance
+        is wishes.fair_share_starvation_timeout_ms
+        is wishes.max_unpreemptible_allocation_count
+        is wishes.waiting_for_resources_on_node_timeout_ms
+        is wishes.allocation_preemption_timeout_ms
+        is wishes.allocation_graceful_preemption_timeout_ms
+        is None
+        and not wishes.is_gang
+        and not wishes.scheduling_tag_filter
+        and wishes.non_preemptible_resource_usage_threshold == NOTHING
+        and wishes.resource_limits_overcommit_tolerance == NOTHING
     )
 
 
