@@ -5,7 +5,8 @@ Nothing is kept for it on the heartbeat path but the newest preemptive stage of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 from itertools import islice, pairwise
 from typing import Final
@@ -96,8 +97,8 @@ def _levels(facts: Facts, order: LeastSatisfied, operation: Operation) -> Iterat
 
 def _level(order: LeastSatisfied, pool: PoolName, own: Entry) -> Level:
     there = order.pool(pool)
-    lists = [there.children, *there.buckets.values()]
-    ahead = sum(entries.bisect_left(own) for entries in lists)
+    lists: list[Sequence[Entry]] = [there.children, *there.buckets.values()]
+    ahead = sum(bisect_left(entries, own) for entries in lists)
     first = nsmallest(_MOST_AHEAD, (entry for entries in lists for entry in islice(entries, _MOST_AHEAD)))
     return Level(pool, _ahead(order, own), ahead, [_ahead(order, entry) for entry in first if entry < own])
 
