@@ -68,6 +68,7 @@ class _Place(msgspec.Struct):
     has_ended: bool = False
     interrupted: bool = False
     preemption: PreemptionRecord | None = None
+    jobs_ended: int = 0
 
     def report(self) -> AllocationReport:
         state = AllocationState.RUNNING if self.job is not None else AllocationState.WAITING
@@ -76,7 +77,14 @@ class _Place(msgspec.Struct):
         elif self.is_closing:
             state = AllocationState.CLOSING
         return AllocationReport(
-            self.id, self.operation, state, self.resources, self.job, list(self.slots), preemption=self.preemption
+            self.id,
+            self.operation,
+            state,
+            self.resources,
+            self.job,
+            list(self.slots),
+            self.jobs_ended,
+            preemption=self.preemption,
         )
 
 
@@ -230,6 +238,7 @@ class Fleet(Desk):
             self.preempted[key] = self.preempted.get(key, 0) + 1
         self.ends[host][place.operation, job.index, job.attempt] = end
         place.job = None
+        place.jobs_ended += 1
         if place.slots and not place.is_closing:
             self._next_job(place)
         else:

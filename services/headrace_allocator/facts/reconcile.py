@@ -180,7 +180,9 @@ class _Reconciliation:
                 self._findings.preempted.append(end.key)
         operation = self._facts.operations.get(end.operation)
         if operation is not None:
-            operation.slots.end(end.index, end.attempt)
+            # The ledger does not answer the end of an attempt that nobody let out: the job must not wait for that.
+            if end.attempt <= operation.slots.attempt(end.index):
+                operation.slots.end(end.index, end.attempt)
             self._touch(operation.id)
             if end.result in (JobResult.COMPLETED, JobResult.FAILED) and end.ended_at_ms >= end.started_at_ms > 0:
                 operation.note_length(end.ended_at_ms - end.started_at_ms)
@@ -246,6 +248,7 @@ class _Reconciliation:
                 self._give_back(allocation, report.unstarted)
         if allocation.preemption != report.preemption and not ended:
             settle_preemption(self._facts, allocation, report.preemption)
+            self._findings.operations.add(allocation.operation)
         if allocation.slots and self._heartbeat.ends_waiting == 0:
             shown = _shown_indexes(report)
             self._lose_slots(allocation, [slot for slot in allocation.slots.values() if slot.index not in shown])
@@ -286,7 +289,8 @@ class _Reconciliation:
 
     def _adopt_slots(self, allocation: Allocation, report: AllocationReport) -> None:
         """Books the jobs that an allocation holds and the facts do not know: a former allocator gave them out."""
-        operation = self._facts.operations.get(report.operation)
+        # Not of the report: a node that calls it another operation's would have its jobs booked in the wrong place.
+        operation = self._facts.operations.get(allocation.operation)
         if operation is None:
             return
         for slot in _shown_slots(report):
