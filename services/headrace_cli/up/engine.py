@@ -16,17 +16,21 @@ from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gau
 
 __all__ = [
     "AGENTS_TIME_S",
+    "DISK_FULL_BYTES",
+    "DISK_ROOM_BYTES",
     "FIRST_PAUSE_S",
     "GROUP_TIME_S",
     "LONGEST_PAUSE_S",
     "STEADY_AFTER_S",
     "STOP_TIME_S",
+    "DiskIsFull",
     "Effect",
     "Ended",
     "GiveUp",
     "KillEverything",
     "KillJobs",
     "ProcessPlan",
+    "RenewBus",
     "Restart",
     "Signal",
     "Start",
@@ -43,6 +47,9 @@ STEADY_AFTER_S = 10.0
 STOP_TIME_S = 15.0
 AGENTS_TIME_S = 12.0
 GROUP_TIME_S = 1.0
+#: With less the disk counts as full, and from so much on it has room again.
+DISK_FULL_BYTES = 4 * 2**20
+DISK_ROOM_BYTES = 16 * 2**20
 #: Exit status of a service that cannot use its settings: starting it again would end the same way.
 BAD_SETTINGS = 2
 
@@ -127,7 +134,17 @@ class GiveUp(msgspec.Struct, frozen=True):
     status: int
 
 
-Effect = Start | Restart | Signal | KillJobs | KillEverything | GiveUp
+class DiskIsFull(msgspec.Struct, frozen=True):
+    """Say that nothing can be recorded until the disk has room."""
+
+
+class RenewBus(msgspec.Struct, frozen=True):
+    """Say that the disk has room again, and end the bus, which is then started anew."""
+
+    name: str
+
+
+Effect = Start | Restart | Signal | KillJobs | KillEverything | GiveUp | DiskIsFull | RenewBus
 
 
 class _Process(msgspec.Struct):
@@ -149,6 +166,7 @@ class SupervisorEngine:
         self._group_deadline_ns: int | None = None
         self._deadline_ns: int | None = None
         self._killed = False
+        self._disk_is_full = False
         self._unasked_ends = 0
 
     @property
@@ -198,6 +216,17 @@ class SupervisorEngine:
         if _is_over(self._deadline_ns, moment):
             return Outcome(None, self._kill(moment))
         return Outcome(None, self._kill_group() if _is_over(self._group_deadline_ns, moment) else [])
+
+    def on_disk(self, free_bytes: int, moment: Moment) -> Outcome[None, Effect]:
+        """Takes note of the room on the disk of the bus. A bus that found none has to be started anew."""
+        if not self._disk_is_full:
+            self._disk_is_full = free_bytes < DISK_FULL_BYTES
+            return Outcome(None, [DiskIsFull()] if self._disk_is_full else [])
+        if self.stopping or free_bytes < DISK_ROOM_BYTES:
+            return Outcome(None)
+        self._disk_is_full = False
+        running = [process.plan for process in self._processes.values() if process.running]
+        return Outcome(None, [RenewBus(plan.name) for plan in running if plan.group is StopGroup.BUS])
 
     def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, Effect]:
         """Begins to stop. If it is stopping already, everything is killed at once."""

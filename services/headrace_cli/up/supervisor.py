@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,11 +22,13 @@ from headrace.wire.nodes import NodeView
 from headrace_cli.up import marks
 from headrace_cli.up.commands import commands, scrubbed, write_configuration
 from headrace_cli.up.engine import (
+    DiskIsFull,
     Effect,
     Ended,
     GiveUp,
     KillEverything,
     KillJobs,
+    RenewBus,
     Restart,
     Signal,
     Start,
@@ -43,6 +46,7 @@ __all__ = ["Ready", "UpResult", "WhenReady", "run_up"]
 
 #: How long agents that a killed `up` had left may take; they leave their jobs running.
 _TAKE_OVER_S = 5.0
+_LOOK_AT_DISK_S = 1.0
 
 
 class Ready(NamedTuple):
@@ -70,7 +74,11 @@ class _StopAsked(NamedTuple):
     by_signal: bool
 
 
-_Event = Ended | _StopAsked
+class _DiskSeen(NamedTuple):
+    free_bytes: int
+
+
+_Event = Ended | _StopAsked | _DiskSeen
 Tell = Callable[[str], None]
 #: What is done once everything answers; when it returns True, everything is stopped.
 WhenReady = Callable[[Ready], Awaitable[bool]]
@@ -138,6 +146,7 @@ class _Supervisor:
         begun = self._clock.moment()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_signals)
+            tasks.start_soon(self._watch_disk)
             if self._options.verbose:
                 logs = {name: command.log for name, command in self._commands.items()}
                 tasks.start_soon(follow_logs, logs, self._tell)
@@ -166,6 +175,8 @@ class _Supervisor:
                 case _StopAsked(by_signal):
                     self._interrupted |= by_signal
                     outcome = self._engine.on_stop(self._announce_stop(), moment)
+                case _DiskSeen(free_bytes):
+                    outcome = self._engine.on_disk(free_bytes, moment)
                 case None:
                     outcome = self._engine.on_tick(moment)
             self._perform(outcome.effects, tasks)
@@ -197,6 +208,11 @@ class _Supervisor:
                 case Signal(name, number):
                     if name in self._running:
                         self._running[name].send_signal(number)
+                case DiskIsFull():
+                    self._tell(f"the disk of {self._state.path} is full: nothing can be recorded until it has room")
+                case RenewBus(name):
+                    self._tell(f"the disk has room again: starting {name} anew")
+                    self._running[name].terminate()
                 case KillJobs():
                     marks.kill(self._state.path, frozenset({"runner", "job"}))
                 case KillEverything():
@@ -228,6 +244,11 @@ class _Supervisor:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             async for _ in signals:
                 await self._events.send(_StopAsked(by_signal=True))
+
+    async def _watch_disk(self) -> None:
+        while True:
+            await self._events.send(_DiskSeen(shutil.disk_usage(self._state.nats).free))
+            await anyio.sleep(_LOOK_AT_DISK_S)
 
     async def _bring_up(self, begun: Moment) -> None:
         nodes: list[NodeView] = []

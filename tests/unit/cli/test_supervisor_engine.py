@@ -10,17 +10,21 @@ from hypothesis import strategies as st
 
 from headrace.runtime.engine import Outcome
 from headrace_cli.up.engine import (
+    DISK_FULL_BYTES,
+    DISK_ROOM_BYTES,
     FIRST_PAUSE_S,
     GROUP_TIME_S,
     LONGEST_PAUSE_S,
     STEADY_AFTER_S,
     STOP_TIME_S,
+    DiskIsFull,
     Effect,
     Ended,
     GiveUp,
     KillEverything,
     KillJobs,
     ProcessPlan,
+    RenewBus,
     Restart,
     Signal,
     Start,
@@ -249,3 +253,26 @@ def test_always_over_in_time_whatever_obeys_and_whatever_does_not(
             effects = ticked(engine, now_s)
 
     assert now_s <= STOP_TIME_S
+
+
+def disk_seen(engine: SupervisorEngine, free_bytes: int, now_s: float) -> list[Effect]:
+    return effects_of(engine, engine.on_disk(free_bytes, at(now_s)))
+
+
+def test_a_bus_whose_disk_was_full_is_started_anew_once_it_has_room() -> None:
+    engine = begun()
+
+    assert disk_seen(engine, DISK_ROOM_BYTES, 1.0) == []
+    assert disk_seen(engine, DISK_FULL_BYTES - 1, 2.0) == [DiskIsFull()]
+    assert disk_seen(engine, 0, 3.0) == disk_seen(engine, DISK_ROOM_BYTES - 1, 4.0) == []
+    assert disk_seen(engine, DISK_ROOM_BYTES, 5.0) == [RenewBus("nats-server")]
+    assert ended(engine, "nats-server", 1, 5.1) == [Restart("nats-server", 1, FIRST_PAUSE_S)]
+    assert disk_seen(engine, DISK_ROOM_BYTES, 6.0) == []
+
+
+def test_a_stop_is_left_alone_by_a_disk_that_has_room_again() -> None:
+    engine = begun()
+    disk_seen(engine, 0, 1.0)
+    stopped(engine, StopMode.INTERRUPT, 2.0)
+
+    assert disk_seen(engine, DISK_ROOM_BYTES, 3.0) == []
