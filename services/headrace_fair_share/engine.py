@@ -38,10 +38,10 @@ from headrace_fair_share.effects import (
     WriteTree,
 )
 from headrace_fair_share.facts.ephemeral_pools import ToldEphemeralPools, ephemeral_pools_of
+from headrace_fair_share.facts.known_volumes import AdvanceAnswer, KnownVolumes
 from headrace_fair_share.facts.operations import KnownOperations
 from headrace_fair_share.facts.usage import KnownUsage, UsageChange
 from headrace_fair_share.facts.usage_averages import UsageAverages
-from headrace_fair_share.facts.volumes import AdvanceAnswer, KnownVolumes
 from headrace_fair_share.starvation.clocks import NEVER, Age, Ages, Clocks, clocks_of
 from headrace_fair_share.starvation.time_that_counts import TimeThatCounts
 from headrace_fair_share.update.cut import Cut

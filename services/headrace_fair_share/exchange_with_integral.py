@@ -10,7 +10,7 @@ from headrace.bus import Bus
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvancePartTaken, GetVolumes, parts_of
-from headrace_fair_share.facts.volumes import AdvanceAnswer
+from headrace_fair_share.facts.known_volumes import AdvanceAnswer
 
 __all__ = ["answer_to"]
 

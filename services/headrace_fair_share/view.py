@@ -14,7 +14,7 @@ from headrace.wire.refusals import NotFound
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem, StarvationStatus
 from headrace.wire.version import Version
 from headrace_fair_share.engine import FairShareEngine
-from headrace_fair_share.facts.volumes import saturation_period_s
+from headrace_fair_share.facts.known_volumes import saturation_period_s
 from headrace_fair_share.integral_guarantees import (
     accumulated_resource_volume,
     distribution,

@@ -22,7 +22,7 @@ from headrace.wire.pools import IntegralType
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import NEVER, Term
 from headrace_fair_share.engine import FairShareEngine
-from headrace_fair_share.facts.volumes import saturation_period_s
+from headrace_fair_share.facts.known_volumes import saturation_period_s
 from headrace_fair_share.integral_guarantees import specified_ratio
 from headrace_fair_share.update.elements import pool_key
 from headrace_fair_share.update.results import PoolResults
