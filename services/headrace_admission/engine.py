@@ -153,10 +153,13 @@ class AdmissionEngine:
     # --- watching --------------------------------------------------------------------------------------------------
 
     def checks(self) -> Iterator[Check]:
-        """One check for each operation and for each pool of each tree."""
+        """One check for each operation and for each pool of each configured tree.
+
+        Of a tree that was removed nobody knows any more, after a restart, what stood above its ephemeral pools.
+        """
         for operation in list(self.state.operations):
             yield partial(self.state.check_operation, operation)
-        for tree in list(self.state.books):
+        for tree in list(self.state.configuration.trees):
             for pool in pools_to_check(self.state.books[tree]):
                 yield partial(self._check_pool, tree, pool)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import anyio
@@ -67,11 +67,18 @@ class PoolsWatch:
             logger().info("pools not read", error=str(error))
             return False
 
-    async def catch_up_from_start(self) -> None:
-        """Returns when everything has come that the bucket has now, however long that takes."""
+    async def catch_up_from_start(self, known: Iterable[TreeName]) -> None:
+        """Returns when everything has come that the bucket has now, however long that takes.
+
+        Of the `known` trees those that it does not have were removed while nobody looked.
+        """
         await self.known.wait()
         while not await self.catch_up(_RETRY_S):  # noqa: ASYNC110 - each is a question
             await anyio.sleep(_RETRY_S)
+        assert self._mirror is not None
+        for tree in known:
+            if tree not in self._mirror.entries:
+                self._came.setdefault(tree, None)
 
     def _on_entries(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
         for key in changed:

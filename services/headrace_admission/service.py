@@ -122,7 +122,7 @@ class AdmissionService:
         tasks.start_soon(self._news.publish)
         tasks.start_soon(self._tell_position)
         tasks.start_soon(self._checkpointing.run)
-        await self._pools.catch_up_from_start()
+        await self._pools.catch_up_from_start(self.engine.state.books)
         self._take_rules()
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)

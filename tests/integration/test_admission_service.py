@@ -15,6 +15,7 @@ from headrace.bus import Bus, BusError, Message
 from headrace.bus.nats.streams.mirror import BucketMirror
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
+from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.role import Deposed, Role, role_of
 from headrace.wire import ledger, subjects
 from headrace.wire.codec import decode, encode
@@ -260,6 +261,31 @@ async def test_an_unknown_pool_is_made_for_the_time_of_its_operations_and_near_n
     assert not meant.ephemeral_pool
     assert mistyped.ephemeral_pool
     assert mistyped.near == ["research"]
+
+
+async def test_a_tree_that_was_removed_while_no_admission_lived_is_taken_from_its_operations(
+    server: NatsServer,
+) -> None:
+    other = TreeName("gpu")
+    async with a_bus(server, "service", "configuring") as bus:
+        bucket = await CopiedBucket.open(bus, subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
+        for tree in (TREE, other):
+            await bucket.put(tree, msgspec.json.encode(Tree(tree)))
+    async with killed(server, SETTINGS, serve):
+        await request(server, "op.start", a_start("operation-1", pool_trees=[other]), StartAnswer)
+        await request(server, "op.start", a_start("operation-2", pool_trees=[TREE, other]), StartAnswer)
+    async with a_bus(server, "service", "configuring") as bus:
+        await (await CopiedBucket.open(bus, subjects.POOLS_BUCKET)).delete(other)
+
+    async with running(server, SETTINGS, serve):
+        views = [
+            await request(server, "op.get", GetOperation(OperationId(name)), OperationView)
+            for name in ("operation-1", "operation-2")
+        ]
+
+    assert [view.state for view in views] == [OperationState.ABORTING, OperationState.RUNNING]
+    assert [place.tree for place in views[1].placements] == [TREE]
+    assert views[1].erased_trees == [other]
 
 
 async def test_starts_into_pools_that_nobody_configured_read_all_pools_once_and_not_again(

@@ -8,6 +8,7 @@ import pytest
 
 from headrace.ids import PoolName, TreeName
 from headrace.wire import operations as wire
+from headrace.wire.ledger import DrawBlock
 from headrace.wire.operations import OperationState, PerTree
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, OverLimit, WrongState
 from headrace_admission.state.rules import GlobalRules
@@ -137,6 +138,18 @@ def test_a_configuration_that_makes_a_pool_with_ephemeral_ones_below_it_fifo_wai
     desk.finish("a")
     assert desk.state.configuration.held_back == {}
     assert desk.state.books[TREE].max_operation_count(PoolName("p")) == 7
+
+
+def test_a_restart_while_a_removed_tree_still_has_ephemeral_pools_breaks_no_invariant() -> None:
+    """Nobody knows any more what stood above them."""
+    desk = Desk({"p": {}}, default_parent_pool="p")
+    desk.started("a", pool="mine")
+    desk.record(desk.engine.on_draw(DrawBlock(TREE, 1, oid("a"), below=1, more=1), at(0, 1)).effects)
+    del desk.trees[TREE]
+    desk.record(desk.engine.on_configuration(TREE, None, at(0, 2)).effects)
+
+    assert desk.state_of("a") is OperationState.ABORTING
+    assert desk.replayed().check() == []
 
 
 def test_a_tree_that_was_removed_does_not_come_back_with_a_configuration_that_waited() -> None:
