@@ -29,7 +29,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = [item for item in items if _draws(item) or any(map(item.get_closest_marker, ("long", "both")))]
     else:
         chosen = [item for item in items if not item.get_closest_marker("long")]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    runs = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in runs])
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     items[:] = dealt(chosen, workers, _place) if workers > 1 else chosen
 
