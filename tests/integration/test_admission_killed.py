@@ -14,6 +14,7 @@ from headrace.bus import Bus
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName
 from headrace.pools import EphemeralSubpoolConfig, Pool, PoolConfig, Tree, TreeOptions
 from headrace.resources import Resources
+from headrace.runtime.role import role_of
 from headrace.wire import ledger, subjects
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import JobEnd, JobResult
@@ -33,7 +34,7 @@ from headrace_admission.service import serve
 from headrace_admission.settings import AdmissionSettings
 from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
-from tests.support.tree_services import TREE, a_bus, ask, running
+from tests.support.tree_services import TREE, a_bus, ask, running, stand_in_for
 
 #: Checkpoints come often here, so that kills meet them.
 SETTINGS = AdmissionSettings(checkpoint_events=40)
@@ -83,6 +84,7 @@ async def end(server: NatsServer, name: str) -> None:
         [ledger.ReportedEnd(NodeName("n1"), JobEnd(OperationId(name), 0, 1, AllocationId("1-1"), JobResult.COMPLETED))],
     )
     async with a_bus(server, "service", "allocator") as bus:
+        await stand_in_for(bus, role_of("allocator", TREE))
         await ask(bus, subjects.ledger("report"), report, ledger.ReportAnswer)
 
 

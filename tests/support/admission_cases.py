@@ -11,8 +11,9 @@ import anyio.from_thread
 import anyio.to_thread
 
 from headrace.bus import Bus
-from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName
 from headrace.resources import Resources
+from headrace.runtime.role import role_of
 from headrace.wire import ledger, subjects
 from headrace.wire import operations as wire
 from headrace.wire.heartbeat import JobEnd, JobResult
@@ -23,11 +24,10 @@ from headrace.wire.refusals import NotReady
 from tests.conformance.pools_admission import Configuration, Verdict, refused, run_steps
 from tests.conformance.reporting import Comparison, Problem
 from tests.support.nats_server import NatsServer
-from tests.support.tree_services import PATIENCE_S, a_bus, ask
+from tests.support.tree_services import PATIENCE_S, TREE, a_bus, ask, stand_in_for
 
 __all__ = ["ADMINISTRATOR", "run_case"]
 
-TREE = TreeName("default")
 ADMINISTRATOR = "root"
 
 
@@ -177,6 +177,7 @@ class ServiceDesk:
 async def run_case(server: NatsServer, allocator: Bus, case: dict[str, Any]) -> list[Comparison]:
     """Puts one case with steps to services that have neither pools nor operations; they have none afterwards."""
     configuration = Configuration(case["tree_config"], case["pools"])
+    await stand_in_for(allocator, role_of("allocator", TREE))
     desk = ServiceDesk(server, allocator, configuration, case["id"])
 
     def run() -> list[Comparison]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -203,18 +203,13 @@ class AgentProcess:
 
 
 def end_runner(state: Path) -> None:
-    """Ends a runner of the state folder with all that descends from it, if one lives."""
-    lock = state / "runner.lock"
-    if not lock.exists() or not lock.read_text().strip():
-        return
-    try:
-        runner = psutil.Process(int(lock.read_text()))
-        if "headrace_agent.runner" not in runner.cmdline():
-            return
-        for process in [*runner.children(recursive=True), runner]:
-            process.kill()
-    except psutil.NoSuchProcess:
-        return
+    """Ends a runner of the state folder with all that descends from it. One that begins has no lock yet, so its words tell."""
+    for runner in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess):
+            words = runner.cmdline()
+            if "headrace_agent.runner" in words and str(state) in words:
+                for process in [*runner.children(recursive=True), runner]:
+                    process.kill()
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ files, signals and exit status are the command's own, as if it had been started 
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import shutil
@@ -167,6 +168,7 @@ def _serve(listener: socket.socket) -> NoReturn:
 
     for name in command_line.COMMANDS:
         command_line.app[name]  # imported here, once for all
+    gc.freeze()  # nor does any command look for cycles among what it shares
     while True:
         connection, _ = listener.accept()
         with suppress(ChildProcessError):
