@@ -29,7 +29,7 @@ from tests.support.simulated_tree import SimulatedTree
 from tests.support.tree_services import TREE, a_bus, ask, stand_in_for
 
 UPDATES = 500
-KILLED_UPDATES = few_or_many(75, UPDATES)
+KILLED_UPDATES = few_or_many(45, UPDATES)
 SETTINGS = IntegralSettings()
 _Answer: Any = Advanced | AdvanceGap | NotReady
 
@@ -83,6 +83,7 @@ class Process:
 async def a_process(server: NatsServer, bus: Bus) -> AsyncIterator[Process]:
     process = Process(server, bus)
     await process.start()
+    await stand_in_for(bus, role_of("fair_share", TREE))
     try:
         yield process
     finally:
@@ -92,7 +93,6 @@ async def a_process(server: NatsServer, bus: Bus) -> AsyncIterator[Process]:
 async def sent(bus: Bus, advance: Advance) -> Advanced | AdvanceGap | NotReady | None:
     """The answer; None where there is none, as when nobody serves yet."""
     try:
-        await stand_in_for(bus, role_of("fair_share", TREE))
         data = await bus.request(subjects.integral_advance(TREE), encode(advance), timeout_s=1.0)
     except BusError:
         return None
@@ -156,11 +156,12 @@ async def test_a_kill_at_each_update_changes_no_volume(monkeypatch: pytest.Monke
     assert dict(tree.points()) == dict(alone.points())
 
 
+@pytest.mark.both
 def test_the_course_of_updates_has_everything_in_it() -> None:
     """Else the comparison would say little: savings run out and fill up, grants are limited by them, volume is handed on."""
     tree = a_tree_of_savers()
     seen: dict[str, set[str]] = {name: set() for name in ("burst", "relaxed", "first", "second")}
-    for number in range(UPDATES):
+    for number in range(KILLED_UPDATES):
         begin(tree, number)
         tree.exchange()
         tree.finish_update()
