@@ -27,6 +27,7 @@ __all__ = [
     "StepDown",
     "Superseded",
     "Want",
+    "report_of",
 ]
 
 
@@ -34,6 +35,11 @@ class Report(msgspec.Struct, frozen=True):
     """Tell the ledger, until it confirms. Then call `on_recorded`."""
 
     ends: list[ReportedEnd]
+
+
+def report_of(ends: list[ReportedEnd]) -> list[Effect]:
+    """Returns the report of these ends, none if there are none."""
+    return [Report(ends)] if ends else []
 
 
 class Draw(msgspec.Struct, frozen=True):

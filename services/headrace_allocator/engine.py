@@ -25,18 +25,28 @@ from headrace_allocator.decision.drawing import give_half, next_draw, returns, w
 from headrace_allocator.decision.holding_back import pool_limit_reached
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.decision.ranking import Ranking
-from headrace_allocator.effects import Effect, HeldTwice, LowerLease, NudgeNode, Release, Report, StepDown, Superseded
+from headrace_allocator.effects import (
+    Effect,
+    HeldTwice,
+    LowerLease,
+    NudgeNode,
+    Release,
+    StepDown,
+    Superseded,
+    report_of,
+)
 from headrace_allocator.explain import Answer, Question, answer_to
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
-from headrace_allocator.facts.nodes import Node, Timing
+from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
-from headrace_allocator.facts.reconcile import lose_doubtful, lose_node, reconcile
+from headrace_allocator.facts.reconcile import lose_doubtful, reconcile
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
+from headrace_allocator.lost_nodes import LostNodes
 from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.alarms import PreemptionAlarms
-from headrace_allocator.usage_cut import UsageCut, UsageCutting
+from headrace_allocator.telling.usage_cut import UsageCut, UsageCutting
 from headrace_allocator.words import ends_of_lost
 
 __all__ = ["AllocatorEngine"]
@@ -61,6 +71,7 @@ class AllocatorEngine:
         #: Jobs that a node held beside another allocation: a defect, or a host that outlived its lease.
         self.twice_held_jobs = 0
         self.alarms = PreemptionAlarms()
+        self._lost = LostNodes(self.facts, self.ranking)
         self._cutting = UsageCutting(self.facts)
 
     # --- the ledger -----------------------------------------------------------------------------------------------
@@ -150,11 +161,14 @@ class AllocatorEngine:
         return Outcome(None)
 
     def on_refresh_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
-        """Settles what changed of up to `most` operations and gives as many their new place. The answer is True while there are more."""
+        """Settles a few silent nodes and up to `most` operations, and gives these their place. The answer is True while there are more."""
         effects = self._settle(most, moment)
+        if self._lost.some_due:
+            effects += self._lost.settle(moment) + self._finish_recovery(moment)
         for operation in self.ranking.refresh_marked(most):
             effects += self._nudges(operation)
-        return Outcome(self.ranking.some_marked or self.facts.unsettled.some_due, effects)
+        more = self.ranking.some_marked or self.facts.unsettled.some_due or self._lost.some_due
+        return Outcome(more, effects)
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
@@ -174,7 +188,7 @@ class AllocatorEngine:
             elif known is not None:
                 self.facts.let_go(known)
         self.facts.recovery.begin(changed)
-        self._remove_nodes()
+        self._lost.remove_gone()
         if room_changed:
             self.ranking.mark_all()
         return Outcome(None, effects + self._finish_recovery(moment))
@@ -212,7 +226,7 @@ class AllocatorEngine:
                 # A job that is nowhere may be among the ends that found no room: until they come its index goes to nobody.
                 facts.recovery.settle(node.record.node, lost=False)
         ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
-        effects = _report(ends + ends_of_lost(findings.lost, moment))
+        effects = report_of(ends + ends_of_lost(findings.lost, moment))
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
         self.twice_held_jobs += len(findings.held_twice)
         effects += self.alarms.on_preempted(findings.preempted, moment)
@@ -233,19 +247,14 @@ class AllocatorEngine:
             expected = f"silent for {timeout_s:g} s, or drained with no job on it"
             return Outcome(WrongState("node", request.node, node.condition.value, expected))
         jobs = sum(len(one.slots) for one in node.allocations.values())
-        self._fall_silent(node)
-        return Outcome(GivenUpNode(request.node, jobs), self._lose(node, moment) + self._finish_recovery(moment))
+        self._lost.fall_silent(node)
+        return Outcome(GivenUpNode(request.node, jobs), self._lost.lose(node, moment) + self._finish_recovery(moment))
 
     def on_tick(self, moment: Moment) -> Outcome[list[Decisions], Effect]:
         """Once a second: nodes that fell silent, blocks to be drawn, ended operations to release. Answers with decisions to be told."""
         effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment), *self.answers.take_cases()]
-        for node in self.facts.last_heard.silent(self.facts.timing, self.facts.longest_lease_s, moment):
-            if node.is_silent(self.facts.timing, moment):
-                self._fall_silent(node)
-            if node.lease_is_over(self.facts.longest_lease_s, moment):
-                effects += self._lose(node, moment)
-        self._remove_nodes()
-        effects += self._finish_recovery(moment)
+        self._lost.tick(moment)
+        effects += self._lost.settle(moment) + self._finish_recovery(moment)
         effects += self._shorten_lease(moment)
         self.facts.unsettled.tick()
         if self.facts.recovery.doubt_over:
@@ -347,27 +356,6 @@ class AllocatorEngine:
         names = [operation.id for operation in released]
         return [Release(names[at : at + _MOST_RELEASED]) for at in range(0, len(names), _MOST_RELEASED)]
 
-    def _fall_silent(self, node: Node) -> None:
-        self.facts.recovery.miss_no_more(node.record.node)
-        if self.facts.set_offline(node):
-            self.ranking.mark_all()
-
-    def _remove_nodes(self) -> None:
-        """Forgets those that are enrolled no more. One that may hold something stays until its lease is over."""
-        leaving = [self.facts.nodes[name] for name in self.facts.leaving if not self.facts.recovery.awaits(name)]
-        gone = [node for node in leaving if not node.allocations]
-        for node in gone:
-            self.facts.remove_node(node)
-        if gone:
-            self.ranking.mark_all()
-
-    def _lose(self, node: Node, moment: Moment) -> list[Effect]:
-        self.facts.recovery.settle(node.record.node, lost=True)
-        holding = {one.operation for one in node.allocations.values()}
-        lost = lose_node(self.facts, node, int(moment.steady_s - node.heard_s))
-        self.ranking.refresh_all(holding)
-        return _report(ends_of_lost(lost, moment))
-
     def _shorten_lease(self, moment: Moment) -> list[Effect]:
         """Counts by our own lease once every runner's longer one is over: that long after all nodes obeyed this term."""
         facts, ours_s = self.facts, self.facts.timing.node_lease_s
@@ -387,13 +375,9 @@ class AllocatorEngine:
         """Settles the doubt of up to so many operations that are due, and draws or releases jobs of them."""
         due = [each for name in self.facts.unsettled.take(most) if (each := self.facts.operations.get(name))]
         doubtful = [each for each in due if self.facts.recovery.doubt_over and each.charged_doubt]
-        effects = _report(ends_of_lost(lose_doubtful(self.facts, doubtful), moment))
+        effects = report_of(ends_of_lost(lose_doubtful(self.facts, doubtful), moment))
         for operation in doubtful:
             effects += self._changed(operation)
         for operation in due:
             effects += self._draws(operation)
         return effects + self._releases(due)
-
-
-def _report(ends: list[ReportedEnd]) -> list[Effect]:
-    return [Report(ends)] if ends else []

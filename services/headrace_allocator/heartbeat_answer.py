@@ -30,7 +30,6 @@ from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View
-from headrace_allocator.decisions_made import DecisionsMade
 from headrace_allocator.effects import KeepCase
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
@@ -44,6 +43,7 @@ from headrace_allocator.preemption.counts import PreemptionCounts
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.stages import Preemption, StageOutcome
+from headrace_allocator.telling.decisions_made import DecisionsMade
 
 __all__ = ["HeartbeatAnswers"]
 

@@ -59,7 +59,7 @@ from headrace_allocator.links.enrolled_nodes import EnrolledNodes
 from headrace_allocator.links.ledger_link import LedgerLink
 from headrace_allocator.links.longest_lease import LongestLease, term_of_longest_lease
 from headrace_allocator.settings import AllocatorSettings
-from headrace_allocator.usage_telling import UsageTelling
+from headrace_allocator.telling.usage_telling import UsageTelling
 
 __all__ = ["AllocatorService", "serve"]
 

@@ -26,7 +26,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
-from headrace_allocator.usage_cut import UsageCut
+from headrace_allocator.telling.usage_cut import UsageCut
 from headrace_allocator.words import words_of
 from tests.support.clocks import at
 

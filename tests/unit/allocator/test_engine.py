@@ -39,7 +39,7 @@ from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain import list_nodes
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
-from headrace_allocator.usage_cut import usage_changed
+from headrace_allocator.telling.usage_cut import usage_changed
 from tests.support.allocating import TERM, TREE, Desk, a_share, an_operation, cores
 
 

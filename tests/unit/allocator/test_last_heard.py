@@ -1,11 +1,25 @@
-"""Who looks for silent nodes looks at no other."""
+"""Who looks for silent nodes looks at no other, and settles a few of them at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.ids import NodeName
+from headrace.wire.heartbeat import AllocationReport, AllocationState, RunningJob, Start
 from headrace.wire.nodes import NodeRecord
+from headrace_allocator.effects import Effect, Report
 from headrace_allocator.facts.nodes import LastHeard, Node, Timing
+from tests.support.allocating import Desk, an_operation, cores
 from tests.support.clocks import at
+
+
+def running(start: Start) -> AllocationReport:
+    job = RunningJob(start.slots[0].index, start.slots[0].attempt, 1, 10)
+    return AllocationReport(start.allocation, start.operation, AllocationState.RUNNING, start.resources, job)
+
+
+def lost_jobs(effects: Sequence[Effect]) -> int:
+    return sum(len(effect.ends) for effect in effects if isinstance(effect, Report))
 
 
 def heard_in_turn(count: int) -> tuple[LastHeard, list[Node]]:
@@ -39,3 +53,24 @@ def test_a_broken_order_is_told() -> None:
     nodes[0].heard_s = nodes[1].heard_s + 1
 
     assert heard.check() == ["node n1 was heard before n0, which stands in front of it"]
+
+
+def test_many_nodes_that_are_cut_off_at_once_are_settled_a_few_at_a_time() -> None:
+    desk = Desk({f"n{number}": cores(1) for number in range(40)})
+    desk.start(an_operation("a", 40))
+    desk.share(a=1.0)
+    for name in desk.nodes:
+        (start,) = desk.beat(name)[0].start
+        desk.beat(name, allocations=[running(start)])
+
+    desk.now_s += 61
+    desk.tick(desk.now_s)
+    assert 0 < desk.facts.online_nodes < 40
+    desk.refresh()
+    assert desk.facts.online_nodes == 0
+
+    desk.now_s += 600
+    told = lost_jobs(desk.tick(desk.now_s))
+    assert 0 < told < 40
+    assert told + lost_jobs(desk.refresh()) == 40
+    assert desk.operation("a").running_jobs == 0

@@ -1,0 +1,84 @@
+"""Nodes that fell silent or were removed: their room goes at once, their jobs with the lease.
+
+Very many may be cut off at the same moment. So a tick looks who is silent, and they are dealt with a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from headrace.runtime.engine import Moment
+from headrace_allocator.decision.ranking import Ranking
+from headrace_allocator.effects import Effect, report_of
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.nodes import Node
+from headrace_allocator.facts.reconcile import lose_node
+from headrace_allocator.words import ends_of_lost
+
+__all__ = ["LostNodes"]
+
+#: Nodes that are dealt with at once: the jobs of one, some twenty, take half a millisecond.
+_AT_ONCE: Final = 5
+
+
+class LostNodes:
+    """Takes nodes and their jobs out of the facts."""
+
+    def __init__(self, facts: Facts, ranking: Ranking) -> None:
+        self._facts = facts
+        self._ranking = ranking
+        #: Nodes that were silent at a tick and have not been dealt with since, the longest silence first.
+        self._due: deque[Node] = deque()
+
+    @property
+    def some_due(self) -> bool:
+        """True while silent nodes are to be dealt with."""
+        return bool(self._due)
+
+    def tick(self, moment: Moment) -> None:
+        """Looks who is silent. One that holds nothing and is known to be offline is dealt with already."""
+        facts = self._facts
+        if not self._due:
+            silent = facts.last_heard.silent(facts.timing, facts.longest_lease_s, moment)
+            self._due.extend(
+                node for node in silent if node.online or node.allocations or facts.recovery.awaits(node.record.node)
+            )
+
+    def settle(self, moment: Moment) -> list[Effect]:
+        """Deals with a few of those that are due and are still silent."""
+        effects: list[Effect] = []
+        for _ in range(min(_AT_ONCE, len(self._due))):
+            node = self._due.popleft()
+            if self._facts.nodes.get(node.record.node) is not node:
+                continue
+            if node.is_silent(self._facts.timing, moment):
+                self.fall_silent(node)
+            if node.lease_is_over(self._facts.longest_lease_s, moment):
+                effects += self.lose(node, moment)
+        self.remove_gone()
+        return effects
+
+    def fall_silent(self, node: Node) -> None:
+        """The node was not heard for too long: its room leaves the total."""
+        self._facts.recovery.miss_no_more(node.record.node)
+        if self._facts.set_offline(node):
+            self._ranking.mark_all()
+
+    def lose(self, node: Node, moment: Moment) -> list[Effect]:
+        """Nothing runs on the node any more: its jobs are given to others."""
+        self._facts.recovery.settle(node.record.node, lost=True)
+        holding = {one.operation for one in node.allocations.values()}
+        lost = lose_node(self._facts, node, int(moment.steady_s - node.heard_s))
+        self._ranking.refresh_all(holding)
+        return report_of(ends_of_lost(lost, moment))
+
+    def remove_gone(self) -> None:
+        """Forgets nodes that are enrolled no more. One that may hold something stays until its lease is over."""
+        facts = self._facts
+        leaving = [facts.nodes[name] for name in facts.leaving if not facts.recovery.awaits(name)]
+        gone = [node for node in leaving if not node.allocations]
+        for node in gone:
+            facts.remove_node(node)
+        if gone:
+            self._ranking.mark_all()
