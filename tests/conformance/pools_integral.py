@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from headrace.ids import ROOT_POOL
 from headrace.pools import IntegralType
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.integral import Volume
@@ -13,8 +14,6 @@ from headrace_fair_share.hdrf.model import ErrorKind, PoolInput, TreeInput, Tree
 from headrace_fair_share.integral_guarantees import (
     distribution,
     estimated_burst_usage_duration_seconds,
-    integral_pool_capacity,
-    integral_pool_capacity_ratio,
     specified_ratio,
 )
 from headrace_integral.volumes import ratio_volumes
@@ -31,6 +30,7 @@ from tests.conformance.integral_trees import (
 )
 from tests.conformance.reporting import Comparison, only_keys
 from tests.conformance.trees import amounts
+from tests.conformance.via_service import shown
 from tests.support.update_result import UpdateResult
 
 __all__ = ["fields", "share"]
@@ -100,32 +100,35 @@ def _of_pool(given: dict[str, Any]) -> dict[str, Any]:
         },
         "given",
     )
-    total = cpu_amount(given["total_cpu"])
-    period_s = float(given.get("saturation_period_seconds", _DAY_S))
-    flow = specified_ratio(cpu_amount(given["resource_flow_cpu"]), total)
-    burst = specified_ratio(cpu_amount(given.get("burst_cpu") or 0.0), total)
-    ratio = _ratio_volume(volume_of({"cpu": given["accumulated_volume_cpu_seconds"]}), total)
+    pool = {
+        "type": given["guarantee_type"],
+        "flow": given["resource_flow_cpu"],
+        "burst": given.get("burst_cpu"),
+        "volume": given["accumulated_volume_cpu_seconds"],
+    }
+    options = TreeOptions(saturation_period_s=float(given.get("saturation_period_seconds", _DAY_S)))
+    told = shown(tree_of(given["total_cpu"], {"a": pool}, options))["a"]
+    assert told.integral_pool_capacity is not None
     return {
-        "specified_resource_flow_ratio": flow,
-        "specified_burst_ratio": burst,
-        "accumulated_resource_ratio_volume": ratio,
-        "integral_pool_capacity_cpu": integral_pool_capacity(total, flow, period_s)["cpu"],
-        "capacity_ratio_volume": integral_pool_capacity_ratio(flow, period_s),
-        "estimated_burst_usage_duration_seconds": estimated_burst_usage_duration_seconds(ratio, burst, flow),
+        "specified_resource_flow_ratio": told.specified_resource_flow_ratio,
+        "specified_burst_ratio": told.specified_burst_ratio,
+        "accumulated_resource_ratio_volume": told.accumulated_resource_ratio_volume,
+        "integral_pool_capacity_cpu": told.integral_pool_capacity["cpu"],
+        "capacity_ratio_volume": told.integral_pool_capacity_ratio,
+        "estimated_burst_usage_duration_seconds": told.estimated_burst_usage_duration_seconds,
     }
 
 
 def _totals(total_cpu: float, pools: dict[str, Any], expect: dict[str, Any], engine: Engine) -> list[Comparison]:
     tree = tree_of(total_cpu, pools)
-    result = engine.update(tree)
-    kinds = {pool.name: pool.integral for pool in tree.pools}
+    result, seen = engine.update(tree), shown(tree)
     comparisons: list[Comparison] = []
     for name, wanted in expect.items():
         told = result.root if name == ROOT else result.pools[name]
         actual = {
             "total_resource_flow_ratio": told.total_flow_ratio,
             "total_burst_ratio": told.total_burst_ratio,
-            "specified_absent": kinds.get(name, IntegralType.NONE) is IntegralType.NONE
+            "specified_absent": seen[ROOT_POOL if name == ROOT else name].specified_resource_flow_ratio is None
             and told.flow_ratio == told.burst_ratio == 0.0,
         }
         comparisons += all_compared(wanted, actual, name)

@@ -22,6 +22,7 @@ from headrace.wire.integral import Advance, Advanced, PoolVolume, Volume
 from headrace.wire.ledger import LiveOperation, WholeOperations
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.parts import SnapshotPublisher, SnapshotReader
+from headrace.wire.pools import GetPools, PoolList, PoolView
 from headrace.wire.snapshots import (
     ShareFrame,
     ShareItem,
@@ -31,7 +32,7 @@ from headrace.wire.snapshots import (
     UsagePart,
     WholeRequest,
 )
-from headrace.wire.version import Version
+from headrace.wire.version import NEVER, Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.hdrf.model import (
@@ -44,14 +45,15 @@ from headrace_fair_share.hdrf.model import (
     TreeInput,
 )
 from headrace_fair_share.update.results import PoolResults
-from headrace_fair_share.update.run import Updater
+from headrace_fair_share.update.run import Update, Updater
+from headrace_fair_share.view import pool_list
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.conformance.reporting import Unsupported
 from tests.support.clocks import NOW
 from tests.support.fair_share import computed
 from tests.support.update_result import ElementShares, UpdateResult
 
-__all__ = ["shared_out"]
+__all__ = ["shared_out", "shown"]
 
 TREE: Final = TreeName("default")
 #: Operations on a page.
@@ -62,6 +64,20 @@ _REPEATED: Final = 0.3
 
 def shared_out(tree: TreeInput, dt_us: int | None, random: Random) -> UpdateResult:
     """One update of a tree, `dt_us` after another, through messages. Raises `Unsupported` for what no message tells."""
+    engine, update = _updated(tree, dt_us, random)
+    items, frame = _read(update.frame, update.changed, random)
+    return _result(tree, items, frame, engine)
+
+
+def shown(tree: TreeInput) -> dict[str, PoolView]:
+    """The pools of a tree, the root among them, as people see them after an update."""
+    engine, _ = _updated(tree, None, Random(1))
+    answer = pool_list(engine, GetPools(), NEVER)
+    assert isinstance(answer, PoolList)
+    return {pool.name: pool for pool in answer.pools}
+
+
+def _updated(tree: TreeInput, dt_us: int | None, random: Random) -> tuple[FairShareEngine, Update]:
     if any(each.best_allocation_share != UNLIMITED for each in tree.operations):
         raise Unsupported("a best allocation share is told by no message")
     averages = [*(pool.historic_usage_average for pool in tree.pools)]
@@ -86,9 +102,7 @@ def shared_out(tree: TreeInput, dt_us: int | None, random: Random) -> UpdateResu
     for moment in moments:
         engine.on_update_due(moment)
         _exchange(engine, integral, moment, random)
-    update = computed(engine, Updater(), moments[-1])
-    items, frame = _read(update.frame, update.changed, random)
-    return _result(tree, items, frame, engine)
+    return engine, computed(engine, Updater(), moments[-1])
 
 
 def _exchange(engine: FairShareEngine, integral: IntegralEngine, moment: Moment, random: Random) -> None:
