@@ -58,7 +58,8 @@ class Asker:
         started = self._clock.steady_s()
         deadline = started + timeout_s
         pauses = Pauses()
-        maybe_done = False
+        #: What left open whether it was done.
+        doubt: Exception | None = None
         while True:
             left_s = max(0.001, deadline - self._clock.steady_s())
             try:
@@ -66,15 +67,17 @@ class Asker:
             except (NoResponders, NotConnected) as error:
                 trouble: Exception = error
             except RequestTimeout as error:
-                trouble, maybe_done = error, True
+                trouble = doubt = error
             except Refused as refused:
                 if not isinstance(refused.refusal, Busy | NotReady | NotRecorded):
                     raise
-                trouble, maybe_done = refused, maybe_done or isinstance(refused.refusal, NotRecorded)
+                trouble = refused
+                doubt = refused if isinstance(refused.refusal, NotRecorded) else doubt
             pause_s = pauses.next_s()
             now = self._clock.steady_s()
-            if now + pause_s >= deadline or (maybe_done and not repeatable):
-                raise Unanswered(verb, now - started, str(trouble), maybe_done=maybe_done) from trouble
+            if now + pause_s >= deadline or (doubt is not None and not repeatable):
+                why = doubt or trouble
+                raise Unanswered(verb, now - started, str(why), maybe_done=doubt is not None) from why
             await anyio.sleep(pause_s)
 
     async def _attempt(self, verb: str, data: bytes, kind: type[T], timeout_s: float) -> T:

@@ -37,7 +37,7 @@ class Unanswered(ClientError):
         #: What was asked, such as `op.start`.
         self.verb = verb
         self.waited_s = waited_s
-        #: The last thing that went wrong.
+        #: What went wrong: what left open whether it was done, or else the last trouble.
         self.why = why
         #: The request may have reached somebody, so that it may yet take effect.
         self.maybe_done = maybe_done

@@ -80,3 +80,12 @@ async def test_the_last_trouble_is_told_when_the_time_is_over() -> None:
     with pytest.raises(Unanswered, match="nothing was done") as caught:
         await ask(StubbornBus(*[NoResponders()] * 50), timeout_s=5.0)
     assert not caught.value.maybe_done
+
+
+async def test_of_what_may_have_been_done_nobody_reads_that_nothing_was() -> None:
+    with pytest.raises(Unanswered) as caught:
+        await ask(StubbornBus(NotRecorded(2_000), *[Busy(9, 9)] * 20), timeout_s=5.0)
+
+    assert "not recorded within 2000 ms" in str(caught.value)
+    assert str(caught.value).endswith("it may have taken effect")
+    assert "nothing was done" not in str(caught.value)
