@@ -309,7 +309,8 @@ class _Reconciliation:
 
     def _give_back(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
         """Slots that never ran are ready again at once, with the same attempt."""
-        returned = [slot for slot in slots if allocation.slots.get(slot.index) == slot]
+        # A node may name one twice.
+        returned = [slot for slot in dict.fromkeys(slots) if allocation.slots.get(slot.index) == slot]
         if not returned:
             return
         for slot in returned:

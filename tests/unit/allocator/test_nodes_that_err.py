@@ -37,6 +37,20 @@ def test_jobs_that_a_node_shows_under_the_name_of_another_operation_are_booked_w
     assert not host.operation("other").slots.is_out(7)
 
 
+def test_a_job_that_a_node_gives_back_twice_at_once_is_ready_once() -> None:
+    host = Host()
+    host.next_beat()
+    ready = host.operation("rich").slots.ready_count
+    ended = msgspec.structs.replace(
+        host.picture()[3], state=AllocationState.ENDED, job=None, unstarted=list(host.starts[3].slots) * 2
+    )
+    host.facts.starts_paused = True
+
+    host.next_beat(allocations=[*host.picture()[:3], ended])
+
+    assert host.operation("rich").slots.ready_count == ready + 1
+
+
 def test_who_gave_a_place_up_that_nobody_asked_for_has_its_place_in_the_order_by_that() -> None:
     host = Host()
     host.next_beat()
