@@ -151,8 +151,7 @@ class Fleet(Desk):
     def hear(self, host: str, *, answered: bool = True, **changes: Any) -> Orders:
         """A heartbeat. The orders are obeyed unless the answer is lost."""
         last_was_obeyed = self._obeyed.get(host, True)
-        ends = list(self.ends[host].values())
-        pictures = [place.report() for place in self.places[host].values()]
+        ends, pictures = list(self.ends[host].values()), self.shown(host)
         with self._watched():
             orders, effects = self.beat(host, obeyed=last_was_obeyed, allocations=pictures, ends=ends, **changes)
         self._perform(effects)
@@ -165,6 +164,14 @@ class Fleet(Desk):
             known = {place.id for place in self.places[host].values() if place.preemption is not None}
             self._lost |= {one for one in told if one[0] not in known}
         return orders
+
+    def forget_answer(self, host: str) -> None:
+        """The agent of a host begins anew, and obeyed nothing yet."""
+        self._obeyed[host] = False
+
+    def shown(self, host: str) -> list[AllocationReport]:
+        """All that a host says of its allocations."""
+        return [place.report() for place in self.places[host].values()]
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
