@@ -60,15 +60,21 @@ class Owed:
 
     def __init__(self, fair: Share, demand: Share, dominant_resource: str, total: Resources) -> None:
         self.total = total
+        #: By index: the cluster's amount and the fair share of resources of which more would help, and of the others.
+        self._unblocked: list[tuple[int, float, float]] = []
+        self._blocked: list[tuple[int, float, float]] = []
+        #: Resources of which the cluster has some, and it is owed none.
+        self._not_owed: list[int] = []
+        self._more_helps = False
         # Of a resource that the cluster has not all that is held is no share.
         wholes = [whole if whole > 0 else math.inf for whole in total.as_tuple()]
-        owed = [(index, wholes[index], share) for index, share in enumerate(fair) if share > 0]
-        #: By index: the cluster's amount and the fair share of resources of which more would help, and of the others.
-        self._unblocked = tuple(each for each in owed if each[2] < demand[each[0]])
-        self._blocked = tuple(each for each in owed if each[2] >= demand[each[0]])
-        self._more_helps = any(share < wanted for share, wanted in zip(fair, demand, strict=True))
-        #: Resources of which the cluster has some, and it is owed none.
-        self._not_owed = tuple(index for index, share in enumerate(fair) if share <= 0 and wholes[index] < math.inf)
+        for index, (share, wanted) in enumerate(zip(fair, demand)):  # noqa: B905  # as above
+            helps = share < wanted
+            self._more_helps |= helps
+            if share > 0:
+                (self._unblocked if helps else self._blocked).append((index, wholes[index], share))
+            elif wholes[index] < math.inf:
+                self._not_owed.append(index)
         self._is_nothing = max(fair) <= EPS
         dominant = _INDEX[dominant_resource]
         self._dominant = dominant, wholes[dominant], fair[dominant]

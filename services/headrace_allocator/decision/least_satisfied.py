@@ -48,9 +48,9 @@ def satisfaction(operation: Operation, held: Resources, total: Resources) -> flo
     return local_satisfaction(held.share_of(total), operation.fair_share, operation.demand_share)
 
 
-def entry_of(operation: Operation, pool: Pool, held: Resources, total: Resources) -> Entry:
+def entry_of(operation: Operation, pools: PoolTree, held: Resources, total: Resources) -> Entry:
     """The place of an operation among the children of its pool. Its rank alone counts where that keeps fifo order."""
-    if operation.in_fifo_pool and pool.keeps_fifo_order:
+    if operation.in_fifo_pool and pools.pool(operation.spec.pool).keeps_fifo_order:
         return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
     owed = operation.owed
     if owed is None or owed.total is not total:

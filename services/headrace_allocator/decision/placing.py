@@ -90,9 +90,9 @@ def _headroom(overlay: Overlay, operation: Operation) -> Resources:
 
 
 def _start(overlay: Overlay, operation: Operation, job: Resources) -> Placement:
-    jobs = min(jobs_ahead(operation, overlay.view.pace_ms), overlay.ready(operation))
+    jobs = jobs_ahead(operation, overlay.view.pace_ms)
     if jobs > 1:
-        jobs = max(1, min(jobs, spare_jobs(overlay, operation)))
+        jobs = max(1, min(jobs, overlay.ready(operation), spare_jobs(overlay, operation)))
     overlay.use(operation, job, jobs)
     if operation.task_groups:
         overlay.tasks[operation.id, job] = overlay.tasks.get((operation.id, job), 0) + 1

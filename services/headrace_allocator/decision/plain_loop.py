@@ -75,7 +75,7 @@ def _best_below(overlay: Overlay, pool: Pool, able: list[Operation]) -> _Child |
     for operation in able:
         way = [*view.pools.pool(operation.spec.pool).path(), view.pools.root]
         if way[0] is pool:
-            entry = entry_of(operation, pool, overlay.held(operation), view.total)
+            entry = entry_of(operation, view.pools, overlay.held(operation), view.total)
             children.append(_Child(entry, overlay.satisfaction(operation), operation))
         else:
             below.setdefault(way[way.index(pool) - 1], []).append(operation)

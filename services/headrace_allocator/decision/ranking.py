@@ -145,7 +145,7 @@ class Ranking:
         facts, held = self._facts, operation.held
         if held_back(operation, operation.slots.ready_count, held, tolerant_in=facts.pools) is not None:
             return None
-        return entry_of(operation, facts.pools.pool(operation.spec.pool), held, facts.total)
+        return entry_of(operation, facts.pools, held, facts.total)
 
     def _check_pool(self, name: PoolName) -> list[str]:
         marked = self._all_marked or name in self._marked_pools or self._facts.total != self.order.total

@@ -347,4 +347,4 @@ class Overlay:
             return None
         if operation.limited and tolerant_in is None and only_by_preemption(operation):
             return None
-        return entry_of(operation, view.pools.pool(operation.spec.pool), held, view.total)
+        return entry_of(operation, view.pools, held, view.total)
