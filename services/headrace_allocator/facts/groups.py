@@ -115,7 +115,11 @@ class Protection(msgspec.Struct, frozen=True):
 
 
 def _near(one: Share, other: Share) -> bool:
-    return all(abs(a - b) < EPS for a, b in zip(one, other, strict=True))
+    # A loop, and no generator: it runs for each operation of a node after each snapshot.
+    for a, b in zip(one, other, strict=True):  # noqa: SIM110
+        if abs(a - b) >= EPS:
+            return False
+    return True
 
 
 class AllocationGroups:
@@ -127,12 +131,12 @@ class AllocationGroups:
         #: The places of those that use the same amount, in their order. Most operations have jobs of one size alone.
         self._by_usage: dict[Resources, list[Place]] = {}
         #: The bounds of the borders, by the group behind each, once they were asked for.
-        self._bounds: list[Share | None] = [None] * len(Group)
+        self._bounds: list[Share | None] = [None, None, None]
 
     def publish(self, protection: Protection) -> None:
         """Cuts by what a snapshot of shares says from now on."""
         self._protection = protection
-        self._bounds = [None] * len(Group)
+        self._bounds = [None, None, None]
 
     def add(self, allocation: Allocation, place: Place) -> None:
         """Enters an allocation."""
