@@ -81,11 +81,11 @@ class Place:
         """Its lines in a heartbeat."""
         started = self.progress_s is not None and self.state is not AllocationState.WAITING
         job = RunningJob(self.slot.index, self.slot.attempt, _ms(self.progress_s or 0), 1) if started else None
-        if self.state is AllocationState.ENDED:
-            job = None
+        # What was taken back runs again: cases know no end of the job that ran in it.
+        gone = started and self.state is AllocationState.ENDED
         return AllocationReport(
-            AllocationId(self.name), OperationId(self.operation), self.state, self.resources, job,
-            [] if job else [self.slot], preemption=self.preemption,
+            AllocationId(self.name), OperationId(self.operation), self.state, self.resources, None if gone else job,
+            [self.slot] if gone or job is None else [], preemption=self.preemption, jobs_ended=int(gone),
         )  # fmt: skip
 
 

@@ -120,6 +120,11 @@ class Work:
         return self.given.get("always_schedulable", False) or any(task.pending for task in self.tasks)
 
 
+def _node_limits(limits: dict[str, float]) -> Resources:
+    """The room of a node. One of which a case names no slots has enough: with none of them no job may be there."""
+    return amounts({"user_slots": 1_000, **limits})
+
+
 class Scenario:
     """A case between two events."""
 
@@ -134,7 +139,7 @@ class Scenario:
         self._total = amounts(case["total"]) if "total" in case else None
         for node in case.get("nodes", ()):
             names = [f"{node['name']}{n}" for n in range(node["count"])] if "count" in node else [node["name"]]
-            self.nodes |= dict.fromkeys(names, amounts(node["limits"]))
+            self.nodes |= dict.fromkeys(names, _node_limits(node["limits"]))
             self.tags |= dict.fromkeys(names, node.get("tags", []))
         self.add(case)
 
@@ -173,7 +178,7 @@ class Scenario:
             else:
                 raise Problem(f"no element is named {name}")
         for name, limits in event.get("nodes", {}).items():
-            self.nodes[name] = amounts(limits)
+            self.nodes[name] = _node_limits(limits)
         for name, pending in event.get("pending", {}).items():
             self.operations[name].tasks[0].pending = pending
 
