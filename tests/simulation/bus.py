@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -82,7 +81,6 @@ class SimulatedBus:
         self._draining = False
         self._lost = anyio.Event()
         self._numbers = 0
-        self._arrivals: deque[Callable[[], None]] = deque()
         self._calls: dict[int, Callable[[Message | BusError], None]] = {}
         self._interests: list[Interest] = []
         self._servings: list[Serving] = []
@@ -100,14 +98,9 @@ class SimulatedBus:
         """True while its process is frozen."""
         return self.server.loop.is_frozen(self.process)
 
-    def in_process(self, run: Callable[[], None]) -> None:
-        """Runs something as the process, after all that was to be run before."""
-        self._arrivals.append(run)
-        self.server.loop.call_soon(self._take_arrival, context=self._context)
-
-    def _take_arrival(self) -> None:
-        if self._arrivals:
-            self._arrivals.popleft()()
+    def take(self, arrive: Callable[[], None]) -> None:
+        """Runs, as the process, what arrives. The process lives and is not frozen."""
+        self._context.run(arrive)
 
     async def open(self) -> None:
         """Connects. Raises `NotConnected` when the server is not there within 10 s."""
@@ -125,7 +118,7 @@ class SimulatedBus:
         self.from_server.break_off()
         was, self._connected = self._connected, False
         if was and not self._closed:
-            self.in_process(self._on_lost)
+            self.server.loop.call_soon(self._on_lost, context=self._context)
 
     def _on_lost(self) -> None:
         for answer in list(self._calls.values()):
@@ -383,7 +376,6 @@ class SimulatedBus:
         self._connected = False
         self.server.forget(self)
         self.from_server.break_off()
-        self._arrivals.clear()
         for serving in self._servings:
             await serving.close()
         for inbox in self._inboxes:

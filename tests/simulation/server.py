@@ -233,7 +233,7 @@ class Pipe:
             if self._direction == "to":
                 arrive()
             else:
-                self._client.in_process(arrive)
+                self._client.take(arrive)
 
     def _is_stuck(self) -> bool:
         if (self._client.name, self._direction) in self._server.cut:
