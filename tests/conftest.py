@@ -1,6 +1,7 @@
 """The rules for every test: how hard Hypothesis tries, which effort runs it, and that no test is skipped in silence."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from tests.support.effort import LONG
 # As in the Makefile: the processes that tests start shall not compile all that they import, each anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell that starts tests in the background has them ignore Ctrl-C, and so would all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("few", max_examples=25, deadline=None, derandomize=True, print_blob=True)
 # The gate judges a change and not the luck of a draw: there the same cases come each time, everywhere else new ones.
