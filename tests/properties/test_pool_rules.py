@@ -76,7 +76,8 @@ def test_always_what_is_granted_keeps_every_rule_and_what_is_refused_changes_not
     configuration.on_stored(StoredTree(revision, Tree(TreeName("default"))))
     for request in requests:
         before = configuration.pools.tree
-        plan = configuration.decide(ChangePools(request, dry_run=True), {}, ANYBODY, ZERO)
+        dry = configuration.decide(ChangePools(request, dry_run=True), {}, ANYBODY, ZERO)
+        plan = dry.plan if isinstance(dry, Change) else dry
         assert isinstance(plan, PoolPlan)
         decision = configuration.decide(ChangePools(request), {}, ANYBODY, ZERO)
         assert configuration.pools.tree is before

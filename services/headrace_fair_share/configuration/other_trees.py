@@ -110,7 +110,7 @@ class OtherTrees:
                 state = f"the home of {len(before.pools)} pools"
                 return WrongState("tree", request.name, state, "a tree without pools, or to remove all")
             plan = msgspec.structs.replace(planned(before, PoolTree(empty)), dry_run=request.dry_run)
-            return plan if request.dry_run else Change(empty, plan, before)
+            return Change(empty, plan, before)
 
         answer = await tree.decided(decide)
         if isinstance(answer, PoolPlan) and not answer.dry_run:

@@ -92,7 +92,10 @@ class PoolStore:
         decide: Callable[[], Change | PoolPlan | Refusal],
         on_written: Callable[[Change, int], PoolPlan],
     ) -> PoolPlan | Refusal:
-        """Decides, writes, and answers only what is durable. Decides anew when somebody else wrote in between."""
+        """Decides, writes unless only the plan was asked for, and answers only what is durable.
+
+        Decides anew when somebody else wrote in between.
+        """
         async with self._turn:
             for _ in range(_MOST_TRIES):
                 decision = decide()
@@ -101,6 +104,8 @@ class PoolStore:
                 refusal = await self._judge(decision)
                 if refusal is not None:
                     return refusal
+                if decision.plan.dry_run:
+                    return decision.plan
                 value = write_tree(decision.tree)
                 if len(value) > LARGEST_TREE_BYTES:
                     return BadRequest("tree", f"{len(value)} bytes", f"at most {LARGEST_TREE_BYTES} bytes of pools")

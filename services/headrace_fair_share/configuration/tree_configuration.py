@@ -56,7 +56,7 @@ class StoredTree(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A tree that keeps all the rules, ready to be written."""
+    """A tree that keeps all the rules, ready to be written unless only its plan was asked for."""
 
     tree: Tree
     plan: PoolPlan
@@ -132,7 +132,7 @@ class TreeConfiguration:
     def decide(
         self, request: ChangePools, in_use: Mapping[PoolName, int], person: Person, total: Resources
     ) -> Change | PoolPlan | Refusal:
-        """Decides on a request: a change to write, a refusal, or the plan where only that was asked for.
+        """Decides on a request: a change or a refusal. Where only a plan was asked for, one that breaks rules is no refusal.
 
         `in_use` counts the operations that name a pool; `total` is what guarantees of the top pools are compared with.
         """
@@ -155,7 +155,7 @@ class TreeConfiguration:
                 [*overcommitted(draft.tree, total), *draft.warnings, *_warnings(draft, total)], _MOST_WORDS_BYTES
             ),
         )
-        return plan if request.dry_run else Change(draft.tree.tree, plan, self.pools)
+        return plan if plan.broken else Change(draft.tree.tree, plan, self.pools)
 
     def on_written(self, change: Change, revision: int) -> PoolPlan:
         """The change is durable at `revision`. What somebody wrote after it stays in force."""

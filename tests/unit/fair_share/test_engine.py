@@ -655,7 +655,8 @@ def test_sums_beyond_what_the_wire_carries_are_told_as_that_much() -> None:
     desk.operations(*(msgspec.structs.replace(huge, operation=OperationId(f"operation-{n}")) for n in range(9)))
     desk.update()
 
-    assert listed(desk).pools[0].demand.memory == 2**62
+    # Amounts are cut before they are added up, to somewhat less than what fits.
+    assert 2**62 - 2**54 < listed(desk).pools[0].demand.memory <= 2**62
 
 
 # Configuration.

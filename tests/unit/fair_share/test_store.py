@@ -11,7 +11,7 @@ from headrace.pools import Person, TreeOptions
 from headrace.resources import ZERO
 from headrace.runtime.fenced import KeyFenced
 from headrace.wire.nodes import NodeRecord
-from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
+from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan, SetOptions
 from headrace.wire.pools import Tree
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.snapshots import StarvationStatus
@@ -48,8 +48,9 @@ class Office:
     async def create(self, name: str) -> PoolPlan | Refusal:
         return await self.change(create_pool(name))
 
-    async def set_filter(self, node_filter: str | None) -> PoolPlan | Refusal:
-        return await self.change(ChangePools([SetOptions(msgspec.json.encode({"node_filter": node_filter}))]))
+    async def set_filter(self, node_filter: str | None, *, dry_run: bool = False) -> PoolPlan | Refusal:
+        changes: list[PoolChange] = [SetOptions(msgspec.json.encode({"node_filter": node_filter}))]
+        return await self.change(ChangePools(changes, dry_run=dry_run))
 
     async def change(self, request: ChangePools) -> PoolPlan | Refusal:
         return await self.store.change(
@@ -184,11 +185,13 @@ async def test_a_filter_that_takes_a_node_of_another_tree_is_refused_and_the_oth
 
     early = await office.others.create(new, ANYBODY)
     assert isinstance(early, BadRequest)
+    assert await office.others.create(msgspec.structs.replace(new, dry_run=True), ANYBODY) == early
     assert "n1 (default and gpu)" in early.text()
     assert list(office.bucket.kept) == [TREE]
     assert isinstance(await office.set_filter("!gpu"), PoolPlan)
     assert isinstance(await office.others.create(new, ANYBODY), PoolPlan)
     assert isinstance(await office.set_filter("!cpu"), BadRequest)
+    assert isinstance(await office.set_filter("!cpu", dry_run=True), BadRequest)
     assert office.configuration.pools.options.node_filter == "!gpu"
     assert isinstance(await office.others.remove(RemoveTree(TreeName("gpu")), ANYBODY), PoolPlan)
     assert isinstance(await office.set_filter(None), PoolPlan)
