@@ -1,4 +1,4 @@
-"""Each field of the algorithm's input comes from the configuration: none stays as it is by default where everything is set."""
+"""Each field of the algorithm's input comes from the configuration, where everything is set to what it is not by default."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Pool, PoolConfig, PoolTree, Tree, TreeOptions
+from headrace.pools.pool_config import FifoSortParameter, IntegralType, PoolMode
+from headrace.resources import Resources
 from headrace_fair_share.facts.pool_inputs import pool_input, tree_options
 from headrace_fair_share.hdrf import model
 
@@ -50,21 +52,55 @@ OPTIONS = {
 }
 
 
-def at_default(given: msgspec.Struct, default: msgspec.Struct) -> set[str]:
-    return {name for name in given.__struct_fields__ if getattr(given, name) == getattr(default, name)}
-
-
 def test_every_field_of_a_pool_comes_from_its_settings() -> None:
     above = Pool(PoolName("above"), ROOT_POOL)
     pool = Pool(PoolName("a"), above.name, POOL_ATTRIBUTES.changed(PoolConfig(), SETTINGS).value)
     tree = PoolTree(Tree(TreeName("default"), [above, pool]))
+    wanted = model.PoolInput(
+        name="a",
+        parent=0,
+        mode=PoolMode.FIFO,
+        weight=7.0,
+        strong_guarantee=(None, 300, None, None, None),
+        limits=(None, None, None, 5, None),
+        integral=IntegralType.RELAXED,
+        resource_flow=Resources(cpu=200),
+        burst_guarantee=Resources(cpu=400),
+        relaxed_share_multiplier_limit=5.0,
+        can_accept_free_volume=False,
+        distribute_free_volume=True,
+        fifo_sort=(FifoSortParameter.PENDING_JOB_COUNT,),
+        gang_step_function=False,
+        fifo_reordering=False,
+        compute_promised_guarantee=True,
+        priority_strong_guarantee=True,
+        priority_strong_guarantee_donor=True,
+        historic_usage_weights=True,
+    )
 
-    given = pool_input(pool, 0, tree)
-
-    assert at_default(given, model.PoolInput(name="", parent=-1)) == NOT_CONFIGURED
+    assert at_default(wanted, model.PoolInput(name="", parent=-1)) == NOT_CONFIGURED
+    assert pool_input(pool, 0, tree) == wanted
 
 
 def test_every_option_of_the_algorithm_comes_from_the_tree() -> None:
-    given = tree_options(TREE_ATTRIBUTES.changed(TreeOptions(), OPTIONS).value)
+    wanted = model.TreeOptions(
+        main_resource=2,
+        smooth_period_s=10.0,
+        saturation_period_s=3_600.0,
+        relaxed_share_multiplier_limit=2.0,
+        gang_step_function=True,
+        fifo_reordering=True,
+        improved=True,
+        distribution_gap=True,
+        infer_weight_multiplier=4.0,
+        distribute_free_volume=True,
+        charge_skipped_relaxed_pools=True,
+    )
 
-    assert at_default(given, model.TreeOptions()) == set()
+    assert at_default(wanted, model.TreeOptions()) == set()
+    assert tree_options(TREE_ATTRIBUTES.changed(TreeOptions(), OPTIONS).value) == wanted
+
+
+def at_default(given: msgspec.Struct, default: msgspec.Struct) -> set[str]:
+    """Fields by which a case would not tell whether they were passed on."""
+    return {name for name in given.__struct_fields__ if getattr(given, name) == getattr(default, name)}
