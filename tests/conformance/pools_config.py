@@ -137,6 +137,8 @@ class _Desk:
         decision = self.configuration.decide(request, {}, person, TOTAL)
         if not isinstance(decision, Change):
             return decision
+        if decision.plan.dry_run:
+            return decision.plan
         return self.configuration.on_written(decision, self.configuration.revision + 1)
 
     def problems(self, changes: list[PoolChange], person: Person, bounds: Bounds) -> list[Refusal]:
