@@ -204,6 +204,8 @@ class Fleet(Desk):
             place.is_closing = True
             if place.job is None:
                 place.has_ended = True
+                if not place.jobs_ended:
+                    self._note_preempted(place, place.slots[0].index)
             elif order.timeout_ms is not None and not place.interrupted:
                 place.interrupted = True
                 place.ends_s = min(place.ends_s, self.now_s + self.random.random() * order.timeout_ms / 1000)
@@ -240,9 +242,8 @@ class Fleet(Desk):
             place.operation, job.index, job.attempt, place.id, result,
             started_at_ms=job.started_at_ms, ended_at_ms=max(job.started_at_ms, int(place.ends_s * 1000)),
         )  # fmt: skip
-        if place.interrupted and place.preemption is not None:
-            key = (place.operation, job.index)
-            self.preempted[key] = self.preempted.get(key, 0) + 1
+        if place.interrupted:
+            self._note_preempted(place, job.index)
         self.ends[host][place.operation, job.index, job.attempt] = end
         place.job = None
         place.jobs_ended += 1
@@ -250,6 +251,12 @@ class Fleet(Desk):
             self._next_job(place)
         else:
             place.has_ended = True
+
+    def _note_preempted(self, place: _Place, index: int) -> None:
+        """A job lost its place, be it before it began."""
+        if place.preemption is not None:
+            key = (place.operation, index)
+            self.preempted[key] = self.preempted.get(key, 0) + 1
 
     # --- the ledger -------------------------------------------------------------------------------------------------
 
