@@ -82,7 +82,7 @@ def _rooms(pool: PoolName, limits: PartialResources, used: Resources, operation:
 
 
 def _levels(facts: Facts, order: LeastSatisfied, operation: Operation) -> Iterator[Level]:
-    """Who comes first, from the root down. There is none for an operation that is held back by itself."""
+    """Yields who comes first on each level, from the root down. An operation that is held back by itself has no levels."""
     order.settle(facts.total)
     own = order.entry(operation.id)
     if own is None:

@@ -183,7 +183,7 @@ class HeartbeatAnswers:
         )
 
     def _due(self, node: Node, restless: Iterable[Allocation], moment: Moment) -> Due:
-        """What may be decided for the node at this moment."""
+        """Tells what may be decided for the node at this moment."""
         facts = self._facts
         if facts.superseded:
             return Due(extend=False, start=False, preempt=False)

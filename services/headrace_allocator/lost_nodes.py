@@ -37,7 +37,7 @@ class LostNodes:
         return bool(self._due)
 
     def tick(self, moment: Moment) -> None:
-        """Looks who is silent. One that holds nothing and is known to be offline is dealt with already."""
+        """Notes the silent nodes. One that holds nothing and is known to be offline was dealt with before."""
         facts = self._facts
         if not self._due:
             silent = facts.last_heard.silent(facts.timing, facts.longest_lease_s, moment)

@@ -103,6 +103,15 @@ async def everything_goes_on(world: World, name: str) -> None:
     assert engines["integral"].term <= 1
 
 
+async def begin(world: World) -> None:
+    """One of each service and a host, which have run an operation."""
+    await world.configure([a_pool("research")], TreeOptions())
+    for kind in SERVICES:
+        world.start_service(kind)
+    world.start_host(NODE, 4)
+    await world.run_operation("operation-1", a_spec("research", 4, ["sleep", "1"]))
+
+
 def test_an_allocator_that_may_have_been_succeeded_answers_no_node_until_it_knows() -> None:
     """It gave jobs out once more, to a node that had just been restarted and knew of no later term, while it could not read the terms."""
     worlds: list[World] = []
@@ -110,11 +119,7 @@ def test_an_allocator_that_may_have_been_succeeded_answers_no_node_until_it_know
     async def course(loop: VirtualLoop) -> None:
         world = World(loop)
         worlds.append(world)
-        await world.configure([a_pool("research")], TreeOptions())
-        for kind in SERVICES:
-            world.start_service(kind)
-        world.start_host(NODE, 4)
-        await world.run_operation("operation-1", a_spec("research", 4, ["sleep", "1"]))
+        await begin(world)
         async with connect_to(world.server, "node", subjects.inbox("node", NODE)) as node:
             world.server.lose_leader(4.0)
             await node.publish(*heartbeat(2))
@@ -140,11 +145,7 @@ def test_a_term_that_nobody_took_deposes_and_silences_nobody(
     async def course(loop: VirtualLoop) -> None:
         world = World(loop)
         worlds.append(world)
-        await world.configure([a_pool("research")], TreeOptions())
-        for kind in SERVICES:
-            world.start_service(kind)
-        world.start_host(NODE, 4)
-        await world.run_operation("operation-1", a_spec("research", 4, ["sleep", "1"]))
+        await begin(world)
         party = ("node", NODE) if forge is heartbeat else ("service", "liar")
         async with connect_to(world.server, "liar", subjects.inbox(*party)) as liar:
             await liar.publish(*forge(term))
@@ -165,11 +166,7 @@ def test_whoever_has_just_started_believes_no_term_of_which_neither_bucket_nor_p
     async def course(loop: VirtualLoop) -> None:
         world = World(loop)
         worlds.append(world)
-        await world.configure([a_pool("research")], TreeOptions())
-        for kind in SERVICES:
-            world.start_service(kind)
-        world.start_host(NODE, 4)
-        await world.run_operation("operation-1", a_spec("research", 4, ["sleep", "1"]))
+        await begin(world)
         world.server.store.lose_bucket(subjects.TERMS_BUCKET)
         for kind in SERVICES:
             world.freeze(f"{kind}.a")

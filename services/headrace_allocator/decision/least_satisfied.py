@@ -130,7 +130,7 @@ _MadeOf = tuple[OperationSpec, Resources, ShareItem | None, ShareItem | None, Al
 
 
 class _Place:
-    """Where an operation is."""
+    """The place of an operation in the order."""
 
     __slots__ = ("bucket", "entry", "job_class", "made_of", "number", "pool")
 

@@ -68,7 +68,7 @@ class _Demo:
         self.troubles: list[str] = []
 
     def on_word(self, words: str) -> None:
-        """The supervisor's words; that it stops at the end goes without saying."""
+        """Shows the words of the supervisor until the demo is over."""
         if not self._over:
             self._screen.say(words)
 

@@ -221,7 +221,7 @@ def _tiers(layout: Layout, pools: PoolArrays, strong: Floats, donated: Bools) ->
 
 
 def _fit(family: Family, room_above: Floats, tiers: list[Floats]) -> Floats:
-    """Guarantees of children: the tiers one after another, until one has to be scaled to fit; those behind it get nothing."""
+    """Fits the guarantees of children, tier after tier. The first that does not fit is scaled, and later ones get nothing."""
     fixed = np.zeros_like(room_above)
     fitted = np.zeros_like(tiers[0])
     going = np.ones(len(family.parents), np.bool_)

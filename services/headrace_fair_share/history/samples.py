@@ -173,7 +173,7 @@ class Sampler:
 
 
 def _guarantee(sample: PoolSample) -> Guarantee | None:
-    """What the pool is guaranteed; None for nothing."""
+    """The guarantee of the pool, or None if it has none."""
     integral = sample.integral
     flow, burst = (integral.flow_ratio, integral.burst_ratio) if integral is not None else (0.0, 0.0)
     found = (sample.strong_guarantee, flow, burst)
