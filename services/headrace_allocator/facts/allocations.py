@@ -10,7 +10,10 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.preemption import PreemptionRecord
 
-__all__ = ["Allocation", "waits_for_room"]
+__all__ = ["NOBODY", "Allocation", "waits_for_room"]
+
+#: The operation of an allocation whose own is over, or not known.
+NOBODY: Final = OperationId("")
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING

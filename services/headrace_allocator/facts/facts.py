@@ -18,7 +18,7 @@ from headrace.wire.heartbeat import AllocationState, Heartbeat, JobSlot, Running
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
-from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.allocations import NOBODY, Allocation
 from headrace_allocator.facts.node_shapes import NodeShapes
 from headrace_allocator.facts.nodes import LastHeard, Node, Timing
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
@@ -256,6 +256,8 @@ class Facts:
         for allocation in operation.allocations.values():
             allocation.take_back = TakeBackReason.OPERATION_ENDED
             allocation.slots.clear()
+            # The same id may come again: a tree that had lost all its jobs of an operation draws others.
+            allocation.operation = NOBODY
 
     # --- checks ---------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from headrace.wire.heartbeat import (
     JobSlot,
     TakeBackReason,
 )
-from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.allocations import NOBODY, Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.lost_jobs import (
     LossReason,
@@ -125,7 +125,8 @@ class _Reconciliation:
         self._settle_sent()
         allocations = self._node.allocations
         shown = 0
-        for report in self._heartbeat.allocations:
+        # Of one that is named twice the last word counts, or it would stand for another that is missing.
+        for report in self._picture.values():
             known = allocations.get(report.id)
             if known is not None and known.shows_nothing_new(report):
                 known.job = report.job
@@ -230,6 +231,10 @@ class _Reconciliation:
     def _take_report(self, report: AllocationReport) -> None:
         allocation = self._node.allocations.get(report.id)
         ended = report.state is AllocationState.ENDED
+        if allocation is not None and allocation.operation == NOBODY and report.operation in self._facts.operations:
+            # The operation is known by now, or came again.
+            self._facts.remove(allocation)
+            allocation = None
         if allocation is None:
             if ended:
                 self._note_unbegun(self._told_to_go_before(report), report)
@@ -278,11 +283,12 @@ class _Reconciliation:
 
     def _adopt(self, report: AllocationReport) -> Allocation:
         """Books an allocation that is not known: of a former allocator, or of an operation that is over."""
-        allocation = Allocation(report.id, report.operation, self._node.record.node, report.resources)
+        operation = self._facts.operations.get(report.operation)
+        owner = NOBODY if operation is None else report.operation
+        allocation = Allocation(report.id, owner, self._node.record.node, report.resources)
         allocation.confirmed = True
         self._facts.add(allocation, since_ms=None if report.job is None else report.job.started_at_ms)
         self._findings.operations.add(report.operation)
-        operation = self._facts.operations.get(report.operation)
         if operation is None or operation.ending:
             allocation.take_back = TakeBackReason.OPERATION_ENDED
         return allocation
