@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Final
 
 from headrace.ids import AllocationId, OperationId
+from headrace.resources import ZERO
 from headrace.wire.heartbeat import (
     MOST_RECORDS_PER_HEARTBEAT,
     AllocationReport,
@@ -254,6 +255,10 @@ class _Reconciliation:
         if allocation.preemption != report.preemption and not ended:
             settle_preemption(self._facts, allocation, report.preemption)
             self._findings.operations.add(allocation.operation)
+        elif allocation.usage == ZERO and allocation.preemption is None and not self._lacks_records:
+            # All records are here, and it has none.
+            self._facts.set_usage(allocation, allocation.resources)
+            self._findings.operations.add(allocation.operation)
         if allocation.slots and self._heartbeat.ends_waiting == 0:
             shown = _shown_indexes(report)
             self._lose_slots(allocation, [slot for slot in allocation.slots.values() if slot.index not in shown])
@@ -291,6 +296,9 @@ class _Reconciliation:
         self._findings.operations.add(report.operation)
         if operation is None or operation.ending:
             allocation.take_back = TakeBackReason.OPERATION_ENDED
+        if report.state is AllocationState.CLOSING and report.preemption is None and self._lacks_records:
+            # Of so many that a former allocator preempted at once it is most likely one, whose room others were given.
+            self._facts.set_usage(allocation, ZERO)
         return allocation
 
     def _adopt_slots(self, allocation: Allocation, report: AllocationReport) -> None:

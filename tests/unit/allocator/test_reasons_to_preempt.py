@@ -9,7 +9,7 @@ from headrace.resources import ZERO
 from headrace.wire.heartbeat import MOST_RECORDS_PER_HEARTBEAT, AllocationState
 from headrace.wire.operations import OperationSpec
 from headrace.wire.preemption import PreemptionReason
-from tests.support.allocating import Desk, an_operation, cores
+from tests.support.allocating import TERM, Desk, an_operation, cores
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share, report
 
 
@@ -79,6 +79,14 @@ def test_what_a_node_gives_up_beyond_the_records_that_a_heartbeat_holds_counts_a
     host.beat("n", obeyed=False, allocations=closing)
     assert host.operation("rich").held == ZERO
     assert all(one.preemption is not None for one in host.node("n").allocations.values())
+
+    successor = Desk({"n": cores(number, slots=number)})
+    successor.start(an_operation("rich", number, block=number, done=bytes(number // 8 + 1), term=TERM - 1))
+    successor.beat("n", allocations=closing)
+    assert successor.operation("rich").held == ZERO
+    # With so few all records are there: what has none closes for another reason.
+    successor.beat("n", allocations=closing[-3:])
+    assert successor.operation("rich").held == cores(3, slots=3)
 
 
 def _limited(host: Host, *, cpu: int, tolerance: int = 0) -> OperationSpec:
