@@ -221,6 +221,25 @@ async def test_terms_survive_a_lost_bucket_by_peers_and_records_and_do_not_jump(
         assert book.see(ROLE, 81)
 
 
+@on_both_worlds
+async def test_a_lost_bucket_of_terms_brings_no_term_back_and_silences_nobody_whom_no_peer_knows(world: World) -> None:
+    """The lease tells the term: of a leader that is too slow to answer as a peer, and of one that is gone."""
+    terms: list[tuple[str, int]] = []
+    async with world.connect("a") as a, world.connect("b") as b:
+        for _ in range(2):
+            async with anyio.create_task_group() as tasks:
+                leader = Process(a, "a", terms)
+                tasks.start_soon(leader.run)
+                await eventually(lambda: leader.leads)  # noqa: B023 - within this turn
+                await anyio.sleep(LEASE_S)
+                await (await a.key_value(subjects.TERMS_BUCKET)).delete(ROLE)
+                reader = TermBook("b")
+                assert await reader.believes(b, ROLE, terms[-1][1])
+                assert not await reader.believes(b, ROLE, terms[-1][1] + 1)
+                leader.stopping.set()
+    assert terms == [("a", 1), ("a", 2)]
+
+
 def in_a_simulated_world(seed: int, kill: Callable[[VirtualLoop, str], None]) -> list[tuple[str, int]]:
     """Two processes of which the leader meets its fate; returns who led, in which terms."""
     terms: list[tuple[str, int]] = []

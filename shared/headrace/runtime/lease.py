@@ -16,9 +16,9 @@ import msgspec
 
 from headrace.bus import BusError, Entry, KeyValue, WrongRevision
 from headrace.obs.logging import logger
-from headrace.wire.version import Counter
+from headrace.wire.version import Counter, Term
 
-__all__ = ["Candidate", "Lease", "LeaseRecord"]
+__all__ = ["Candidate", "Lease", "LeaseRecord", "term_of_lease"]
 
 #: A holder renews so often within a lease, and a candidate looks twice as often.
 _RENEWALS: Final = 3
@@ -34,6 +34,8 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     renewals: Counter = 0
     #: True if the holder gave it back.
     is_released: bool = False
+    #: The term of the role, its holder's or a former one's: known here too if the bucket of terms is lost.
+    term: Term = 0
 
 
 class Candidate:
@@ -90,6 +92,7 @@ class Lease:
                     await self._give_up_former(record, revision)
                     continue
                 if candidate.may_take(revision, record, anyio.current_time()):
+                    self.note_term(record.term if record is not None else 0)
                     await self._write(revision)
                     logger().info("lease taken", role=self._role, revision=self._revision)
                     return
@@ -100,6 +103,10 @@ class Lease:
                 candidate = Candidate(self._record.instance, self._lease_s)
                 logger().info("lease not read", role=self._role, error=str(error))
             await anyio.sleep(self._lease_s / _RENEWALS / 2)
+
+    def note_term(self, term: Term) -> None:
+        """Has the term written with each renewal from now on."""
+        self._record = msgspec.structs.replace(self._record, term=term)
 
     async def keep(self, on_lost: Callable[[str], None], on_regained: Callable[[], None]) -> None:
         """Renews the lease until cancelled or lost. `on_lost` hears who has it then.
@@ -156,6 +163,12 @@ class Lease:
         except BusError as error:
             logger().info("lease not read", role=self._role, error=str(error))
         return True
+
+
+def term_of_lease(entry: Entry | None) -> Term:
+    """The term that a lease's record tells of, 0 for none."""
+    record = _record_of(entry)
+    return 0 if record is None else record.term
 
 
 def _record_of(entry: Entry | None) -> LeaseRecord | None:

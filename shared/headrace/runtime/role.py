@@ -187,6 +187,7 @@ async def lead(
         tasks.start_soon(lease.keep, deposition.depose, role.doubt)
         term = role.term = await take_term(bus, name, recorded=await recorded() if recorded is not None else 0)
         terms.see(name, term)
+        lease.note_term(term)
         tasks.start_soon(role.look_up, bus)
         await serve(role)
         # Whoever leads next must be the only one that answers.

@@ -1,7 +1,7 @@
 """Terms: numbers by which everybody tells the word of a leader from that of its predecessors.
 
-A process takes its term before its first subscription: one above the largest that the bucket, its own records and any peer know. A
-bucket that lost its newest writes cannot bring an old term back while anybody remembers it.
+A process takes its term before its first subscription: one above the largest that the bucket, the lease of the role, its own records
+and any peer know. A bucket that lost its newest writes cannot bring an old term back while anybody remembers it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.bus import Bus, BusError, Entry, Message, WrongRevision
 from headrace.obs.logging import logger
+from headrace.runtime.lease import term_of_lease
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.version import LARGEST_JUMP, Term, WhoAnswer, WhoRequest
@@ -79,11 +80,14 @@ class _TermRecord(msgspec.Struct, frozen=True):
 
 
 async def taken_term(bus: Bus, role: str, *, at_least: Term) -> Term:
-    """The highest term of a role that the bucket knows, or a peer. 0 where nobody knows any.
+    """The highest term of a role that the bucket knows, the role's lease, or a peer. 0 where nobody knows any.
 
-    Peers are asked where the bucket knows none `at_least` so high. Raises `BusError`.
+    The lease is read and peers are asked where the bucket knows none `at_least` so high. Raises `BusError`.
     """
     stored = _term_in(await (await bus.key_value(subjects.TERMS_BUCKET)).get(role))
+    if stored < at_least:
+        # Its holder renews it, and may be too slow to answer as a peer.
+        stored = max(stored, await _leased_term(bus, role))
     if stored >= at_least:
         return stored
     return max(stored, await term_of_peers(bus, role, known=stored))
@@ -96,6 +100,7 @@ async def take_term(bus: Bus, role: str, *, recorded: Term = 0) -> Term:
     records is not believed. Raises `BusError` if the bucket is out of reach.
     """
     bucket = await bus.key_value(subjects.TERMS_BUCKET)
+    recorded = max(recorded, await _leased_term(bus, role))
     answers = await _ask_peers(bus, role)
     while True:
         entry = await bucket.get(role)
@@ -118,6 +123,10 @@ async def term_of_peers(bus: Bus, role: str, *, known: Term) -> Term:
 
 async def _ask_peers(bus: Bus, role: str) -> list[bytes]:
     return await bus.gather(subjects.WHO, encode(WhoRequest(role=role)), wait_s=_WHO_WAIT_S)
+
+
+async def _leased_term(bus: Bus, role: str) -> Term:
+    return term_of_lease(await (await bus.key_value(subjects.LEASES_BUCKET)).get(role))
 
 
 def _term_in(entry: Entry | None) -> Term:
