@@ -344,6 +344,7 @@ class FairShareEngine:
             grants=self._grants(),
             downtime=self.volumes.downtime,
             total=self.usage.total,
+            rooms=self.usage.rooms,
             usage_version=self.usage.version,
             pools_revision=self.configuration.revision,
             stale_volumes=len(self.volumes.chain) > 0,

@@ -19,7 +19,7 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import NOBODY, Allocation
-from headrace_allocator.facts.node_shapes import NodeShapes
+from headrace_allocator.facts.node_shapes import NodeShapes, TaggedRooms
 from headrace_allocator.facts.nodes import LastHeard, Node, Timing
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
 from headrace_allocator.facts.pool_tree import PoolTree
@@ -83,6 +83,7 @@ class Facts:
         self._node_filter = ""
         #: Tags and sizes of nodes that accept jobs.
         self.shapes = NodeShapes()
+        self.tagged_rooms = TaggedRooms()
 
     def lead(self, term: int, timing: Timing) -> None:
         """This allocator leads with that term."""
@@ -108,6 +109,7 @@ class Facts:
         node.record, node.enrolled = record, True
         changed = self._set_room(node)
         self.shapes.note(node)
+        self.tagged_rooms.note(node)
         return changed or retagged
 
     def let_go(self, node: Node) -> None:
@@ -270,6 +272,7 @@ class Facts:
         for node in list(self.nodes.values()):
             yield partial(self.rooms.check, node)
             yield partial(self.shapes.check, node)
+            yield partial(self.tagged_rooms.check, node)
         yield self.last_heard.check
         yield self._check_totals
         for pool in self.pools.known:
@@ -280,6 +283,8 @@ class Facts:
         broken = []
         if self.total != Resources.sum(node.total for node in online):
             broken.append("total differs from the online nodes")
+        if self.total != Resources.sum(self.tagged_rooms.of.values()):
+            broken.append("total differs from the rooms by tags")
         if self.used != Resources.sum(node.used for node in online):
             broken.append("used differs from the online nodes")
         if self.online_nodes != len(online):
@@ -309,6 +314,7 @@ class Facts:
         node.online, node.outside, node.drained_empty, node.reported = now
         self._count(node, 1)
         self.shapes.note(node)
+        self.tagged_rooms.note(node)
         return self.total != before
 
     def _count(self, node: Node, times: int) -> None:

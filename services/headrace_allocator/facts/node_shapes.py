@@ -12,10 +12,10 @@ from typing import Final
 
 from headrace.ids import NodeName
 from headrace.pools.node_filter import matches
-from headrace.resources import Resources
+from headrace.resources import ZERO, Resources
 from headrace_allocator.facts.nodes import Node
 
-__all__ = ["NodeShapes", "matching_tags"]
+__all__ = ["NodeShapes", "TaggedRooms", "matching_tags"]
 
 Tags = tuple[str, ...]
 #: Nodes of one shape.
@@ -114,8 +114,50 @@ class NodeShapes:
         return found
 
 
+class TaggedRooms:
+    """Sums over the online nodes that have the same tags. Fair share limits by them whoever has a scheduling tag filter.
+
+    Invariant (`check`): each node is counted under its tags with all that the tree may use of it.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[Tags, Resources] = {}
+        #: Tags whose sum changed; whoever follows them discards them.
+        self.changed: set[Tags] = set()
+        self._counted: dict[NodeName, tuple[Tags, Resources]] = {}
+
+    def note(self, node: Node) -> None:
+        """The tags of a node changed, or what the tree may use of it."""
+        name, now = node.record.node, _counted(node)
+        before = self._counted.pop(name, None)
+        if now is not None:
+            self._counted[name] = now
+        if now == before:
+            return
+        if before is not None:
+            self._add(before[0], ZERO - before[1])
+        if now is not None:
+            self._add(*now)
+
+    def check(self, node: Node) -> list[str]:
+        """Broken invariants in words, none if all hold."""
+        same = self._counted.get(node.record.node) == _counted(node)
+        return [] if same else [f"node {node.record.node}: it is not counted with its tags and room"]
+
+    def _add(self, tags: Tags, amount: Resources) -> None:
+        self.of[tags] = self.of.get(tags, ZERO) + amount
+        if self.of[tags] == ZERO:
+            del self.of[tags]
+        self.changed.add(tags)
+
+
 def _shape(node: Node) -> tuple[Tags, Resources] | None:
     return (tuple(node.record.tags), node.total) if node.accepts_jobs else None
+
+
+def _counted(node: Node) -> tuple[Tags, Resources] | None:
+    room = node.total
+    return (tuple(node.record.tags), room) if room != ZERO else None
 
 
 @lru_cache(maxsize=_MOST_KEPT)

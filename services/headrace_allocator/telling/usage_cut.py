@@ -18,7 +18,7 @@ __all__ = ["UsageCut", "UsageCutting", "usage_changed"]
 
 
 class UsageCut(msgspec.Struct, frozen=True):
-    """The news since the cut before."""
+    """The news since the cut before. Keys of what is gone are ids of operations and those of nodes' items."""
 
     frame: UsageFrame
     items: list[UsageItem]
@@ -55,12 +55,21 @@ class UsageCutting:
         frame = msgspec.structs.replace(facts.told_frame, at_ms=moment.wall_ms)
         # Not by sets of all operations, which would be walked.
         told = [items[name] for name in sorted(items) if name in facts.operations]
-        return UsageCut(frame, told, sorted(name for name in gone if name not in facts.operations))
+        nodes, empty = _nodes_of_tags(facts)
+        return UsageCut(frame, told + nodes, sorted(name for name in gone if name not in facts.operations) + empty)
 
 
 def usage_changed(facts: Facts) -> bool:
     """True if usage is not what was cut last."""
-    return bool(facts.touched or facts.gone) or _usage_frame(facts) != facts.told_frame
+    return bool(facts.touched or facts.gone or facts.tagged_rooms.changed) or _usage_frame(facts) != facts.told_frame
+
+
+def _nodes_of_tags(facts: Facts) -> tuple[list[UsageItem], list[str]]:
+    """The nodes of tags whose room changed since the last cut, and keys of those that have none any more."""
+    rooms, changed = facts.tagged_rooms, sorted(facts.tagged_rooms.changed)
+    rooms.changed.clear()
+    told = [UsageItem.of_nodes(tags, rooms.of[tags]) for tags in changed if tags in rooms.of]
+    return told, [UsageItem.of_nodes(tags).operation for tags in changed if tags not in rooms.of]
 
 
 def _usage_frame(facts: Facts) -> UsageFrame:

@@ -42,6 +42,7 @@ class KnownOperation(msgspec.Struct, frozen=True):
     started_at_ms: int = 0
     is_gang: bool = False
     limits: PartialResources = NOTHING
+    scheduling_tag_filter: str = ""
     of_several_trees: bool = False
     #: What it says about its starvation, without its command; None: nothing.
     wishes: OperationSpec | None = None
@@ -56,6 +57,7 @@ class KnownOperation(msgspec.Struct, frozen=True):
             initial_jobs=open_jobs,
             is_gang=spec.is_gang,
             limits=spec.resource_limits,
+            scheduling_tag_filter=spec.scheduling_tag_filter,
             wishes=_wishes(spec),
             **known,
         )

@@ -12,7 +12,7 @@ from headrace.resources import RESOURCE_NAMES
 from headrace_fair_share.hdrf import model
 from headrace_fair_share.hdrf.model import PoolInput
 
-__all__ = ["effective_options_of", "pool_input", "tree_options"]
+__all__ = ["effective_options_of", "filters_of_all_below", "pool_input", "tree_options"]
 
 
 def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
@@ -51,6 +51,19 @@ def effective_options_of(tree: PoolTree, pools: Sequence[Pool]) -> list[Effectiv
     for pool in pools:
         found[pool.name] = of_pool(found[pool.parent], _settings(pool, tree), tree.options.ssd_priority_preemption)
     return list(found.values())
+
+
+def filters_of_all_below(pools: Sequence[PoolInput], options: Sequence[EffectiveOptions]) -> list[tuple[str, ...]]:
+    """Lists the formulas that every job below the root and below each of the pools must match.
+
+    A pool may lift one of its parent's, that for nodes without SSD.
+    """
+    found = [each.scheduling_tag_filters for each in options]
+    # Children stand behind their parents.
+    for place in range(len(pools), 0, -1):
+        above = pools[place - 1].parent + 1
+        found[above] = tuple(formula for formula in found[above] if formula in found[place])
+    return found
 
 
 def _settings(pool: Pool, tree: PoolTree) -> PoolConfig:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from headrace.ids import OperationId
-from headrace.resources import ZERO
+from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
-from headrace.wire.snapshots import UsageFrame, UsageItem
+from headrace.wire.snapshots import NodesOfTags, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Version
 
 __all__ = ["KnownUsage", "UsageChange"]
@@ -35,6 +37,9 @@ class KnownUsage:
         self.frame = UsageFrame()
         #: Stays while the allocator recovers and has not heard of all nodes.
         self.total = ZERO
+        #: The parts of the total that nodes have, by their tags; likewise. None: they were not told.
+        self.rooms: Mapping[tuple[str, ...], Resources] | None = None
+        self._nodes: dict[str, NodesOfTags] = {}
         self._heard_us: int | None = None
         self._had_complete = False
 
@@ -42,23 +47,37 @@ class KnownUsage:
         """Takes a snapshot of the allocator. True if it says anything new."""
         if change.version.term != self.version.term:
             self.named.clear()
+        told = [item for item in change.items if item.nodes is None]
         if change.whole:
-            changed = len(change.items) != len(self.items)
-            changed = changed or any(self.items.get(item.operation) != item for item in change.items)
-            self.items = {item.operation: item for item in change.items}
+            changed = len(told) != len(self.items)
+            changed = changed or any(self.items.get(item.operation) != item for item in told)
+            self.items = {item.operation: item for item in told}
+            self._nodes = {}
         else:
             changed = bool(change.items or change.removed)
-            self.items.update((item.operation, item) for item in change.items)
+            self.items.update((item.operation, item) for item in told)
             for name in change.removed:
                 self.items.pop(OperationId(name), None)
-        self.named.update(item.operation for item in change.items)
+                self._nodes.pop(name, None)
+        self._nodes.update((item.operation, item.nodes) for item in change.items if item.nodes is not None)
+        self.named.update(item.operation for item in told)
         frame = change.frame
         changed = changed or frame.total != self.frame.total or frame.complete != self.frame.complete
         if frame.complete or not self._had_complete:
             self.total = frame.total
+            changed = self._take_rooms(frame) or changed
         self._had_complete = self._had_complete or frame.complete
         self.version, self.frame, self._heard_us = change.version, frame, moment.steady_us
         return changed
+
+    def _take_rooms(self, frame: UsageFrame) -> bool:
+        """Takes the rooms of the nodes, which count if all were heard of. True if they are not what they were."""
+        before, rooms = self.rooms, {nodes.tags: nodes.total for nodes in self._nodes.values()}
+        # An allocator that does not tell them, or not all of them, says nothing of what a filter leaves.
+        is_all = frame.complete and Resources.sum(rooms.values()) == frame.total
+        if not is_all or rooms != before:
+            self.rooms = rooms if is_all else None
+        return self.rooms != before
 
     def counts(self, moment: Moment) -> bool:
         """True if usage is fresh and complete: then it says who is below the fair share."""

@@ -64,8 +64,6 @@ class FixedAttributes:
     estimated: Floats
     #: Of pools; operations stand at 1.
     limits: Floats
-    #: Of pools, as configured; `LARGEST_SUM` where there is none.
-    limit_amounts: Ints
     ratios: Ratios
     #: Bursts, scaled where the cluster cannot keep them.
     burst: Floats
@@ -102,7 +100,6 @@ def fixed_attributes_of(
         strong=strong,
         estimated=estimated_guarantees(layout, strong, weight),
         limits=limits,
-        limit_amounts=pools.limits,
         ratios=ratios,
         burst=fitted.burst,
         weight=weight,

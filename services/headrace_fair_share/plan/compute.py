@@ -13,11 +13,13 @@ import numpy as np
 
 from headrace.ids import PoolName
 from headrace.pools import IntegralType
-from headrace.resources import RESOURCE_NAMES
+from headrace.pools.amounts import NOTHING
+from headrace.resources import LARGEST_SUM, RESOURCE_NAMES
 from headrace.wire.plan import Plan, PlanElement, Scaled
 from headrace.wire.snapshots import ShareComplaint, ShareItem
 from headrace_fair_share.configuration.rules import Bounds, broken_rules
 from headrace_fair_share.facts.pool_inputs import effective_options_of
+from headrace_fair_share.hdrf.arrays import RESOURCES
 from headrace_fair_share.hdrf.integral import ratio_by_volume
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
@@ -39,7 +41,8 @@ def computed(description: Description, file: str) -> Plan:
     """Computes the plan. Raises `BrokenInvariant`."""
     tree = description.input
     pools = [description.tree.pools[name] for name in description.tree.preorder]
-    elements = elements_of(tree, len(pools), effective_options_of(description.tree, pools))
+    limits = [NOTHING, *(pool.settings.resource_limits for pool in pools)]
+    elements = elements_of(tree, len(pools), effective_options_of(description.tree, pools), limits)
     shares = TreeUpdater().update(tree)
     return Plan(
         file=file,
@@ -70,7 +73,8 @@ class _Planned:
         self._bursts = shares.fixed.burst[shares.layout.of_pool].tolist()
         self._saved = saved[shares.layout.of_pool].tolist()
         every_one = np.ones(len(tree.operations), np.bool_)
-        given = UpdateInput(elements, tree, every_one, every_one)
+        no_filters = np.full((RESOURCES, len(elements.names)), LARGEST_SUM)
+        given = UpdateInput(elements, tree, every_one, every_one, no_filters)
         results, _ = results_of(Cut(pools=description.tree), given, shares)
         self._items = items_of(elements, results, np.arange(len(elements.names)))
         self._bindings = Bindings(tree, elements, self._items)

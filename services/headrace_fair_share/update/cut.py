@@ -32,6 +32,8 @@ class Cut(msgspec.Struct, frozen=True):
     grants: Mapping[PoolName, float] = {}
     downtime: Downtime = Downtime()
     total: Resources = ZERO
+    #: The parts of it that nodes have, by their tags; the same object while they stay as they are. None: not known.
+    rooms: Mapping[tuple[str, ...], Resources] | None = None
     usage_version: Version = NEVER
     pools_revision: int = 0
     #: True if integral has not confirmed the newest advance.

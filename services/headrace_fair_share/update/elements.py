@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools.amounts import PartialResources
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.wire.snapshots import ElementKind
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
@@ -44,6 +45,8 @@ class Elements:
     #: In force for the root and the pools, and by place for operations that ask for other ones than their pool has.
     options: list[EffectiveOptions]
     own_options: Mapping[int, EffectiveOptions]
+    #: Of the root and the pools, as configured.
+    limits: list[PartialResources]
 
     @cached_property
     def keys(self) -> list[str]:
@@ -93,7 +96,10 @@ class Elements:
         return (
             self.parents[place] != before.parents[old]
             or self.is_ephemeral(place) != before.is_ephemeral(old)
-            or (place < self.pools and self.options[place] != before.options[old])
+            or (
+                place < self.pools
+                and (self.options[place], self.limits[place]) != (before.options[old], before.limits[old])
+            )
         )
 
     def kind(self, place: int) -> ElementKind:
@@ -111,11 +117,12 @@ def elements_of(
     tree: TreeInput,
     configured: int,
     options: list[EffectiveOptions],
+    limits: list[PartialResources],
     own_options: Mapping[int, EffectiveOptions] | None = None,
 ) -> Elements:
     """Lists the elements of an update, of whose pools the first are configured.
 
-    `options` are of the root and all pools, `own_options` of operations by their place among themselves.
+    `options` and `limits` are of the root and all pools, `own_options` of operations by their place among themselves.
     """
     pools = [ROOT_POOL, *(PoolName(pool.name) for pool in tree.pools)]
     above = [each.parent + 1 for each in tree.pools] + [each.pool + 1 for each in tree.operations]
@@ -127,6 +134,7 @@ def elements_of(
         configured=1 + configured,
         order=np.array([*range(len(pools)), *(each.start_time_ms for each in tree.operations)], np.int64),
         options=options,
+        limits=limits,
         own_options={len(pools) + number: own for number, own in (own_options or {}).items()},
     )
 

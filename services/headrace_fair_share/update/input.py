@@ -14,18 +14,21 @@ from msgspec.structs import replace
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools import PoolTree, TreeOptions
+from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.effective_options import EffectiveOptions, of_operation
+from headrace.resources import LARGEST_SUM, Resources
 from headrace.wire import integral as wire
 from headrace.wire.pools import Pool
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.demand import Demand, demand_of
 from headrace_fair_share.facts.ephemeral_pools import ephemeral_pools_of
 from headrace_fair_share.facts.operations import KnownOperation
-from headrace_fair_share.facts.pool_inputs import effective_options_of, pool_input, tree_options
-from headrace_fair_share.hdrf.arrays import Bools
-from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, Volume
+from headrace_fair_share.facts.pool_inputs import effective_options_of, filters_of_all_below, pool_input, tree_options
+from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Ints
+from headrace_fair_share.hdrf.model import IntegralState, Limits, OperationInput, PoolInput, TreeInput, Volume
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements, elements_of, pool_key
+from headrace_fair_share.update.matching_nodes import MatchingNodes
 
 __all__ = ["InputMaker", "UpdateInput"]
 
@@ -39,6 +42,8 @@ class UpdateInput:
     #: By place of operations among themselves: True if jobs of it wait for a place, and if it has a running slot.
     pending: Bools
     running: Bools
+    #: What nodes have that match the filters of each element; `LARGEST_SUM` where it has none.
+    tag_filter_limits: Ints
     demands: Sequence[Demand] = ()
 
 
@@ -52,6 +57,9 @@ class _Entry:
     input: OperationInput
     demand: Demand
     own_options: EffectiveOptions | None
+    #: Formulas over tags of nodes, and what the nodes have that match each.
+    filters: tuple[str, ...]
+    most: Resources | None
 
 
 class InputMaker:
@@ -61,7 +69,11 @@ class InputMaker:
         self._configured: PoolTree | None = None
         self._ephemeral: list[Pool] = []
         self._averages: dict[str, float] = {}
+        self._nodes = MatchingNodes(None)
+        #: As configured, and as the algorithm is to see them; what the nodes have that each is limited to by its filters.
+        self._as_configured: list[PoolInput] = []
         self._pools: list[PoolInput] = []
+        self._most: list[Resources | None] = []
         self._options: list[EffectiveOptions] = []
         self._place: dict[PoolName, int] = {}
         self._entries: dict[OperationId, _Entry] = {}
@@ -69,6 +81,7 @@ class InputMaker:
 
     def take(self, cut: Cut) -> UpdateInput:
         """Makes the input of a cut."""
+        same_nodes = cut.rooms is self._nodes.rooms
         self._take_pools(cut)
         before, entries = self._entries, {}
         moved = list(cut.operations) != list(before)
@@ -83,6 +96,7 @@ class InputMaker:
                 and old.usage is usage
                 and old.was_named is was_named
                 and old.input.historic_usage_average == average
+                and (same_nodes or not old.filters)
             ):
                 entries[operation] = old
                 continue
@@ -104,12 +118,14 @@ class InputMaker:
         demands = [entry.demand for entry in entries.values()]
         if moved or self._elements is None:
             own = {at: entry.own_options for at, entry in enumerate(entries.values()) if entry.own_options is not None}
-            self._elements = elements_of(tree, len(cut.pools.preorder), self._options, own)
+            limits = [NOTHING, *(PartialResources(*pool.limits) for pool in self._as_configured)]
+            self._elements = elements_of(tree, len(cut.pools.preorder), self._options, limits, own)
         return UpdateInput(
             elements=self._elements,
             tree=tree,
             pending=np.fromiter((demand.is_pending for demand in demands), np.bool_, count),
             running=np.fromiter((not entry.known.waits for entry in entries.values()), np.bool_, count),
+            tag_filter_limits=_as_column([None, *self._most, *(entry.most for entry in entries.values())]),
             demands=demands,
         )
 
@@ -118,39 +134,69 @@ class InputMaker:
         used = dict.fromkeys(map(attrgetter("pool"), cut.operations.values()))
         unconfigured = [name for name in used if name not in configured.pools]
         ephemeral = ephemeral_pools_of(unconfigured, cut.ephemeral_pools, configured)
-        if configured is not self._configured or ephemeral != self._ephemeral:
+        anew = configured is not self._configured or ephemeral != self._ephemeral
+        if anew:
             pools = [*(configured.pools[name] for name in configured.preorder), *ephemeral]
             self._configured, self._ephemeral = configured, ephemeral
             self._place = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
-            self._pools = [pool_input(pool, self._place[pool.parent], configured) for pool in pools]
+            self._as_configured = [pool_input(pool, self._place[pool.parent], configured) for pool in pools]
             self._options = effective_options_of(configured, pools)
-            self._averages, self._entries, self._elements = {}, {}, None
+            self._entries, self._elements = {}, None
         averages = {key: average for key, average in cut.usage_averages.items() if key.startswith("/")}
-        if averages != self._averages:
+        if anew or averages != self._averages or cut.rooms is not self._nodes.rooms:
             self._averages = averages
+            if cut.rooms is not self._nodes.rooms:
+                self._nodes = MatchingNodes(cut.rooms)
+            filters = filters_of_all_below(self._as_configured, self._options)
+            self._most = [self._nodes.resources(formulas) for formulas in filters[1:]]
             self._pools = [
-                _with_average(pool, averages.get(pool_key(PoolName(pool.name)), 0.0)) for pool in self._pools
+                _with_average(_limited(pool, most), averages.get(pool_key(PoolName(pool.name)), 0.0))
+                for pool, most in zip(self._as_configured, self._most, strict=True)
             ]
 
     def _entry(
         self, tree: TreeOptions, known: KnownOperation, usage: UsageItem | None, was_named: bool, average: float
     ) -> _Entry:
         demand = demand_of(known, usage, was_named=was_named)
-        pool, wishes = self._place[known.pool], known.wishes
+        pool, wishes, own_filter = self._place[known.pool], known.wishes, known.scheduling_tag_filter
+        filters = self._options[pool + 1].scheduling_tag_filters + ((own_filter,) if own_filter else ())
+        most = self._nodes.resources(filters)
         given = OperationInput(
             name=known.operation,
             pool=pool,
             weight=known.weight,
             demand=demand.demand,
             usage=demand.usage,
-            limits=known.limits.as_tuple(),
+            limits=_lower(known.limits.as_tuple(), most),
             gang=known.is_gang,
             start_time_ms=known.started_at_ms,
             pending_job_count=usage.pending_jobs if usage is not None else known.initial_jobs,
             historic_usage_average=average,
         )
         own = None if wishes is None else of_operation(self._options[pool + 1], wishes, tree)
-        return _Entry(known, usage, was_named, given, demand, own)
+        return _Entry(known, usage, was_named, given, demand, own, filters, most)
+
+
+def _limited(pool: PoolInput, most: Resources | None) -> PoolInput:
+    return pool if most is None else replace(pool, limits=_lower(pool.limits, most))
+
+
+def _lower(limits: Limits, most: Resources | None) -> Limits:
+    """Limits within what the nodes have that match."""
+    if most is None:
+        return limits
+    u, c, g, m, n = (
+        amount if limit is None else min(limit, amount) for limit, amount in zip(limits, most.as_tuple(), strict=True)
+    )
+    return (u, c, g, m, n)
+
+
+def _as_column(amounts: list[Resources | None]) -> Ints:
+    column = np.full((RESOURCES, len(amounts)), LARGEST_SUM)
+    for place, amount in enumerate(amounts):
+        if amount is not None:
+            column[:, place] = amount.as_tuple()
+    return column
 
 
 def _with_average(pool: PoolInput, average: float) -> PoolInput:

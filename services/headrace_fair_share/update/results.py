@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ids import PoolName
-from headrace.pools.amounts import PartialResources
+from headrace.pools.amounts import NOTHING
 from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.snapshots import DetailedShare, SchedulingStatus, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
@@ -55,8 +55,8 @@ class ElementResults:
     usage_share: Floats
     demand_share: Floats
     limits_share: Floats
-    #: Of pools, as configured; `LARGEST_SUM` where there is none.
-    limits: Ints
+    #: What nodes have that match the filters of an element; `LARGEST_SUM` where it has none.
+    tag_filter_limits: Ints
     #: After inference and fitting.
     strong_guarantee_share: Floats
     promised_fair_share: Floats
@@ -172,18 +172,19 @@ def items_of(elements: Elements, results: ElementResults, places: Ints) -> list[
         results.burst_ratio[places].tolist(),
         results.total_flow_ratio[places].tolist(),
         results.total_burst_ratio[places].tolist(),
-        map(_limits, results.limits[:, places].T.tolist()),
+        (elements.limits[place] if place < elements.pools else NOTHING for place in at),
         (PREEMPTION_PRIORITY[code] for code in results.preemption_priority[places].tolist()),
         (STARVATION_REASON[code] for code in results.starvation_reason[places].tolist()),
         (elements.options[place] if place < elements.pools else None for place in at),
         results.rank[places].tolist(),
+        map(_filter_limits, results.tag_filter_limits[:, places].T.tolist()),
         strict=True,
     )
     return [ShareItem(*one) for one in columns]
 
 
-def _limits(amounts: list[int]) -> PartialResources:
-    return PartialResources(*(None if amount >= LARGEST_SUM else amount for amount in amounts))
+def _filter_limits(amounts: list[int]) -> Resources | None:
+    return None if amounts[0] >= LARGEST_SUM else Resources(*amounts)
 
 
 def pool_results_of(elements: Elements, results: ElementResults, places: Ints) -> dict[PoolName, PoolResults]:

@@ -181,7 +181,7 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
         usage_share=usage,
         demand_share=demand,
         limits_share=shares.limits[:, order],
-        limits=fixed.limit_amounts[:, order],
+        tag_filter_limits=given.tag_filter_limits,
         strong_guarantee_share=strong,
         promised_fair_share=shares.promised[:, order],
         estimated_guarantee_share=fixed.estimated[:, order],

@@ -5,16 +5,18 @@ Pure. A tag is a word of letters, digits and `_-./:@`; `!` binds tighter than `&
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable, Collection, Iterable
-from functools import lru_cache
+from collections.abc import Callable, Collection
+from functools import lru_cache, reduce
 from typing import Final
 
 from headrace.errors import BadInput
 
 __all__ = ["matches", "parse_formula"]
 
-Formula = Callable[[Collection[str]], bool]
+#: Of sets of nodes, a bit for each: the nodes that match, from those that have a tag, and from all there are.
+Formula = Callable[[Callable[[str], int], int], int]
 
 _EXPECTED: Final = "a formula over tags such as ssd & (fast | !old)"
 _MOST_NESTED: Final = 50
@@ -22,13 +24,13 @@ _MOST_NESTED: Final = 50
 
 def matches(formula: str, tags: Collection[str]) -> bool:
     """Whether a formula is true of a node with these tags. Raises `BadInput` for what is no formula."""
-    return parse_formula(formula)(tags)
+    return bool(parse_formula(formula)(lambda tag: tag in tags, 1))
 
 
 @lru_cache(maxsize=256)
 def parse_formula(text: str) -> Formula:
     """Reads a formula. Raises `BadInput` naming the place in it."""
-    return _Reader(text).whole() if text.strip() else lambda _: True
+    return _Reader(text).whole() if text.strip() else lambda _having, every: every
 
 
 class _Reader:
@@ -47,13 +49,15 @@ class _Reader:
         return formula
 
     def _any(self) -> Formula:
-        return self._joined("[|]", any, lambda: self._joined("&", all, self._term))
+        return self._joined("[|]", operator.or_, lambda: self._joined("&", operator.and_, self._term))
 
-    def _joined(self, sign: str, holds: Callable[[Iterable[bool]], bool], read: Callable[[], Formula]) -> Formula:
+    def _joined(self, sign: str, join: Callable[[int, int], int], read: Callable[[], Formula]) -> Formula:
         parts = [read()]
         while self._take(sign):
             parts.append(read())
-        return parts[0] if len(parts) == 1 else lambda tags: holds(part(tags) for part in parts)
+        if len(parts) == 1:
+            return parts[0]
+        return lambda having, every: reduce(join, (part(having, every) for part in parts))
 
     def _term(self) -> Formula:
         self._nested += 1
@@ -61,7 +65,7 @@ class _Reader:
             raise BadInput("formula", self._text[:100], f"{_EXPECTED}, at most {_MOST_NESTED} deep")
         if self._take("!"):
             inner = self._term()
-            formula: Formula = lambda tags: not inner(tags)  # noqa: E731
+            formula: Formula = lambda having, every: every & ~inner(having, every)  # noqa: E731
         elif self._take("[(]"):
             formula = self._any()
             if not self._take("[)]"):
@@ -70,7 +74,7 @@ class _Reader:
             tag = self._take("[A-Za-z0-9_./:@-]+")
             if not tag:
                 raise self._wrong()
-            formula = lambda tags: tag in tags  # noqa: E731
+            formula = lambda having, _every: having(tag)  # noqa: E731
         self._nested -= 1
         return formula
 

@@ -22,6 +22,7 @@ from headrace.wire.version import NEVER, Counter, Version
 __all__ = [
     "DetailedShare",
     "ElementKind",
+    "NodesOfTags",
     "Part",
     "PreemptionPriority",
     "Recovering",
@@ -65,9 +66,18 @@ class UsageFrame(msgspec.Struct, frozen=True):
     at_ms: Counter = 0
 
 
-class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One operation as the allocator sees it."""
+class NodesOfTags(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The online nodes of the tree that have exactly these tags."""
 
+    tags: tuple[str, ...]
+    #: Together, as far as the tree may use them.
+    total: Resources = ZERO
+
+
+class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One operation as the allocator sees it, or the nodes that have the same tags."""
+
+    #: Of nodes `#` and their tags, which is no operation's id.
     operation: OperationId
     usage: Resources = ZERO
     #: Being started at this moment, not yet confirmed by a node.
@@ -81,6 +91,13 @@ class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     allocations: Counter = 0
     #: Why none of its jobs can be placed, as far as the allocator knows; empty when some can.
     unschedulable_reason: str = ""
+    #: All such items together make up the total of their snapshot. None: this item is of an operation.
+    nodes: NodesOfTags | None = None
+
+    @staticmethod
+    def of_nodes(tags: tuple[str, ...], total: Resources = ZERO) -> UsageItem:
+        """Makes the item of the nodes that have these tags."""
+        return UsageItem(OperationId(f"#{list(tags)}"), nodes=NodesOfTags(tags, total))
 
 
 class ElementKind(enum.StrEnum):
@@ -182,6 +199,8 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Among children of a pool that are equally satisfied the lowest comes first: pools by their place, operations of a fifo pool by
     #: its order, others by the Unix time of their start in milliseconds.
     rank: Counter = 0
+    #: All that the nodes have which match its scheduling tag filters. None: it has none, or the nodes are not known.
+    tag_filter_limits: Resources | None = None
 
     @property
     def key(self) -> str:

@@ -1,0 +1,215 @@
+"""Whoever may run on some nodes only is owed no more than those have. Allocator and fair share are the real ones."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
+from headrace.pools import PartialResources, Pool, PoolConfig, TreeOptions
+from headrace.pools.tree_options import SsdNodes
+from headrace.resources import ZERO, Resources
+from headrace.wire.codec import encode
+from headrace.wire.nodes import NodeRecord
+from headrace.wire.snapshots import ShareItem, UsageFrame, UsageItem
+from headrace.wire.version import Version
+from headrace_fair_share.facts.usage import KnownUsage, UsageChange
+from headrace_fair_share.update.matching_nodes import MatchingNodes
+from tests.support.allocating import an_operation
+from tests.support.clocks import NOW
+from tests.support.preempting import Fleet
+
+NODE = Resources(10, 400, 0, 8 * 1024**3)
+JOB = Resources(1, 100)
+FAST = PoolConfig(scheduling_tag_filter="ssd")
+
+
+class Tagged(Fleet):
+    """The nodes n1 and n2, of which n2 has the tag `ssd`. In each pool, or those in `works`, stands an operation of a hundred jobs."""
+
+    def __init__(
+        self,
+        *pools: Pool,
+        options: TreeOptions | None = None,
+        nodes: tuple[str, ...] = ("n1", "n2"),
+        works: set[str] | None = None,
+    ) -> None:
+        super().__init__(Random(1), dict.fromkeys(nodes, NODE), pools, options or TreeOptions())
+        self.tag(n2=["ssd"])
+        for node in nodes:
+            self.hear(node)
+        for pool in pools:
+            if works is None or pool.name in works:
+                self.work(f"in-{pool.name}", pool.name)
+
+    def tag(self, **tags: list[str]) -> None:
+        records = {NodeName(name): NodeRecord(NodeName(name), tags=each) for name, each in tags.items()}
+        self.engine.on_nodes(records, self.moment)
+
+    def work(self, name: str, pool: str, **spec: object) -> None:
+        """Starts an operation in a pool."""
+        live = an_operation(name, 100, JOB)
+        changed = msgspec.structs.replace(live.spec, pool=PoolName(pool), **spec)
+        self.begin(msgspec.structs.replace(live, spec=changed), 600.0)
+
+    def item(self, key: str) -> ShareItem:
+        return self._fair_share.items[key]
+
+    def cores(self, key: str) -> float:
+        """What an element is owed."""
+        return self.item(key).fair_share.total[1] * self.facts.total.cpu / 100
+
+    def owed(self, *keys: str) -> list[float]:
+        self.refresh()
+        self.update_shares()
+        assert self.engine.check() == []
+        return [round(self.cores(key), 6) for key in keys]
+
+
+def a_pool(name: str, config: PoolConfig | None = None, parent: str = ROOT_POOL) -> Pool:
+    return Pool(PoolName(name), PoolName(parent), config or PoolConfig())
+
+
+def test_a_pool_with_a_filter_is_owed_no_more_than_the_nodes_that_match() -> None:
+    alone = Tagged(a_pool("fast", FAST))
+    beside = Tagged(a_pool("fast", msgspec.structs.replace(FAST, weight=9.0)), a_pool("other"))
+
+    assert alone.owed("/fast", "in-fast") == [4, 4]
+    assert beside.owed("/fast", "in-fast", "/other") == [4, 4, 4]
+
+
+def test_an_operation_is_owed_no_more_than_the_nodes_that_match_its_own_filter_and_those_of_its_pools() -> None:
+    below = a_pool("below", PoolConfig(scheduling_tag_filter="big | new"), "above")
+    tree = Tagged(a_pool("above", FAST), below, works={"below"})
+    tree.work("picky", "below", scheduling_tag_filter="!old", weight=9.0)
+    tree.tag(n1=["ssd", "big", "old"], n2=["ssd", "new"])
+    both = tree.owed("picky", "/below")
+    tree.tag(n1=["big"])
+    one = tree.owed("picky", "in-below", "/below", "/above")
+
+    assert both == [4, 8]
+    assert one == [3.6, 0.4, 4, 4]
+
+
+def test_limits_that_nodes_set_are_told_apart_from_those_of_the_configuration() -> None:
+    limits = PartialResources(cpu=600)
+    tree = Tagged(a_pool("fast", PoolConfig(scheduling_tag_filter="ssd", resource_limits=limits)), a_pool("other"))
+    tree.update_shares()
+    fast = tree.item("/fast")
+
+    assert (fast.limits, fast.tag_filter_limits, fast.limits_share[1]) == (limits, NODE, 0.5)
+    assert tree.item("in-fast").tag_filter_limits == NODE
+    assert tree.item("/other").tag_filter_limits is None
+    assert tree.facts.pools.pool(PoolName("fast")).most == limits
+
+
+def test_a_limit_below_what_the_nodes_have_stays_the_limit() -> None:
+    limits = PartialResources(cpu=100)
+    tree = Tagged(a_pool("fast", PoolConfig(scheduling_tag_filter="ssd", resource_limits=limits)))
+
+    assert tree.owed("/fast") == [1]
+
+
+def test_a_filter_that_matches_nothing_is_owed_nothing_until_a_node_matches() -> None:
+    tree = Tagged(a_pool("none", PoolConfig(scheduling_tag_filter="gpu")), a_pool("other"))
+
+    assert tree.owed("/none", "/other") == [0, 8]
+    assert tree.item("/none").tag_filter_limits == ZERO
+    tree.tag(n1=["gpu"])
+    assert tree.owed("/none", "/other") == [4, 4]
+
+
+def test_tags_that_change_under_running_jobs_move_what_is_owed_and_no_job() -> None:
+    tree = Tagged(a_pool("fast", FAST), a_pool("other"))
+    tree.update_shares()
+    for _ in range(2):
+        tree.hear("n1")
+        tree.hear("n2")
+    running = {name: len(operation.allocations) for name, operation in tree.facts.operations.items()}
+    tree.tag(n2=[])
+    without = tree.owed("/fast", "/other")
+    tree.tag(n1=["ssd"])
+    moved = tree.owed("/fast", "/other")
+
+    assert (without, moved) == ([0, 8], [4, 4])
+    assert {name: len(operation.allocations) for name, operation in tree.facts.operations.items()} == running
+
+
+def test_nodes_that_fall_silent_drain_or_leave_the_tree_take_what_they_have_along() -> None:
+    tree = Tagged(a_pool("fast", FAST), nodes=("n1", "n2", "n3"))
+    tree.tag(n3=["ssd"])
+    assert tree.owed("/fast") == [8]
+    tree.engine.on_nodes({NodeName("n3"): NodeRecord(NodeName("n3"), tags=["ssd"], drained=True)}, tree.moment)
+    tree.hear("n3")
+    assert tree.owed("/fast") == [4]
+    tree.engine.on_options(TreeOptions(node_filter="!ssd"), tree.moment)
+    assert tree.owed("/fast") == [0]
+    tree.engine.on_options(TreeOptions(), tree.moment)
+    assert tree.owed("/fast") == [4]
+    tree.now_s += 61
+    tree.hear("n1")
+    tree.engine.on_tick(tree.moment)
+    assert tree.owed("/fast") == [0]
+
+
+def test_a_pool_that_may_not_use_nodes_with_ssd_is_owed_the_others_unless_a_pool_below_may() -> None:
+    options = TreeOptions(ssd_priority_preemption=SsdNodes(enable=True, node_tag_filter="ssd"))
+    slow = PoolConfig(allow_regular_allocations_on_ssd_nodes=False)
+    tree = Tagged(a_pool("slow", slow), a_pool("other", PoolConfig(weight=0.1)), options=options)
+    assert tree.owed("/slow", "in-slow") == [4, 4]
+
+    may = PoolConfig(allow_regular_allocations_on_ssd_nodes=True)
+    tree = Tagged(a_pool("slow", slow), a_pool("may", may, "slow"), options=options)
+    assert tree.owed("/slow", "in-slow", "/may") == [8, 4, 4]
+
+
+# --- what is told ------------------------------------------------------------------------------------------------
+
+
+def told(*nodes: UsageItem, cpu: int, complete: bool = True, removed: tuple[str, ...] = ()) -> UsageChange:
+    frame = UsageFrame(total=Resources(cpu=cpu), complete=complete)
+    return UsageChange(Version(1, 1), frame, list(nodes), frozenset(removed))
+
+
+def of(cpu: int, *tags: str) -> UsageItem:
+    return UsageItem.of_nodes(tags, Resources(cpu=cpu))
+
+
+def test_while_an_allocator_recovers_the_nodes_of_before_count() -> None:
+    usage = KnownUsage(10**9)
+    usage.apply(told(of(4, "ssd"), of(4), cpu=8), NOW)
+    before = usage.rooms
+    usage.apply(msgspec.structs.replace(told(of(4), cpu=4, complete=False), whole=True, version=Version(2, 1)), NOW)
+
+    assert usage.rooms is before
+    assert usage.total == Resources(cpu=8)
+    assert usage.apply(told(of(2, "ssd"), cpu=6), NOW)
+    assert usage.rooms == {(): Resources(cpu=4), ("ssd",): Resources(cpu=2)}
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_nodes_that_do_not_make_up_the_total_limit_nobody(complete: bool) -> None:
+    """As of an allocator that does not tell of them, or while the first one recovers."""
+    usage = KnownUsage(10**9)
+    usage.apply(told(of(4, "ssd"), cpu=8 if complete else 4, complete=complete), NOW)
+
+    assert usage.rooms is None
+    assert MatchingNodes(usage.rooms).resources(("ssd",)) is None
+
+
+def test_items_of_nodes_are_no_operations() -> None:
+    usage = KnownUsage(10**9)
+    usage.apply(told(of(4, "ssd"), of(4), cpu=8), NOW)
+    usage.apply(told(cpu=4, removed=(of(4, "ssd").operation,)), NOW)
+
+    assert (usage.items, usage.named, usage.check()) == ({}, set(), [])
+    assert usage.rooms == {(): Resources(cpu=4)}
+
+
+def test_what_an_older_reader_knows_of_usage_is_told_as_before() -> None:
+    item = UsageItem(OperationId("operation-1"), usage=JOB)
+    before = msgspec.msgpack.decode(encode(item))[:9]
+
+    assert before == ["operation-1", [1, 100, 0, 0, 0], [0] * 5, 0, [0] * 5, [0] * 5, 0, 0, ""]
