@@ -12,12 +12,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
 from headrace_cli.up.engine import AGENTS_TIME_S
 
-__all__ = ["Command", "describe_status", "guard", "spawn"]
+__all__ = ["Command", "collect", "describe_status", "guard", "open_log", "spawn"]
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -27,12 +28,24 @@ class Command(msgspec.Struct, frozen=True):
     log: Path
 
 
-def spawn(command: Command, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Starts a process. Raises OSError."""
-    with open(command.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
-        return subprocess.Popen(
+def spawn(command: Command, environment: Mapping[str, str]) -> int:
+    """Starts a process and returns its process id, by which it is to be collected. Raises OSError."""
+    with open_log(command.log) as log:
+        process = subprocess.Popen(
             command.argv, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
+    process.returncode = 0  # it shall not be collected behind our back
+    return process.pid
+
+
+def open_log(path: Path | str) -> BinaryIO:
+    """Opens a log that only its owner can read, to append to it. Raises OSError."""
+    return open(path, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
+
+
+def collect(pid: int) -> int:
+    """Collects a child that has ended. Returns its exit status, negative for the number of a signal."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def describe_status(status: int) -> str:

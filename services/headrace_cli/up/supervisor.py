@@ -13,7 +13,7 @@ from typing import NamedTuple, TextIO, assert_never
 import anyio
 import anyio.abc
 
-from headrace.child_process import wait_for_end
+from headrace.child_process import until_ended
 from headrace.client.place import Endpoint
 from headrace.obs.logging import configure, logger
 from headrace.runtime.clock import SystemClock
@@ -37,8 +37,9 @@ from headrace_cli.up.engine import (
 )
 from headrace_cli.up.guard import LEAVE_JOBS
 from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
+from headrace_cli.up.nursery import Nursery
 from headrace_cli.up.options import UpOptions
-from headrace_cli.up.processes import describe_status, guard, spawn
+from headrace_cli.up.processes import collect, describe_status, guard, spawn
 from headrace_cli.up.readiness import tell_pauses, wait_ready
 from headrace_cli.up.state_folder import InUse, StateFolder, free_port, port_is_free, take_lock
 
@@ -70,6 +71,12 @@ class UpResult(NamedTuple):
     crashes: int
 
 
+class _Gone(NamedTuple):
+    """A process ended and is to be collected."""
+
+    name: str
+
+
 class _StopAsked(NamedTuple):
     by_signal: bool
 
@@ -78,7 +85,7 @@ class _DiskSeen(NamedTuple):
     free_bytes: int
 
 
-_Event = Ended | _StopAsked | _DiskSeen
+_Event = _Gone | _StopAsked | _DiskSeen
 Tell = Callable[[str], None]
 #: What is done once everything answers; when it returns True, everything is stopped.
 WhenReady = Callable[[Ready], Awaitable[bool]]
@@ -134,7 +141,10 @@ class _Supervisor:
         entries = commands(state, options)
         self._commands = {plan.name: command for plan, command in entries}
         self._engine = SupervisorEngine([plan for plan, _ in entries])
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._environment = {**scrubbed(os.environ), marks.UP_MARK: str(state.path)}
+        self._nursery = Nursery(self._commands, self._environment)
+        #: Process ids. None of them goes to somebody else before it is collected.
+        self._running: dict[str, int] = {}
         self._log_starts: dict[str, int] = {}
         self._waiting_for, self._lacks = "nats-server", "does not answer"
         self._ready = False
@@ -169,9 +179,11 @@ class _Supervisor:
                 event = await self._coming.receive()
             moment = self._clock.moment()
             match event:
-                case Ended(name):
-                    del self._running[name]
-                    outcome = self._engine.on_ended(event, moment)
+                case _Gone(name):
+                    pid = self._running.pop(name)
+                    status = collect(pid)
+                    logger().info("ended", process=name, pid=pid, status=status)
+                    outcome = self._engine.on_ended(Ended(name, status), moment)
                 case _StopAsked(by_signal):
                     self._interrupted |= by_signal
                     outcome = self._engine.on_stop(self._announce_stop(), moment)
@@ -207,12 +219,12 @@ class _Supervisor:
                     self._say(name, status, "starting it again would not help: stopping")
                 case Signal(name, number):
                     if name in self._running:
-                        self._running[name].send_signal(number)
+                        os.kill(self._running[name], number)
                 case DiskIsFull():
                     self._tell(f"the disk of {self._state.path} is full: nothing can be recorded until it has room")
                 case RenewBus(name):
                     self._tell(f"the disk has room again: starting {name} anew")
-                    self._running[name].terminate()
+                    os.kill(self._running[name], signal.SIGTERM)
                 case KillJobs():
                     marks.kill(self._state.path, frozenset({"runner", "job"}))
                 case KillEverything():
@@ -223,15 +235,13 @@ class _Supervisor:
     def _start(self, name: str, tasks: anyio.abc.TaskGroup) -> None:
         command = self._commands[name]
         self._log_starts[name] = size_of(command.log)
-        process = spawn(command, {**scrubbed(os.environ), marks.UP_MARK: str(self._state.path)})
-        self._running[name] = process
-        logger().info("started", process=name, pid=process.pid)
-        tasks.start_soon(self._await_exit, name, process)
+        pid = self._running[name] = self._nursery.take(name) or spawn(command, self._environment)
+        logger().info("started", process=name, pid=pid)
+        tasks.start_soon(self._await_end, name, pid)
 
-    async def _await_exit(self, name: str, process: subprocess.Popen[bytes]) -> None:
-        status = await wait_for_end(process)
-        logger().info("ended", process=name, pid=process.pid, status=status)
-        await self._events.send(Ended(name, status))
+    async def _await_end(self, name: str, pid: int) -> None:
+        await until_ended(pid)
+        await self._events.send(_Gone(name))
 
     def _say(self, name: str, status: int, what: str) -> None:
         self._crashes += 1

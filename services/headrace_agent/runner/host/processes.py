@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import resource
@@ -12,6 +11,7 @@ import time
 from typing import NamedTuple
 
 from headrace.runtime.engine import NS_PER_MS, Moment
+from headrace.subreaper import adopt_orphans
 
 __all__ = ["MARKER", "LinuxProcesses", "Reaped", "Spawn"]
 
@@ -19,7 +19,6 @@ __all__ = ["MARKER", "LinuxProcesses", "Reaped", "Spawn"]
 MARKER = "HEADRACE_JOB"
 
 _FIONREAD = 0x541B
-_PR_SET_CHILD_SUBREAPER = 36
 _PROC_BYTES = 65536
 #: States of /proc/<pid>/stat: a zombie, and two names of one that is going this moment.
 _DEAD = (b"Z", b"X", b"x")
@@ -54,8 +53,7 @@ class LinuxProcesses:
 
     def become_reaper(self) -> bool:
         """Makes orphans below us our children, whatever they did to get away. False where the kernel refuses."""
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._is_reaper = libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        self._is_reaper = adopt_orphans(True)
         return self._is_reaper
 
     def now(self) -> Moment:
