@@ -50,9 +50,9 @@ POOLS = [
 ]
 JOBS = sum(pool.jobs for pool in POOLS)
 
-LENDER = Load("research", 6, 8)
+LENDER = Load("research", 6, 7)
 RETURNING = Load("production", 3, 1)
 #: Nobody watches a demo for the 30 seconds that a tree has by default.
-STARVATION_TIMEOUT_MS = 1_000
+STARVATION_TIMEOUT_MS = 500
 #: Nor for the 5 seconds for which a node is left alone after it was asked to give something up, even in vain.
 BACKOFF_MS = 500

@@ -7,7 +7,7 @@ import os
 import sys
 
 _FIRST = 10_000_000
-_STRETCH = 12_000
+_STRETCH = 8_000
 
 
 def count(first: int, stretch: int) -> int:
