@@ -174,7 +174,7 @@ async def play(log: TreacherousLog, calls: list[tuple[int, bool]]) -> Outcome:
 
     async def append(call: int) -> None:
         try:
-            outcome.sequences[call] = await appender.append_many(outcome.calls[call])
+            outcome.sequences[call] = await appender.append(outcome.calls[call])
         except AppenderFenced:
             outcome.deposed.add(call)
 
@@ -239,9 +239,9 @@ async def test_what_a_deposed_writer_had_in_the_log_already_is_acknowledged() ->
                 await appender.run()
 
         tasks.start_soon(run)
-        assert await appender.append(b"a") == 1
+        assert await appender.append([b"a"]) == 1
         with pytest.raises(AppenderFenced, match=r"entry 2 .* term 2, ours is 1"):
-            await appender.append(b"b")
+            await appender.append([b"b"])
 
 
 async def test_what_arrives_during_an_append_travels_in_the_next() -> None:
@@ -250,12 +250,12 @@ async def test_what_arrives_during_an_append_travels_in_the_next() -> None:
     appender = an_appender(log)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(appender.run)
-        tasks.start_soon(appender.append, b"0")
+        tasks.start_soon(appender.append, [b"0"])
         while not log.in_flight:  # noqa: ASYNC110 - a few turns of the loop
             await asyncio.sleep(0)
         async with anyio.create_task_group() as appends:
             for number in range(1, 1_000):
-                appends.start_soon(appender.append, str(number).encode())
+                appends.start_soon(appender.append, [str(number).encode()])
             while appender.waiting < 1_000:  # noqa: ASYNC110 - a few turns of the loop
                 await asyncio.sleep(0)
             assert appender.oldest_waiting_s(7.5) == 2.5
@@ -275,7 +275,7 @@ async def test_of_many_that_wait_for_one_entry_a_few_go_on_a_turn() -> None:
     went_on: list[int] = []
 
     async def append(event: bytes) -> None:
-        await appender.append(event)
+        await appender.append([event])
         went_on.append(turn)
 
     async def count_turns() -> None:
@@ -302,8 +302,8 @@ async def test_an_entry_holds_at_most_so_much_and_a_call_that_fits_is_not_torn()
     async with anyio.create_task_group() as tasks:
         async with anyio.create_task_group() as appends:
             for _ in range(10):
-                appends.start_soon(appender.append_many, [bytes(50_000)] * 3)
-            appends.start_soon(appender.append_many, [bytes(100_000)] * 10)
+                appends.start_soon(appender.append, [bytes(50_000)] * 3)
+            appends.start_soon(appender.append, [bytes(100_000)] * 10)
             tasks.start_soon(appender.run)
         tasks.cancel_scope.cancel()
 
@@ -314,9 +314,9 @@ async def test_an_entry_holds_at_most_so_much_and_a_call_that_fits_is_not_torn()
 async def test_an_event_too_large_is_refused_before_anything_is_queued() -> None:
     appender = an_appender(TreacherousLog([], []))
     with pytest.raises(TooLarge):
-        await appender.append(bytes(MAX_GROUP_BYTES))
+        await appender.append([bytes(MAX_GROUP_BYTES)])
     with pytest.raises(TooLarge):
-        await appender.append_many([b"small", bytes(MAX_GROUP_BYTES)])
+        await appender.append([b"small", bytes(MAX_GROUP_BYTES)])
     assert appender.waiting == 0
 
 
@@ -328,7 +328,7 @@ async def test_a_stopped_appender_leaves_nobody_waiting() -> None:
 
     async def append() -> None:
         try:
-            await appender.append(b"x")
+            await appender.append([b"x"])
         except BusError as error:
             failures.append(error)
 
@@ -341,7 +341,7 @@ async def test_a_stopped_appender_leaves_nobody_waiting() -> None:
         tasks.cancel_scope.cancel()
     assert [type(failure) for failure in failures] == [AppendUnknown] * 3
     with pytest.raises(AppendUnknown):
-        await appender.append(b"later")
+        await appender.append([b"later"])
 
 
 async def test_a_log_that_lost_what_it_acknowledged_ends_the_writer() -> None:
@@ -354,11 +354,11 @@ async def test_a_log_that_lost_what_it_acknowledged_ends_the_writer() -> None:
                 await appender.run()
 
         tasks.start_soon(run)
-        await appender.append(b"a")
-        await appender.append(b"b")
+        await appender.append([b"a"])
+        await appender.append([b"b"])
         log.entries.pop()
         with pytest.raises(AppenderFenced, match="lost entries"):
-            await appender.append(b"c")
+            await appender.append([b"c"])
 
 
 async def test_a_log_that_leaves_a_question_unanswered_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,7 +378,7 @@ async def test_a_log_that_leaves_a_question_unanswered_is_asked_again(monkeypatc
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(appender.run)
         with anyio.fail_after(20):
-            assert await appender.append(b"a") == 1
+            assert await appender.append([b"a"]) == 1
         tasks.cancel_scope.cancel()
 
     assert log.events() == [b"a"]
@@ -390,7 +390,7 @@ async def test_flush_waits_for_all_that_was_appended_before() -> None:
     await appender.flush()
     async with anyio.create_task_group() as tasks:
         for number in range(5):
-            tasks.start_soon(appender.append, str(number).encode())
+            tasks.start_soon(appender.append, [str(number).encode()])
         while appender.waiting < 5:  # noqa: ASYNC110 - a few turns of the loop
             await asyncio.sleep(0)
         tasks.start_soon(appender.run)

@@ -185,7 +185,7 @@ async def test_group_commit_goes_on_after_the_kill_of_the_server_and_loses_or_do
             sequences: dict[int, int] = {}
 
             async def append(number: int) -> None:
-                sequences[number] = await appender.append(str(number).encode())
+                sequences[number] = await appender.append([str(number).encode()])
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(appender.run)
@@ -269,11 +269,11 @@ async def test_an_entry_that_no_appender_wrote_is_passed_over(server: NatsServer
         )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(appender.run)
-            assert await appender.append(b"a") == 1
+            assert await appender.append([b"a"]) == 1
             await bus.publish(f"{word}.log", b"foreign")
             await bus.publish(f"{word}.log", b"foreign")
             await eventually_at(log, 3)
-            assert await appender.append(b"b") == 4
+            assert await appender.append([b"b"]) == 4
             tasks.cancel_scope.cancel()
 
         assert appender.statistics()["foreign"] == 2

@@ -103,7 +103,7 @@ class Recorder:
         To be called without a pause after the decision, so that the log has the order of the decisions. Cancelling the wait takes
         nothing back.
         """
-        return await self.appender.append_many(self._taken(events))
+        return await self.appender.append(self._taken(events))
 
     def note(self, events: Sequence[Event]) -> None:
         """Records as `record` does, for decisions whose answer nobody waits for."""

@@ -104,11 +104,6 @@ class GroupAppender:
         self.foreign = 0
 
     @property
-    def last(self) -> int:
-        """Sequence of the newest entry that is known to be in the log."""
-        return self._last
-
-    @property
     def waiting(self) -> int:
         """Events that are not known to be in the log."""
         return self._waiting
@@ -129,18 +124,12 @@ class GroupAppender:
             "foreign": self.foreign,
         }
 
-    async def append(self, event: bytes) -> int:
-        """Adds an event, durable when it returns. Returns the sequence of the entry that holds it.
+    async def append(self, events: Sequence[bytes]) -> int:
+        """Adds events in their order, in one entry where they fit together, all durable when it returns.
 
-        Raises `TooLarge` at once for an event over `MAX_GROUP_BYTES`, `AppenderFenced` when somebody else writes the log, `AppendUnknown`
-        when the appender was stopped meanwhile. Cancelling the wait does not take the event back.
-        """
-        return await self.append_many([event])
-
-    async def append_many(self, events: Sequence[bytes]) -> int:
-        """Adds events in their order, in one entry where they fit together.
-
-        Returns the sequence of the entry that holds the last.
+        Returns the sequence of the entry that holds the last. Raises `TooLarge` at once for an event over `MAX_GROUP_BYTES`,
+        `AppenderFenced` when somebody else writes the log, `AppendUnknown` when the appender was stopped meanwhile.
+        Cancelling the wait takes no event back.
         """
         items = self._add(events)
         for item in items:
@@ -150,7 +139,7 @@ class GroupAppender:
         return items[-1].sequence if items else self._last
 
     def add(self, events: Sequence[bytes]) -> None:
-        """Adds events as `append_many` does, without waiting. Raises as it does where that is known at once."""
+        """Adds events as `append` does, without waiting. Raises as it does where that is known at once."""
         self._add(events)
 
     def _add(self, events: Sequence[bytes]) -> list[_Waiting]:
