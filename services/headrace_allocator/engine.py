@@ -269,7 +269,7 @@ class AllocatorEngine:
 
     def on_usage_due(self, most: int, moment: Moment) -> Outcome[UsageCut | None, Effect]:
         """Cuts the usage of up to `most` operations. Answers all that changed since the last answer, None while there is more to cut."""
-        return Outcome(self._cutting.slice(most, moment))
+        return Outcome(self._cutting.slice(most))
 
     def on_question(self, question: Question, moment: Moment) -> Outcome[Answer, Effect]:
         """Answers a person."""

@@ -64,10 +64,10 @@ def list_nodes(facts: Facts, first: int, limit: int, moment: Moment) -> NodeList
     names = sorted(facts.nodes)
     views = (_view(facts.nodes[name], moment) for name in names[first : first + limit])
     page = next(runs_within(views, _PAGE_BYTES), [])
-    progress = facts.recovery.progress()
+    heard, enrolled = facts.recovery.progress()
     return NodeList(
         nodes=page,
-        recovering="" if facts.recovery.complete else f"{progress.heard}/{progress.enrolled}",
+        recovering="" if facts.recovery.complete else f"{heard}/{enrolled}",
         more=first + len(page) < len(names),
     )
 

@@ -105,8 +105,6 @@ def _usage(name: str, random: Random) -> UsageItem:
         pending_jobs=50 - running,
         pending=one * (50 - running),
         min_needed=one,
-        running_jobs=running,
-        allocations=running,
     )
 
 

@@ -221,17 +221,17 @@ async def test_a_writer_steps_down_when_a_higher_term_has_written(server: NatsSe
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run_first)
-            assert await first.append(b"a") == 1
+            assert await first.append([b"a"]) == 1
             second = an_appender(await new.log(word, f"{word}.log"), term=2, last=1)
             tasks.start_soon(second.run)
-            assert await second.append(b"b") == 2
+            assert await second.append([b"b"]) == 2
 
             with pytest.raises(AppenderFenced, match="term 2, ours is 1"):
-                await first.append(b"c")
+                await first.append([b"c"])
             with pytest.raises(AppenderFenced):
-                await first.append(b"d")
+                await first.append([b"d"])
             assert len(failed) == 1
-            assert await second.append(b"e") == 3
+            assert await second.append([b"e"]) == 3
             tasks.cancel_scope.cancel()
         assert [decode(entry.data) for entry in await read_all(await new.log(word, f"{word}.log"))] == [
             (1, [b"a"]),

@@ -257,7 +257,7 @@ def test_many_who_ask_for_a_whole_of_several_pages_while_it_changes_all_get_one(
         assert asked < 100
         for number, reader in enumerate(readers):
             if reader.needs_whole:
-                changes = publisher.advance(UsageFrame(at_ms=asked), [usage(1, asked * 100 + number)])
+                changes = publisher.advance(UsageFrame(), [usage(1, asked * 100 + number)])
                 for each in readers:
                     for change in changes:
                         each.on_part(decode(change, UsagePart))

@@ -88,7 +88,7 @@ async def test_an_operation_is_seen_to_come_and_go() -> None:
             world.admission.operations = [live("operation-1", "adhoc", 4)]
             async with running(server, SETTINGS, serve):
                 demand = await history_until(world, "adhoc", lambda point: point.demand.mean == 400)
-                item = UsageItem(OperationId("operation-1"), Resources(user_slots=4, cpu=400), running_jobs=4)
+                item = UsageItem(OperationId("operation-1"), Resources(user_slots=4, cpu=400))
                 await world.allocator.tell(item)
                 busy = await history_until(world, "adhoc", lambda point: point.usage.mean == 400)
                 await world.allocator.tell(removed=("operation-1",))

@@ -14,7 +14,7 @@ from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeReque
 from headrace.wire.version import NEVER, Version
 
 TREE = TreeName("default")
-#: Long reasons make a snapshot of a few items take several parts.
+#: Long names make a snapshot of a few items take several parts.
 LONG = "x" * 200_000
 
 Publisher = SnapshotPublisher[UsageItem, UsageFrame]
@@ -22,20 +22,19 @@ Reader = SnapshotReader[UsageItem, UsageFrame]
 
 
 def a_publisher(term: int = 1) -> Publisher:
-    return SnapshotPublisher(UsagePart, TREE, term, UsageFrame(), key=lambda item: item.operation)
+    return SnapshotPublisher(UsagePart, TREE, term, UsageFrame(), key=lambda item: item.operation.removesuffix(LONG))
 
 
 def a_reader() -> Reader:
-    return SnapshotReader(TREE, UsageFrame(), key=lambda item: item.operation)
+    return SnapshotReader(TREE, UsageFrame(), key=lambda item: item.operation.removesuffix(LONG))
 
 
 def an_item(name: str, figure: int = 0, long: bool = False) -> UsageItem:
-    reason = LONG if long else ""
-    return UsageItem(OperationId(name), usage=Resources(cpu=figure), unschedulable_reason=reason)
+    return UsageItem(OperationId(name + LONG if long else name), usage=Resources(cpu=figure))
 
 
 def a_frame(number: int) -> UsageFrame:
-    return UsageFrame(total=Resources(cpu=number), at_ms=number)
+    return UsageFrame(total=Resources(cpu=number))
 
 
 changes = st.lists(
@@ -43,7 +42,7 @@ changes = st.lists(
         st.lists(
             st.builds(an_item, st.sampled_from("abcdef"), st.integers(0, 3), st.booleans()),
             max_size=6,
-            unique_by=lambda item: item.operation,
+            unique_by=lambda item: item.operation.removesuffix(LONG),
         ),
         st.lists(st.sampled_from("abcdefz"), max_size=3, unique=True),
     ),
@@ -171,7 +170,7 @@ def test_a_page_that_there_is_not_is_answered_with_the_first(request_: WholeRequ
 
 def test_parts_of_another_tree_are_ignored() -> None:
     publisher: Publisher = SnapshotPublisher(
-        UsagePart, TreeName("gpu"), 1, UsageFrame(), key=lambda item: item.operation
+        UsagePart, TreeName("gpu"), 1, UsageFrame(), key=lambda item: item.operation.removesuffix(LONG)
     )
     reader = a_reader()
 

@@ -142,7 +142,7 @@ class SimulatedTree:
     def _hear_usage(self) -> None:
         self._usage_epoch += 1
         items = [self._usage_of(name, wanted) for name, wanted in self.wanted.items() if wanted]
-        frame = UsageFrame(total=self.total, nodes=1, complete=self.complete)
+        frame = UsageFrame(total=self.total, complete=self.complete)
         change = UsageChange(Version(1, self._usage_epoch), frame, items, whole=True)
         self.fair_share.on_usage(change, self.now)
 

@@ -95,7 +95,7 @@ class SmallTree:
         self._now_s += after_s
         self._epoch += 1
         change = UsageChange(
-            Version(1, self._epoch), UsageFrame(total=TOTAL, nodes=1, complete=complete), self._usage(), whole=True
+            Version(1, self._epoch), UsageFrame(total=TOTAL, complete=complete), self._usage(), whole=True
         )
         moment = at(self._now_s)
         self.engine.on_usage(change, moment)

@@ -141,7 +141,7 @@ class SmallAllocator:
         await self._bus.serve(subjects.usage_whole(TREE), self.answer_whole)
 
     async def tell(self, *items: UsageItem, complete: bool = True, removed: tuple[str, ...] = ()) -> None:
-        frame = UsageFrame(total=self.total, nodes=1, complete=complete)
+        frame = UsageFrame(total=self.total, complete=complete)
         for part in self.publisher.advance(frame, items, removed):
             await self._bus.publish(subjects.usage(TREE), part)
 

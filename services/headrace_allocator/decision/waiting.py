@@ -68,8 +68,7 @@ def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | Non
     in_doubt = operation.slots.in_doubt_count
     if facts.recovery.complete and not in_doubt:
         return None
-    progress = facts.recovery.progress()
-    return why.StillRecovering(progress.heard, progress.enrolled, in_doubt)
+    return why.StillRecovering(*facts.recovery.progress(), in_doubt)
 
 
 def _no_room(

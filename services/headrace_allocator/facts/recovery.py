@@ -12,7 +12,6 @@ from collections.abc import Iterable
 
 from headrace.ids import NodeName
 from headrace.runtime.engine import Moment
-from headrace.wire.snapshots import Recovering
 
 __all__ = ["Recovery"]
 
@@ -75,6 +74,6 @@ class Recovery:
         self.over_s = moment.steady_s
         return True
 
-    def progress(self) -> Recovering:
-        """Counts the awaited nodes that have reported."""
-        return Recovering(heard=self._enrolled - len(self._unheard), enrolled=self._enrolled)
+    def progress(self) -> tuple[int, int]:
+        """Counts the awaited nodes that have reported, and all that are enrolled."""
+        return self._enrolled - len(self._unheard), self._enrolled

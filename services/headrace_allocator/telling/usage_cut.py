@@ -8,11 +8,9 @@ import msgspec
 
 from headrace.ids import OperationId
 from headrace.resources import ZERO, Resources
-from headrace.runtime.engine import Moment
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.words import FITS_NO_NODE
 
 __all__ = ["UsageCut", "UsageCutting", "usage_changed"]
 
@@ -37,7 +35,7 @@ class UsageCutting:
         #: Operations of the cut that is being made whose turn has not come.
         self._left = 0
 
-    def slice(self, most: int, moment: Moment) -> UsageCut | None:
+    def slice(self, most: int) -> UsageCut | None:
         """Goes on by up to `most` operations, or begins a cut. Returns what changed since the last cut, or None until it is done."""
         facts = self._facts
         self._left = self._left or len(facts.touched)
@@ -52,11 +50,12 @@ class UsageCutting:
         items, self._items = self._items, {}
         gone, facts.gone = facts.gone, set()
         facts.told_frame = _usage_frame(facts)
-        frame = msgspec.structs.replace(facts.told_frame, at_ms=moment.wall_ms)
         # Not by sets of all operations, which would be walked.
         told = [items[name] for name in sorted(items) if name in facts.operations]
         nodes, empty = _nodes_of_tags(facts)
-        return UsageCut(frame, told + nodes, sorted(name for name in gone if name not in facts.operations) + empty)
+        return UsageCut(
+            facts.told_frame, told + nodes, sorted(name for name in gone if name not in facts.operations) + empty
+        )
 
 
 def usage_changed(facts: Facts) -> bool:
@@ -73,27 +72,17 @@ def _nodes_of_tags(facts: Facts) -> tuple[list[UsageItem], list[str]]:
 
 
 def _usage_frame(facts: Facts) -> UsageFrame:
-    return UsageFrame(
-        total=facts.total,
-        nodes=facts.online_nodes,
-        complete=facts.recovery.complete,
-        recovering=facts.recovery.progress(),
-    )
+    return UsageFrame(total=facts.total, complete=facts.recovery.complete)
 
 
 def _usage_of(operation: Operation) -> UsageItem:
-    pending = operation.pending_jobs
-    reason = FITS_NO_NODE if pending and not operation.fits_somewhere else ""
     return UsageItem(
         operation=operation.id,
         usage=operation.usage,
         precommit=operation.precommit,
-        pending_jobs=pending,
-        pending=ZERO if reason else _pending(operation),
+        pending_jobs=operation.pending_jobs,
+        pending=_pending(operation) if operation.fits_somewhere else ZERO,
         min_needed=operation.min_needed,
-        running_jobs=operation.running_jobs,
-        allocations=len(operation.allocations),
-        unschedulable_reason=reason,
     )
 
 

@@ -25,7 +25,6 @@ __all__ = [
     "NodesOfTags",
     "Part",
     "PreemptionPriority",
-    "Recovering",
     "SchedulingStatus",
     "ShareComplaint",
     "ShareFrame",
@@ -43,27 +42,13 @@ Item = TypeVar("Item")
 Frame = TypeVar("Frame")
 
 
-class Recovering(msgspec.Struct, frozen=True):
-    """The progress of an allocator that has just started.
-
-    It is done when every enrolled node has reported or is offline.
-    """
-
-    heard: Counter = 0
-    enrolled: Counter = 0
-
-
 class UsageFrame(msgspec.Struct, frozen=True):
     """Facts about a usage snapshot as a whole."""
 
     #: Sum over the online nodes of the tree.
     total: Resources = ZERO
-    nodes: Counter = 0
     #: False while recovering: figures of unheard nodes are missing, so nothing may be judged by them.
     complete: bool = False
-    recovering: Recovering = Recovering()
-    #: When it was cut.
-    at_ms: Counter = 0
 
 
 class NodesOfTags(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -87,10 +72,6 @@ class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pending: Resources = ZERO
     #: Smallest job of the operation.
     min_needed: Resources = ZERO
-    running_jobs: Counter = 0
-    allocations: Counter = 0
-    #: Why none of its jobs can be placed, as far as the allocator knows; empty when some can.
-    unschedulable_reason: str = ""
     #: All such items together make up the total of their snapshot. None: this item is of an operation.
     nodes: NodesOfTags | None = None
 
