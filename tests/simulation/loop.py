@@ -78,11 +78,11 @@ class _Handle:
     __slots__ = ("args", "callback", "context", "is_cancelled", "when_s")
 
     def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context | None, when_s: float
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context, when_s: float
     ) -> None:
         self.callback = callback
         self.args = args
-        self.context = contextvars.copy_context() if context is None else context
+        self.context = context
         self.is_cancelled = False
         #: NaN for one that is no timer.
         self.when_s = when_s
@@ -119,6 +119,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._killed: set[str] = set()
         #: By process, what it would do.
         self._frozen: dict[str, list[_Handle]] = {}
+        #: Processes of either kind: of these nothing may be scheduled.
+        self._held_back: set[str] = set()
         #: All tasks ever made; the coroutines of killed processes must not be collected, which would run their `finally` blocks.
         self._tasks: list[_OrderedTask] = []
         #: When, which of several at that time, and what.
@@ -149,6 +151,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def kill(self, process: str) -> None:
         """Nothing of the process ever runs again."""
         self._killed.add(process)
+        self._held_back.add(process)
         for handle in [*self._take_out(process), *self._frozen.pop(process, [])]:
             handle.cancel()
 
@@ -156,9 +159,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Nothing of the process runs until it is thawed; its timers go on."""
         if process not in self._killed and process not in self._frozen:
             self._frozen[process] = self._take_out(process)
+            self._held_back.add(process)
 
     def thaw(self, process: str) -> None:
         """Everything that the process missed runs now."""
+        if process in self._frozen:
+            self._held_back.discard(process)
         for handle in self._frozen.pop(process, []):
             if handle.is_cancelled:
                 continue
@@ -184,8 +190,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> _Handle:
+        if context is None:
+            context = contextvars.copy_context()
         handle = _Handle(callback, args, context, math.nan)
-        if not (self._killed or self._frozen) or not self._holds_back(handle):
+        if context.get(PROCESS, "") in self._held_back:
+            self._hold_back(handle)
+        else:
             self._ready_handles.append(handle)
         return handle
 
@@ -200,21 +210,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> _Handle:
+        if context is None:
+            context = contextvars.copy_context()
         handle = _Handle(callback, args, context, when)
-        if not (self._killed or self._frozen) or not self._holds_back(handle):
+        if context.get(PROCESS, "") in self._held_back:
+            self._hold_back(handle)
+        else:
             heapq.heappush(self._timers, (when, next(self._numbers), handle))
         return handle
 
-    def _holds_back(self, handle: _Handle) -> bool:
-        """Cancels the handle of a killed process, keeps that of a frozen one; True if it must not run now."""
-        process = handle.context.get(PROCESS, "")
-        if process in self._killed:
+    def _hold_back(self, handle: _Handle) -> None:
+        """Cancels the handle of a killed process, keeps that of a frozen one."""
+        if handle.process in self._killed:
             handle.cancel()
-            return True
-        if process in self._frozen:
-            self._frozen[process].append(handle)
-            return True
-        return False
+        else:
+            self._frozen[handle.process].append(handle)
 
     def _take_out(self, process: str) -> list[_Handle]:
         """Removes all that is scheduled of a process; returns it in the order in which it would have run."""
@@ -228,30 +238,37 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return [*own, *(handle for _, _, handle in timers)]
 
     def _run_once(self) -> None:
-        ready, timers, heappop = self._ready_handles, self._timers, heapq.heappop
-        while timers and timers[0][2].is_cancelled:
-            heappop(timers)
-        if ready:
-            self._rounds_at_once += 1
-            if self._rounds_at_once > _MOST_ROUNDS_AT_ONCE:
-                raise TurnsForEver(", ".join(sorted({repr(each.callback)[:300] for each in ready})[:5]))
-        elif timers:
-            self._now_s = max(self._now_s, timers[0][0])
-            self._rounds_at_once = 0
-        else:
-            raise NothingWillHappen
-        until_s = self._now_s + _RESOLUTION_S
-        while timers and timers[0][0] <= until_s:
-            ready.append(heappop(timers)[2])
-        if len(ready) > 1:
-            shuffled = list(ready)
-            self.random.shuffle(shuffled)
-            ready.clear()
-            ready.extend(shuffled)
-        for _ in range(len(ready)):
-            # A callback may take others out.
-            if not ready:
-                break
+        """Runs rounds until the loop is told to stop; asyncio's own loop around it costs as much as a round."""
+        ready, heappop = self._ready_handles, heapq.heappop
+        while not self._stopping:  # type: ignore[attr-defined]
+            # A process that is killed or frozen has the heap made anew.
+            timers = self._timers
+            while timers and timers[0][2].is_cancelled:
+                heappop(timers)
+            if ready:
+                self._rounds_at_once += 1
+                if self._rounds_at_once > _MOST_ROUNDS_AT_ONCE:
+                    raise TurnsForEver(", ".join(sorted({repr(each.callback)[:300] for each in ready})[:5]))
+            elif timers:
+                self._now_s = max(self._now_s, timers[0][0])
+                self._rounds_at_once = 0
+            else:
+                raise NothingWillHappen
+            until_s = self._now_s + _RESOLUTION_S
+            while timers and timers[0][0] <= until_s:
+                ready.append(heappop(timers)[2])
+            if len(ready) > 1:
+                shuffled = list(ready)
+                self.random.shuffle(shuffled)
+                ready.clear()
+                ready.extend(shuffled)
+            self._run_some(len(ready))
+
+    def _run_some(self, many: int) -> None:
+        """Runs so many of what is ready, or fewer: a callback may take others out."""
+        ready = self._ready_handles
+        while many and ready:
+            many -= 1
             handle = ready.popleft()
             if not handle.is_cancelled:
                 try:

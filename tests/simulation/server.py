@@ -174,9 +174,10 @@ class SimulatedServer:
     def latency_s(self) -> float:
         """How long the next thing takes on its way."""
         shortest, longest = self.faults.latency_s
-        delay = self.random.uniform(shortest, longest)
-        if self.random.random() < self.faults.late:
-            delay += self.random.uniform(0, self.faults.late_s)
+        chance = self.random.random
+        delay = shortest + (longest - shortest) * chance()
+        if chance() < self.faults.late:
+            delay += self.faults.late_s * chance()
         return delay
 
 
@@ -217,8 +218,8 @@ class Pipe:
     def _deliver(self, life: int) -> None:
         if life != self._life:
             return
-        loop = self._server.loop
         if self._is_stuck():
+            loop = self._server.loop
             since = self._stuck_since_s = loop.time() if self._stuck_since_s is None else self._stuck_since_s
             patience_s = WRITE_DEADLINE_S if self._client.is_frozen() else PING_TIMEOUT_S
             if loop.time() - since >= patience_s:
@@ -236,7 +237,7 @@ class Pipe:
                 self._client.take(arrive)
 
     def _is_stuck(self) -> bool:
-        if (self._client.name, self._direction) in self._server.cut:
+        if self._server.cut and (self._client.name, self._direction) in self._server.cut:
             return True
         return self._direction == "from" and self._client.is_frozen()
 

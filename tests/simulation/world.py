@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 import msgspec
-from anyio._backends._asyncio import CancelScope
+from anyio._backends._asyncio import AsyncIOBackend, CancelScope
 
 from headrace.bus import BusError, serving
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
@@ -56,6 +56,8 @@ Answer = TypeVar("Answer", bound=msgspec.Struct)
 TREE: Final = TreeName("default")
 _RESTART_S: Final = 0.5
 _CHECK_S: Final = 0.5
+#: A function that many modules of anyio have imported by its name.
+_BACKEND: Final = "get_async_backend"
 
 
 class World:
@@ -351,6 +353,13 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
     shell.PAUSE_LOOK_S = 60.0  # type: ignore[misc]
     # Told by the processor's clock: how many messages a turn answers would differ from run to run.
     serving._TURN_NS = sys.maxsize  # type: ignore[misc]
+    with_backend = [
+        module for name, module in sys.modules.items() if name.startswith("anyio.") and _BACKEND in vars(module)
+    ]
+    find_backend = vars(anyio.to_thread)[_BACKEND]
+    for module in with_backend:
+        # There is one backend; to look for it takes as long as most of what it is looked for.
+        setattr(module, _BACKEND, lambda _name=None: AsyncIOBackend)
     random.Random = Seeded  # type: ignore[assignment, misc]
     anyio.to_thread.run_sync = at_once  # type: ignore[assignment]
     Shell.watch = known  # type: ignore[method-assign, assignment]
@@ -359,6 +368,8 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
     try:
         yield
     finally:
+        for module in with_backend:
+            setattr(module, _BACKEND, find_backend)
         random.Random = unseeded  # type: ignore[misc]
         anyio.to_thread.run_sync = threads
         Shell.watch = watch  # type: ignore[method-assign]

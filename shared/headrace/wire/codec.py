@@ -37,11 +37,6 @@ class MessageTooLarge(HeadraceError):
         super().__init__(f"{kind}: {size_bytes} bytes, at most {LARGEST_MESSAGE_BYTES} are carried; nothing was sent")
 
 
-#: How a float begins in msgpack, and how one goes on of which all bits of the exponent are set, that is NaN or infinite. Bytes that
-#: look so may be something else, but where there are none nothing needs to be walked through, which would take longer than decoding.
-_FLOATS = (b"\xcb", b"\xca")
-_NOT_FINITE = (b"\x7f", b"\xff")
-
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
@@ -97,8 +92,14 @@ def decode(data: bytes, kind: type[T]) -> T:
 
 
 def _maybe_not_finite(data: bytes) -> bool:
+    """True if bytes look like a float that is NaN or infinite: all bits of its exponent are set.
+
+    They may be something else, but where there are none nothing needs to be walked through, which would take longer than decoding.
+    """
     # One byte is found 400 times as fast as two: 100 kB of text cost 2 ms without the first look.
-    return any(start in data and any(start + rest in data for rest in _NOT_FINITE) for start in _FLOATS)
+    return (b"\xcb" in data and (b"\xcb\x7f" in data or b"\xcb\xff" in data)) or (
+        b"\xca" in data and (b"\xca\x7f" in data or b"\xca\xff" in data)
+    )
 
 
 @cache
