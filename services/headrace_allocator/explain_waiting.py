@@ -33,10 +33,12 @@ __all__ = ["explain_waiting"]
 
 _MOST_AHEAD: Final = 3
 _MOST_TRIES: Final = 3
+#: Nodes whose stages are looked at, those that were heard last.
+_MOST_TRIED: Final = 1_000
 
 
 def explain_waiting(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> WaitingExplained:
-    """Explains an operation. Costs a look at the last preemptive stage of every node, and at those that come before it in its pools."""
+    """Explains an operation. Costs a look at the last preemptive stages, and at those that come before it in its pools."""
     return WaitingExplained(
         tree=facts.tree,
         operation=operation.id,
@@ -63,7 +65,7 @@ def _nodes_fit(facts: Facts, operation: Operation) -> NodesFit:
     spare = facts.pools.options.min_spare_allocation_resources_on_node.whole
     matching = list(facts.shapes.matching(filters))
     large = sum(len(nodes) for total, nodes in matching if total.dominates(size))
-    roomy = sum(node.free.dominates(spare) for node in with_room(facts, size, operation))
+    roomy = sum(1 for _ in with_room(facts, size.or_more(spare), operation))
     return NodesFit(len(facts.nodes), len(facts.shapes), sum(len(nodes) for _, nodes in matching), large, roomy)
 
 
@@ -109,10 +111,14 @@ def _ahead(order: LeastSatisfied, entry: Entry) -> Ahead:
 
 
 def _tries(facts: Facts, operation: Operation, moment: Moment) -> Tries:
-    """The stages of the operation's priority. Those before it starved were of others and count as well: they tell of the same nodes."""
+    """The newest stages of the operation's priority.
+
+    Those before it starved were of others and count as well: they tell of the same nodes.
+    """
     size, priority = operation.spec.resources, operation.preemption_priority
     filters = facts.pools.filters_of(operation.spec)
-    tries = [(node, made) for node in facts.nodes.values() if (made := node.tries.get(priority)) is not None]
+    newest = islice(facts.last_heard.newest(), _MOST_TRIED)
+    tries = [(node, made) for node in newest if (made := node.tries.get(priority)) is not None]
     matching = [one for one in tries if matching_tags(tuple(one[0].record.tags), filters)] if filters else tries
     # There may be a stage for each node of a large cluster, so that figures are worked out as one table.
     rooms = np.array([made.room.as_tuple() for _, made in matching]).reshape(-1, len(RESOURCE_NAMES))

@@ -87,6 +87,11 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         u, c, g, m, n = (min(max(amount, 0), LARGEST_SUM) for amount in self.as_tuple())
         return Resources(u, c, g, m, n)
 
+    def or_more(self, least: Resources) -> Resources:
+        """Each amount, or the other's where that is larger."""
+        u, c, g, m, n = map(max, self.as_tuple(), least.as_tuple())
+        return Resources(u, c, g, m, n)
+
     def within(self, most: Resources) -> Resources:
         """Each amount, or the other's where that is smaller."""
         u, c, g, m, n = map(min, self.as_tuple(), most.as_tuple())

@@ -87,13 +87,15 @@ def _no_room(
         return why.NoNodeMatches(filters, len(facts.shapes))
     if not any(total.dominates(size) for total, _ in shapes):
         return _larger_than_every_node(size, shapes)
-    roomy = [node for node in with_room(facts, size, operation) if node.free.dominates(spare)]
-    if roomy and all(waits_for_room(node.allocations.values()) for node in roomy):
-        return why.RoomBeingMade(len(roomy))
-    if not roomy:
-        nodes = [node for _, alike in shapes for node in alike.values()]
-        return why.NoRoomOnAnyNode(size, spare, len(nodes), facts.rooms.emptiest(nodes))
-    return None
+    making_room = 0
+    for node in with_room(facts, size.or_more(spare), operation):
+        if not waits_for_room(node.allocations.values()):
+            return None
+        making_room += 1
+    if making_room:
+        return why.RoomBeingMade(making_room)
+    emptiest = facts.rooms.emptiest(lambda node: facts.shapes.admits(node, filters))
+    return why.NoRoomOnAnyNode(size, spare, sum(len(alike) for _, alike in shapes), emptiest)
 
 
 def _larger_than_every_node(

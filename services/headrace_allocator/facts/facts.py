@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import count
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
-from headrace.resources import ZERO, Resources
+from headrace.resources import RESOURCE_NAMES, ZERO, Resources
 from headrace.runtime.engine import Check, Moment
 from headrace.wire.heartbeat import AllocationState, Heartbeat, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.nodes import NodeRecord
@@ -76,7 +77,7 @@ class Facts:
         self.online_nodes = 0
         #: Operations whose usage must be published anew; those that are gone since it was published.
         self.touched: dict[OperationId, None] = {}
-        self.gone: set[OperationId] = set()
+        self.gone: dict[OperationId, None] = {}
         #: The tree as a whole, as it was published last.
         self.told_frame = UsageFrame()
         self.unsettled = Unsettled()
@@ -128,6 +129,8 @@ class Facts:
 
     def set_node_filter(self, formula: str) -> bool:
         """The tree uses nodes whose tags match the formula. True if its room changed by it."""
+        if formula == self._node_filter:
+            return False
         self._node_filter = formula
         return any([self._set_room(node) for node in self.nodes.values()])
 
@@ -254,7 +257,7 @@ class Facts:
         self.doubtful.pop(operation.id, None)
         self.of_several_trees.pop(operation.id, None)
         self.pools.use(operation.spec.pool, ZERO - operation.charged)
-        self.gone.add(operation.id)
+        self.gone[operation.id] = None
         for allocation in operation.allocations.values():
             allocation.take_back = TakeBackReason.OPERATION_ENDED
             allocation.slots.clear()
@@ -274,21 +277,27 @@ class Facts:
             yield partial(self.shapes.check, node)
             yield partial(self.tagged_rooms.check, node)
         yield self.last_heard.check
-        yield self._check_totals
+        yield self._check_online
+        # One resource each: at 10,000 nodes the sum of one takes some 3 ms.
+        for resource in RESOURCE_NAMES:
+            yield partial(self._check_sums, resource)
         for pool in self.pools.known:
             yield partial(self._check_pool, pool)
 
-    def _check_totals(self) -> list[str]:
+    def _check_online(self) -> list[str]:
+        online = sum(node.online for node in self.nodes.values())
+        return [] if self.online_nodes == online else ["online_nodes differs from the online nodes"]
+
+    def _check_sums(self, resource: str) -> list[str]:
+        amount = attrgetter(resource)
         online = [node for node in self.nodes.values() if node.online]
         broken = []
-        if self.total != Resources.sum(node.total for node in online):
-            broken.append("total differs from the online nodes")
-        if self.total != Resources.sum(self.tagged_rooms.of.values()):
-            broken.append("total differs from the rooms by tags")
-        if self.used != Resources.sum(node.used for node in online):
-            broken.append("used differs from the online nodes")
-        if self.online_nodes != len(online):
-            broken.append("online_nodes differs from the online nodes")
+        if amount(self.total) != sum(amount(room) for room in self.tagged_rooms.of.values()):
+            broken.append(f"total {resource} differs from the rooms by tags")
+        if amount(self.total) != sum(amount(node.total) for node in online):
+            broken.append(f"total {resource} differs from the online nodes")
+        if amount(self.used) != sum(amount(node.used) for node in online):
+            broken.append(f"used {resource} differs from the online nodes")
         return broken
 
     def _check_pool(self, pool: PoolName) -> list[str]:

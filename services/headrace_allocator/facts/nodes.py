@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from itertools import pairwise, takewhile
+from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -223,6 +224,10 @@ class LastHeard:
         """The node is enrolled no more and holds nothing."""
         self._nodes.pop(node.record.node, None)
 
+    def newest(self) -> Iterator[Node]:
+        """The nodes, that which was heard last first."""
+        return reversed(self._nodes.values())
+
     def silent(self, timing: Timing, lease_s: float, moment: Moment) -> list[Node]:
         """The nodes that are silent, or whose lease is over, the longest silence first."""
         least_s = min(timing.node_heartbeat_timeout_s, lease_s)
@@ -230,8 +235,7 @@ class LastHeard:
 
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""
-        return [
-            f"node {after.record.node} was heard before {before.record.node}, which stands in front of it"
-            for before, after in pairwise(self._nodes.values())
-            if before.heard_s > after.heard_s
-        ]
+        heard_s = [node.heard_s for node in self._nodes.values()]
+        if heard_s == sorted(heard_s):
+            return []
+        return ["nodes do not stand in the order in which they were heard"]

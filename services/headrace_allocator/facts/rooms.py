@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import numpy as np
 
@@ -12,9 +13,12 @@ from headrace_allocator.facts.nodes import Node
 
 __all__ = ["Rooms"]
 
+#: Nodes that are entered at once, some 1 ms.
+_MOST_CHANGED: Final = 500
+
 
 class Rooms:
-    """The free room of nodes. What changed is entered when somebody next looks."""
+    """The free room of nodes. What changed is entered when somebody next looks, or once it is much."""
 
     def __init__(self) -> None:
         self._nodes: list[Node | None] = []
@@ -27,6 +31,8 @@ class Rooms:
     def note(self, node: Node) -> None:
         """The room of a node, or what is used of it, changed."""
         self._changed[node.record.node] = node
+        if len(self._changed) >= _MOST_CHANGED:
+            self._enter_changed()
 
     def forget(self, node: Node) -> None:
         """The node is no more."""
@@ -43,12 +49,12 @@ class Rooms:
         columns = np.flatnonzero((self._free >= np.array(size.as_tuple())[:, None]).all(axis=0))
         return (node for column in columns if (node := self._nodes[column]) is not None)
 
-    def emptiest(self, nodes: Iterable[Node]) -> Resources:
-        """The room of the node with the most free cpu, and memory among equals."""
+    def emptiest(self, is_meant: Callable[[Node], bool]) -> Resources:
+        """The room of the node with the most free cpu, and memory among equals, of those that are meant."""
         self._enter_changed()
-        free = self._free[:, [self._columns[node.record.node] for node in nodes]]
-        u, c, g, m, n = map(int, free[:, np.lexsort((free[3], free[1]))[-1]])
-        return Resources(u, c, g, m, n)
+        ascending = np.lexsort((self._free[3], self._free[1]))
+        used = (int(column) for column in ascending[::-1] if column < len(self._nodes))
+        return next(node.free for column in used if (node := self._nodes[column]) is not None and is_meant(node))
 
     def check(self, node: Node) -> list[str]:
         """Broken invariants in words, none if all hold."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
-from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
+from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName
 from headrace.pools import TreeOptions
 from headrace.pools.amounts import PartialResources
 from headrace.resources import Resources
@@ -15,7 +17,10 @@ from headrace.wire.refusals import NotFound
 from headrace.wire.snapshots import ElementKind, PreemptionPriority
 from headrace_allocator import words
 from headrace_allocator.decision import reasons as why
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.nodes import PreemptiveTry
 from tests.support.allocating import Desk, an_operation, cores
+from tests.support.work import lines_run
 from tests.unit.allocator.test_limits import Tree, a_pool, in_pool
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share
 
@@ -147,3 +152,23 @@ def test_an_operation_that_this_tree_does_not_know_is_not_found() -> None:
     desk = Desk({"n": cores(1)})
 
     assert desk.engine.on_question(ExplainWaiting(OperationId("x")), desk.moment).answer == NotFound("operation", "x")
+
+
+def test_an_explanation_costs_no_more_for_a_large_cluster_than_for_a_thousand_nodes() -> None:
+    few, many = (lines_run(partial(explained, looked_at(count), "poor")) for count in (1_500, 3_000))
+
+    assert many < 1.1 * few
+
+
+def looked_at(count: int) -> Desk:
+    """So many full nodes, each of which a preemptive stage looked at for an operation that starves."""
+    desk = Desk({f"n{number}": cores(1) for number in range(count)})
+    desk.engine.check = list  # type: ignore[method-assign]
+    desk.engine.on_operations([an_operation("rich", count), an_operation("poor")], desk.moment)
+    for number, name in enumerate(desk.nodes):
+        node = desk.node(name)
+        desk.beat(name)
+        desk.facts.add(Allocation(AllocationId(f"a{number}"), OperationId("rich"), NodeName(name), cores(1)))
+        node.tries[PreemptionPriority.NORMAL] = PreemptiveTry(desk.now_s, 1, cores(0.5), OperationId(""))
+    desk.tell([a_share("poor", 1, starves=True)], total=cores(count, slots=count))
+    return desk

@@ -52,7 +52,7 @@ def test_a_broken_order_is_told() -> None:
     heard, nodes = heard_in_turn(2)
     nodes[0].heard_s = nodes[1].heard_s + 1
 
-    assert heard.check() == ["node n1 was heard before n0, which stands in front of it"]
+    assert heard.check() == ["nodes do not stand in the order in which they were heard"]
 
 
 def test_many_nodes_that_are_cut_off_at_once_are_settled_a_few_at_a_time() -> None:

@@ -1,0 +1,63 @@
+"""Nothing that the allocator does at one go, between two turns of the loop, grows with nodes or operations."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.pools import TreeOptions
+from headrace.resources import ZERO, Resources
+from headrace_allocator.facts.rooms import Rooms
+from tests.support.allocating import Desk, an_operation, cores
+from tests.support.work import lines_run
+
+SLICE = 50
+FEW, MANY = 1_000, 2_000
+
+
+def of_nodes(count: int) -> Desk:
+    desk = Desk({f"n{number}": cores(1) for number in range(count)})
+    desk.engine.check = list  # type: ignore[method-assign]  # checking everything is no part of a heartbeat
+    for name in desk.nodes:
+        desk.beat(name)
+    return desk
+
+
+def test_the_last_slice_of_a_cut_costs_no_more_for_all_that_the_cut_tells() -> None:
+    def last_slice(operations: int) -> int:
+        desk = Desk({"n": cores(1)})
+        desk.start(*(an_operation(f"operation-{number}") for number in range(operations)))
+        for _ in range(operations // SLICE - 1):
+            assert desk.engine.on_usage_due(SLICE, desk.moment).answer is None
+        return lines_run(lambda: desk.engine.on_usage_due(SLICE, desk.moment))
+
+    assert last_slice(MANY) < 1.1 * last_slice(FEW)
+
+
+def test_options_that_leave_the_node_filter_as_it_was_cost_no_look_at_the_nodes() -> None:
+    def same_options(nodes: int) -> int:
+        desk = of_nodes(nodes)
+        return lines_run(lambda: desk.engine.on_options(TreeOptions(), desk.moment))
+
+    assert same_options(MANY) == same_options(FEW)
+
+
+def test_who_looks_for_room_enters_only_what_changed_of_late() -> None:
+    def look(nodes: int) -> int:
+        desk, rooms = of_nodes(nodes), Rooms()
+        for node in desk.facts.nodes.values():
+            rooms.note(node)
+        return lines_run(lambda: list(rooms.fitting(cores(2))))
+
+    assert look(MANY) == look(FEW)
+
+
+@pytest.mark.parametrize("changed", [Resources(cpu=1), Resources(memory=1)], ids=["cpu", "memory"])
+def test_a_total_that_is_not_the_sum_of_the_nodes_is_found(changed: Resources) -> None:
+    desk = of_nodes(3)
+    desk.facts.total, desk.facts.used = desk.facts.total + changed, ZERO - changed
+    (resource,) = [name for name in ("cpu", "memory") if getattr(changed, name)]
+
+    broken = type(desk.engine).check(desk.engine)
+
+    assert f"total {resource} differs from the online nodes" in broken
+    assert f"used {resource} differs from the online nodes" in broken
