@@ -113,7 +113,7 @@ class PoolTree:
         return pool
 
     def take(self, cut: ShareCut) -> bool:
-        """Takes over a snapshot. True if operations of a pool are sorted otherwise from now on."""
+        """Takes over a snapshot. True if by it operations that it does not tell of may have another place."""
         changed: dict[PoolName, ShareItem | None] = {}
         for key in cut.removed:
             name = PoolName(key[1:])
@@ -122,7 +122,8 @@ class PoolTree:
         for key in cut.changed:
             if key.startswith("/") and key in cut.items:
                 changed[PoolName(cut.items[key].name)] = cut.items[key]
-        resorted = cut.options.enable_guarantee_priority_scheduling != self.options.enable_guarantee_priority_scheduling
+        # The tree's policy says who may pass a limit, and who is of high priority.
+        resorted = cut.options != self.options
         self.total, self.options = cut.total, cut.options
         self.min_spare = cut.options.min_spare_allocation_resources_on_node.whole
         self.limits_known |= cut.total != ZERO

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, PoolName, TreeName
+from headrace.resources import Resources
 from headrace.runtime.engine import Outcome
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
 from headrace.wire.heartbeat import (
@@ -695,7 +696,8 @@ def test_every_sum_and_every_place_in_the_order_is_checked() -> None:
         "unconfirmed differs": lambda desk: desk.operation("operation-1").unconfirmed.clear(),
         "running_jobs differs": lambda desk: setattr(desk.operation("operation-1"), "running_jobs", 3),
         "slots out differ": lambda desk: desk.operation("operation-1").slots.give_back([JobSlot(0)]),
-        "total differs": lambda desk: setattr(desk.facts, "total", cores(3)),
+        "total cpu differs": lambda desk: setattr(desk.facts, "total", cores(3)),
+        "used memory differs": lambda desk: setattr(desk.facts, "used", desk.facts.used + Resources(memory=1)),
         "online_nodes differs": lambda desk: setattr(desk.facts, "online_nodes", 3),
         "is not what the facts give": lambda desk: setattr(desk.operation("operation-1"), "rank", 7),
         "in the order and not known": lambda desk: desk.facts.operations.clear(),

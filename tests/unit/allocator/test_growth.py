@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from headrace.pools import TreeOptions
-from headrace.resources import ZERO, Resources
 from headrace_allocator.facts.rooms import Rooms
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.work import lines_run
@@ -49,15 +46,3 @@ def test_who_looks_for_room_enters_only_what_changed_of_late() -> None:
         return lines_run(lambda: list(rooms.fitting(cores(2))))
 
     assert look(MANY) == look(FEW)
-
-
-@pytest.mark.parametrize("changed", [Resources(cpu=1), Resources(memory=1)], ids=["cpu", "memory"])
-def test_a_total_that_is_not_the_sum_of_the_nodes_is_found(changed: Resources) -> None:
-    desk = of_nodes(3)
-    desk.facts.total, desk.facts.used = desk.facts.total + changed, ZERO - changed
-    (resource,) = [name for name in ("cpu", "memory") if getattr(changed, name)]
-
-    broken = type(desk.engine).check(desk.engine)
-
-    assert f"total {resource} differs from the online nodes" in broken
-    assert f"used {resource} differs from the online nodes" in broken

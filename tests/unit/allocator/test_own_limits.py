@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from headrace.pools.amounts import PartialResources
+from headrace_allocator.facts.pool_tree import ShareCut
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.taken_back import on_a_full_node
 from tests.unit.allocator.test_preemption import FOUR, a_share
@@ -15,6 +16,8 @@ AT_ITS_LIMIT = {
     "resource_limits": PartialResources(cpu=50),
     "resource_limits_overcommit_tolerance": PartialResources(cpu=50),
 }
+
+NONE = PartialResources(cpu=0)
 
 
 def test_the_tolerance_of_an_operations_limits_is_for_preemptive_stages_only() -> None:
@@ -33,6 +36,22 @@ def test_the_tolerance_of_an_operations_limits_is_for_preemptive_stages_only() -
     assert ([one.operation for one in first.start], len(first.take_back)) == (["poor"], 1)
     host.starts += first.start
     assert host.next_beat().start == []
+
+
+def test_an_operation_at_its_limit_may_pass_it_once_the_tree_lets_it_though_its_share_is_the_same() -> None:
+    live = an_operation("poor")
+    desk = Desk({"n": FOUR})
+    desk.start(msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, resource_limits=NONE)))
+    share = a_share("poor", 4, starves=True)
+    desk.tell([share], total=FOUR)
+    assert desk.beat("n")[0].start == []
+
+    lenient = msgspec.structs.replace(desk.options, enable_infinite_resource_limits_overcommit=True)
+    desk.engine.on_shares(ShareCut({share.key: share}, changed=[], total=FOUR, options=lenient), desk.moment)
+    desk.refresh()
+    desk.now_s += 6
+
+    assert [one.operation for one in desk.beat("n")[0].start] == ["poor"]
 
 
 def test_an_operation_that_is_too_far_back_in_its_fifo_pool_starts_nothing_and_is_told_why() -> None:
