@@ -45,6 +45,7 @@ def test_an_operation_at_its_limit_may_pass_it_once_the_tree_lets_it_though_its_
     share = a_share("poor", 4, starves=True)
     desk.tell([share], total=FOUR)
     assert desk.beat("n")[0].start == []
+    desk.refresh()
 
     lenient = msgspec.structs.replace(desk.options, enable_infinite_resource_limits_overcommit=True)
     desk.engine.on_shares(ShareCut({share.key: share}, changed=[], total=FOUR, options=lenient), desk.moment)
