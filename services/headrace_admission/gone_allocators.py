@@ -26,7 +26,7 @@ _ANSWER_S: Final = 1.0
 
 
 class Silence:
-    """How long the allocator of each tree has not renewed its lease while this process looked. Pure."""
+    """The time for which the allocator of each tree has not renewed its lease while this process looked. Pure."""
 
     def __init__(self) -> None:
         #: By tree: the revision of its lease, and when it was seen first.

@@ -29,7 +29,7 @@ class Adoption:
         self._jobs = jobs
 
     def on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
-        """Takes the whole picture of the runner. Afterwards whatever has room starts."""
+        """Takes the whole picture of the runner. Afterwards waiting allocations start as far as there is room."""
         told = {kept.run.job for kept in picture.running} | {end.key for end in picture.ended}
         missing = [allocation for key, allocation in self._held.by_job.items() if key not in told]
         same_runner, self._jobs.runner_pid = picture.pid == self._jobs.runner_pid, picture.pid

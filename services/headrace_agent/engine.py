@@ -82,7 +82,7 @@ class AgentEngine:
         return min((due_ns for due_ns in due if due_ns is not None), default=None) if not self._left else None
 
     def on_start(self, moment: Moment) -> Outcome[None, AgentEffect]:
-        """The first call."""
+        """Waits for the runner, and is the first call."""
         self.pulse.started(moment.steady_ns)
         return Outcome(None, self._enrol(moment))
 

@@ -35,7 +35,7 @@ class HostFaults:
             self._next_ms = _FIRST_PAUSE_MS
 
     def end_pause(self, moment: Moment) -> bool:
-        """True once, when the pause is over."""
+        """True if the pause is over, once for each pause."""
         if self.until_ns is None or moment.steady_ns < self.until_ns:
             return False
         self.until_ns = None

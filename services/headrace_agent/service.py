@@ -109,7 +109,7 @@ class Agent:
         self._with_runner = False
 
     async def run(self) -> None:
-        """Until the agent has stopped."""
+        """Runs until the agent has stopped."""
         self._log.info("agent started", tree=self._settings.tree, total=self.engine.held.total.as_tuple())
         async with anyio.create_task_group() as tasks:
             # Before anybody can say anything, and without waiting for a bus: whoever stops us finds the runner and its jobs.

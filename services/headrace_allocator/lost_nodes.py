@@ -33,7 +33,7 @@ class LostNodes:
 
     @property
     def some_due(self) -> bool:
-        """True while silent nodes are to be dealt with."""
+        """True if silent nodes are to be dealt with."""
         return bool(self._due)
 
     def tick(self, moment: Moment) -> None:

@@ -28,7 +28,7 @@ _HEARTBEATS_IN_TIMEOUT: Final = 4
 
 
 class Pace:
-    """How much longer the pace is than without load, and that nodes live whose heartbeats found no time."""
+    """The pace of heartbeats, longer under load, and a word that nodes live whose heartbeats found no time."""
 
     def __init__(self, last_heard: LastHeard) -> None:
         self.stretch = 1.0

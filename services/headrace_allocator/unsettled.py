@@ -26,7 +26,7 @@ class Unsettled:
 
     @property
     def some_due(self) -> bool:
-        """True while operations are to be settled."""
+        """True if operations are to be settled."""
         return bool(self._due)
 
     def note(self, operation: OperationId) -> None:

@@ -49,7 +49,7 @@ class CommonOfLists:
     """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
 
     def common(self) -> Common:
-        """As the other commands have them."""
+        """The options as the other commands have them."""
         return Common(self.state_folder, self.json)
 
 

@@ -325,7 +325,7 @@ class FairShareEngine:
         return self._last_update_holds and not moves
 
     def _is_afresh_due(self, moment: Moment) -> bool:
-        """True every few seconds: then an update works everything out anew."""
+        """True if an update is to work everything out anew, as every few seconds."""
         if moment.steady_us - self._afresh_us < self._options.full_update_period_us:
             return False
         self._afresh_us = moment.steady_us

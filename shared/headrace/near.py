@@ -14,7 +14,7 @@ _SURELY: Final = 0.8
 
 
 def is_misspelt(name: str, names: Iterable[str]) -> bool:
-    """Whether one of the names is so similar that nothing else can have been meant."""
+    """True if one of the names is so similar that nothing else can have been meant."""
     return bool(difflib.get_close_matches(name, list(names), n=1, cutoff=_SURELY))
 
 

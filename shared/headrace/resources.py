@@ -98,7 +98,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Resources(u, c, g, m, n)
 
     def dominates(self, other: Resources) -> bool:
-        """True when every component is at least the other's, so that `other` fits into `self`."""
+        """True if every component is at least the other's, so that `other` fits into `self`."""
         return (
             self.user_slots >= other.user_slots
             and self.cpu >= other.cpu

@@ -25,6 +25,10 @@ LONGEST_FUNCTION = 60
 MOST_PUBLIC_METHODS = 20
 MOST_MODULES_IN_A_FOLDER = 14
 LONGEST_FIRST_SENTENCE = 20
+#: First words behind which neither a subject nor a verb comes.
+NO_SUBJECT = (
+    "What ", "Who ", "Of ", "Where ", "Whose ", "Whether ", "How ", "Which ", "Such as ", "For ", "Until ", "After ", "Before ",
+)  # fmt: skip
 
 #: Breaks a rule for good, and why.
 ALLOWED: dict[str, dict[str, str]] = {
@@ -147,7 +151,7 @@ def engines() -> Iterator[str]:
 @rule
 def first_words() -> Iterator[str]:
     for name, text in docstrings():
-        if text.startswith(("What ", "Who ", "Of ", "Where ", "Whose ")):
+        if text.startswith(NO_SUBJECT):
             yield name
 
 
@@ -156,6 +160,16 @@ def semicolons() -> Iterator[str]:
     for name, text in docstrings():
         if ";" in text.splitlines()[0] or ";" in first_sentence(text):
             yield name
+
+
+@rule
+def booleans() -> Iterator[str]:
+    """Functions that answer yes or no and say when in other words than «True if»."""
+    for module, tree in trees().items():
+        for name, node in definitions(tree):
+            answers = isinstance(node, Function) and node.returns is not None and ast.unparse(node.returns) == "bool"
+            if answers and re.match(r"True\b(?! if\b)", ast.get_docstring(node) or ""):
+                yield f"{module}:{name}"
 
 
 @rule

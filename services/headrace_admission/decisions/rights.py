@@ -22,7 +22,7 @@ def no_use(book: TreeBook, person: Person, target: Target) -> NotAllowed | None:
 
 
 def may_change(state: State, operation: Operation, user: str) -> bool:
-    """True for an operation's owner, an administrator, and a user with `manage` on the pool in each of its trees."""
+    """True if the caller owns the operation, may manage its pool in each of its trees, or is an administrator."""
     person = state.configuration.everywhere.person(user)
     return may_move(state, operation, user) or all(
         _holds(state.books[tree], person, Right.MANAGE, placement.pool)
@@ -31,12 +31,12 @@ def may_change(state: State, operation: Operation, user: str) -> bool:
 
 
 def may_move(state: State, operation: Operation, user: str) -> bool:
-    """True for an operation's owner and for an administrator. The right `manage` on a pool takes nothing out of it."""
+    """True if the caller is the owner or an administrator. The right `manage` on a pool takes nothing out of it."""
     return user == operation.user or state.configuration.everywhere.person(user).administrator
 
 
 def may_scan(state: State, user: str) -> bool:
-    """True for an administrator, who may have the queues judged out of turn."""
+    """True if the caller is an administrator, who may have the queues judged out of turn."""
     return state.configuration.everywhere.person(user).administrator
 
 

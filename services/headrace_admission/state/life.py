@@ -42,12 +42,12 @@ def next_state(state: OperationState, cause: StateCause) -> OperationState | Non
 
 
 def is_final(state: OperationState) -> bool:
-    """True for a state that nothing follows."""
+    """True if nothing follows the state."""
     return state in FINAL_STATES
 
 
 def is_ending(state: OperationState) -> bool:
-    """True while running jobs are being ended: no job of the operation starts or is retried any more."""
+    """True if running jobs are being ended: no job of the operation starts or is retried any more."""
     return state in (OperationState.COMPLETING, OperationState.FAILING, OperationState.ABORTING)
 
 

@@ -121,7 +121,7 @@ class TreeBook:
     # --- questions -------------------------------------------------------------------------------------------------
 
     def exists(self, pool: PoolName) -> bool:
-        """True for the root, a configured pool and an ephemeral one."""
+        """True if it is the root, a configured pool or an ephemeral one."""
         return pool == ROOT_POOL or pool in self.rules.pools or pool in self.ephemeral.by_name
 
     def is_ephemeral(self, pool: PoolName) -> bool:

@@ -30,7 +30,7 @@ _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def host_name() -> str:
-    """As the host calls itself."""
+    """The name of the host, as it calls itself."""
     return socket.gethostname()
 
 
@@ -51,7 +51,7 @@ def memory_bytes(cgroup: Path = _CGROUP) -> int:
 
 
 def default_state_folder(node: str) -> str:
-    """In the folder where this user's programs keep what is to outlive them."""
+    """The state folder unless one is set, where this user's programs keep what is to outlive them."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return f"{base}/headrace/agent-{node}"
 

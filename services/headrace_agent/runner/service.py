@@ -47,7 +47,7 @@ _SPARE_FDS = 64
 
 
 class Runner:
-    """Made with a state folder that nobody else uses. Raises OSError where its folders cannot be made."""
+    """The runner, made with a state folder that nobody else uses. Raises OSError where its folders cannot be made."""
 
     def __init__(
         self, host: Host, settings: Settings, log: Logger, open_files: tuple[int, int], usable_fds: int
@@ -79,13 +79,13 @@ class Runner:
         log.info("runner_started", isolation=self._isolation.name, detail=self._isolation.detail, pid=os.getpid())
 
     def run(self) -> None:
-        """Until everything has ended."""
+        """Runs until everything has ended."""
         while not self.step():
             pass
         self.close()
 
     def step(self, most_ms: int = 60_000) -> bool:
-        """One turn: waits for something to happen, `most_ms` at most, and does it. True: the runner may go."""
+        """Waits for something to happen, `most_ms` at most, and does it. Returns True if the runner may go."""
         for fd, mask in self._poll.poll(self._timeout_ms(most_ms) / 1000):
             self._on_event(fd, mask)
         for message in self._link.messages(_MESSAGES_A_TURN):

@@ -73,7 +73,7 @@ class RunnerLink:
         self.starts = 0
 
     async def run(self) -> None:
-        """Until cancelled, or `end` was called and the conversation is over."""
+        """Runs until cancelled, or until `end` was called and the conversation is over."""
         pause_s = _FIRST_PAUSE_S
         while not self._ending:
             try:

@@ -98,7 +98,7 @@ class Ranking:
 
     @property
     def some_marked(self) -> bool:
-        """True while there are marked pools or operations."""
+        """True if there are marked pools or operations."""
         return bool(self._all_marked or self._marked or self._marked_pools or self.batches.are_being_made)
 
     def refresh_marked(self, most: int) -> list[Operation]:

@@ -85,7 +85,7 @@ class Batches:
 
     @property
     def are_being_made(self) -> bool:
-        """True until `advance` came to the end."""
+        """True if `advance` has not come to the end."""
         return self._left is not None
 
     def advance(self, most: int) -> None:

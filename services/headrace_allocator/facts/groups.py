@@ -34,7 +34,7 @@ Place = tuple[int, int, int]
 
 
 class Group(enum.IntEnum):
-    """How easily an allocation is taken back."""
+    """The ease with which an allocation is taken back."""
 
     NON_PREEMPTIBLE = 0
     AGGRESSIVELY_PREEMPTIBLE = 1

@@ -169,7 +169,7 @@ class Node:
         return moment.steady_s - self.heard_s > timing.node_heartbeat_timeout_s
 
     def lease_is_over(self, lease_s: float, moment: Moment) -> bool:
-        """True once it was not heard for the longest lease it may know. By then its runner has ended all jobs."""
+        """True if it was not heard for the longest lease it may know. By then its runner has ended all jobs."""
         return moment.steady_s - self.heard_s > lease_s
 
     def is_newest(self, heartbeat: Heartbeat) -> bool:

@@ -152,7 +152,7 @@ class Operation:
 
     @property
     def starvation(self) -> StarvationStatus:
-        """For how long it has been below its fair share, in one word."""
+        """The time for which it has been below its fair share, in one word."""
         return StarvationStatus.NON_STARVING if self.share is None else self.share.starvation_status
 
     @property

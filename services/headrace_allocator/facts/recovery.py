@@ -41,11 +41,11 @@ class Recovery:
 
     @property
     def complete(self) -> bool:
-        """True once what is known of usage is all that there is, but for nodes that are offline."""
+        """True if what is known of usage is all that there is, but for nodes that are offline."""
         return self.operations_known and self.nodes_known and not self._missing
 
     def awaits(self, node: NodeName) -> bool:
-        """True while this node's word is missing."""
+        """True if this node's word is missing."""
         return node in self._unheard
 
     def miss_no_more(self, node: NodeName) -> None:
@@ -64,11 +64,11 @@ class Recovery:
 
     @property
     def doubt_over(self) -> bool:
-        """True once no job is in doubt any more: every node obeys this term, or lost its lease."""
+        """True if no job is in doubt any more: every node obeys this term, or lost its lease."""
         return self.over_s is not None
 
     def finish(self, moment: Moment) -> bool:
-        """True once: at the moment when doubt is over."""
+        """True if doubt is over at this moment, and was not before."""
         if self.doubt_over or not (self.operations_known and self.nodes_known) or self._unheard:
             return False
         self.over_s = moment.steady_s

@@ -94,7 +94,7 @@ class ShareOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class PreemptionOptions:
-    """How an operation gives places back to others."""
+    """The way in which an operation gives places back to others."""
 
     interruptible: Flag = False
     """Its jobs understand the signal of an interruption: status 0 after it means done, 75 saved and to be run again."""

@@ -48,7 +48,7 @@ class Candidate(msgspec.Struct, frozen=True):
     description: str = ""
 
     def line(self) -> str:
-        """As the scripts read it: three columns with tabs between, none of them empty but the last."""
+        """The line that the scripts read: three columns with tabs between, none of them empty but the last."""
         return f"{self.mark}\t{self.value}\t{self.description}"
 
 

@@ -45,7 +45,7 @@ class Slot:
 
 
 def is_repeated(argument: Argument) -> bool:
-    """Whether it takes several values."""
+    """True if it takes several values."""
     _, takes_all = argument.token_count()
     return bool(takes_all)
 

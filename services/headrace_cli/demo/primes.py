@@ -11,7 +11,7 @@ _STRETCH = 8_000
 
 
 def count(first: int, stretch: int) -> int:
-    """How many primes there are in `first` to `first + stretch - 1`, by trial division."""
+    """Counts the primes in `first` to `first + stretch - 1`, by trial division."""
     found = 0
     for number in range(max(first, 2), first + stretch):
         divisor = 2

@@ -36,7 +36,7 @@ class DemoBars:
         self._tenths = 0
 
     def update(self, done: dict[str, int], cores: dict[str, float]) -> None:
-        """How many jobs of each pool are done and how many cores it uses."""
+        """Shows how many jobs of each pool are done and how many cores it uses."""
         for name, task in self._tasks.items():
             self.bars.update(task, completed=done[name], words=f"{cores.get(name, 0.0):g} cores in use")
         total = sum(pool.jobs for pool in POOLS)

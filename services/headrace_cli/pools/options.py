@@ -31,7 +31,7 @@ class PoolOptions:
     """The most that it may draw from its savings at once, such as `cpu=8`."""
 
     def changes(self) -> dict[str, object]:
-        """Only the keys that were given, as people write them. Raises `BadInput`."""
+        """The keys that were given, as people write them. Raises `BadInput`."""
         changes: dict[str, object] = {}
         if self.weight is not None:
             changes["weight"] = self.weight

@@ -15,7 +15,7 @@ def short_name(resource: str) -> str:
 
 
 def amounts(resources: Resources, *, leave_out: Sequence[str] = ()) -> str:
-    """Such as «cpu 1.5, memory 512 MiB». Zeros are left out, and nothing at all is a dash."""
+    """The amounts in words, such as «cpu 1.5, memory 512 MiB». Zeros are left out, and nothing at all is a dash."""
     pairs = zip(RESOURCE_NAMES, resources.as_tuple(), strict=True)
     words = [
         f"{short_name(name)} {format_amount(name, amount)}"
@@ -31,7 +31,7 @@ def component(share: Share, resource: str) -> float:
 
 
 def percent(share: float) -> str:
-    """Such as `33.3%`, or `<0.1%` for a share that would look like nothing."""
+    """The share as `33.3%`, or as `<0.1%` where it would look like nothing."""
     figure = share * 100
     if abs(share) <= EPS:
         return "0%"

@@ -10,7 +10,7 @@ __all__ = ["pool_words", "waiting_words"]
 
 
 def waiting_words(view: OperationView) -> str:
-    """Such as «place 3 of 12 at research (2 of 2 running)», for each tree if there are several."""
+    """The place in each tree, such as «place 3 of 12 at research (2 of 2 running)»."""
     several = len(view.placements) > 1
     return "; ".join(_one(each, named=several) for each in view.waiting)
 

@@ -25,7 +25,7 @@ Table = Mapping[str, str | int | float | bool | list[str]]
 
 
 def nats_configuration(state: StateFolder, port: int, user: str, password: str) -> str:
-    """For a server that listens on the loopback interface only and lets in who knows the credential."""
+    """The configuration of a server that listens on the loopback interface only and lets in who knows the credential."""
     return f"""# Written by `headrace up` at every start.
 server_name: headrace
 listen: "127.0.0.1:{port}"
@@ -48,7 +48,7 @@ authorization {{
 def service_settings(
     state: StateFolder, port: int, log_level: str, instance: str, tree: str, *, has_standby: bool
 ) -> str:
-    """For the services of one tree. `instance` tells those from one another that do the same."""
+    """The settings of the services of one tree. `instance` tells those from one another that do the same."""
     return to_toml(
         {
             "common": {
@@ -78,7 +78,7 @@ def service_settings(
 
 
 def agent_settings(state: StateFolder, port: int, log_level: str, node: NodeOption) -> str:
-    """For the agent of one node."""
+    """The settings of the agent of one node."""
     folder = state.agents / node.node
     agent: dict[str, str | int | float | bool | list[str]] = {"node": node.node, "state_folder": str(folder)}
     agent.update(node.amounts)

@@ -1,4 +1,4 @@
-"""Which processes are ours: told by what they carry themselves, so that no list of pids can be stale.
+"""Marks by which our processes are known. They carry them themselves, so that no list of pids can be stale.
 
 `up` puts `HEADRACE_UP=<state folder>` into the environment of everything it starts. A runner, which its agent starts with an
 environment of its own, is known by the folder in its command line. A job has `HEADRACE_JOB=<operation>.<index>.<attempt>` in its

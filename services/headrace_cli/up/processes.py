@@ -22,7 +22,7 @@ __all__ = ["Command", "collect", "describe_status", "guard", "open_log", "spawn"
 
 
 class Command(msgspec.Struct, frozen=True):
-    """How a process is started."""
+    """The command that starts a process."""
 
     argv: list[str]
     log: Path

@@ -75,11 +75,11 @@ class StateFolder:
         new.replace(path)
 
     def announce(self, endpoint: Endpoint) -> None:
-        """From now on clients find the server."""
+        """Writes where the server listens, so that clients find it."""
         self.write(self.endpoint, msgspec.json.encode(endpoint).decode() + "\n")
 
     def withdraw(self) -> None:
-        """Clients find nothing any more."""
+        """Removes the word on where the server listens."""
         self.endpoint.unlink(missing_ok=True)
 
     def log(self, name: str) -> Path:
@@ -140,7 +140,7 @@ def _lives(pid: int) -> bool:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether somebody could listen on this port of the loopback interface now."""
+    """True if somebody could listen on this port of the loopback interface now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As the server does it: what lingers of closed connections does not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -93,12 +93,12 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 def scale_of(resource: str) -> float:
-    """How many of the wire's units are one core, byte or piece."""
+    """The number of the wire's units in one core, byte or piece."""
     return 100.0 if resource == "cpu" else 1.0
 
 
 def amount_unit(resource: str, largest: float) -> Unit:
-    """For figures up to `largest`, in units of the wire."""
+    """The unit for figures up to `largest`, which is in units of the wire."""
     if resource == "cpu":
         return Unit("cores", 100.0)
     if resource == "memory":

@@ -20,7 +20,7 @@ _COLUMNS = ("last", "mean", "least", "most")
 
 
 def summary_title(history: PoolHistory) -> Text:
-    """Which pool and time it is, and how much of it is known."""
+    """The pool, the time, and how much of it is known."""
     text = Text(f"{history.resource} of {history.pool}", style="bold")
     text.append(f"  {moment(history.since_ms / 1000)} to {moment(history.until_ms / 1000)}", style="not bold")
     samples = sum(point.samples for point in history.points)

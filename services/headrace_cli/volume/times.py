@@ -44,12 +44,12 @@ def parse_moment_ms(text: str, *, place: str, now_ms: int, zone: tzinfo | None =
 
 
 def moment(unix_s: float, zone: tzinfo | None = None) -> str:
-    """Such as `2026-11-20 18:00:05`, in the machine's zone unless one is given."""
+    """The moment as `2026-11-20 18:00:05`, in the machine's zone unless one is given."""
     return datetime.fromtimestamp(unix_s, zone).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def zone_name(unix_s: float, zone: tzinfo | None = None) -> str:
-    """Such as `UTC` or `CET`: in which zone moments are told."""
+    """The zone in which moments are told, such as `UTC` or `CET`."""
     return datetime.fromtimestamp(unix_s, zone).astimezone(zone).tzname() or "local"
 
 

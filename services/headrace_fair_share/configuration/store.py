@@ -65,7 +65,7 @@ class PoolStore:
         self.lost = anyio.Event()
 
     def on_change(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
-        """For the mirror of the bucket."""
+        """Takes changes from the mirror of the bucket."""
         self.trees = frozenset(entries)
         entry = entries.get(self._tree)
         if entry is not None:

@@ -65,7 +65,7 @@ class AdvanceChain:
         return self._waiting[0] if self._waiting else None
 
     def on_confirmed(self, advanced: Advanced) -> bool:
-        """True when this confirms the head, which is then over."""
+        """True if this confirms the head, which is then over."""
         if not self._waiting or advanced.version != self._waiting[0].version:
             return False
         self._waiting.popleft()

@@ -64,12 +64,12 @@ class KnownOperation(msgspec.Struct, frozen=True):
 
     @property
     def takes_part(self) -> bool:
-        """True while it may get more than it has."""
+        """True if it may get more than it has."""
         return self.state is OperationState.RUNNING and not self.suspended
 
     @property
     def waits(self) -> bool:
-        """True before it has a running slot."""
+        """True if it has no running slot yet."""
         return self.state in (OperationState.STARTING, OperationState.PENDING)
 
 

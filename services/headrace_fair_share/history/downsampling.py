@@ -36,7 +36,7 @@ class Downsampler:
 
     @property
     def points(self) -> list[HistoryPoint]:
-        """In order of time."""
+        """The points in order of time."""
         return [self._points[stretch] for stretch in sorted(self._points)]
 
     def add(self, sample: HistorySample) -> None:
@@ -54,7 +54,7 @@ class Downsampler:
         self.known_until_ms = max(self.known_until_ms, sample.at_ms + int(sample.next_due_ms * _LATE))
 
     def _is_last_page(self, sample: HistorySample) -> bool:
-        """True when all pages of this complete sample have come. None of them names the pool, so it had nothing."""
+        """True if all pages of this complete sample have come. None of them names the pool, so it had nothing."""
         if not sample.complete:
             return False
         at_ms, seen = self._pages

@@ -98,7 +98,7 @@ class Sampler:
         return encode(HistorySample(self._tree, 0, 1, ZERO, 1.0, {}, complete=False, term=self._term))
 
     def wants(self, frame: ShareFrame, pools: PoolTree, revision: int) -> bool:
-        """True when a sample is to be taken: the time has come, or pools were configured.
+        """True if a sample is to be taken: the time has come, or pools were configured.
 
         Not of an update without usage, nor of one that does not know the `pools` of this revision yet: the next one will.
         """

@@ -1,1 +1,1 @@
-"""Which pools and operations are short of their fair share, and for how long."""
+"""Starvation: the pools and operations that are short of their fair share, and for how long."""

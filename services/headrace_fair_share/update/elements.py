@@ -109,7 +109,7 @@ class Elements:
         return ElementKind.POOL if place else ElementKind.ROOT
 
     def is_ephemeral(self, place: int) -> bool:
-        """True for a pool that lives only by its operations."""
+        """True if it is a pool that lives only by its operations."""
         return self.configured <= place < self.pools
 
 

@@ -21,7 +21,7 @@ _ENDPOINT = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class ServiceInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """How a process shows up in discovery."""
+    """A process as discovery shows it."""
 
     #: The kind of service, the same for all its processes: letters, digits, `-` and `_`.
     name: str
@@ -61,7 +61,7 @@ class Discovery:
         return msgspec.json.encode({**self._standard("info"), "description": "", "endpoints": endpoints})
 
     def stats(self) -> bytes:
-        """How much was served. Times are nanoseconds."""
+        """The answer that counts what was served. Times are nanoseconds."""
         endpoints = []
         for serving in self._servings():
             counts = serving.statistics()

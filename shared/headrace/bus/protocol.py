@@ -139,7 +139,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Senders(msgspec.Struct, frozen=True):
-    """How messages are told apart by sender, and how those are refused that there is no room for."""
+    """Tells messages apart by sender, and refuses those that there is no room for."""
 
     name: Callable[[Message], str]
     #: From the message, how many wait, and how many seconds it has waited; None if there is nobody to tell.
@@ -147,7 +147,7 @@ class Senders(msgspec.Struct, frozen=True):
 
 
 class Newest(msgspec.Struct, frozen=True):
-    """How messages are told apart by sender, of which only the newest counts, and how long one may wait."""
+    """Tells messages apart by sender, of which only the newest counts, and says how long one may wait."""
 
     name: Callable[[Message], str]
     within_s: float

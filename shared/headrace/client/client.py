@@ -272,7 +272,7 @@ class Client:
             first = page.jobs[-1].slot.index + 1
 
     async def places(self, operation: str, trees: Sequence[TreeName] = ()) -> OperationPlaces:
-        """Which jobs run where, and every reason why pending ones wait, in some trees or in all that answer."""
+        """The places of running jobs and every reason why pending ones wait, in some trees or in all that answer."""
         name = operation_id(operation)
         asked = trees or [each.tree for each in (await self.get(name)).placements]
         request = WhereRequest(operation=name)

@@ -19,7 +19,7 @@ class LogThrottle:
         self._at: dict[str, float] = {}
 
     def due(self, key: str) -> bool:
-        """True the first time, and again when a minute has passed since it was last true."""
+        """True if it never was for this key, or if a minute has passed since."""
         now = self._clock()
         last = self._at.get(key)
         if last is not None and now - last < _EVERY_S:

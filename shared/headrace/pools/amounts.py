@@ -24,7 +24,7 @@ class PartialResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @staticmethod
     def of(amounts: Resources) -> PartialResources:
-        """With what is more than nothing named."""
+        """Names what is more than nothing."""
         user_slots, cpu, gpu, memory, network = (amount or None for amount in amounts.as_tuple())
         return PartialResources(user_slots, cpu, gpu, memory, network)
 
@@ -39,7 +39,7 @@ class PartialResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def whole(self) -> Resources:
-        """With nothing of what is not named."""
+        """Takes nothing of what is not named."""
         user_slots, cpu, gpu, memory, network = (amount or 0 for amount in self.as_tuple())
         return Resources(user_slots, cpu, gpu, memory, network)
 

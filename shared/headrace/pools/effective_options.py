@@ -143,7 +143,7 @@ def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: Allo
 
 
 def _says_nothing(wishes: OperationWishes) -> bool:
-    """True of nearly all operations: nothing need be made for them."""
+    """True if it changes no option, as nearly all operations: nothing need be made for them."""
     return (
         wishes.fair_share_starvation_tolerance
         is wishes.fair_share_starvation_timeout_ms

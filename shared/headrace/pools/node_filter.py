@@ -23,7 +23,7 @@ _MOST_NESTED: Final = 50
 
 
 def matches(formula: str, tags: Collection[str]) -> bool:
-    """Whether a formula is true of a node with these tags. Raises `BadInput` for what is no formula."""
+    """True if a formula is true of a node with these tags. Raises `BadInput` for what is no formula."""
     return bool(parse_formula(formula)(lambda tag: tag in tags, 1))
 
 

@@ -33,7 +33,7 @@ LARGEST_WEIGHT: Final = 2.0**26
 
 
 class PoolMode(enum.StrEnum):
-    """How a pool's children share."""
+    """The way in which a pool's children share."""
 
     FAIR_SHARE = "fair_share"
     FIFO = "fifo"
@@ -56,7 +56,7 @@ class FifoSortParameter(enum.StrEnum):
 
 
 class Preemption(enum.StrEnum):
-    """Whether allocations are taken back for others."""
+    """The answer to whether allocations are taken back for others."""
 
     OFF = "off"
     #: Decisions are made, recorded and shown, and nothing is taken.

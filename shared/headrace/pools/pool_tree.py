@@ -103,7 +103,7 @@ class PoolTree:
     # --- ephemeral pools --------------------------------------------------------------------------------------------
 
     def is_hub(self, name: PoolName) -> bool:
-        """Whether each user's operations run in a pool of their own below this one."""
+        """True if each user's operations run in a pool of their own below this one."""
         return self.settings(name).create_ephemeral_subpools
 
     def hub_of(self, name: PoolName) -> PoolName | None:

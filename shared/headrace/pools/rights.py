@@ -51,7 +51,7 @@ def may(tree: PoolTree, person: Person, right: Right, pool: PoolName) -> bool:
 
 
 def allowed(lists: Iterable[Access], person: Person, right: Right) -> bool:
-    """Whether the lists of a pool, of all above it and of the tree give a person a right."""
+    """True if the lists of a pool, of all above it or of the tree give a person a right."""
     lists = list(lists)
     if any(_names(access.administer, person) for access in lists):
         return True

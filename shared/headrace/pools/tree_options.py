@@ -31,7 +31,7 @@ __all__ = [
 
 
 class PreemptionPolicy(enum.StrEnum):
-    """By whose rules allocations are taken back."""
+    """The rules by which allocations are taken back."""
 
     YTSAURUS = "ytsaurus"
     YARN = "yarn"
@@ -53,7 +53,7 @@ class MinShareSpread(enum.StrEnum):
 
 
 class VictimRules(enum.StrEnum):
-    """Which version's rules choose victims."""
+    """The version whose rules choose victims."""
 
     CURRENT = "current"
     LEGACY = "legacy"
@@ -67,7 +67,7 @@ class PriorityScope(enum.StrEnum):
 
 
 class TreeIntegralOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How savings accrue and are spent."""
+    """Options of how savings accrue and are spent."""
 
     #: Savings that last for less than this are handed out ever more slowly.
     smooth_period: int = 60_000

@@ -73,7 +73,7 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """True once the lease was taken."""
+        """True if the lease was taken."""
         return self._revision > 0
 
     async def acquire(self) -> None:

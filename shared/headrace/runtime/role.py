@@ -58,7 +58,7 @@ class Deposition:
 
     @property
     def is_deposed(self) -> bool:
-        """True once the process is to end."""
+        """True if the process is to end."""
         return self._noticed.is_set()
 
     async def watch(self) -> None:

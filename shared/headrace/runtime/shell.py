@@ -132,7 +132,7 @@ class Shell(Generic[E]):
 
 
 class LoopPauses:
-    """How long the loop kept its tasks waiting: a watcher that sleeps wakes so much too late.
+    """The pauses in which the loop kept its tasks waiting: a watcher that sleeps wakes so much too late.
 
     A server disconnects a client whose loop takes nothing for ten seconds, and everything in flight is lost.
     """

@@ -12,7 +12,7 @@ __all__ = ["Figure", "FigureKind", "FiguresAnswer", "FiguresRequest", "Histogram
 
 
 class FigureKind(enum.StrEnum):
-    """How a figure behaves over time."""
+    """The behaviour of a figure over time."""
 
     #: Only grows within a life of the process.
     COUNTER = "counter"

@@ -91,7 +91,7 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended"):
 
     @property
     def ran_ms(self) -> int | None:
-        """How long it ran. None of one that never began, or of which nobody knows when it did."""
+        """Milliseconds that it ran. None of one that never began, or of which nobody knows when it did."""
         return max(0, self.at_ms - self.started_at_ms) if self.started_at_ms else None
 
 

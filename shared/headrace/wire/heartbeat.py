@@ -119,7 +119,7 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class JobResult(enum.StrEnum):
-    """How a run of a job ended."""
+    """The kinds of ends of a run of a job."""
 
     COMPLETED = "completed"
     #: Exit code other than 0, a signal that we did not send, or it could not be started.

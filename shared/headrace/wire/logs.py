@@ -21,7 +21,7 @@ MOST_LOG_BYTES = 256 * 1024
 
 
 class LogStream(enum.StrEnum):
-    """Which output of the job."""
+    """The two outputs of a job."""
 
     STDOUT = "stdout"
     STDERR = "stderr"

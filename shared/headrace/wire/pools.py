@@ -43,7 +43,7 @@ class GetPools(msgspec.Struct, frozen=True):
 
 
 class ResourceDistribution(msgspec.Struct, frozen=True):
-    """How much of a tree is promised, by resource, cpu in cores. Of flows and bursts the larger one takes room.
+    """The promised part of a tree by resource, cpu in cores. Of flows and bursts the larger one takes room.
 
     What is left over is negative where more is promised than there is.
     """

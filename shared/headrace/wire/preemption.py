@@ -109,7 +109,7 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def words(self) -> str:
-        """Such as «for 69201a4f-0c1d2e3f4a5b, which starves»."""
+        """Says for whom and why, such as «for 69201a4f-0c1d2e3f4a5b, which starves»."""
         if self.beneficiary and not self.properly:
             return f"for {self.beneficiary}, which is in a pool that starves"
         if not self.beneficiary and self.reason in _OF_STAGES:
@@ -118,7 +118,7 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PreemptionCount(msgspec.Struct, frozen=True):
-    """So many allocations were preempted for one reason, of one group."""
+    """The number of allocations preempted for one reason, of one group."""
 
     reason: PreemptionReason
     #: `non_preemptible`, `aggressively_preemptible` or `preemptible`.

@@ -90,14 +90,14 @@ class ElementKind(enum.StrEnum):
 
 
 class SchedulingStatus(enum.StrEnum):
-    """Momentary: does it have what it is owed."""
+    """The status of the moment: an element has what it is owed, or less."""
 
     NORMAL = "normal"
     BELOW_FAIR_SHARE = "below_fair_share"
 
 
 class StarvationStatus(enum.StrEnum):
-    """With memory: for how long it has not."""
+    """The status with memory: the time for which an element had less than it is owed."""
 
     NON_STARVING = "non_starving"
     STARVING = "starving"

@@ -36,7 +36,7 @@ class JobRecord(msgspec.Struct, frozen=True, tag="job"):
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, tag="process"):
-    """Its main process."""
+    """The main process of a job."""
 
     pid: int
     #: Field 22 of /proc/<pid>/stat, clock ticks since boot.
@@ -45,7 +45,7 @@ class ProcessRecord(msgspec.Struct, frozen=True, tag="process"):
 
 
 class EndRecord(msgspec.Struct, frozen=True, tag="end"):
-    """How it ended."""
+    """The end of a job."""
 
     end: JobEnd
 
@@ -123,7 +123,7 @@ class KeptJobs:
         return kept
 
     def write_job(self, record: JobRecord) -> None:
-        """Before the start. Raises OSError: then the job must not be started, since nobody could find it again."""
+        """Adds a job before its start. Raises OSError: then it must not be started, since nobody could find it again."""
         path = self._path(record.job)
         try:
             write_file(self._files, path, _pack(record))
@@ -139,7 +139,7 @@ class KeptJobs:
         write_file(self._files, self._path(job), _pack(record), os.O_WRONLY | os.O_APPEND)
 
     def write_end(self, end: JobEnd) -> bool:
-        """Adds it to the job's file. False: it could not be written and is held in memory, see `retry`."""
+        """Adds an end to the job's file. Returns False if it could not be written and is held in memory for `retry`."""
         path = self._path(end.key)
         record = _pack(EndRecord(end))
         try:

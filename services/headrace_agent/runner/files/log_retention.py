@@ -50,7 +50,7 @@ class Retention:
 
     @property
     def next_is_due(self) -> bool:
-        """Whether `next_to_go` has an answer."""
+        """True if `next_to_go` has an answer."""
         return self.total_bytes > self._most_bytes and any(held.jobs == 0 for held in self._held.values())
 
     def next_to_go(self) -> str | None:

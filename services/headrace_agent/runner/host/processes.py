@@ -92,7 +92,7 @@ class LinuxProcesses:
         return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), "little")
 
     def signal(self, pid: int, number: int) -> bool:
-        """Returns False if there is no such process."""
+        """Sends a signal. Returns False if there is no such process."""
         try:
             os.kill(pid, number)
         except ProcessLookupError:
@@ -100,7 +100,7 @@ class LinuxProcesses:
         return True
 
     def signal_group(self, pgid: int, number: int) -> bool:
-        """Returns False if the group has no member, not even one that waits to be collected."""
+        """Sends a signal to a group. Returns False if it has no member, not even one that waits to be collected."""
         try:
             os.killpg(pgid, number)
         except ProcessLookupError:
@@ -108,7 +108,7 @@ class LinuxProcesses:
         return True
 
     def signal_pidfd(self, pidfd: int, number: int) -> bool:
-        """As `signal`, and never to another process that got the same number."""
+        """Signals as `signal` does, and never another process that got the same number."""
         try:
             signal.pidfd_send_signal(pidfd, number)
         except ProcessLookupError:

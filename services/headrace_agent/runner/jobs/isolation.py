@@ -1,4 +1,4 @@
-"""How far jobs are kept to what they were given, and which of three ways this host allows.
+"""Isolation: jobs are kept to what they were given, in the strongest of three ways that this host allows.
 
 * `cgroup2`: a group per job in a delegated cgroup v2 folder: memory and cpu of all its processes together, and a kill that nothing
   escapes.
@@ -57,7 +57,7 @@ class Isolation:
         self.detail = detail
 
     def prepare(self, run: Run) -> None:
-        """Before the start. Raises OSError."""
+        """Prepares a job's limits before its start. Raises OSError."""
 
     def confine(self, run: Run, pid: int) -> None:
         """Sets the limits, right after the start. Raises OSError, but not for a process that is gone already."""
@@ -70,7 +70,7 @@ class Isolation:
         return Account()
 
     def remove(self, job: JobKey) -> bool:
-        """After the end. Returns False if it is not possible yet."""
+        """Removes what the job's limits needed, after its end. Returns False if it is not possible yet."""
         return True
 
 

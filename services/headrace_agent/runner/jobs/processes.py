@@ -176,7 +176,7 @@ class ProcessTable:
         return min((process.look_ns for process in self._closing), default=None)
 
     def look(self, now: Moment) -> list[tuple[JobKey, JobExit]]:
-        """Jobs of which nothing is left any more."""
+        """The jobs of which nothing is left any more."""
         due = [process for process in self._closing if process.look_ns <= now.steady_ns]
         if not due:
             return []
@@ -203,7 +203,7 @@ class ProcessTable:
         return found
 
     def _sweep_once(self, found: set[str]) -> bool:
-        """True: something died meanwhile."""
+        """Returns True if something died meanwhile."""
         closing = {process.name: process for process in self._closing}
         sessions = {process.pid: process for process in self._closing}
         died = False
@@ -231,16 +231,16 @@ class ProcessTable:
         return died
 
     def remove_later(self, job: JobKey) -> None:
-        """The isolation's group of a job of a former runner."""
+        """Keeps in mind to remove the isolation's group of a job of a former runner."""
         self._to_remove.append(job)
 
     @property
     def untidy(self) -> bool:
-        """Whether `tidy` has something to do though nothing runs."""
+        """True if `tidy` has something to do though nothing runs."""
         return bool(self._to_remove) or self._strays
 
     def tidy(self) -> None:
-        """Once a second: what could not be done at once."""
+        """Does once a second what could not be done at once."""
         self._sweep()
         self._to_remove = [job for job in self._to_remove if not self._isolation.remove(job)]
 

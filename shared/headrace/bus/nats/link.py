@@ -78,12 +78,12 @@ class Link:
         self.on_reconnect: set[Callable[[], None]] = set()
 
     def note_error(self, error: Exception) -> None:
-        """From `error_cb`. Raising there would end nats-py's read loop."""
+        """Takes an error from `error_cb`. Raising there would end nats-py's read loop."""
         self._errors.append(error)
         self._wake.set()
 
     def note_disconnected(self) -> None:
-        """From `disconnected_cb`: nothing that waited to be sent may be sent later (559 stale heartbeats came in one burst)."""
+        """Drops what waits to be sent, from `disconnected_cb`. Sent later, 559 stale heartbeats came in one burst."""
         self._nats._pending.clear()
         self._nats._pending_data_size = 0
         # Their answers can never come: the server knows this connection's inbox no more.
@@ -92,19 +92,19 @@ class Link:
         self._wake.set()
 
     def note_reconnected(self) -> None:
-        """From `reconnected_cb`."""
+        """Tells whoever waits for a reconnect, from `reconnected_cb`."""
         self.reconnects += 1
         for callback in tuple(self.on_reconnect):
             callback()
 
     def note_closed(self) -> None:
-        """From `closed_cb`: for good, whoever wanted it."""
+        """Takes note of the end for good, whoever wanted it, from `closed_cb`."""
         self.closed = True
         self._wake.set()
 
     @property
     def connected(self) -> bool:
-        """True while messages can be sent. nats-py calls itself connected while it drains, too, which ours never does."""
+        """True if messages can be sent. nats-py calls itself connected while it drains, too, which ours never does."""
         return self._nats.is_connected
 
     async def wait_lost(self) -> None:
@@ -227,7 +227,7 @@ class Link:
     async def listen(
         self, subject: str, on_message: Callable[[Message], None], *, queue: str = "", needed: bool = True
     ) -> Listener:
-        """In force at the server when it returns. Raises `PermissionRefused`, `NotConnected`, `RequestTimeout`.
+        """Listens on a subject, in force at the server when it returns. Raises `PermissionRefused`, `NotConnected`, `RequestTimeout`.
 
         Where the server refuses it later, after a change of its permissions, a `needed` one ends the connection for good:
         nats-py would go on with a subscription that looks alive and hears nothing.

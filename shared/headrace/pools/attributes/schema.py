@@ -36,7 +36,7 @@ class Who(enum.StrEnum):
 
 
 class Support(enum.StrEnum):
-    """Whether anything follows from an attribute."""
+    """The effect of an attribute, if it has one."""
 
     IN_FORCE = "in force"
     #: It says something to people and is meant to do no more.
@@ -116,7 +116,7 @@ class Schema:
         return getattr(self._default, name)
 
     def is_set(self, value: msgspec.Struct, name: str) -> bool:
-        """Whether the attribute differs from its default."""
+        """True if the attribute differs from its default."""
         return bool(getattr(value, name) != self.default(name))
 
     @cached_property

@@ -120,7 +120,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 def seconds_ns(seconds: float) -> int:
-    """As the API writes lengths of time."""
+    """Nanoseconds, in which the API writes lengths of time."""
     return int(seconds * 1_000_000_000)
 
 

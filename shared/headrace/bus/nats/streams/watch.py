@@ -74,7 +74,7 @@ class Watch(Consumer):
 
     @property
     def broken(self) -> bool:
-        """A delivery is missing, or the consumer has been silent for too long."""
+        """True if a delivery is missing, or the consumer has been silent for too long."""
         return self._gap or anyio.current_time() - self._heard_s > _SILENCE_S
 
     def on_message(self, message: Message) -> None:
