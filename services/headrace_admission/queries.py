@@ -293,7 +293,7 @@ def _without_command(spec: wire.OperationSpec) -> wire.OperationSpec:
 
 
 def _level(state: State, tree: TreeName, pool: PoolName) -> PoolLevel:
-    """One pool with its counts and limits; a full one also names the holders of its slots."""
+    """One pool with its counts and limits. A full one also names the holders of its slots."""
     book = state.books[tree]
     counts, queue = book.counts(pool), book.queues.get(pool, {})
     full = not book.free_slots(pool)

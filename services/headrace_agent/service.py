@@ -1,6 +1,6 @@
 """The shell of the agent: bus, runner, signals and clocks around the engine.
 
-Everything the engine decides happens on one loop, an input at a time; its effects are performed in their order, and what takes long
+Everything the engine decides happens on one loop, an input at a time. Its effects are performed in their order, and what takes long
 (a heartbeat, an enrolment) is only handed to the task that does it.
 """
 

@@ -19,7 +19,7 @@ __all__ = ["AgentSettings"]
 class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The agent of one host.
 
-    SIGTERM and SIGINT stop it as `stop_mode` says; SIGUSR1 lets the jobs end first, SIGUSR2 leaves them running at the runner for the
+    SIGTERM and SIGINT stop it as `stop_mode` says. SIGUSR1 lets the jobs end first, SIGUSR2 leaves them running at the runner for the
     next agent, SIGQUIT kills them at once. A more urgent wish may follow a gentler one.
     """
 

@@ -2,7 +2,7 @@
 
     message -> facts -> ranking of the operations it changed -> (heartbeats only) decision -> answer and effects
 
-All state is rebuilt from the nodes' heartbeats, the ledger's word and the snapshots of fair_share; nothing is saved. While it is
+All state is rebuilt from the nodes' heartbeats, the ledger's word and the snapshots of fair_share. Nothing is saved. While it is
 recovering, usage is published as incomplete, and jobs that a former allocator may have given out stay in doubt (`facts/recovery`).
 """
 

@@ -1,6 +1,6 @@
 """The demand of an operation: its usage and all that it waits for.
 
-The allocator's word counts as soon as it names an operation; until then admission's does, by which all open jobs are pending.
+The allocator's word counts as soon as it names an operation. Until then admission's does, by which all open jobs are pending.
 """
 
 from __future__ import annotations

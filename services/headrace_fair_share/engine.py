@@ -5,7 +5,7 @@ a chain of messages, each of which tells what became of the effect before:
 
     on_update_due -> SendAdvance -> on_advance_answer (again and again) -> Compute -> on_updated -> Publish -> on_published
 
-It is made of a frozen cut, computed beside the loop, and takes effect as a whole; if it fails, the shares of before stay.
+It is made of a frozen cut, computed beside the loop, and takes effect as a whole. If it fails, the shares of before stay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Formulas of integral guarantees, as people see them on pools and on a tree. Pure.
 
-Ratios are fractions of the tree's total; volumes are resource times seconds, cpu in cores (not hundredths) as everywhere where people
-read; ratio volumes are shares times seconds. A guarantee counts by its largest ratio over the resources, a volume by its smallest.
+Ratios are fractions of the tree's total. Volumes are resource times seconds, cpu in cores (not hundredths) as everywhere where people
+read. Ratio volumes are shares times seconds. A guarantee counts by its largest ratio over the resources, a volume by its smallest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Free volume: the overflow of full pools goes to siblings with room for it, if their parents hand it on.
 
-Overflow gathers upwards until it meets room for it; pools that distribute hand it down to the children that are still hungry, in
+Overflow gathers upwards until it meets room for it. Pools that distribute hand it down to the children that are still hungry, in
 proportion to their total flows, those nearest to their capacity first. What nobody takes is lost. Pools with an integral guarantee of
 their own are the ends of this tree: what is below one has no part in it.
 

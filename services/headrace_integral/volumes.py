@@ -3,7 +3,7 @@
 A volume is an amount times seconds, of every resource of the cluster in proportion, for what flows in and what is drawn are single
 numbers. Volumes stand in columns, one a pool, in the order of `headrace.resources.RESOURCE_NAMES`. An amount times a real number is
 rounded to whole units, halves away from zero. A volume times a real number is rounded in its cpu part only (hundredths of a
-core-second); the other parts are plain doubles. Every product is rounded by itself, in this order.
+core-second). The other parts are plain doubles. Every product is rounded by itself, in this order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Headrace shares a fleet of hosts between teams: pools own guarantees and weights, operations run their jobs in pools.
 
-`headrace.connect()` is the way in for programs; `headrace.client` holds what it returns and raises.
+`headrace.connect()` is the way in for programs. `headrace.client` holds what it returns and raises.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Amounts of resources: five integers in a fixed order, exact, compared component by component.
 
-cpu counts hundredths of a core, memory bytes; the others count whole units.
+cpu counts hundredths of a core, memory bytes. The others count whole units.
 Shares are fractions of a tree's total, floats in the same order.
 """
 

@@ -56,7 +56,7 @@ def _parents(rules: TreeRules) -> dict[PoolName, PoolName]:
 
 
 def _take_pools(transaction: Transaction, tree: TreeName) -> bool:
-    """Brings the ephemeral pools in line with the rules; True if one stands elsewhere than before."""
+    """Brings the ephemeral pools in line with the rules. True if one stands elsewhere than before."""
     book = transaction.state.books[tree]
     for name in [name for name in book.ephemeral.by_name if name in book.rules.pools]:
         transaction.record(EphemeralPoolAdopted(tree, name))
@@ -74,7 +74,7 @@ def _take_pools(transaction: Transaction, tree: TreeName) -> bool:
 
 
 def _left_over(book: TreeBook) -> list[PoolName]:
-    """Pools that are not configured any more but still in use; the default parent of the others comes first."""
+    """Pools that are not configured any more but still in use. The default parent of the others comes first."""
     used = [*book.ephemeral.below, *book.in_pool]
     found = dict.fromkeys(pool for pool in used if not book.exists(pool))
     return sorted(found, key=lambda pool: pool != book.rules.default_parent_pool)

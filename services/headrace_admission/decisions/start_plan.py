@@ -86,7 +86,7 @@ def _badly_named(configured: Collection[TreeName], spec: OperationSpec, regular:
 def _within_limits(
     state: State, spec: OperationSpec, user: str, targets: dict[TreeName, Target]
 ) -> StartPlan | OverLimit:
-    """Leaves trees out that are full, where the operation allows that; otherwise refuses the start."""
+    """Leaves trees out that are full, where the operation allows that. Otherwise refuses the start."""
     broken: dict[TreeName, LimitBroken] = {}
     for tree, target in targets.items():
         book = state.books[tree]

@@ -1,7 +1,7 @@
 """Events on their way to the log, and out of it to everybody.
 
-One append is in flight; events decided meanwhile travel in the next entry. An entry is published when it is durable, in order, once
-by this process; a reader that misses one reads it from the stream.
+One append is in flight. Events decided meanwhile travel in the next entry. An entry is published when it is durable, in order, once
+by this process. A reader that misses one reads it from the stream.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The agent's side door: a unix socket at which one agent speaks at a time.
 
-A connection becomes the agent's with its `Hello` and replaces the one before; until then it is a guest that is told nothing.
-Whoever sends something else, or is another user, is shown out and counted; the jobs do not notice.
+A connection becomes the agent's with its `Hello` and replaces the one before. Until then it is a guest that is told nothing.
+Whoever sends something else, or is another user, is shown out and counted. The jobs do not notice.
 """
 
 from __future__ import annotations

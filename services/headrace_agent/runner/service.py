@@ -1,6 +1,6 @@
 """The shell around the engine: one loop over the agent's socket, the jobs' pipes and processes, signals and time.
 
-It does nothing else while it performs an effect, so it performs them in the engine's order; starting a process (below a millisecond)
+It does nothing else while it performs an effect, so it performs them in the engine's order. Starting a process (below a millisecond)
 is the longest of them.
 """
 

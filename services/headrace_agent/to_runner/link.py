@@ -122,7 +122,7 @@ class RunnerLink:
         return not scope.cancelled_caught
 
     async def _converse(self, connection: socket.socket) -> bool:
-        """One connection, from Hello to its end; True when a picture came."""
+        """One connection, from Hello to its end. True if a picture came."""
         self._gone, self._flushed = anyio.Event(), anyio.Event()
         outbox, frames = anyio.create_memory_object_stream[bytes](math.inf)
         stream = await UNIXSocketStream.from_socket(connection)

@@ -1,6 +1,6 @@
 """Placing: the free room of a node goes to the least satisfied operation whose jobs fit, again and again.
 
-Cost: the starts times the walks down the order. Nothing is booked; all is written to the overlay.
+Cost: the starts times the walks down the order. Nothing is booked, all is written to the overlay.
 Source: sections 8.2 and 8.4 of the specification of allocation and preemption.
 """
 

@@ -1,7 +1,7 @@
 """The view of one node and the tree that a decision reads, and the overlay of changes that it writes.
 
 A view is frozen for the length of one decision. An overlay is made in constant time, costs what it touches, and is thrown away
-without a trace; only whoever applies the decision changes the facts.
+without a trace. Only whoever applies the decision changes the facts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Everything the allocator knows of one tree, with sums that are exact and read in constant time.
 
 Every change of an allocation goes through here, since it changes its node, its operation and the limits above. Invariants (`checks`):
-the tree's total and what is used of it are the sums over the online nodes; see also those of nodes, operations and limits.
+the tree's total and what is used of it are the sums over the online nodes. See also those of nodes, operations and limits.
 """
 
 from __future__ import annotations

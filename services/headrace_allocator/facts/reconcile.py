@@ -84,7 +84,7 @@ def lose_node(facts: Facts, node: Node, lease_s: float) -> list[LostJob]:
 def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob]:
     """Settles the jobs in doubt of these operations once recovering is over: nobody holds them.
 
-    If a node that may have run them lost its lease, the next attempt must be another one, durably, before it goes out; or they stay
+    If a node that may have run them lost its lease, the next attempt must be another one, durably, before it goes out, or they stay
     in doubt, if their operation waits for such nodes.
     """
     lost: list[LostJob] = []

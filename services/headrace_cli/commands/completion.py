@@ -24,7 +24,7 @@ Shell = Literal["bash", "zsh", "fish"]
 def completion(shell: Shell, /) -> None:
     """Print the script by which a shell completes commands, options, and the names of pools, operations, nodes and trees.
 
-    Names are those that the running Headrace knows; without one, or where it does not answer within a second, only they are missing.
+    Names are those that the running Headrace knows. Without one, or where it does not answer within a second, only they are missing.
     docs/how-to/completion.md has more.
 
     Examples:
@@ -48,7 +48,7 @@ def completion(shell: Shell, /) -> None:
 def answer(app: App, shell: str, words: Sequence[str]) -> None:
     """Prints what can stand at the cursor, a candidate a line, and nothing where anything is wrong.
 
-    `words` are those behind `headrace` up to the cursor, the last one under it; from bash the line up to the cursor in two parts, the
+    `words` are those behind `headrace` up to the cursor, the last one under it, or from bash the line up to the cursor in two parts, the
     one that stays and the one that is replaced.
     """
     # Whatever went wrong would appear amid the line that somebody is typing.
@@ -62,7 +62,7 @@ def answer(app: App, shell: str, words: Sequence[str]) -> None:
 
 
 def _fitting(line: BashLine, candidate: Candidate) -> Candidate | None:
-    """As bash inserts it; None for one that the word under the cursor does not lead to."""
+    """As bash inserts it. None for one that the word under the cursor does not lead to."""
     if candidate.mark not in (Mark.WORD, Mark.PART):
         return candidate
     written = line.written(candidate.value)

@@ -80,7 +80,7 @@ def plan(
 
 
 def _ask(file: str, total: dict[str, str] | None) -> Plan | PlanRefused | None:
-    """Asks the process of the fair-share service; None if it broke, of which it has said why."""
+    """Asks the process of the fair-share service. None if it broke, of which it has said why."""
     argv = [sys.executable, "-P", "-m", "headrace_fair_share.plan", file]
     if total is not None:
         argv.append(msgspec.json.encode(total).decode())

@@ -63,7 +63,7 @@ def list_(*, common: Common | None = None) -> int:
 def get(name: str, /, *fields: str, common: Common | None = None) -> int:
     """Show one pool. Every resource has its usage, demand, limit, guarantee and parts of the fair share. The rest that is known follows.
 
-    With fields it prints only these, one a line; docs/reference/fields.md has all of them with their units. A part of a field follows
+    With fields it prints only these, one a line. See docs/reference/fields.md for all of them. A part of a field follows
     it behind a slash or a dot. What the pool does not have is `null`.
 
     Examples:
@@ -164,7 +164,7 @@ def tree(*, operations: Flag = False, common: Common | None = None) -> int:
 def starving(*, common: Common | None = None) -> int:
     """Show what starves: pools and operations that are below their fair share, or strong guarantee, for too long.
 
-    Since when, for what, how much of it each has, and which operations may preempt for that; `!` marks what starves aggressively.
+    Since when, for what, how much of it each has, and which operations may preempt for that. `!` marks what starves aggressively.
     Where pools only observe preemption, it says how many places each would have taken there.
 
     Examples:

@@ -41,7 +41,7 @@ def create(
 ) -> int:
     """Make a pool. Its name must be new in the whole tree.
 
-    Attributes are given as key=value; `headrace pool attributes` lists them.
+    Attributes are given as key=value. `headrace pool attributes` lists them.
 
     Examples:
 
@@ -78,7 +78,7 @@ def set_(
 ) -> int:
     """Change a pool: what is given changes, the rest stays.
 
-    Attributes are given as key=value; `headrace pool attributes` lists them. A part of one follows it behind a slash or a dot. A value
+    Attributes are given as key=value. `headrace pool attributes` lists them. A part of one follows it behind a slash or a dot. A value
     in braces is a map. `key=` takes an attribute back to its default.
 
     Examples:
@@ -218,7 +218,7 @@ def rename(name: str, new_name: str, /, *, dry_run: Flag = False, common: Common
 def transfer(source: str, destination: str, /, *given: str, dry_run: Flag = False, common: Common | None = None) -> int:
     """Give of one pool's guarantees and limits to another.
 
-    It is taken from every pool from the source up to the pool that both stand in, and added to every pool down to the destination; the
+    It is taken from every pool from the source up to the pool that both stand in, and added to every pool down to the destination. The
     common one stays as it is. Either may be `<Root>`.
 
     Examples:
@@ -249,7 +249,7 @@ def transfer(source: str, destination: str, /, *given: str, dry_run: Flag = Fals
 def import_(file: Path, /, *, keep: Flag = False, dry_run: Flag = False, common: Common | None = None) -> int:
     """Make the pools of the tree those of a file, all of it or nothing. `headrace pool export` writes such files, YAML or JSON.
 
-    Pools that the file does not name are taken away; options of the tree stay unless the file has them.
+    Pools that the file does not name are taken away. Options of the tree stay unless the file has them.
 
     Examples:
 

@@ -135,7 +135,7 @@ def run(
     """Start an operation: so many jobs, each a process that runs the command.
 
     Options stand before `--`, the command behind it. A job finds its number in `HEADRACE_JOB_INDEX` (from 0), their count in
-    `HEADRACE_JOB_COUNT`; of the environment of this terminal it sees only what `--env` names.
+    `HEADRACE_JOB_COUNT`. Of the environment of this terminal it sees only what `--env` names.
 
     Without `--wait` it prints the operation's id and returns as soon as the operation is recorded. With `--wait` the exit status is
     0 only if it completed. Ctrl-C then stops the waiting, not the operation, unless `--abort-on-interrupt` is given.

@@ -20,7 +20,7 @@ app = App(name="service", help="List the processes of Headrace itself, and their
 def list_(*, common: Common | None = None) -> int:
     """Show every process of every service: its role, whether it leads or stands by, term, age and lag.
 
-    The lag is the length of one turn of its loop; behind counts the entries of the log that it has not taken yet.
+    The lag is the length of one turn of its loop. «Behind» counts the entries of the log that it has not taken yet.
     A role that nobody leads is shown as missing, and the exit status is 1 then.
 
     Examples:

@@ -90,7 +90,7 @@ def get(name: str, /, *, all_: Annotated[Flag, Parameter(name="--all")] = False,
 def create(name: str, /, *assigned: str, dry_run: Flag = False, common: Common | None = None) -> int:
     """Make a tree without pools.
 
-    Options are given as key=value; `headrace tree options` lists them.
+    Options are given as key=value. `headrace tree options` lists them.
 
     Examples:
 
@@ -121,7 +121,7 @@ def set_(
 ) -> int:
     """Change options of a tree: what is given changes, the rest stays.
 
-    Options are given as key=value; `headrace tree options` lists them. `key=` takes one back to its default.
+    Options are given as key=value. `headrace tree options` lists them. `key=` takes one back to its default.
 
     Examples:
 

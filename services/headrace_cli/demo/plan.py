@@ -1,6 +1,6 @@
 """The plan of the demo: three nodes of different sizes, three pools, sixty jobs.
 
-Of six cores production is guaranteed two; the other four are shared by weight, 1 : 2 : 1. So the pools are owed three, two and one
+Of six cores production is guaranteed two. The other four are shared by weight, 1 : 2 : 1. So the pools are owed three, two and one
 core while all of them have work, and their jobs are in the same proportion: they end at about the same time. Many small operations get
 no more than few large ones: that is a matter of pools.
 

@@ -1,7 +1,7 @@
 """Answers as plain JSON values: what `--json` prints.
 
 Keys are the field names of the wire. Amounts of resources become objects with `cpu` in cores and `memory` in bytes, shares objects
-by resource; bytes become text.
+by resource. Bytes become text.
 """
 
 from __future__ import annotations

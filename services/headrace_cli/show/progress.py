@@ -1,7 +1,7 @@
 """Waiting for an operation before a person's eyes: progress on stderr, Ctrl-C that leaves things tidy, the end in words.
 
-Ctrl-C ends the waiting and says how to go on; the operation runs on, as jobs of a scheduler do when a terminal closes. With
-`--abort-on-interrupt` it ends the operation and waits until that is so; a second Ctrl-C leaves at once.
+Ctrl-C ends the waiting and says how to go on. The operation runs on, as jobs of a scheduler do when a terminal closes. With
+`--abort-on-interrupt` it ends the operation and waits until that is so. A second Ctrl-C leaves at once.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView) ->
 
 
 async def _node_of(operation: Operation, index: int) -> str:
-    """Where the job ran, as admission tells it; empty where it does not."""
+    """Where the job ran, as admission tells it. Empty where it does not."""
     try:
         rows: list[JobRow] = [row for row in await operation.jobs() if row.slot.index == index]
     except (ClientError, Refused):

@@ -1,6 +1,6 @@
 """The two outputs of a command: answers go to stdout, everything said about them to stderr.
 
-A terminal gets colours and tables fitted to its width; anything else gets plain text as wide as it must be, so that no
+A terminal gets colours and tables fitted to its width. Anything else gets plain text as wide as it must be, so that no
 name in a pipe is ever cut. NO_COLOR and TERM=dumb are honoured.
 """
 

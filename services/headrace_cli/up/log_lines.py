@@ -45,7 +45,7 @@ def last_words(path: Path, since: int) -> str:
 
 
 def _error_of(line: str) -> str:
-    """The words of a line of level error; empty for any other line."""
+    """The words of a line of level error. Empty for any other line."""
     try:
         event = msgspec.json.decode(line, type=dict[str, object])
     except msgspec.DecodeError:

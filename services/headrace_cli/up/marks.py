@@ -84,7 +84,7 @@ def _wait_gone(state: Path, roles: set[str], limit_s: float) -> None:
 
 
 class _Jobs:
-    """Knows the operations of a state folder by what their agents keep on disk; looks only when it is asked."""
+    """Knows the operations of a state folder by what their agents keep on disk. Looks only when it is asked."""
 
     def __init__(self, state: Path) -> None:
         self._state = state

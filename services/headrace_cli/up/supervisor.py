@@ -94,7 +94,7 @@ WhenReady = Callable[[Ready], Awaitable[bool]]
 async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpResult:
     """Runs everything until Ctrl-C or SIGTERM, or until `when_ready` wants the stop.
 
-    Raises `InUse`, `NoServer`, OSError; nothing was changed then.
+    Raises `InUse`, `NoServer`, OSError. Nothing was changed then.
     """
     with take_lock(options.state, "the last `headrace up` was killed; waiting until its processes have ended") as lock:
         port = options.port or free_port()

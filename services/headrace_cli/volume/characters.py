@@ -116,7 +116,7 @@ def _figure(value: float) -> str:
 def _cells(
     picture: Picture, panel: Panel, columns: int, height: int, top: float, *, colours: bool
 ) -> list[list[tuple[str, str]]]:
-    """Letters and styles by row; dots of lines that cross in a cell are put together, in the colour of the upper one."""
+    """Letters and styles by row. Dots of lines that cross in a cell are put together, in the colour of the upper one."""
     cells = [[(" ", "")] * columns for _ in range(height)]
     for line in reversed(panel.lines):
         for row, letters in enumerate(_dots(picture, line, columns, height, top)):
@@ -147,7 +147,7 @@ def _dots(picture: Picture, line: Line, columns: int, height: int, top: float) -
 
 
 def _labels(places: Sequence[tuple[int, str]], columns: int) -> str:
-    """Labels centred below their marks; one that would touch the one before is left out."""
+    """Labels centred below their marks. One that would touch the one before is left out."""
     line = ""
     for place, label in places:
         start = max(0, min(place - len(label) // 2, columns - len(label)))

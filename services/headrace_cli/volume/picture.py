@@ -1,6 +1,6 @@
 """The picture of a pool's history before anything draws it: panels of lines over the same time. Pure.
 
-A line is broken where nothing is known; nobody can tell what was there, and a line across would say that it was nothing special.
+A line is broken where nothing is known. Nobody can tell what was there, and a line across would say that it was nothing special.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Moves of pools from one tree to another.
 
-A tree is one stored value and its changes are one or none; two trees are two values. A pool is first made where it goes to and then
+A tree is one stored value and its changes are one or none. Two trees are two values. A pool is first made where it goes to and then
 taken away where it was, so that whatever happens in between leaves it in both, which harms nothing: names are unique in a tree only.
 """
 

@@ -1,6 +1,6 @@
 """Requests of people about the configuration: decided by the engine, written to the bucket, answered when durable.
 
-A request is answered by the fair_share of the tree that it asks; all others keep silent. A tree that does not exist is told of by all.
+A request is answered by the fair_share of the tree that it asks. All others keep silent. A tree that does not exist is told of by all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rights that a change of configuration needs: one question each. Pure.
 
-`write` on a pool holds for it and all below; `administer` includes it, and brings what is for administrators. Trees are made and
+`write` on a pool holds for it and all below. `administer` includes it, and brings what is for administrators. Trees are made and
 removed by administrators of the whole only. `headrace.pools.rights` says how lists of users are read.
 """
 

@@ -134,7 +134,7 @@ class TreeConfiguration:
     ) -> Change | PoolPlan | Refusal:
         """Decides on a request: a change or a refusal. Where only a plan was asked for, one that breaks rules is no refusal.
 
-        `in_use` counts the operations that name a pool; `total` is what guarantees of the top pools are compared with.
+        `in_use` counts the operations that name a pool. `total` is what guarantees of the top pools are compared with.
         """
         if self.trouble:
             return WrongState("tree", self._tree, "unusable", f"a usable configuration; {self.trouble}")

@@ -1,6 +1,6 @@
 """The advances that integral has not confirmed yet, each following the one before. Pure.
 
-Each update adds one; they are sent in order, each until it is confirmed, and never put together: figures would differ. Where integral
+Each update adds one. They are sent in order, each until it is confirmed, and never put together: figures would differ. Where integral
 lost the thread, or too many wait, time is given up, neither credited nor charged, and counted.
 """
 

@@ -18,7 +18,7 @@ __all__ = ["effective_options_of", "filters_of_all_below", "pool_input", "tree_o
 def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
     """Makes the input of a pool whose parent stands at `parent` among the pools (-1: the root).
 
-    What a configured pool sets is taken with its presets; one that is not configured brings its settings along.
+    What a configured pool sets is taken with its presets. One that is not configured brings its settings along.
     """
     settings = _settings(pool, tree)
     integral = settings.integral_guarantees

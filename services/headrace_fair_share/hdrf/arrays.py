@@ -1,7 +1,7 @@
 """Arrays of figures by element, and the few operations that the whole algorithm is made of.
 
 A figure per resource and element is an array of shape (5, elements), resources in the order of `RESOURCE_NAMES`. Amounts are int64, cpu
-in hundredths; share = amount / total. Sums run in the order of the children: another order would end in other last bits.
+in hundredths, share = amount / total. Sums run in the order of the children: another order would end in other last bits.
 
     shares_of(amounts = 25 of cpu 100, total = 100 of cpu 100) = 0.25
 

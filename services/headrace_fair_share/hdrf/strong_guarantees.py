@@ -122,7 +122,7 @@ def fitted_into_cluster(
 ) -> FittedGuarantees:
     """Scales strong guarantees and bursts by one factor if the cluster cannot keep both together.
 
-    The cluster is checked in amounts, the factor is found in shares. It falls on the root and on the bursts; the pools' own strong
+    The cluster is checked in amounts, the factor is found in shares. It falls on the root and on the bursts. The pools' own strong
     guarantees follow when they are made to fit into the root's.
     """
     total = column(tree.total)
@@ -209,7 +209,7 @@ def _as_amounts(asked: Floats) -> Ints:
 def _tiers(layout: Layout, pools: PoolArrays, strong: Floats, donated: Bools) -> tuple[Floats, Floats]:
     """The parts of every pool's guarantee with priority and without: what children have of it, a pool lets through.
 
-    A pool with priority itself has all of it so; a donor keeps none, which is how it makes room for those below.
+    A pool with priority itself has all of it so. A donor keeps none, which is how it makes room for those below.
     """
     priority = np.zeros_like(strong)
     for here in reversed(layout.pool_levels):

@@ -1,6 +1,6 @@
 """Downsampling of recorded samples to the points of a picture: stretches of equal length with means and extremes. Pure.
 
-Usage, demand and fair share are averaged over the samples of a stretch, guarantees and savings are those of its last sample; least
+Usage, demand and fair share are averaged over the samples of a stretch, guarantees and savings are those of its last sample. Least
 and most are kept, so that no peak is lost. Where samples are missing there is no point, and the next one says so.
 """
 

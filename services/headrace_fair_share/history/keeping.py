@@ -1,6 +1,6 @@
 """The shell of the history: records samples beside the updates, and answers people who ask for it.
 
-Best effort: a sample that cannot be made or kept is counted and forgotten; neither updates nor heartbeats wait for anything here.
+Best effort: a sample that cannot be made or kept is counted and forgotten. Neither updates nor heartbeats wait for anything here.
 Samples are added by one term at a time: whoever was succeeded adds nothing more.
 """
 

@@ -179,7 +179,7 @@ def _pool_input(tree: PoolTree, name: PoolName, places: Mapping[PoolName, int]) 
 
 
 def _savings(tree: PoolTree, pool: PoolInput, total: Resources, smooth_period_s: float) -> IntegralState | None:
-    """Savings of an integral pool; unless given, what one in steady demand holds: its flow of one smooth period."""
+    """Savings of an integral pool. Unless given, what one in steady demand holds: its flow of one smooth period."""
     settings = tree.pools[PoolName(pool.name)].settings
     if pool.integral is IntegralType.NONE or not isinstance(settings, PlannedPool):
         return None

@@ -19,7 +19,7 @@ PREEMPTION_PRIORITY: Final = tuple(PreemptionPriority)
 def preemption_priorities(starvation: Ints, schedulable: Bools, parent: Ints, pools: int, scope: PriorityScope) -> Ints:
     """Returns priorities of operations by their own starvation, or the strongest on the way to the root.
 
-    Elements are the root, `pools` - 1 pools with parents before children, then operations; `parent` is each one's place, the root's -1.
+    Elements are the root, `pools` - 1 pools with parents before children, then operations. `parent` is each one's place, the root's -1.
     """
     priority = starvation.copy()
     if scope is PriorityScope.OPERATION_AND_ANCESTORS:

@@ -1,6 +1,6 @@
 """Satisfaction ratios of all elements side by side: usage over fair share by the resource that tells most. Pure.
 
-`headrace.satisfaction.local_satisfaction` states the same rule for one element; `tests/unit/fair_share/test_satisfaction.py` holds the two
+`headrace.satisfaction.local_satisfaction` states the same rule for one element. `tests/unit/fair_share/test_satisfaction.py` holds the two
 together. Shares are arrays of shape (5, elements).
 """
 
@@ -30,7 +30,7 @@ def local_satisfaction_ratios(usage: Floats, fair: Floats, demand: Floats) -> Fl
 def satisfaction_ratios(local: Floats, parent: Ints, pools: int) -> Floats:
     """Returns the ratio of each element, for a pool the least of all operations below it. Without any it is infinite.
 
-    Elements are the root, `pools` - 1 pools with parents before children, then operations; `parent` is each one's place, the root's -1.
+    Elements are the root, `pools` - 1 pools with parents before children, then operations. `parent` is each one's place, the root's -1.
     """
     ratios = local.copy()
     ratios[:pools] = INFINITE_SATISFACTION

@@ -1,6 +1,6 @@
 """The time that counts, for starvation and for volumes. Pure.
 
-For starvation time counts between two updates that both had fresh and complete usage; for volumes between two updates of which the
+For starvation time counts between two updates that both had fresh and complete usage, for volumes between two updates of which the
 allocator's picture was complete. Before the first update of a life no time counts.
 """
 

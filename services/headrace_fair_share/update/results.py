@@ -110,7 +110,7 @@ class ElementResults:
 def differing(now: ElementResults, before: ElementResults, place_before: Ints | None) -> Ints:
     """Places of elements of which some result is not what it was.
 
-    `place_before` says where each stood, -1 where it is new; None: all stand where they stood.
+    `place_before` says where each stood, -1 where it is new, None if all stand where they stood.
     """
     count = len(now.weight)
     different = np.zeros(count, np.bool_)

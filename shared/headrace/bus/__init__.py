@@ -1,6 +1,6 @@
 """The bus: the one place that knows what carries messages, buckets and logs between processes.
 
-`protocol` says what can be asked of it; `connect` makes one over NATS. What the rest of the package cures stands where it is cured.
+`protocol` says what can be asked of it. `connect` makes one over NATS. What the rest of the package cures stands where it is cured.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Answers NATS service discovery, so that `nats micro ls`, `info` and `stats` show this process.
 
-The subjects are `$SRV.<verb>`, `$SRV.<verb>.<name>` and `$SRV.<verb>.<name>.<id>`; the answers are JSON as ADR-32 lays them down.
+The subjects are `$SRV.<verb>`, `$SRV.<verb>.<name>` and `$SRV.<verb>.<name>.<id>`. The answers are JSON as ADR-32 lays them down.
 nats-py's own service framework is not used: its handlers run in turn and its errors carry the exception's text to the caller.
 """
 

@@ -61,7 +61,7 @@ class _Waiting:
 class GroupAppender:
     """The single writer of a log. `run` does the work, and `append` waits for it.
 
-    `encode` makes one entry of some events and puts the writer's term in; two writers must never make equal entries. It is
+    `encode` makes one entry of some events and puts the writer's term in. Two writers must never make equal entries. It is
     called once for each entry, in the order of the log. `term_of` reads the term of an entry, None where no appender wrote
     it. `term`, our own, only serves to say who took over. `last` is the sequence after which this writer begins, the end of
     what it has read. `on_durable(events, sequence)` is called for each entry once it is in the log, in order, before those
@@ -245,7 +245,7 @@ class GroupAppender:
             self.resent += 1
 
     async def _is_in_log(self, entry: bytes) -> bool:
-        """True if `entry` stands next behind our last one; False if nothing does. Raises `AppenderFenced` if another term's does.
+        """True if `entry` stands next behind our last one, False if nothing does. Raises `AppenderFenced` if another term's does.
 
         An entry without a term is no appender's: somebody without the right wrote it. It is passed over and alarmed.
         """

@@ -19,7 +19,7 @@ class Mailbox:
     """Messages in order of arrival, and a place to wait at. Several may iterate, and each message goes to one of them.
 
     With a key, the newest of each key stands in the place of the oldest. Full, it drops what has waited longest. A reader that counts
-    sequences then meets the gap with the very next message; were the newest dropped, the end of a burst could be missing with nothing
+    sequences then meets the gap with the very next message. Were the newest dropped, the end of a burst could be missing with nothing
     after it to show that.
     """
 

@@ -6,7 +6,7 @@ Semantics that every implementation keeps:
 * A callback of the transport never runs our code: handlers run in tasks of their own, each in a fresh context, so that neither a
   slow handler nor a context variable of one message reaches another.
 * A handler that raises answers nothing, is counted and logged, and harms no other message.
-* Payload and headers together stay under `MAX_MESSAGE_BYTES`; a larger one raises `TooLarge` before anything is sent.
+* Payload and headers together stay under `MAX_MESSAGE_BYTES`. A larger one raises `TooLarge` before anything is sent.
 * Every wait has a limit that the caller names.
 """
 
@@ -192,7 +192,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Mirror(Protocol):
     """A local copy of a whole bucket. It cannot go blind: besides the watch it reads everything at a period and after each reconnect.
 
-    `revision` never falls, unless the bucket lost writes; then `regressed` becomes true and stays true. A key that was lost and not
+    `revision` never falls, unless the bucket lost writes. Then `regressed` becomes true and stays true. A key that was lost and not
     deleted stays in `entries` as it was known, with revision 0, until somebody writes or deletes it.
     """
 
@@ -349,7 +349,7 @@ class Bus(Protocol):
         """Answers requests, up to `concurrency` and some `running_bytes` at a time.
 
         Requests beyond `pending` waiting ones, or `MAX_PENDING_BYTES`, are dropped and counted. With `senders` each sender's wait in
-        a line of their own; the lines take turns, and what is dropped is refused. With `newest` requests are answered one after the
+        a line of their own. The lines take turns, and what is dropped is refused. With `newest` requests are answered one after the
         other whatever `concurrency` says: of each sender only the newest that waits, and none that has waited too long.
         `statistics` are told beside the subject's own in service discovery.
         The subscription is in force at the server when this returns.

@@ -4,7 +4,7 @@
         operation = await client.run(["python", "work.py"], pool="research", jobs=50, memory="512M")
         view = await operation.wait()
 
-Every answer is one of the wire's own Structs. A refusal raises `Refused`, whose text says what would do; a server that is not
+Every answer is one of the wire's own Structs. A refusal raises `Refused`, whose text says what would do. A server that is not
 there raises `NotRunning`, one that does not answer in time `Unanswered`. Nothing here polls, except that a wait looks again every
 few seconds in case a message was lost.
 """

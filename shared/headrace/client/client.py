@@ -99,7 +99,7 @@ class Client:
     ) -> Operation:
         """Starts `jobs` runs of `argv`, each with so many cores, so much memory («512M») and so many GPUs.
 
-        `operation` is the id, made here unless given; an id that was started before by this user starts nothing new.
+        `operation` is the id, made here unless given. An id that was started before by this user starts nothing new.
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
         if not argv:

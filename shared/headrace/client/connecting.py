@@ -36,7 +36,7 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """Connects, by the state folder (`state`, else `$HEADRACE_STATE`, else the usual one) or by `url` and `credential_file`.
 
-    `user` is the login name unless given; `tree` is asked where a question names none; `timeout_s` is how long requests are tried;
+    `user` is the login name unless given. `tree` is asked where a question names none. `timeout_s` is how long requests are tried.
     `ca_file` has the authorities by whose word a server at `tls://` is believed. Raises `NotRunning`, `NotAdmitted`, `BadInput`.
     """
     place = find_place(state=state, url=url, credential_file=credential_file, ca_file=ca_file, tree=tree)

@@ -1,6 +1,6 @@
 """Output of jobs, line by line, read from the agents of the nodes where they ran.
 
-A log is read by asking its agent for what follows an offset; following one means to ask again a moment after there was nothing new,
+A log is read by asking its agent for what follows an offset. Following one means to ask again a moment after there was nothing new,
 since an agent keeps no record of who reads.
 """
 

@@ -1,6 +1,6 @@
 """Structured logs: one JSON object a line on stderr, with the names that every service uses.
 
-`service`, `event`, `level`, `at` stand in every line; `operation`, `node`, `allocation`, `version` wherever they are known. An
+`service`, `event`, `level`, `at` stand in every line. `operation`, `node`, `allocation`, `version` wherever they are known. An
 operation's way through all services is `grep` for its id at level debug.
 Written here because the well-kept library for it takes 0.2 s of every process's start, and of every command's.
 """

@@ -1,6 +1,6 @@
 """Formulas over tags of nodes: `ssd & (fast | !old)`. An empty one is true of every node.
 
-Pure. A tag is a word of letters, digits and `_-./:@`; `!` binds tighter than `&`, and that tighter than `|`.
+Pure. A tag is a word of letters, digits and `_-./:@`. `!` binds tighter than `&`, and that tighter than `|`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An immutable index over a tree's configuration: the places of pools, and the figures in force for each.
 
 Pure. A figure in force is what the pool sets itself, else what its presets say, else the tree's default. The root has no
-configuration; its limits are options of the tree. Which configurations are legal is for their owner to say, not for this index; it
+configuration. Its limits are options of the tree. Which configurations are legal is for their owner to say, not for this index. It
 can be asked about any tree whose pools stand behind their parents.
 """
 

@@ -1,5 +1,5 @@
 """Presets: settings that pools take from their tree by name. What a pool sets itself goes first, then an earlier preset before a
-later one; pure."""
+later one. Pure."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ NS_PER_MS = 1_000_000
 class Moment(msgspec.Struct, frozen=True):
     """One reading of both clocks, handed from a shell to its engine.
 
-    Lengths of time are differences of `steady_ns`. Unix time is for records that people read; it may jump.
+    Lengths of time are differences of `steady_ns`. Unix time is for records that people read. It may jump.
     """
 
     #: Nanoseconds of a clock of this machine that never jumps and goes on while the machine sleeps.

@@ -1,7 +1,7 @@
 """Feeds: how a service keeps up with another. Subscribe, ask for the whole, apply what comes, notice gaps.
 
 Both feeds only carry: they hand over what came, in order and without gaps, and decide nothing. Waiting for an answer never holds
-up what is published meanwhile; that is kept and applied on top.
+up what is published meanwhile. That is kept and applied on top.
 """
 
 from __future__ import annotations

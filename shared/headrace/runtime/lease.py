@@ -2,7 +2,7 @@
 
 The holder renews the key. Another process takes it when the same revision has stood for a whole lease on its own clock, so no two
 clocks are ever compared. A lease alone keeps nobody from writing: what a frozen holder does when it wakes is refused by its term.
-A new life of the same instance takes the key at once, since whoever starts an instance again knows that the former life is over; where
+A new life of the same instance takes the key at once, since whoever starts an instance again knows that the former life is over. Where
 another process stands by, which is warm, it gives the former life's lease back for that one first.
 """
 
@@ -172,7 +172,7 @@ def term_of_lease(entry: Entry | None) -> Term:
 
 
 def _record_of(entry: Entry | None) -> LeaseRecord | None:
-    """The record of a key; None for a key that is missing or holds something else, which then anybody may take."""
+    """The record of a key. None for a key that is missing or holds something else, which then anybody may take."""
     if entry is None:
         return None
     try:

@@ -155,7 +155,7 @@ def run_service(
 ) -> NoReturn:
     """The main function of a service: reads settings, connects, runs `serve` until it returns.
 
-    `serve` watches `runtime.stopping` and returns when it has put everything in order; `inbox` gives the inbox prefix where it is
+    `serve` watches `runtime.stopping` and returns when it has put everything in order. `inbox` gives the inbox prefix where it is
     not that of a service (an agent's is its node's).
     """
     parser = argparse.ArgumentParser(prog=f"headrace-{name.replace('_', '-')}", description=kind.__doc__)

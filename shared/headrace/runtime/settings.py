@@ -1,7 +1,7 @@
 """Settings: one Struct a service documents all of them. A TOML file and the environment fill it.
 
-Unknown keys are refused. The file has a table per service (`[allocator]`) and one for all (`[common]`); a variable
-`HEADRACE_<SERVICE>_<KEY>` or `HEADRACE_<KEY>` wins over the file. Durations are written `30s` or `500ms`; a bare integer is
+Unknown keys are refused. The file has a table per service (`[allocator]`) and one for all (`[common]`). A variable
+`HEADRACE_<SERVICE>_<KEY>` or `HEADRACE_<KEY>` wins over the file. Durations are written `30s` or `500ms`. A bare integer is
 milliseconds.
 """
 

@@ -2,7 +2,7 @@
 
     receive -> engine.on_<message>(message, moment) -> perform the effects in their order -> answer
 
-A service's own shell says how each effect is performed; this one holds what is the same for all.
+A service's own shell says how each effect is performed. This one holds what is the same for all.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Shell(Generic[E]):
         perform: Callable[[E], None] | None = None,
         figures: Callable[[], list[Figure]] = list,
     ) -> None:
-        """`figures` are the service's own beside the engine's; `perform` starts one effect and never waits."""
+        """`figures` are the service's own beside the engine's. `perform` starts one effect and never waits."""
         self._service = service
         self._engine = engine
         self._clock = clock

@@ -8,7 +8,7 @@
         pools:
           vision: {strong_guarantee_resources: {cpu: 4}}
 
-Pools stand in a map by name, or in a list of maps with `name`; a pool stands inside another, or names its `parent`. Attributes are
+Pools stand in a map by name, or in a list of maps with `name`. A pool stands inside another, or names its `parent`. Attributes are
 kept as they are written: the tables of `headrace.pools` read them, and the rules of a tree are judged by its owner.
 """
 

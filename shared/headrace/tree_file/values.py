@@ -1,7 +1,7 @@
 """Parses YAML, and with it JSON, into plain values whose maps and lists know their lines.
 
 Only `true` and `false` are booleans, only decimal figures are numbers, and everything else is the text that stands there: `no` can
-be a pool and `4G` an amount. Keys are texts, none stands twice in a map. Tags are refused. Parsing costs no stack; what an anchor
+be a pool and `4G` an amount. Keys are texts, none stands twice in a map. Tags are refused. Parsing costs no stack. What an anchor
 stands for counts each time, up to `MOST_VALUES`.
 """
 

@@ -1,6 +1,6 @@
 """Bytes to Structs and back, with every defect of foreign bytes turned into one error.
 
-msgspec checks types, tags and bounds; what it cannot say in a type is checked here once for all messages:
+msgspec checks types, tags and bounds. What it cannot say in a type is checked here once for all messages:
 the size, and that no float is NaN or infinite (msgpack carries both).
 """
 

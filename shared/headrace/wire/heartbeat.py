@@ -1,6 +1,6 @@
 """Heartbeats and orders: the conversation of one node's agent with the allocator of its tree.
 
-A heartbeat is always the whole picture of a node; an answer is valid only while it answers the agent's newest heartbeat.
+A heartbeat is always the whole picture of a node. An answer is valid only while it answers the agent's newest heartbeat.
 When heartbeat n + 1 says `applied < n`, the orders of n never happened. So losing, repeating or overtaking any message
 changes nothing. Orders name allocations, never jobs.
 """

@@ -1,6 +1,6 @@
 """History of pools: what fair_share records of a tree every few seconds, and how people read it.
 
-A sample leaves out pools of which every figure is zero; a pool that a complete sample does not name had nothing, wanted nothing and
+A sample leaves out pools of which every figure is zero. A pool that a complete sample does not name had nothing, wanted nothing and
 was owed nothing. A sample that does not come harms nothing: it is a hole, and shown as one.
 """
 
@@ -82,7 +82,7 @@ class HistorySample(msgspec.Struct, frozen=True):
 class GetHistory(msgspec.Struct, frozen=True):
     """One resource of one pool from `since_ms` to `until_ms` (Unix time, the end not included) in at most `points` points.
 
-    The answer comes in pages; each request for a further one carries what the page before said of it."""
+    The answer comes in pages. Each request for a further one carries what the page before said of it."""
 
     pool: Annotated[PoolName, msgspec.Meta(max_length=200)]
     since_ms: Moment

@@ -59,7 +59,7 @@ class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Advance(msgspec.Struct, frozen=True):
     """Let `dt_us` pass for all volumes of the tree. Pools that are not named lose their volume.
 
-    A chain begins with `previous` at `NEVER` and no time passed; so does every term of the sender.
+    A chain begins with `previous` at `NEVER` and no time passed. So does every term of the sender.
     """
 
     tree: TreeName

@@ -1,6 +1,6 @@
 """The ledger: allocator asks admission which jobs may be given out, and tells it which ended.
 
-Admission answers only what is durable. Every request carries the allocator's term; a lower one than it knows is refused.
+Admission answers only what is durable. Every request carries the allocator's term. A lower one than it knows is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The log: what admission records before it answers, and how others hear of it.
 
-One stream, one appender, one append in flight; an entry is a batch of events with the term of who wrote it. After an entry is
-durable, admission publishes it with its sequence; a reader that misses one reads it from the stream.
+One stream, one appender, one append in flight. An entry is a batch of events with the term of who wrote it. After an entry is
+durable, admission publishes it with its sequence. A reader that misses one reads it from the stream.
 """
 
 from __future__ import annotations

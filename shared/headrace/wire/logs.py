@@ -1,6 +1,6 @@
 """Logs of jobs: the conversation of a person with the agent of the node where the job ran.
 
-A log is a stream of bytes that only grows; its beginning may have been rotated away. Offsets count from the first byte that the job
+A log is a stream of bytes that only grows. Its beginning may have been rotated away. Offsets count from the first byte that the job
 ever wrote, so a reader that follows a log asks again with the `next_offset` it was told.
 """
 

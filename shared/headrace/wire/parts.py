@@ -1,7 +1,7 @@
 """Snapshots cut into parts and put together again, for every publisher and reader.
 
-Pure. A publisher keeps the newest items; each `advance` yields the parts of one version, each naming the version it builds on.
-A reader applies a version only when all its parts are there and it builds on what the reader has; otherwise it knows that it
+Pure. A publisher keeps the newest items. Each `advance` yields the parts of one version, each naming the version it builds on.
+A reader applies a version only when all its parts are there and it builds on what the reader has. Otherwise it knows that it
 needs the whole. Parts may come twice, late or not at all: what the reader holds is always some version, complete.
 """
 
@@ -87,7 +87,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return pages[place]
 
     def _whole_to_read(self) -> Version:
-        """The version of the newest whole; of one that is being read where there are too many, so that some reader ends."""
+        """The version of the newest whole, or of one that is being read where there are too many, so that some reader ends."""
         if self.version not in self._wholes:
             if len(self._wholes) >= _MOST_WHOLES:
                 self._forget_whole()

@@ -1,6 +1,6 @@
 """Placements of an operation in the trees: its pool, and whether it runs or waits behind which limit.
 
-Admission decides these and records them; the order of the queues is the order of the tickets, so that it outlives a restart.
+Admission decides these and records them. The order of the queues is the order of the tickets, so that it outlives a restart.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A plan: the shares of a pool tree that stands in a file, from who computes to who shows.
 
-Nothing of this goes over the bus; it goes from one process to another as JSON, and `headrace plan --json` prints it.
+Nothing of this goes over the bus. It goes from one process to another as JSON, and `headrace plan --json` prints it.
 """
 
 from __future__ import annotations

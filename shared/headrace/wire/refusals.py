@@ -1,6 +1,6 @@
 """Refusals: answers of a service that does not do what was asked.
 
-Each is a situation with its figures; the text is made by the reader. An answer on the wire is either the answer's own Struct or one
+Each is a situation with its figures. The text is made by the reader. An answer on the wire is either the answer's own Struct or one
 of these, told apart by the tag.
 """
 

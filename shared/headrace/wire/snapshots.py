@@ -1,7 +1,7 @@
 """Snapshots: usage from the allocator, shares from fair_share, and how readers keep up with them.
 
-A snapshot is published as what changed, in parts under the size cap; each part names the version it builds on. A reader
-subscribes first, then asks for the whole in pages; on a gap or three periods of silence it asks again.
+A snapshot is published as what changed, in parts under the size cap. Each part names the version it builds on. A reader
+subscribes first, then asks for the whole in pages. On a gap or three periods of silence it asks again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pool trees as a whole: requests of people to the fair_share of the tree that `asked` names.
 
 They may be about any tree. A tree is a value of the bucket of pools. What shares it out is a fair_share, an integral and an allocator
-of its own, started with the setting `tree`; a tree that nobody serves keeps its configuration and does nothing.
+of its own, started with the setting `tree`. A tree that nobody serves keeps its configuration and does nothing.
 """
 
 from __future__ import annotations

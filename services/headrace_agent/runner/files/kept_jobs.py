@@ -195,7 +195,7 @@ def _pack(record: Record) -> bytes:
 
 
 def _unpack(data: bytes) -> list[Record]:
-    """All whole records; a torn one after a whole one is as if it had not been begun. Raises ValueError or DecodeError."""
+    """All whole records. A torn one after a whole one is as if it had not been begun. Raises ValueError or DecodeError."""
     records: list[Record] = []
     while data:
         size = int.from_bytes(data[:4], "big")

@@ -16,7 +16,7 @@ class Removal:
     """The folder `trash`. Errors leave things where they are, to be tried again by the next runner."""
 
     def __init__(self, files: LinuxFiles, trash: str) -> None:
-        """Makes the folder; what a former runner left in it is removed too. Raises OSError."""
+        """Makes the folder. What a former runner left in it is removed too. Raises OSError."""
         self._files = files
         self._trash = trash
         files.make_folder(trash)

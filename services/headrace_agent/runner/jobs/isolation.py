@@ -4,7 +4,7 @@
   escapes.
 * `rlimit`: memory only, and of each process alone: RLIMIT_DATA, which counts private writable memory as it is reserved. Stacks of
   threads count with their full size and RLIMIT_AS would count far more (mapped files, address space that runtimes reserve and never
-  touch), so it is set to the limit and some room. A process that asks for more is refused the memory; it is not killed.
+  touch), so it is set to the limit and some room. A process that asks for more is refused the memory and is not killed.
 * `none`: nothing.
 
 In all of them the limits come right after the start, not before it: a child that the job forks in its very first moments may

@@ -32,7 +32,7 @@ def set_(
 ) -> int:
     """Change an operation's weight or pool while it runs. All that is given, or nothing.
 
-    In its new pool the operation must be able to run at once; otherwise it stays where it is.
+    In its new pool the operation must be able to run at once. Otherwise it stays where it is.
 
     Examples:
 

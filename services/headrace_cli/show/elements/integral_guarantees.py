@@ -61,7 +61,7 @@ def _table(head: str, rows: list[tuple[str, dict[str, float] | None, bool]], the
 
 
 def _words(resource: str, amount: float, *, times_time: bool) -> str:
-    """An amount, or one times time, as a person reads it; cpu comes in cores."""
+    """An amount, or one times time, as a person reads it, cpu in cores."""
     unit = ""
     if times_time:
         hours = amount >= 10 * _SECONDS_PER_HOUR * (2**20 if resource == "memory" else 1)

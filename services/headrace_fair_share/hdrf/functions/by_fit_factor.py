@@ -73,8 +73,8 @@ class _Events:
 def operation_by_fit_factor(usage: Floats, demand: Floats, gang: Bools) -> Curves:
     """Makes the shares by fit factor of operations, for fit factors from 0 to 2.
 
-    Every curve is chosen from a grid of nine points: the origin; one for each of the five components of the usage, smallest first;
-    the end of a usage of nothing; the upper end of a gang's jump; the demand.
+    Every curve is chosen from a grid of nine points: the origin, one for each of the five components of the usage, smallest first,
+    the end of a usage of nothing, the upper end of a gang's jump, the demand.
     """
     count = usage.shape[1]
     used = np.sort(usage, axis=0)
@@ -147,7 +147,7 @@ def _events(children: Curves, ratio: Floats, pool: Ints, pools: int, *, apart: b
 
 
 def _slopes_and_jumps(curves: Curves, narrow: Floats) -> tuple[Floats, Ints, Floats]:
-    """The slope behind each point (0 behind the last of a curve and within a jump); which points begin a jump, and how high it is."""
+    """The slope behind each point (0 behind the last of a curve and within a jump), which points begin a jump, and how high it is."""
     last = curves.start[1:] - 1
     wide, rise = np.ones(len(curves.x)), np.zeros_like(curves.y)
     np.subtract(curves.x[1:], curves.x[:-1], out=wide[:-1])
@@ -182,7 +182,7 @@ def _by_group(steep: Ints, jump: Floats, order: Ints, begins: Bools, groups: int
 def _running_slopes(slope: Floats, order: Ints, group: Ints) -> Floats:
     """The slope of the sum behind each group. Behind the last one of a pool it is 0 again, so that pools may follow one another.
 
-    The running sums of each coarse part are exact, for all of them are multiples of one power of two; they are added up at the end.
+    The running sums of each coarse part are exact, for all of them are multiples of one power of two. They are added up at the end.
     """
     ends = np.append(group[1:], slope.shape[1]) - 1
     total, rest = np.zeros((RESOURCES, len(group))), slope

@@ -103,7 +103,7 @@ def _bends(curves: Curves, beyond: Floats, suggestion: Floats, same: Bools) -> t
     """Where the resource that exceeds most changes within a stretch: the point before, and how far behind it.
 
     The suggestion is the upper envelope of a line for every resource and of 0. It is walked from left to right, the next line being
-    the first one to cross; few stretches bend at all, and those that do not are left aside.
+    the first one to cross. Few stretches bend at all, and those that do not are left aside.
     """
     rise = curves.y[:, 1:] - curves.y[:, :-1]
     level = suggestion[:-1]

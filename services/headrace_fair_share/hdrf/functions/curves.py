@@ -148,7 +148,7 @@ class FunctionStore(PointStore):
         return np.where(self.suggestion[here] / ratio == x, np.take(self.shares, here, axis=1), shares)
 
     def _locate(self, rows: Ints, suggestions: Floats) -> tuple[Ints, Floats]:
-        """The point before each suggestion, and how far it is from there to the next one; 0 within a jump."""
+        """The point before each suggestion, and how far it is from there to the next one, 0 within a jump."""
         low, high = self.first[rows] + 1, self.first[rows] + self.count[rows] - 1
         few = len(rows) <= _FEW
         if few:

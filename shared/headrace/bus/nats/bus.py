@@ -61,8 +61,8 @@ async def connect(
 ) -> AsyncIterator[NatsBus]:
     """Connects, and closes at the end of the block. Handlers run inside it.
 
-    `replicas` is for buckets and streams made anew; `api_timeout_s` limits each call of a bucket or log that names no time of its
-    own; `read_all_s` is the period of mirrors; a server that is silent for three `ping_interval_s` is given up. A lost one is
+    `replicas` is for buckets and streams made anew. `api_timeout_s` limits each call of a bucket or log that names no time of its
+    own. `read_all_s` is the period of mirrors. A server that is silent for three `ping_interval_s` is given up. A lost one is
     tried again at most `longest_reconnect_delay_s` after the last try. The certificate of a server at `tls://` is checked by the
     authorities in `ca_file`, else by the system's.
 

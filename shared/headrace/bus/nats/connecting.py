@@ -74,7 +74,7 @@ class _Hooks:
 def next_server(servers: list[Server], _info: dict[str, Any], *, longest_delay_s: float) -> tuple[Server, float]:
     """The server tried least, after a jittered delay that grows with the tries.
 
-    Naming none would make nats-py try the same first server for ever; a fixed delay would bring a fleet back at one moment.
+    Naming none would make nats-py try the same first server for ever. A fixed delay would bring a fleet back at one moment.
     """
     chosen = min(servers, key=lambda server: (server.reconnects, random.uniform(0, 1)))
     longest = min(longest_delay_s, _FIRST_DELAY_S * 2 ** min(chosen.reconnects, 10))

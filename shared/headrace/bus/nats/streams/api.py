@@ -1,7 +1,7 @@
 """The few requests of the JetStream API that buckets and logs need, over our own link.
 
 nats-py's own classes are not used: their buckets confuse expiry markers with values, their ordered consumers stay silent for 20 s
-after a server's restart. Answers are read as Structs; what the server refuses is `JetStreamRefused` with its code.
+after a server's restart. Answers are read as Structs. What the server refuses is `JetStreamRefused` with its code.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class NatsLog:
     async def read(self, after: int) -> AsyncGenerator[LogEntry, None]:
         """The entries after `after` up to the last one there is now, in order.
 
-        They begin with the first kept one where `after` is older. Raises `BusError` midway when the server goes away; reading on
+        They begin with the first kept one where `after` is older. Raises `BusError` midway when the server goes away. Reading on
         after the
         last entry got loses nothing.
         """

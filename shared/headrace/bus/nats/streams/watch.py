@@ -25,7 +25,7 @@ _LAST_DELIVERY: Final = "nats-last-consumer"
 class Watch(Consumer):
     """A consumer that pushes, and what it delivered. `broken` says why it can no longer be relied upon.
 
-    First the newest message of each subject, then what is written. An update may come between; each subject's are in order.
+    First the newest message of each subject, then what is written. An update may come between. Each subject's are in order.
     """
 
     def __init__(self, jetstream: JetStream, stream: str) -> None:
