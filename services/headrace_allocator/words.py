@@ -49,6 +49,7 @@ def words_of(reason: why.Reason) -> str:
         case (
             why.NoNodeAcceptsJobs()
             | why.NoNodeMatches()
+            | why.MatchingNodesOwed()
             | why.LargerThanEveryNode()
             | why.NoRoomOnAnyNode()
             | why.RoomBeingMade()
@@ -75,11 +76,12 @@ def words_of(reason: why.Reason) -> str:
 def _words_of_nodes(
     reason: why.NoNodeAcceptsJobs
     | why.NoNodeMatches
+    | why.MatchingNodesOwed
     | why.LargerThanEveryNode
     | why.NoRoomOnAnyNode
     | why.RoomBeingMade,
 ) -> str:
-    """A reason for which no node has room for a job."""
+    """A reason that lies with the nodes."""
     match reason:
         case why.NoNodeAcceptsJobs():
             nodes = ", ".join(f"{node} {condition.value}" for node, condition in reason.nodes)
@@ -87,6 +89,10 @@ def _words_of_nodes(
         case why.NoNodeMatches():
             take = "1 node that takes jobs has" if reason.nodes == 1 else f"{reason.nodes} nodes that take jobs have"
             return f"no node matches {' and '.join(reason.filters)}: {take} other tags"
+        case why.MatchingNodesOwed():
+            who = f"its pool {reason.pool}" if reason.pool else "it"
+            have = ", ".join(f"{name} {format_amount(name, getattr(reason.most, name))}" for name in reason.resources)
+            return f"{who} is owed all that the nodes have which match {' and '.join(reason.filters)}: {have}"
         case why.LargerThanEveryNode():
             return _larger_than_every_node(reason)
         case why.NoRoomOnAnyNode():
@@ -120,6 +126,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.OperationLimitReached: "an end of one of its own jobs",
     why.NoNodeAcceptsJobs: "a node that takes jobs: `headrace node list` says what each lacks",
     why.NoNodeMatches: "a node with such tags, or another scheduling_tag_filter",
+    why.MatchingNodesOwed: "more nodes with such tags, or another scheduling_tag_filter",
     why.LargerThanEveryNode: "a larger node, or an operation with smaller jobs",
     why.NoRoomOnAnyNode: "ends of jobs on one node, or preemption once it starves",
     why.BlockBeingDrawn: "the log's answer",

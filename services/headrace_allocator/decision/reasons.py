@@ -88,6 +88,17 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
     nodes: int
 
 
+class MatchingNodesOwed(msgspec.Struct, frozen=True, tag="matching_nodes_owed"):
+    """It wants more than all the nodes have which match its tag filters, or a pool above it does."""
+
+    #: Empty: it is the operation itself.
+    pool: PoolName
+    filters: tuple[str, ...]
+    #: Resources of which it wants more than these nodes have, and all that they have.
+    resources: tuple[str, ...]
+    most: Resources
+
+
 class LargerThanEveryNode(msgspec.Struct, frozen=True, tag="larger_than_every_node"):
     """No node could run a job of it, were the node empty."""
 
@@ -160,6 +171,7 @@ Reason = (
     | OperationLimitReached
     | NoNodeAcceptsJobs
     | NoNodeMatches
+    | MatchingNodesOwed
     | LargerThanEveryNode
     | NoRoomOnAnyNode
     | BlockBeingDrawn

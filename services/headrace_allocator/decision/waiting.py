@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import compress, islice
 from typing import Final
 
-from headrace.ids import NodeName
-from headrace.resources import Resources
+from headrace.ids import NodeName, PoolName
+from headrace.resources import EPS, RESOURCE_NAMES, Resources
 from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.snapshots import PreemptionPriority
@@ -25,7 +25,7 @@ from headrace_allocator.facts.facts import Facts, with_room
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["waiting_reasons"]
+__all__ = ["matching_nodes_owed", "waiting_reasons"]
 
 #: Nodes whose condition is told when none accepts jobs.
 _MOST_NODES: Final = 5
@@ -51,6 +51,7 @@ def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[
         demand_covered(operation, operation.held),
         fifo_count_reached(operation),
         fair_share_reached(operation),
+        matching_nodes_owed(facts, operation),
         why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None,
         # What nobody can run is no demand, so it is owed no share either.
         _behind_others(facts, operation) if operation.fits_somewhere else None,
@@ -104,6 +105,22 @@ def _larger_than_every_node(
     largest, alike = max(shapes, key=lambda shape: (shape[0].cpu, shape[0].memory))
     most = Resources(*(max(amounts) for amounts in zip(*(total.as_tuple() for total, _ in shapes), strict=True)))
     return why.LargerThanEveryNode(size, most, next(iter(alike)), largest)
+
+
+def matching_nodes_owed(facts: Facts, operation: Operation) -> why.MatchingNodesOwed | None:
+    """The lowest element from the operation upwards that wants more than all nodes have which match its tag filters."""
+    elements = [(PoolName(""), operation.share, facts.pools.filters_of(operation.spec))]
+    elements += [(pool.name, pool.item, pool.filters) for pool in facts.pools.pool(operation.spec.pool).path()]
+    for name, item, filters in elements:
+        if item is None or item.tag_filter_limits is None:
+            continue
+        shares = zip(item.fair_share.total, item.tag_filter_limits.share_of(facts.pools.total), strict=True)
+        reached = [fair > most - EPS for fair, most in shares]
+        wants = [want > fair + EPS for want, fair in zip(item.demand_share, item.fair_share.total, strict=True)]
+        short = tuple(compress(RESOURCE_NAMES, map(all, zip(reached, wants, strict=True))))
+        if short:
+            return why.MatchingNodesOwed(name, filters, short, item.tag_filter_limits)
+    return None
 
 
 def _behind_others(

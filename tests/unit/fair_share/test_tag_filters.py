@@ -12,6 +12,7 @@ from headrace.pools import PartialResources, Pool, PoolConfig, TreeOptions
 from headrace.pools.tree_options import SsdNodes
 from headrace.resources import ZERO, Resources
 from headrace.wire.codec import encode
+from headrace.wire.explanations import Cause, ExplainWaiting, WaitingExplained
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import Version
@@ -213,3 +214,36 @@ def test_what_an_older_reader_knows_of_usage_is_told_as_before() -> None:
     before = msgspec.msgpack.decode(encode(item))[:9]
 
     assert before == ["operation-1", [1, 100, 0, 0, 0], [0] * 5, 0, [0] * 5, [0] * 5, 0, 0, ""]
+
+
+# --- what people read ---------------------------------------------------------------------------------------------
+
+
+def causes(tree: Tagged, operation: str) -> list[Cause]:
+    explained = tree.engine.on_question(ExplainWaiting(OperationId(operation)), tree.moment).answer
+    assert isinstance(explained, WaitingExplained)
+    return [cause for cause in explained.causes if cause.kind == "matching_nodes_owed"]
+
+
+def test_whoever_wants_more_than_the_nodes_have_that_match_is_told_so() -> None:
+    tree = Tagged(a_pool("fast", FAST), a_pool("other"))
+    tree.work("second", "fast")
+    tree.owed()
+    (cause,) = causes(tree, "second")
+
+    assert cause.words == "its pool fast is owed all that the nodes have which match ssd: cpu 4"
+    assert cause.cure == "more nodes with such tags, or another scheduling_tag_filter"
+    assert causes(tree, "in-other") == []
+    tree.work("picky", "other", scheduling_tag_filter="ssd")
+    tree.owed()
+    assert causes(tree, "picky") == []
+
+
+def test_an_operation_that_wants_more_than_match_its_own_filter_is_told_of_that() -> None:
+    tree = Tagged(a_pool("other"), works=set())
+    tree.work("picky", "other", scheduling_tag_filter="ssd")
+    tree.owed()
+
+    assert [cause.words for cause in causes(tree, "picky")] == [
+        "it is owed all that the nodes have which match ssd: cpu 4"
+    ]

@@ -12,7 +12,7 @@ from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.pools import PoolView
 from headrace.wire.preemption import ObservedPreemptions
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareFrame, ShareItem
-from headrace_cli.show.amounts import component, percent
+from headrace_cli.show.amounts import amounts, component, percent
 from headrace_cli.show.elements.integral_guarantees import integral_facts, integral_tables
 from headrace_cli.show.elements.observed import preemption_facts
 from headrace_cli.show.elements.starving import starvation_facts
@@ -103,6 +103,8 @@ def share_facts(share: ShareItem, complaints: list[ShareComplaint]) -> Table:
     facts.add_row("status", _status(share))
     if share.kind is ElementKind.OPERATION and not share.schedulable:
         facts.add_row("schedulable", "no")
+    if share.tag_filter_limits is not None:
+        facts.add_row("nodes that match", amounts(share.tag_filter_limits, leave_out=("user_slots",)))
     if share.fifo_index is not None:
         facts.add_row("place in fifo pool", str(share.fifo_index) + _effective(share))
     if share.total_resource_flow_ratio or share.total_burst_ratio:

@@ -234,7 +234,13 @@ ORDER: Final = [
         "off",
         support=_ABSENT,
     ),
-    Attribute("packing", Data(), "how nodes are filled", "off", support=_KEPT),
+    Attribute(
+        "packing",
+        Data(),
+        "it does not act: free room of a node goes to whoever is next and fits, however that fills it",
+        "off",
+        support=_KEPT,
+    ),
 ]
 LIMITS: Final = [
     Attribute(
