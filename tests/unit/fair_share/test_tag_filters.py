@@ -11,7 +11,6 @@ from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
 from headrace.pools import PartialResources, Pool, PoolConfig, TreeOptions
 from headrace.pools.tree_options import SsdNodes
 from headrace.resources import ZERO, Resources
-from headrace.wire.codec import encode
 from headrace.wire.explanations import Cause, ExplainWaiting, WaitingExplained
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import ShareItem, UsageFrame, UsageItem
@@ -207,13 +206,6 @@ def test_items_of_nodes_are_no_operations() -> None:
 
     assert (usage.items, usage.named, usage.check()) == ({}, set(), [])
     assert usage.rooms == {(): Resources(cpu=4)}
-
-
-def test_what_an_older_reader_knows_of_usage_is_told_as_before() -> None:
-    item = UsageItem(OperationId("operation-1"), usage=JOB)
-    before = msgspec.msgpack.decode(encode(item))[:9]
-
-    assert before == ["operation-1", [1, 100, 0, 0, 0], [0] * 5, 0, [0] * 5, [0] * 5, 0, 0, ""]
 
 
 # --- what people read ---------------------------------------------------------------------------------------------
