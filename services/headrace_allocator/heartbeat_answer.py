@@ -125,7 +125,7 @@ class HeartbeatAnswers:
         batches = self._ranking.batches.of_priority
         overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms, moved, batches))
         take_back = self._take_back(node, overlay.view.restless, budget)
-        self.check.begin()
+        self.check.begin(settled=not self._ranking.some_marked)
         due = self._due(node, overlay.view.restless, moment)
         decided = self.decided = decide(overlay, due, self.check.choose)
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.

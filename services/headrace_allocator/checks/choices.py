@@ -70,6 +70,7 @@ class ChoiceCheck:
 
     def __init__(self, every: int = _EVERY) -> None:
         self._every = every
+        #: Heartbeats since the last one that was checked.
         self._heartbeats = 0
         #: Choices of this heartbeat that are still to be checked.
         self._left = 0
@@ -77,10 +78,12 @@ class ChoiceCheck:
         self._differing = 0
         self._cases: list[ChoiceCase] = []
 
-    def begin(self) -> None:
-        """A heartbeat is about to be decided on."""
+    def begin(self, *, settled: bool = True) -> None:
+        """A heartbeat is about to be decided on. While some places are to be found anew, the plain loop knows better for a while."""
         self._heartbeats += 1
-        self._left = _CHOICES if self._heartbeats % self._every == 0 else 0
+        self._left = 0
+        if settled and self._heartbeats >= self._every:
+            self._heartbeats, self._left = 0, _CHOICES
 
     def choose(self, overlay: Overlay, room: Resources, priority: PreemptionPriority | None = None) -> Operation | None:
         """The operation whose job goes first into `room`, by the quick way."""

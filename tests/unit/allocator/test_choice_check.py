@@ -52,6 +52,26 @@ def test_only_one_heartbeat_of_very_many_is_checked() -> None:
     assert figures_of(check) == [2, 0]
 
 
+def test_a_choice_by_places_that_are_to_be_found_anew_is_not_told_as_wrong() -> None:
+    """The room of the tree changed, and the shares of it mean something else."""
+    checked = 0.0
+    for seed in (2, 180, 344, *range(10, 40)):
+        tree = RandomTree(Random(seed))
+        tree.beat("n")
+        tree.refresh()
+        tree.change_shares()
+        tree.nodes = {"n": tree.nodes["n"], "m": Resources(8, 4_000, 0, 2**30)}
+        tree.engine.answers.check = check = ChoiceCheck(every=1)
+        for node in ("m", "n"):
+            tree.beat(node)
+        assert figures_of(check) == [0, 0]
+        tree.refresh()
+        tree.beat("n")
+        checked += figures_of(check)[0]
+        assert check.take_cases() == []
+    assert checked > 30
+
+
 def wrongly(overlay: Overlay, room: object, priority: PreemptionPriority | None = None) -> Operation | None:
     """Nobody, whoever could have it."""
     return None
