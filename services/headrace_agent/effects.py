@@ -19,7 +19,7 @@ __all__ = [
     "Enrol",
     "Identity",
     "Leave",
-    "LogLine",
+    "LogRecord",
     "Reconnect",
     "Tell",
     "Trouble",
@@ -83,7 +83,7 @@ class Leave(msgspec.Struct, frozen=True):
     with_runner: bool
 
 
-class LogLine(msgspec.Struct, frozen=True):
+class LogRecord(msgspec.Struct, frozen=True):
     """A line for the log."""
 
     level: Literal["debug", "info", "warning"]
@@ -91,19 +91,19 @@ class LogLine(msgspec.Struct, frozen=True):
     fields: dict[str, str | int]
 
 
-AgentEffect = Beat | Tell | Enrol | Reconnect | Leave | LogLine
+AgentEffect = Beat | Tell | Enrol | Reconnect | Leave | LogRecord
 
 
-def line_about(level: Literal["debug", "info"], event: str, allocation: Allocation, **more: str | int) -> LogLine:
+def line_about(level: Literal["debug", "info"], event: str, allocation: Allocation, **more: str | int) -> LogRecord:
     """A line with the fields by which an allocation and its job can be followed through all logs."""
     fields: dict[str, str | int] = {"operation": allocation.operation, "allocation": allocation.id}
     if allocation.job is not None:
         fields["index"] = allocation.job.key.index
         fields["attempt"] = allocation.job.key.attempt
-    return LogLine(level, event, {**fields, **more})
+    return LogRecord(level, event, {**fields, **more})
 
 
-def line_about_end(end: JobEnd) -> LogLine:
+def line_about_end(end: JobEnd) -> LogRecord:
     """A line about the end of a job."""
     fields: dict[str, str | int] = {
         "operation": end.operation,
@@ -115,4 +115,4 @@ def line_about_end(end: JobEnd) -> LogLine:
     }
     if end.exit_code is not None:
         fields["exit_code"] = end.exit_code
-    return LogLine("debug", "job ended", fields)
+    return LogRecord("debug", "job ended", fields)

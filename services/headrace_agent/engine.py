@@ -28,10 +28,10 @@ from headrace.wire.nodes import StopMode
 from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
 from headrace_agent.allocations.node_allocations import NodeAllocations
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Tell, Trouble
+from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Tell, Trouble
 from headrace_agent.host_faults import HostFaults
 from headrace_agent.pulse import Pulse
-from headrace_agent.runner.protocol import EndAll, Ended, Lease, Picture, Started, ToAgent
+from headrace_agent.runner.protocol import EndAll, Ended, NodeLease, Picture, Started, ToAgent
 from headrace_agent.starts_and_ends import StartsAndEnds
 from headrace_agent.stopping import Stopping
 from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_are_void
@@ -74,7 +74,7 @@ class AgentEngine:
         self._enrolled_ns: int | None = None
         self._left = False
         #: What the runner was told last, for a runner that does not know it.
-        self._lease: Lease | None = None
+        self._lease: NodeLease | None = None
 
     def due_ns(self) -> int | None:
         """CLOCK_BOOTTIME at which `on_tick` has something to do."""
@@ -103,7 +103,7 @@ class AgentEngine:
         if why:
             self.void += 1
             return Outcome(
-                None, [LogLine("warning", "void orders", {"why": why, "seq": orders.seq, "term": orders.term})]
+                None, [LogRecord("warning", "void orders", {"why": why, "seq": orders.seq, "term": orders.term})]
             )
         next_ms = min(orders.next_heartbeat_ms, max(orders.lease_ms // 4, 1))
         sent_ns = self.pulse.answered(next_ms, moment.steady_ns)
@@ -132,7 +132,7 @@ class AgentEngine:
         why = why_nudge_is_void(nudge, self._identity.node, self.term)
         if why:
             self.void += 1
-            return Outcome(None, [LogLine("warning", "void nudge", {"why": why, "term": nudge.term})])
+            return Outcome(None, [LogRecord("warning", "void nudge", {"why": why, "term": nudge.term})])
         self.pulse.want(HeartbeatReason.NUDGED)
         self.pulse.end_pause(moment.steady_ns)
         return self._done([], moment)
@@ -182,7 +182,7 @@ class AgentEngine:
         self.pulse.want(HeartbeatReason.PERIOD)
         self._jobs.hold = self._hold()
         fields: dict[str, str | int] = {"kind": kind, "why": words}
-        line = LogLine("warning", "trouble", fields) if words else LogLine("info", "trouble over", fields)
+        line = LogRecord("warning", "trouble", fields) if words else LogRecord("info", "trouble over", fields)
         return self._done([line, *self._jobs.start_waiting()], moment)
 
     def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, AgentEffect]:
@@ -191,7 +191,9 @@ class AgentEngine:
             return Outcome(None)
         self.pulse.want(HeartbeatReason.STOPPING)
         self.pulse.end_pause(moment.steady_ns)
-        effects: list[AgentEffect] = [LogLine("info", "stopping", {"mode": mode.value, "jobs": len(self.held.by_job)})]
+        effects: list[AgentEffect] = [
+            LogRecord("info", "stopping", {"mode": mode.value, "jobs": len(self.held.by_job)})
+        ]
         self._jobs.hold = self._hold()
         effects += self._jobs.start_waiting()
         return self._done(effects + self._close_all(self._stopping.interruption_ms), moment)
@@ -221,7 +223,7 @@ class AgentEngine:
         known = self._lease
         is_unbroken = known is not None and sent_ns <= known.until_boottime_ns
         since_ns = known.since_boottime_ns if known is not None and is_unbroken else sent_ns
-        self._lease = Lease(min(until_ns, _LATEST_NS), margin_ms // 2, since_ns)
+        self._lease = NodeLease(min(until_ns, _LATEST_NS), margin_ms // 2, since_ns)
         return [Tell(self._lease)]
 
     def _enrol(self, moment: Moment) -> list[AgentEffect]:
@@ -250,7 +252,7 @@ class AgentEngine:
         effects: list[AgentEffect] = [Tell(self._lease)] if self._lease is not None else []
         effects += self._adoption.on_picture(picture, moment)
         if picture.trouble:
-            effects.append(LogLine("warning", "trouble of the runner", {"why": picture.trouble}))
+            effects.append(LogRecord("warning", "trouble of the runner", {"why": picture.trouble}))
         self.pulse.want(HeartbeatReason.JOB_ENDED if picture.ended else HeartbeatReason.PERIOD)
         if self._stopping.mode is not None:
             effects += self._close_all(self._stopping.interruption_ms)

@@ -30,7 +30,7 @@ from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import Enrol as EnrolRequest
 from headrace.wire.nodes import Enrolled, StopMode, StopNode, StoppedNode
 from headrace.wire.refusals import NotAllowed, Refusal, decode_answer
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Reconnect, Tell, Trouble
+from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
 from headrace_agent.host import facts
 from headrace_agent.host.incarnation import next_incarnation
@@ -149,7 +149,7 @@ class Agent:
             case Leave(with_runner):
                 self._with_runner = with_runner
                 self._leave.set()
-            case LogLine():
+            case LogRecord():
                 getattr(self._log, effect.level)(effect.event, **effect.fields)
             case _:
                 assert_never(effect)

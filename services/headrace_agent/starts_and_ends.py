@@ -14,7 +14,7 @@ from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import AllocationState, Extend, Forget, JobEnd, JobKey, Start, TakeBack
 from headrace_agent.allocations.allocation import Allocation, AllocationEvent
 from headrace_agent.allocations.node_allocations import NodeAllocations
-from headrace_agent.effects import AgentEffect, Identity, LogLine, Reconnect, Tell, line_about, line_about_end
+from headrace_agent.effects import AgentEffect, Identity, LogRecord, Reconnect, Tell, line_about, line_about_end
 from headrace_agent.run_order import interrupt_order, run_order
 from headrace_agent.runner.protocol import Acknowledge, Run, Started
 
@@ -37,7 +37,7 @@ class StartsAndEnds:
         """Takes an allocation to start, or gives it back at once with the reason."""
         fields: dict[str, str | int] = {"operation": order.operation, "allocation": order.allocation}
         if order.allocation in self._held.by_id:
-            return [LogLine("info", "known allocation started again", fields)]
+            return [LogRecord("info", "known allocation started again", fields)]
         if order.spec is not None and order.spec.operation == order.operation:
             self._held.specs.setdefault(order.operation, order.spec)
         slots = self._held.fresh(order.operation, order.slots)
@@ -48,8 +48,8 @@ class StartsAndEnds:
             allocation.waits_until_ns = moment.steady_ns + order.waiting_timeout_ms * NS_PER_MS
         self._held.add(allocation)
         if why:
-            return [LogLine("info", "given back", {**fields, "why": why, "unstarted": len(slots)})]
-        return [LogLine("debug", "allocation given", {**fields, "unstarted": len(slots)})]
+            return [LogRecord("info", "given back", {**fields, "why": why, "unstarted": len(slots)})]
+        return [LogRecord("debug", "allocation given", {**fields, "unstarted": len(slots)})]
 
     def extend(self, order: Extend) -> list[AgentEffect]:
         """Adds slots to an allocation.
@@ -58,7 +58,7 @@ class StartsAndEnds:
         """
         allocation = self._held.by_id.get(order.allocation)
         if allocation is None:
-            return [LogLine("info", "unknown allocation extended", {"allocation": order.allocation})]
+            return [LogRecord("info", "unknown allocation extended", {"allocation": order.allocation})]
         self._held.extend(allocation, self._held.fresh(allocation.operation, order.slots))
         return []
 
@@ -157,7 +157,7 @@ class StartsAndEnds:
         """The order by which the runner starts a job of the allocation."""
         return run_order(self._identity, allocation, key, self._held.specs[allocation.operation])
 
-    def _give_back(self, allocation: Allocation, why: str) -> LogLine:
+    def _give_back(self, allocation: Allocation, why: str) -> LogRecord:
         self._held.move(allocation, AllocationEvent.CLOSE)
         allocation.given_back_for = why
         return line_about("info", "given back", allocation, why=why)

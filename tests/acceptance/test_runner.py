@@ -15,7 +15,7 @@ import pytest
 
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.preemption import InterruptSignal
-from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, Lease, Picture, Started
+from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, NodeLease, Picture, Started
 from tests.unit.runner.builders import OPERATION, a_job, a_run
 from tests.unit.runner.harness import LONG_LEASE, ARunner, Signpost, gone, lives, runner, signpost
 
@@ -313,7 +313,7 @@ def test_a_lease_ends_jobs_without_any_further_word(runner: ARunner) -> None:
     agent = runner.start(lease=None)
     # Counted from when the runner is there: starting it takes seconds on a busy machine.
     until_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + 3_000_000_000
-    agent.say(Lease(until_ns))
+    agent.say(NodeLease(until_ns))
     started = agent.run(0, "sleep", "1000")
     end = agent.end_of(0)
 

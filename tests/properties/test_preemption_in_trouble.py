@@ -13,7 +13,7 @@ import pytest
 from headrace.ids import Incarnation, NodeName, OperationId
 from headrace.pools import Pool
 from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.pools.pool_config import Preemption
+from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult, JobSlot, RunningJob
 from headrace.wire.ledger import LiveOperation
@@ -65,11 +65,12 @@ class TroubledFleet(RandomFleet):
         random = self.random
         self.revision += 1
         self.tree_options = msgspec.structs.replace(
-            a_tree(random), preemption=random.choice(list(Preemption)), pause_preemption=random.random() < 0.2
+            a_tree(random), preemption=random.choice(list(PreemptionSwitch)), pause_preemption=random.random() < 0.2
         )
         pools = [a_pool(random, name, self.names) for name in self.names]
         changes = [
-            {"resource_limits": random.choice(LIMITS), "preemption": random.choice([None, *Preemption])} for _ in pools
+            {"resource_limits": random.choice(LIMITS), "preemption": random.choice([None, *PreemptionSwitch])}
+            for _ in pools
         ]
         pools = [
             Pool(pool.name, pool.parent, msgspec.structs.replace(pool.settings, **change))

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.pools.pool_config import Preemption
+from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import ZERO, Resources, Share
 from headrace.wire.heartbeat import AllocationState
 from headrace.wire.operation_spec import PreemptionMode
@@ -123,7 +123,7 @@ class Judgement(msgspec.Struct):
         if allocation.take_back is not None or allocation.state is AllocationState.ENDED:
             return False
         options = operation.options(self.view.pools)
-        if operation.spec.preemption_mode is PreemptionMode.GRACEFUL or options.preemption is not Preemption.ON:
+        if operation.spec.preemption_mode is PreemptionMode.GRACEFUL or options.preemption is not PreemptionSwitch.ON:
             return False
         if least == PREEMPTIBLE and not options.allow_normal_preemption:
             return False

@@ -21,7 +21,7 @@ from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace_agent.effects import Trouble
 from headrace_agent.runner.effects import About, Drop, Exit, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.engine import RunnerEngine
-from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, Lease, Run, ToAgent, ToRunner
+from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, NodeLease, Run, ToAgent, ToRunner
 from headrace_agent.service import Agent
 from headrace_agent.settings import AgentSettings
 from tests.simulation.clock import LoopClock
@@ -184,7 +184,7 @@ class Host:
                 self._take(runner.on_interrupt(message, now))
             case EndAll():
                 self._take(runner.on_end_all(message, now))
-            case Lease():
+            case NodeLease():
                 self._take(runner.on_lease(message, now))
             case Acknowledge():
                 self._take(runner.on_acknowledge(message.jobs, now))

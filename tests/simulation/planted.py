@@ -31,7 +31,7 @@ from headrace_agent import engine as agent_engine
 from headrace_agent import void_orders
 from headrace_agent.adoption import Adoption
 from headrace_agent.runner.engine import RunnerEngine
-from headrace_agent.runner.protocol import Lease
+from headrace_agent.runner.protocol import NodeLease
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.reconcile import _Reconciliation
 from headrace_allocator.facts.recovery import Recovery
@@ -105,7 +105,7 @@ def forget_before_append() -> Patches:
 def no_lease_at_the_runner() -> Patches:
     """A runner lets jobs run however long nobody hears of its node."""
     on_lease = RunnerEngine.on_lease
-    return [_replaced(RunnerEngine, "on_lease", lambda self, lease, moment: on_lease(self, Lease(2**62), moment))]
+    return [_replaced(RunnerEngine, "on_lease", lambda self, lease, moment: on_lease(self, NodeLease(2**62), moment))]
 
 
 def skipped_compare_and_set() -> Patches:

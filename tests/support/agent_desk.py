@@ -25,7 +25,7 @@ from headrace.wire.heartbeat import (
     TakeBackReason,
 )
 from headrace.wire.preemption import PreemptionRecord
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Tell
+from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Tell
 from headrace_agent.engine import AgentEngine
 from headrace_agent.runner.protocol import (
     Acknowledge,
@@ -33,7 +33,7 @@ from headrace_agent.runner.protocol import (
     Ended,
     Interrupt,
     KeptJob,
-    Lease,
+    NodeLease,
     Picture,
     Run,
     Started,
@@ -255,7 +255,7 @@ class Desk:
 
     @property
     def notes(self) -> list[str]:
-        return [note.event for note in self.all(LogLine)]
+        return [note.event for note in self.all(LogRecord)]
 
     def report(self, allocation: str = "a") -> AllocationReport | None:
         """The allocation in the newest heartbeat."""
@@ -302,7 +302,7 @@ class RunnerBehindAWire:
             case Acknowledge():
                 for key in message.jobs:
                     self.over.pop(key, None)
-            case Lease():
+            case NodeLease():
                 self.leased_pid = self.pid
             case _:
                 pass

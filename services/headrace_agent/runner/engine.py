@@ -17,7 +17,7 @@ from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace_agent.runner.effects import About, Drop, Exit, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.job_ends import Stop, job_end, result_of
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
-from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, KeptJob, Lease, Picture, Run, Started
+from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, KeptJob, NodeLease, Picture, Run, Started
 
 __all__ = ["KILL_PATIENCE_MS", "RunnerEngine"]
 
@@ -57,7 +57,7 @@ class RunnerEngine:
         #: Deadlines by time; an entry counts only while its job still has that deadline.
         self._deadlines: list[tuple[int, JobKey]] = []
         #: The latest lease, or None as long as no agent told one.
-        self._lease: Lease | None = None
+        self._lease: NodeLease | None = None
         self._lease_enforced = False
         self._end_all: Stop | None = None
         self._leave_ns: int | None = None
@@ -156,7 +156,7 @@ class RunnerEngine:
         self._leave_ns = leave_ns if self._leave_ns is None else min(self._leave_ns, leave_ns)
         return Outcome(None, self._stop_all(stop, moment) + self._leave())
 
-    def on_lease(self, lease: Lease, moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_lease(self, lease: NodeLease, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Lets jobs run until then. A lease that ends earlier than one before it changes nothing."""
         effects: list[RunnerEffect] = []
         known = self._lease
@@ -250,7 +250,7 @@ class RunnerEngine:
             return "not started: the lease has passed"
         return None
 
-    def _enforce(self, lease: Lease, moment: Moment) -> list[RunnerEffect]:
+    def _enforce(self, lease: NodeLease, moment: Moment) -> list[RunnerEffect]:
         """Ends all jobs. The time until the kill counts from the end of the lease, however late that is seen."""
         left_ms = lease.timeout_ms - (moment.steady_ns - lease.until_boottime_ns) // NS_PER_MS
         reason = "the lease passed: no heartbeat of this node was answered in time"

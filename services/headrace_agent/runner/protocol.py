@@ -26,7 +26,7 @@ __all__ = [
     "Hello",
     "Interrupt",
     "KeptJob",
-    "Lease",
+    "NodeLease",
     "Picture",
     "Run",
     "Started",
@@ -84,7 +84,7 @@ class EndAll(msgspec.Struct, frozen=True, tag="end_all"):
     reason: str
 
 
-class Lease(msgspec.Struct, frozen=True, tag="lease"):
+class NodeLease(msgspec.Struct, frozen=True, tag="lease"):
     """All jobs end when CLOCK_BOOTTIME (ns) passes this, unless a later lease came before. Without any, none starts."""
 
     until_boottime_ns: _Natural
@@ -106,7 +106,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     incarnation: str
 
 
-ToRunner = Hello | Run | Interrupt | EndAll | Lease | Acknowledge
+ToRunner = Hello | Run | Interrupt | EndAll | NodeLease | Acknowledge
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):

@@ -30,7 +30,7 @@ from headrace_agent.runner.jobs.isolation import choose_isolation
 from headrace_agent.runner.jobs.launch import Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers, lost
 from headrace_agent.runner.jobs.processes import ProcessTable
-from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, Lease, Run, ToRunner
+from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, NodeLease, Run, ToRunner
 from headrace_agent.runner.settings import Settings
 
 __all__ = ["Runner"]
@@ -220,7 +220,7 @@ class Runner:
                 self._log.info("end_all", timeout_ms=message.timeout_ms, reason=message.reason)
                 self._settle(self._jobs.jobs())
                 self._take(self._engine.on_end_all(message, self._host.processes.now()))
-            case Lease():
+            case NodeLease():
                 self._take(self._engine.on_lease(message, now))
             case Acknowledge():
                 self._take(self._engine.on_acknowledge(message.jobs, now))

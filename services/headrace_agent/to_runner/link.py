@@ -27,7 +27,7 @@ from headrace_agent.effects import Trouble
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
 from headrace_agent.runner.protocol import LARGEST_ANSWER_BYTES, Hello, Picture, ToAgent, ToRunner
 from headrace_agent.settings import AgentSettings
-from headrace_agent.to_runner.process import IN_USE, NotStarted, let_go, start_runner
+from headrace_agent.to_runner.process import IN_USE, NoRunner, let_go, start_runner
 
 __all__ = ["RunnerLink"]
 
@@ -80,7 +80,7 @@ class RunnerLink:
                 if await self._converse(await self._reach()):
                     pause_s = _FIRST_PAUSE_S
                 self._on_trouble(Trouble.RUNNER_AWAY, "the runner is gone and is being started again")
-            except NotStarted as refusal:
+            except NoRunner as refusal:
                 nothing_runs = refusal.status not in (None, IN_USE) and not self._has_jobs()
                 self._on_trouble(Trouble.NO_RUNNER if nothing_runs else Trouble.RUNNER_AWAY, str(refusal))
             await anyio.sleep(pause_s * (0.5 + self._random.random()))
@@ -180,17 +180,17 @@ class RunnerLink:
         self.reconnect()
 
     async def _reach(self) -> socket.socket:
-        """A connection to the runner of the state folder, started if need be. Raises `NotStarted`."""
+        """A connection to the runner of the state folder, started if need be. Raises `NoRunner`."""
         connection = self._connect()
         if connection is None:
             if self._child is not None and self._child.poll() is None:
-                raise NotStarted("the runner lives and does not listen", None)
+                raise NoRunner("the runner lives and does not listen", None)
             self._child = await start_runner(self._settings)
             self.starts += 1
             logger().info("runner started", pid=self._child.pid, state=self._state)
             connection = self._connect()
         if connection is None:
-            raise NotStarted("the runner was started and does not listen", None)
+            raise NoRunner("the runner was started and does not listen", None)
         return connection
 
     def _connect(self) -> socket.socket | None:

@@ -13,7 +13,7 @@ from headrace.child_process import wait_for_end
 from headrace.errors import HeadraceError
 from headrace_agent.settings import AgentSettings
 
-__all__ = ["IN_USE", "NotStarted", "let_go", "start_runner"]
+__all__ = ["IN_USE", "NoRunner", "let_go", "start_runner"]
 
 #: Exit status of a runner that found another one in its state folder.
 IN_USE = 3
@@ -24,7 +24,7 @@ _LARGEST_LOG_BYTES = 16 * 1024 * 1024
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "TMPDIR")
 
 
-class NotStarted(HeadraceError):
+class NoRunner(HeadraceError):
     """No runner could be started. `status` is the exit status of the one that was tried, None for one that may live."""
 
     def __init__(self, why: str, status: int | None) -> None:
@@ -33,13 +33,13 @@ class NotStarted(HeadraceError):
 
 
 async def start_runner(settings: AgentSettings) -> subprocess.Popen[bytes]:
-    """Starts a runner and waits until it listens. Raises `NotStarted`."""
+    """Starts a runner and waits until it listens. Raises `NoRunner`."""
     ready, theirs = os.pipe()
     try:
         try:
             process = _spawn(settings, theirs)
         except OSError as error:
-            raise NotStarted(f"no runner can be started: {error.filename}: {error.strerror}", 1) from None
+            raise NoRunner(f"no runner can be started: {error.filename}: {error.strerror}", 1) from None
         finally:
             os.close(theirs)
         with anyio.move_on_after(_START_TIMEOUT_S):
@@ -50,10 +50,10 @@ async def start_runner(settings: AgentSettings) -> subprocess.Popen[bytes]:
             why = f"no runner can be started in {settings.state()} (exit status {status}, see runner.log there)"
             if status == IN_USE:
                 why = f"another runner uses {settings.state()} and does not listen"
-            raise NotStarted(why, status)
+            raise NoRunner(why, status)
         process.terminate()
         let_go(process)
-        raise NotStarted(f"the runner was not ready within {_START_TIMEOUT_S:.0f} s", None)
+        raise NoRunner(f"the runner was not ready within {_START_TIMEOUT_S:.0f} s", None)
     finally:
         os.close(ready)
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from headrace.ids import OperationId, PoolName
-from headrace.pools.pool_config import Preemption as PreemptionSwitch
+from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Figure, Moment, counter
 from headrace.wire.codec import runs_within

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.ids import PoolName
 from headrace.pools.effective_options import EffectiveOptions
-from headrace.pools.pool_config import Preemption as PreemptionSwitch
+from headrace.pools.pool_config import PreemptionSwitch as PreemptionSwitch
 from headrace.pools.tree_options import VictimRules
 from headrace.resources import ZERO
 from headrace.wire.heartbeat import AllocationState

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headrace.client import Client
-from headrace.client.following import Wanted
+from headrace.client.following import HappeningFilter
 from headrace.errors import BadInput
 from headrace.ids import operation_id
 from headrace.wire.happenings import Happening
@@ -56,7 +56,7 @@ def events(
         if operation:
             await client.get(operation)
         listed = await client.list(pool=pool, live=True, limit=_MOST_MEMBERS) if pool else []
-        wanted = Wanted(pool=pool or "", operation=operation, members=(view.operation for view in listed))
+        wanted = HappeningFilter(pool=pool or "", operation=operation, members=(view.operation for view in listed))
 
         def show(happening: Happening) -> None:
             if screen.json:

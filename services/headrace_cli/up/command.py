@@ -18,12 +18,12 @@ from headrace.client import state_folder
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import node_name_from_host
+from headrace.wire.nodes import StopMode
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Flag
 from headrace_cli.show.amounts import amounts
 from headrace_cli.show.screen import Screen
 from headrace_cli.up.configuration import DEFAULT_PORT
-from headrace_cli.up.engine import StopMode
 from headrace_cli.up.node_option import NodeOption, parse_nodes, parse_trees, spread
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.supervisor import Ready, run_up
@@ -45,7 +45,7 @@ class StopOptions:
         """Raises `BadInput`."""
         if self.wait and self.leave_running:
             raise BadInput("--leave-running", "with --wait", "one of the two")
-        return StopMode.WAIT if self.wait else StopMode.LEAVE_RUNNING if self.leave_running else StopMode.INTERRUPT
+        return StopMode.WAIT if self.wait else StopMode.LEAVE if self.leave_running else StopMode.INTERRUPT
 
 
 def up(

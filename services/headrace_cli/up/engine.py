@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
+from headrace.wire.nodes import StopMode
 
 __all__ = [
     "AGENTS_TIME_S",
@@ -35,7 +36,6 @@ __all__ = [
     "Signal",
     "Start",
     "StopGroup",
-    "StopMode",
     "SupervisorEngine",
 ]
 
@@ -65,21 +65,10 @@ class StopGroup(enum.IntEnum):
     BUS = 5
 
 
-class StopMode(enum.StrEnum):
-    """The fate of running jobs at a stop."""
-
-    #: They are interrupted and go back to pending.
-    INTERRUPT = "interrupt"
-    #: They end by themselves, however long that takes.
-    WAIT = "wait"
-    #: Runner and jobs stay for the next `headrace up`.
-    LEAVE_RUNNING = "leave_running"
-
-
 _AGENT_SIGNALS = {
     StopMode.INTERRUPT: signal.SIGTERM,
     StopMode.WAIT: signal.SIGUSR1,
-    StopMode.LEAVE_RUNNING: signal.SIGUSR2,
+    StopMode.LEAVE: signal.SIGUSR2,
 }
 
 
@@ -297,7 +286,7 @@ class SupervisorEngine:
         self._group_deadline_ns = None
         late = [process.plan for process in self._processes.values() if process.running]
         effects: list[Effect] = [Signal(plan.name, signal.SIGKILL) for plan in late if plan.group is self._group]
-        if self._group is StopGroup.AGENTS and self._mode is not StopMode.LEAVE_RUNNING:
+        if self._group is StopGroup.AGENTS and self._mode is not StopMode.LEAVE:
             effects.append(KillJobs())
         return effects
 

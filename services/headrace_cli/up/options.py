@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.ids import TreeName
-from headrace_cli.up.engine import StopMode
+from headrace.wire.nodes import StopMode
 from headrace_cli.up.node_option import NodeOption
 
 __all__ = ["UpOptions"]

@@ -18,7 +18,7 @@ from headrace.client.place import Endpoint
 from headrace.obs.logging import configure, logger
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.engine import Moment
-from headrace.wire.nodes import NodeView
+from headrace.wire.nodes import NodeView, StopMode
 from headrace_cli.up import marks
 from headrace_cli.up.commands import commands, scrubbed, write_configuration
 from headrace_cli.up.engine import (
@@ -32,7 +32,6 @@ from headrace_cli.up.engine import (
     Restart,
     Signal,
     Start,
-    StopMode,
     SupervisorEngine,
 )
 from headrace_cli.up.guard import LEAVE_JOBS
@@ -198,7 +197,7 @@ class _Supervisor:
     def _announce_stop(self) -> StopMode:
         mode = self._options.stop_mode if self._ready else StopMode.INTERRUPT
         again = self._engine.stopping
-        if mode is StopMode.LEAVE_RUNNING and not again and self._watch.stdin is not None:
+        if mode is StopMode.LEAVE and not again and self._watch.stdin is not None:
             self._watch.stdin.write(LEAVE_JOBS)
             self._watch.stdin.flush()
         self._state.withdraw()
@@ -298,7 +297,7 @@ class _Supervisor:
 
     def _sweep(self) -> None:
         """Ends whatever is left after an orderly stop, which nothing should be, and puts it on record."""
-        spared = {"runner", "job"} if self._options.stop_mode is StopMode.LEAVE_RUNNING else set()
+        spared = {"runner", "job"} if self._options.stop_mode is StopMode.LEAVE else set()
         left = [process for process in marks.find(self._state.path) if process.role not in spared]
         if left:
             logger().warning("left after the stop", processes=[f"{process.role} {process.pid}" for process in left])
@@ -308,5 +307,5 @@ class _Supervisor:
 _STOP_WORDS = {
     StopMode.INTERRUPT: "stopping: running jobs are interrupted and go back to pending; Ctrl-C again kills everything",
     StopMode.WAIT: "stopping when the running jobs have ended; Ctrl-C again kills everything",
-    StopMode.LEAVE_RUNNING: "stopping; running jobs stay for the next `headrace up`; Ctrl-C again kills everything",
+    StopMode.LEAVE: "stopping; running jobs stay for the next `headrace up`; Ctrl-C again kills everything",
 }

@@ -14,7 +14,7 @@ from typing import Final
 import plotille  # type: ignore[import-untyped]
 from rich.text import Text
 
-from headrace_cli.volume.picture import Line, Panel, Picture, Role
+from headrace_cli.volume.picture import Line, LineKind, Panel, Picture
 from headrace_cli.volume.times import time_ticks
 
 __all__ = ["NARROWEST", "amount_ticks", "picture_texts"]
@@ -22,24 +22,24 @@ __all__ = ["NARROWEST", "amount_ticks", "picture_texts"]
 #: Below this width there is no room for a picture.
 NARROWEST: Final = 40
 _STYLES: Final = {
-    Role.USAGE: "bright_cyan",
-    Role.DEMAND: "yellow",
-    Role.FAIR_SHARE: "green",
-    Role.STRONG: "white",
-    Role.FLOW: "magenta",
-    Role.BURST: "red",
-    Role.SAVED: "bright_cyan",
-    Role.CAPACITY: "red",
+    LineKind.USAGE: "bright_cyan",
+    LineKind.DEMAND: "yellow",
+    LineKind.FAIR_SHARE: "green",
+    LineKind.STRONG: "white",
+    LineKind.FLOW: "magenta",
+    LineKind.BURST: "red",
+    LineKind.SAVED: "bright_cyan",
+    LineKind.CAPACITY: "red",
 }
 _LETTERS: Final = {
-    Role.USAGE: "#",
-    Role.DEMAND: "+",
-    Role.FAIR_SHARE: "o",
-    Role.STRONG: "=",
-    Role.FLOW: "-",
-    Role.BURST: "~",
-    Role.SAVED: "#",
-    Role.CAPACITY: "-",
+    LineKind.USAGE: "#",
+    LineKind.DEMAND: "+",
+    LineKind.FAIR_SHARE: "o",
+    LineKind.STRONG: "=",
+    LineKind.FLOW: "-",
+    LineKind.BURST: "~",
+    LineKind.SAVED: "#",
+    LineKind.CAPACITY: "-",
 }
 _NO_DOTS: Final = 0x2800
 #: Room above the largest figure.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import BadInput, HeadraceError
-from headrace_cli.volume.picture import Line, Panel, Picture, Role
+from headrace_cli.volume.picture import Line, LineKind, Panel, Picture
 from headrace_cli.volume.times import time_ticks, zone_name
 
 if TYPE_CHECKING:
@@ -19,26 +19,26 @@ __all__ = ["FORMATS", "NoPlots", "check_file", "draw"]
 
 FORMATS: Final = (".png", ".svg")
 _COLOURS: Final = {
-    Role.USAGE: "#0072B2",
-    Role.DEMAND: "#E69F00",
-    Role.FAIR_SHARE: "#009E73",
-    Role.STRONG: "#333333",
-    Role.FLOW: "#AA4499",
-    Role.BURST: "#B00020",
-    Role.SAVED: "#0072B2",
-    Role.CAPACITY: "#B00020",
+    LineKind.USAGE: "#0072B2",
+    LineKind.DEMAND: "#E69F00",
+    LineKind.FAIR_SHARE: "#009E73",
+    LineKind.STRONG: "#333333",
+    LineKind.FLOW: "#AA4499",
+    LineKind.BURST: "#B00020",
+    LineKind.SAVED: "#0072B2",
+    LineKind.CAPACITY: "#B00020",
 }
-_LOOKS: Final[dict[Role, dict[str, Any]]] = {
-    Role.USAGE: {"linewidth": 1.8},
-    Role.DEMAND: {"linewidth": 1.4, "linestyle": "--"},
-    Role.FAIR_SHARE: {"linewidth": 1.2},
-    Role.STRONG: {"linewidth": 1.2, "linestyle": ":"},
-    Role.FLOW: {"linewidth": 1.2, "linestyle": ":"},
-    Role.BURST: {"linewidth": 1.2, "linestyle": ":"},
-    Role.SAVED: {"linewidth": 1.8},
-    Role.CAPACITY: {"linewidth": 1.2, "linestyle": ":"},
+_LOOKS: Final[dict[LineKind, dict[str, Any]]] = {
+    LineKind.USAGE: {"linewidth": 1.8},
+    LineKind.DEMAND: {"linewidth": 1.4, "linestyle": "--"},
+    LineKind.FAIR_SHARE: {"linewidth": 1.2},
+    LineKind.STRONG: {"linewidth": 1.2, "linestyle": ":"},
+    LineKind.FLOW: {"linewidth": 1.2, "linestyle": ":"},
+    LineKind.BURST: {"linewidth": 1.2, "linestyle": ":"},
+    LineKind.SAVED: {"linewidth": 1.8},
+    LineKind.CAPACITY: {"linewidth": 1.2, "linestyle": ":"},
 }
-_FILLED: Final = (Role.USAGE, Role.SAVED)
+_FILLED: Final = (LineKind.USAGE, LineKind.SAVED)
 _MOST_TICKS: Final = 9
 #: The same picture gives the same bytes.
 _SETTINGS: Final[Any] = {

@@ -14,14 +14,14 @@ import msgspec
 
 from headrace.wire.history import HistoryPoint, IntegralPoint, PoolHistory
 
-__all__ = ["Line", "Panel", "Picture", "Role", "Unit", "amount_unit", "picture", "savings_unit", "scale_of"]
+__all__ = ["Line", "LineKind", "Panel", "Picture", "Unit", "amount_unit", "picture", "savings_unit", "scale_of"]
 
 NAN: Final = math.nan
 #: A demand that is so many times all other figures leaves the picture at the top.
 _TOWERING: Final = 1.5
 
 
-class Role(enum.Enum):
+class LineKind(enum.Enum):
     """The subject of a line, which decides how it looks wherever it is drawn."""
 
     USAGE = "usage"
@@ -44,7 +44,7 @@ class Unit(msgspec.Struct, frozen=True):
 class Line(msgspec.Struct, frozen=True):
     """One figure over time, NaN while it is not known. `least` and `most` are there if it is a mean."""
 
-    role: Role
+    role: LineKind
     label: str
     values: list[float]
     least: list[float] = []
@@ -153,21 +153,21 @@ def _amounts(resource: str, places: list[HistoryPoint | None]) -> Panel:
     above = "strong + " if strong else ""
     lines = [
         Line(
-            Role.USAGE,
+            LineKind.USAGE,
             "usage",
             over(lambda point: point.usage.mean),
             over(lambda point: point.usage.least),
             over(lambda point: point.usage.most),
         ),
-        Line(Role.DEMAND, "demand", over(lambda point: point.demand.mean)),
-        Line(Role.FAIR_SHARE, "fair share", over(lambda point: point.fair_share.mean)),
+        Line(LineKind.DEMAND, "demand", over(lambda point: point.demand.mean)),
+        Line(LineKind.FAIR_SHARE, "fair share", over(lambda point: point.fair_share.mean)),
     ]
     if strong:
-        lines.append(Line(Role.STRONG, "strong guarantee", over(lambda point: float(point.strong_guarantee))))
+        lines.append(Line(LineKind.STRONG, "strong guarantee", over(lambda point: float(point.strong_guarantee))))
     if any(point.integral is not None for point in there):
-        lines.append(Line(Role.FLOW, f"{above}flow", over(_flow)))
+        lines.append(Line(LineKind.FLOW, f"{above}flow", over(_flow)))
     if any(point.integral is not None and point.integral.burst for point in there):
-        lines.append(Line(Role.BURST, f"{above}burst guarantee", over(_burst)))
+        lines.append(Line(LineKind.BURST, f"{above}burst guarantee", over(_burst)))
     top = _top(lines)
     lines = [
         msgspec.structs.replace(line, label=f"{line.label} (up to {line.top:,.4g})") if line.top > top else line
@@ -181,8 +181,8 @@ def _top(lines: list[Line]) -> float:
 
     1 where all is nothing, so that there is something to draw it in.
     """
-    demand = max((line.top for line in lines if line.role is Role.DEMAND), default=0.0)
-    others = max((line.top for line in lines if line.role is not Role.DEMAND), default=0.0)
+    demand = max((line.top for line in lines if line.role is LineKind.DEMAND), default=0.0)
+    others = max((line.top for line in lines if line.role is not LineKind.DEMAND), default=0.0)
     return (min(demand, _TOWERING * others) if demand > others > 0 else max(demand, others)) or 1.0
 
 
@@ -203,13 +203,13 @@ def _savings(resource: str, places: list[HistoryPoint | None]) -> Panel:
         return [NAN if each is None else figure(each) / unit.size for each in integral]
 
     saved = Line(
-        Role.SAVED,
+        LineKind.SAVED,
         "saved",
         over(lambda each: each.volume.last if each.volume is not None else NAN),
         over(lambda each: each.volume.least if each.volume is not None else NAN),
         over(_most_saved),
     )
-    lines = [saved, Line(Role.CAPACITY, "capacity", over(lambda each: each.capacity))]
+    lines = [saved, Line(LineKind.CAPACITY, "capacity", over(lambda each: each.capacity))]
     return Panel("savings", unit.name, lines, _top(lines))
 
 

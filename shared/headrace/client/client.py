@@ -12,7 +12,7 @@ from headrace.client.asking import Asker, Pauses
 from headrace.client.errors import Unanswered
 from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
-from headrace.client.logs import LogLine, LogReader
+from headrace.client.logs import JobLogReader, LogLine
 from headrace.client.operation_id import new_operation_id
 from headrace.client.place import Place
 from headrace.client.pools import Pools
@@ -314,7 +314,7 @@ class Client:
 
         With `follow` it goes on, lines of all jobs as they come, until the operation is over and everything was read.
         """
-        return LogReader(self, self._asker, operation_id(operation), stderr=stderr).read(job, follow=follow)
+        return JobLogReader(self, self._asker, operation_id(operation), stderr=stderr).read(job, follow=follow)
 
 
 def _newer(known: OperationView, data: bytes) -> OperationView | None:

@@ -32,7 +32,7 @@ from headrace.wire.operations import FINAL_STATES
 from headrace.wire.snapshots import ElementKind, ShareItem, SharePart, StarvationStatus
 from headrace.wire.version import Version
 
-__all__ = ["DecisionTail", "Follower", "LogTail", "StarvationTail", "Wanted"]
+__all__ = ["DecisionTail", "Follower", "HappeningFilter", "LogTail", "StarvationTail"]
 
 #: From parts that did not come to the question what starves.
 _LOOK_AGAIN_S: Final = 1.0
@@ -119,7 +119,7 @@ class StarvationTail:
             self._known.pop(key, None)
 
 
-class Wanted:
+class HappeningFilter:
     """The happenings that somebody wants: all, those of one operation, or those of one pool."""
 
     def __init__(self, *, pool: str = "", operation: str = "", members: Iterable[OperationId] = ()) -> None:
@@ -177,7 +177,7 @@ class Follower:
         self._starving = starving
 
     async def run(
-        self, wanted: Wanted, on_happening: Callable[[Happening], None], on_following: Callable[[], None]
+        self, wanted: HappeningFilter, on_happening: Callable[[Happening], None], on_following: Callable[[], None]
     ) -> None:
         """Calls with each thing that is wanted, until cancelled. Raises `BusClosed`, and what `starving` raises at the beginning.
 

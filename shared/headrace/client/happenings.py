@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from headrace.client.asking import Asker
-from headrace.client.following import Follower, Wanted
+from headrace.client.following import Follower, HappeningFilter
 from headrace.ids import operation_id
 from headrace.wire.happenings import GetOperationHistory, Happening, OperationHistory
 
@@ -32,7 +32,7 @@ class Happenings:
 
     async def follow(
         self,
-        wanted: Wanted,
+        wanted: HappeningFilter,
         on_happening: Callable[[Happening], None],
         on_following: Callable[[], None] = lambda: None,
     ) -> None:

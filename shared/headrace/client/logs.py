@@ -19,7 +19,7 @@ from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationView
 from headrace.wire.refusals import NotFound, Refused
 
-__all__ = ["LogLine", "LogReader"]
+__all__ = ["JobLogReader", "LogLine"]
 
 _CHUNK_BYTES = 64 * 1024
 _TIMEOUT_S = 5.0
@@ -74,7 +74,7 @@ class Questions(Protocol):
     async def places(self, operation: str) -> OperationPlaces: ...
 
 
-class LogReader:
+class JobLogReader:
     """Reads stdout or stderr of an operation's jobs."""
 
     def __init__(self, client: Questions, asker: Asker, operation: OperationId, *, stderr: bool) -> None:

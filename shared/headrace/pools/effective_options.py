@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.pools.pool_config import FifoPoolSchedulingOrder, PoolConfig, Preemption
+from headrace.pools.pool_config import FifoPoolSchedulingOrder, PoolConfig, PreemptionSwitch
 from headrace.pools.tree_options import NO_SSD, AllocationOptions, SsdNodes
 
 __all__ = ["EffectiveOptions", "OperationWishes", "of_operation", "of_pool", "of_tree"]
@@ -39,7 +39,7 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     allocation_graceful_preemption_timeout_ms: int = 60_000
     use_pool_satisfaction_for_scheduling: bool = False
     fifo_pool_scheduling_order: FifoPoolSchedulingOrder = FifoPoolSchedulingOrder.SATISFACTION
-    preemption: Preemption = Preemption.ON
+    preemption: PreemptionSwitch = PreemptionSwitch.ON
     #: Of the element itself: preemptive stages may pass its limits by so much.
     resource_limits_overcommit_tolerance: PartialResources = NOTHING
     #: Formulas over tags of nodes, of the pool and of all above it: a node runs its jobs if it matches each.

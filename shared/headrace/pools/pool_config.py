@@ -25,7 +25,7 @@ __all__ = [
     "IntegralType",
     "PoolConfig",
     "PoolMode",
-    "Preemption",
+    "PreemptionSwitch",
 ]
 
 SMALLEST_WEIGHT: Final = 2.0**-26
@@ -55,7 +55,7 @@ class FifoSortParameter(enum.StrEnum):
     PENDING_JOB_COUNT = "pending_job_count"
 
 
-class Preemption(enum.StrEnum):
+class PreemptionSwitch(enum.StrEnum):
     """The answer to whether allocations are taken back for others."""
 
     OFF = "off"
@@ -145,7 +145,7 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     max_schedulable_element_count_in_fifo_pool: int | None = None
 
     # --- starvation and preemption ---
-    preemption: Preemption | None = None
+    preemption: PreemptionSwitch | None = None
     fair_share_starvation_timeout: int | None = None
     fair_share_starvation_tolerance: float | None = None
     min_share_preemption_timeout: int | None = None

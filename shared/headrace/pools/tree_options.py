@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL
 from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.pools.pool_config import Access, FifoPoolSchedulingOrder, Preemption
+from headrace.pools.pool_config import Access, FifoPoolSchedulingOrder, PreemptionSwitch
 
 __all__ = [
     "NO_SSD",
@@ -124,7 +124,7 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     scheduling_preemption_priority_scope: PriorityScope = PriorityScope.OPERATION_AND_ANCESTORS
 
     # --- what may be taken back ---
-    preemption: Preemption = Preemption.ON
+    preemption: PreemptionSwitch = PreemptionSwitch.ON
     preemption_policy: PreemptionPolicy = PreemptionPolicy.YTSAURUS
     yarn: YarnOptions = YarnOptions()
     preemption_satisfaction_threshold: float = 1.0

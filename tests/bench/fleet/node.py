@@ -9,7 +9,7 @@ from headrace.ids import Incarnation, NodeName, TreeName
 from headrace.resources import Resources
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, JobEnd, JobKey, JobResult, Nudge, Orders
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogLine, Reconnect, Tell
+from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Reconnect, Tell
 from headrace_agent.engine import AgentEngine
 from headrace_agent.pulse import Pulse
 from headrace_agent.runner.protocol import Ended, Interrupt, Picture, Run, Started
@@ -149,7 +149,7 @@ class FleetNode:
                 self._surroundings.end_at(self, interrupt.job, moment.steady_ns + _OBEYS_NS)
             case Enrol(after_ms):
                 self._surroundings.send_enrolment(self, moment.steady_ns + after_ms * NS_PER_MS)
-            case Tell() | LogLine():
+            case Tell() | LogRecord():
                 pass
             case Reconnect() | Leave():
                 raise AssertionError(f"{self.name} does what nothing here calls for: {effect}")

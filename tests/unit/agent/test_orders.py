@@ -6,7 +6,7 @@ import pytest
 
 from headrace.ids import AllocationId
 from headrace.wire.heartbeat import AllocationState, Forget, JobSlot
-from headrace_agent.runner.protocol import Acknowledge, Interrupt, Lease, Run
+from headrace_agent.runner.protocol import Acknowledge, Interrupt, NodeLease, Run
 from tests.support.agent_desk import OPERATION, Desk, end_of, extend, job, spec, start, take_back
 
 
@@ -323,7 +323,7 @@ def test_the_lease_counts_from_the_sending_of_the_heartbeat() -> None:
 
     desk.answer(lease_ms=600_000)
 
-    assert [Lease(sent_ns + 590_000 * 1_000_000, since_boottime_ns=sent_ns)] == desk.told(Lease)
+    assert [NodeLease(sent_ns + 590_000 * 1_000_000, since_boottime_ns=sent_ns)] == desk.told(NodeLease)
 
 
 def test_a_lease_says_since_when_leases_have_followed_one_another() -> None:
@@ -338,7 +338,7 @@ def test_a_lease_says_since_when_leases_have_followed_one_another() -> None:
     last_ns = desk.now_ns
     desk.answer(lease_ms=4_000)
 
-    assert [lease.since_boottime_ns for lease in desk.told(Lease)] == [first_ns, first_ns, last_ns]
+    assert [lease.since_boottime_ns for lease in desk.told(NodeLease)] == [first_ns, first_ns, last_ns]
 
 
 def test_a_short_lease_is_kept_half_and_an_endless_one_is_one_that_the_runner_can_read() -> None:
@@ -348,7 +348,7 @@ def test_a_short_lease_is_kept_half_and_an_endless_one_is_one_that_the_runner_ca
     desk.next_beat()
     desk.answer(lease_ms=2**53)
 
-    assert [lease.until_boottime_ns for lease in desk.told(Lease)] == [sent_ns + 2_000 * 1_000_000, 2**62]
+    assert [lease.until_boottime_ns for lease in desk.told(NodeLease)] == [sent_ns + 2_000 * 1_000_000, 2**62]
 
 
 @pytest.mark.parametrize("lease_ms", [600_000, 10_000, 8_000, 2_000])
@@ -357,7 +357,7 @@ def test_a_job_that_ignores_its_interruption_is_killed_before_others_may_run_it(
     sent_ns = desk.now_ns
     desk.answer(lease_ms=lease_ms)
 
-    [lease] = desk.told(Lease)
+    [lease] = desk.told(NodeLease)
     killed_ns = lease.until_boottime_ns + lease.timeout_ms * 1_000_000
     assert killed_ns < sent_ns + lease_ms * 1_000_000
 
@@ -369,7 +369,7 @@ def test_a_node_that_the_allocator_does_not_know_enrols_again_and_gets_no_lease(
     desk.answer(enrolled=False)
 
     assert desk.enrolments == [0, 600], "not before a second after it was enrolled"
-    assert desk.told(Lease) == []
+    assert desk.told(NodeLease) == []
 
 
 def test_a_job_of_an_operation_knows_what_it_is_and_nothing_of_the_agent() -> None:

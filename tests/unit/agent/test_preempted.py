@@ -10,7 +10,7 @@ from headrace.wire.heartbeat import AllocationState, Forget
 from headrace.wire.preemption import InterruptSignal, PreemptionReason, PreemptionRecord
 from headrace_agent.runner.effects import About, Tell
 from headrace_agent.runner.engine import RunnerEngine
-from headrace_agent.runner.protocol import Interrupt, Lease, Picture, Run
+from headrace_agent.runner.protocol import Interrupt, NodeLease, Picture, Run
 from tests.support.agent_desk import Desk, end_of, job, kept, spec, start, take_back
 from tests.support.clocks import at
 
@@ -106,7 +106,7 @@ def test_a_job_that_closes_already_says_after_a_restart_what_it_was_preempted_fo
     assert [order.timeout_ms for order in told] == [400, 400]
 
     runner = RunnerEngine()
-    runner.on_lease(Lease(2**62), at(0))
+    runner.on_lease(NodeLease(2**62), at(0))
     runner.on_run(former.told(Run)[0], at(0))
     runner.on_started(job(0), 500, at(0))
     for order in told:

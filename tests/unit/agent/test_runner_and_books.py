@@ -10,8 +10,8 @@ from headrace.ids import AllocationId
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationState, Forget, JobKey, JobResult
 from headrace_agent.allocations.allocation import TRANSITIONS, AllocationEvent
-from headrace_agent.effects import LogLine, Reconnect, Tell, Trouble
-from headrace_agent.runner.protocol import Interrupt, KeptJob, Lease, Run, Started
+from headrace_agent.effects import LogRecord, Reconnect, Tell, Trouble
+from headrace_agent.runner.protocol import Interrupt, KeptJob, NodeLease, Run, Started
 from tests.support.agent_desk import OPERATION, Desk, end_of, job, kept, spec, start, take_back
 
 
@@ -247,7 +247,7 @@ def test_the_log_follows_an_operation_by_its_id() -> None:
     desk.started(job(0))
     desk.ended(end_of(job(0)))
 
-    notes = [note for note in desk.all(LogLine) if note.fields.get("operation") == OPERATION]
+    notes = [note for note in desk.all(LogRecord) if note.fields.get("operation") == OPERATION]
     assert [note.event for note in notes] == [
         "allocation given",
         "starting job",
@@ -262,7 +262,7 @@ def test_the_log_follows_an_operation_by_its_id() -> None:
 def test_a_new_runner_is_told_the_lease_before_any_job() -> None:
     desk = Desk()
     desk.turn(start("a", [0, 1]))
-    [lease] = desk.told(Lease)
+    [lease] = desk.told(NodeLease)
     before = len(desk.effects)
 
     desk.do(desk.engine.on_trouble(Trouble.RUNNER_AWAY, "killed", desk.now()))
@@ -275,4 +275,4 @@ def test_a_new_runner_is_told_the_lease_before_any_job() -> None:
 def test_a_runner_whose_agent_has_no_lease_yet_is_told_none() -> None:
     desk = Desk()
 
-    assert desk.told(Lease) == []
+    assert desk.told(NodeLease) == []

@@ -12,7 +12,7 @@ import pytest
 
 from headrace_agent.effects import Trouble
 from headrace_agent.runner.frames import SOCKET_NAME, connect, pack
-from headrace_agent.runner.protocol import EndAll, Lease, Picture, ToAgent
+from headrace_agent.runner.protocol import EndAll, NodeLease, Picture, ToAgent
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner import link as link_module
 from headrace_agent.to_runner.link import RunnerLink
@@ -70,7 +70,7 @@ async def test_a_runner_that_reads_nothing_any_more_is_trouble(tmp_path: Path, m
         listener.listen()
         listener.setblocking(False)
         link = RunnerLink(
-            AgentSettings(state_folder=str(tmp_path)), "life-1", lambda _: link.tell(Lease(1)), on_trouble
+            AgentSettings(state_folder=str(tmp_path)), "life-1", lambda _: link.tell(NodeLease(1)), on_trouble
         )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(link.run)

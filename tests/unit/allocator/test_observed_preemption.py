@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.effective_options import EffectiveOptions
-from headrace.pools.pool_config import Preemption
+from headrace.pools.pool_config import PreemptionSwitch
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import ListObserved, ObservedPreemption
 from headrace.wire.snapshots import ElementKind, ShareItem
@@ -89,7 +89,7 @@ def test_a_graceful_operation_is_not_asked() -> None:
 
 def test_a_decision_is_observed_as_a_whole() -> None:
     """Whoever would lose something beside, in a pool where preemption is on, keeps it too."""
-    large, small = a_pool("p", preemption=Preemption.OBSERVE), a_pool("q")
+    large, small = a_pool("p", preemption=PreemptionSwitch.OBSERVE), a_pool("q")
     desk, running = large_and_small(small_in="q")
     desk.tell([large, small, a_share("large", 0), a_share("small", 0), a_share("poor", 4, starves=True)], total=FOUR)
     desk.now_s += 6

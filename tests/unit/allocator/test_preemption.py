@@ -10,7 +10,7 @@ import pytest
 
 from headrace.ids import AllocationId, Incarnation, OperationId, PoolName
 from headrace.pools.amounts import PartialResources
-from headrace.pools.pool_config import Preemption
+from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import Resources, Share
 from headrace.wire.heartbeat import AllocationReport, AllocationState, Orders, RunningJob, Start, TakeBackReason
 from headrace.wire.ledger import LiveOperation
@@ -261,7 +261,7 @@ def test_those_who_starve_themselves_and_pools_that_are_switched_off_lose_nothin
 
     host = Host(an_operation("poor"))
     host.next_beat()
-    host.options = msgspec.structs.replace(host.options, preemption=Preemption.OFF)
+    host.options = msgspec.structs.replace(host.options, preemption=PreemptionSwitch.OFF)
     host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
     assert host.next_beat().take_back == []
 

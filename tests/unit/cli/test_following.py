@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.client.following import DecisionTail, LogTail, StarvationTail, Wanted
+from headrace.client.following import DecisionTail, HappeningFilter, LogTail, StarvationTail
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.wire.happenings import (
     AllocationPreempted,
@@ -121,7 +121,7 @@ def preempted(name: OperationId, pool: str, *, observed: bool = False) -> Alloca
 
 
 def test_one_operation_is_followed_alone_and_gaps_always() -> None:
-    wanted = Wanted(operation=OURS)
+    wanted = HappeningFilter(operation=OURS)
 
     assert [wanted.wants(an_end(name)) for name in (OURS, THEIRS)] == [True, False]
     assert [
@@ -135,7 +135,7 @@ def test_one_operation_is_followed_alone_and_gaps_always() -> None:
 
 
 def test_a_pool_is_followed_with_the_operations_that_are_in_it_come_into_it_and_leave_it() -> None:
-    wanted = Wanted(pool="p", members=[OURS])
+    wanted = HappeningFilter(pool="p", members=[OURS])
 
     assert wanted.wants(an_end(OURS))
     assert not wanted.wants(an_end(THEIRS))

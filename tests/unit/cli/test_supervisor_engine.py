@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.runtime.engine import Outcome
+from headrace.wire.nodes import StopMode
 from headrace_cli.up.engine import (
     DISK_FULL_BYTES,
     DISK_ROOM_BYTES,
@@ -29,7 +30,6 @@ from headrace_cli.up.engine import (
     Signal,
     Start,
     StopGroup,
-    StopMode,
     SupervisorEngine,
 )
 from tests.support.clocks import at
@@ -134,7 +134,7 @@ def test_a_service_that_cannot_use_its_settings_stops_everything() -> None:
     [
         (StopMode.INTERRUPT, signal.SIGTERM),
         (StopMode.WAIT, signal.SIGUSR1),
-        (StopMode.LEAVE_RUNNING, signal.SIGUSR2),
+        (StopMode.LEAVE, signal.SIGUSR2),
     ],
 )
 def test_agents_are_told_first_and_what_becomes_of_their_jobs(mode: StopMode, number: int) -> None:
@@ -167,7 +167,7 @@ def test_agents_that_do_not_end_are_killed_with_their_jobs() -> None:
 
 def test_jobs_that_are_to_stay_outlive_an_agent_that_is_killed() -> None:
     engine = begun()
-    stopped(engine, StopMode.LEAVE_RUNNING, 0.0)
+    stopped(engine, StopMode.LEAVE, 0.0)
 
     assert KillJobs() not in when_due(engine)
 
@@ -223,7 +223,7 @@ def test_stopping_with_nothing_running_is_finished_at_once() -> None:
 
 
 @given(
-    st.sampled_from([StopMode.INTERRUPT, StopMode.LEAVE_RUNNING]),
+    st.sampled_from([StopMode.INTERRUPT, StopMode.LEAVE]),
     st.dictionaries(st.sampled_from([plan.name for plan in PLANS]), st.floats(0.0, 3.0)),
 )
 def test_always_over_in_time_whatever_obeys_and_whatever_does_not(

@@ -19,7 +19,7 @@ from headrace.ids import PoolName, TreeName
 from headrace.wire.history import HistoryPoint, IntegralPoint, PoolHistory, Savings, Spread
 from headrace_cli.volume import files
 from headrace_cli.volume.characters import amount_ticks, picture_texts
-from headrace_cli.volume.picture import Role, amount_unit, picture, savings_unit
+from headrace_cli.volume.picture import LineKind, amount_unit, picture, savings_unit
 from headrace_cli.volume.summary import history_json, summary, summary_title
 from headrace_cli.volume.times import moment, parse_moment_ms, time_ticks
 
@@ -350,4 +350,4 @@ def test_json_is_in_cores_and_core_seconds() -> None:
 
 
 def test_roles_of_lines_have_a_look_everywhere() -> None:
-    assert set(files._COLOURS) == set(files._LOOKS) == set(Role)
+    assert set(files._COLOURS) == set(files._LOOKS) == set(LineKind)

@@ -10,7 +10,7 @@ import pytest
 from headrace.ids import PoolName
 from headrace.pools import NOTHING, PartialResources, PoolConfig, TreeOptions
 from headrace.pools.effective_options import EffectiveOptions, of_operation, of_pool, of_tree
-from headrace.pools.pool_config import FifoPoolSchedulingOrder, Preemption
+from headrace.pools.pool_config import FifoPoolSchedulingOrder, PreemptionSwitch
 from headrace.pools.tree_options import SsdNodes
 from headrace.wire.operations import OperationSpec
 
@@ -28,7 +28,7 @@ REPLACED: list[tuple[str, Any, str, Any]] = [
     ("waiting_for_resources_on_node_timeout_ms", 7, "waiting_for_resources_on_node_timeout", 0),
     ("use_pool_satisfaction_for_scheduling", True, "use_pool_satisfaction_for_scheduling", False),
     ("fifo_pool_scheduling_order", FifoPoolSchedulingOrder.FIFO, "fifo_pool_scheduling_order", "satisfaction"),
-    ("preemption", Preemption.OFF, "preemption", Preemption.OBSERVE),
+    ("preemption", PreemptionSwitch.OFF, "preemption", PreemptionSwitch.OBSERVE),
 ]
 
 #: What is below such a pool leaves nodes with SSD alone.
@@ -137,10 +137,12 @@ def test_the_older_option_of_a_tree_fills_in_slots(threshold: PartialResources, 
 
 
 def test_the_root_has_what_its_tree_says() -> None:
-    options = TreeOptions(fair_share_starvation_timeout=1, preemption=Preemption.OFF, allocation_preemption_timeout=2)
+    options = TreeOptions(
+        fair_share_starvation_timeout=1, preemption=PreemptionSwitch.OFF, allocation_preemption_timeout=2
+    )
 
     root = of_tree(options)
-    assert (root.fair_share_starvation_timeout_ms, root.preemption) == (1, Preemption.OFF)
+    assert (root.fair_share_starvation_timeout_ms, root.preemption) == (1, PreemptionSwitch.OFF)
     assert root.allocation_preemption_timeout_ms == 2
     assert of_tree(TreeOptions()) == EffectiveOptions()
 

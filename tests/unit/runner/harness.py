@@ -26,7 +26,7 @@ from headrace_agent.runner.protocol import (
     Ended,
     Hello,
     Interrupt,
-    Lease,
+    NodeLease,
     Picture,
     Started,
     ToAgent,
@@ -35,7 +35,7 @@ from tests.unit.runner.builders import a_job, a_run
 
 PATIENCE_S = 20.0
 #: No test lives to see its end.
-LONG_LEASE = Lease(2**62)
+LONG_LEASE = NodeLease(2**62)
 M = TypeVar("M", Started, Ended, Picture)
 
 
@@ -111,7 +111,7 @@ class ARunner:
         self.process: subprocess.Popen[bytes] | None = None
         self._agents: list[Agent] = []
 
-    def start(self, *options: str, lease: Lease | None = LONG_LEASE, **popen: object) -> Agent:
+    def start(self, *options: str, lease: NodeLease | None = LONG_LEASE, **popen: object) -> Agent:
         """Starts it, waits until it is ready, says hello and tells it the lease."""
         ready, ready_end = os.pipe()
         command = [sys.executable, "-m", "headrace_agent.runner", "--state", str(self.state), "--log-level", "debug"]

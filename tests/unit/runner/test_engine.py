@@ -12,14 +12,14 @@ from headrace.wire.preemption import InterruptSignal, PreemptionReason, Preempti
 from headrace_agent.runner.effects import About, Drop, Exit, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.engine import KILL_PATIENCE_MS, RunnerEngine
 from headrace_agent.runner.job_states import JobState
-from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, Lease, Picture, Started
+from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, NodeLease, Picture, Started
 from tests.unit.runner.builders import a_job, a_run, at
 
 
 def leased(until_ms: int = 10**12, most_jobs: int = 100) -> RunnerEngine:
     """A runner that was told a lease, and nothing else yet."""
     engine = RunnerEngine(most_jobs)
-    engine.on_lease(Lease(at(until_ms).steady_ns), at(0))
+    engine.on_lease(NodeLease(at(until_ms).steady_ns), at(0))
     return engine
 
 
@@ -287,8 +287,8 @@ def test_when_the_lease_has_passed_all_jobs_end() -> None:
 
 def test_a_job_that_outlives_its_lease_is_killed_when_the_time_that_came_with_the_lease_has_passed() -> None:
     engine = RunnerEngine()
-    engine.on_lease(Lease(at(100).steady_ns, timeout_ms=20), at(0))
-    engine.on_lease(Lease(at(50).steady_ns, timeout_ms=9), at(0))
+    engine.on_lease(NodeLease(at(100).steady_ns, timeout_ms=20), at(0))
+    engine.on_lease(NodeLease(at(50).steady_ns, timeout_ms=9), at(0))
     running(engine=engine)
 
     assert engine.on_time(at(100)).effects == [Signal(a_job(), signal.SIGTERM)]
@@ -298,14 +298,14 @@ def test_a_job_that_outlives_its_lease_is_killed_when_the_time_that_came_with_th
 
 def test_a_runner_that_wakes_long_after_its_lease_kills_at_once() -> None:
     engine = RunnerEngine()
-    engine.on_lease(Lease(at(100).steady_ns, timeout_ms=20), at(0))
+    engine.on_lease(NodeLease(at(100).steady_ns, timeout_ms=20), at(0))
     running(engine=engine)
 
     assert engine.on_time(at(110)).effects == [Signal(a_job(), signal.SIGTERM)]
     assert engine.next_wake_ns() == at(120).steady_ns
 
     engine = RunnerEngine()
-    engine.on_lease(Lease(at(100).steady_ns, timeout_ms=20), at(0))
+    engine.on_lease(NodeLease(at(100).steady_ns, timeout_ms=20), at(0))
     running(engine=engine)
 
     assert engine.on_time(at(121)).effects == [Signal(a_job(), signal.SIGTERM), Signal(a_job(), signal.SIGKILL)]
@@ -315,7 +315,7 @@ def test_a_lease_that_began_after_the_one_before_had_passed_does_not_save_the_jo
     """A host slept with its jobs, and its agent wakes before its runner looks at the time: the jobs run elsewhere by now."""
     engine = running(engine=leased(100))
 
-    ended = engine.on_lease(Lease(at(9_000).steady_ns, since_boottime_ns=at(7_000).steady_ns), at(7_001)).effects
+    ended = engine.on_lease(NodeLease(at(9_000).steady_ns, since_boottime_ns=at(7_000).steady_ns), at(7_001)).effects
 
     assert ended == [Signal(a_job(), signal.SIGTERM), Signal(a_job(), signal.SIGKILL)]
     assert engine.on_run(a_run(1), at(7_002)).effects == [Launch(a_run(1))]
@@ -325,13 +325,13 @@ def test_a_lease_that_began_after_the_one_before_had_passed_does_not_save_the_jo
 def test_leases_that_followed_one_another_while_the_runner_was_frozen_let_the_jobs_go_on() -> None:
     engine = running(engine=leased(100))
 
-    assert engine.on_lease(Lease(at(9_000).steady_ns, since_boottime_ns=at(0).steady_ns), at(7_001)).effects == []
+    assert engine.on_lease(NodeLease(at(9_000).steady_ns, since_boottime_ns=at(0).steady_ns), at(7_001)).effects == []
 
 
 def test_a_later_lease_lets_jobs_go_on_and_an_earlier_one_changes_nothing() -> None:
     engine = running(engine=leased(100))
-    engine.on_lease(Lease(at(500).steady_ns), at(0))
-    engine.on_lease(Lease(at(50).steady_ns), at(0))
+    engine.on_lease(NodeLease(at(500).steady_ns), at(0))
+    engine.on_lease(NodeLease(at(50).steady_ns), at(0))
 
     assert engine.on_time(at(499)).effects == []
     assert engine.on_time(at(500)).effects != []
@@ -352,7 +352,7 @@ def test_no_job_starts_after_the_lease_until_there_is_a_new_one() -> None:
     engine = leased(100)
 
     assert the_end(engine.on_run(a_run(), at(100)).effects)[0] is JobResult.ABORTED
-    engine.on_lease(Lease(at(1000).steady_ns), at(101))
+    engine.on_lease(NodeLease(at(1000).steady_ns), at(101))
     assert engine.on_run(a_run(1), at(102)).effects == [Launch(a_run(1))]
 
 

@@ -9,7 +9,7 @@ from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.effects import About, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.engine import RunnerEngine
-from headrace_agent.runner.protocol import EndAll, Interrupt, Lease, Picture
+from headrace_agent.runner.protocol import EndAll, Interrupt, NodeLease, Picture
 from tests.unit.runner.builders import a_job, a_run, at
 
 JOBS = st.integers(0, 4)
@@ -96,7 +96,7 @@ class RunnerMachine(RuleBasedStateMachine):
     def lease(self, length_ms: int) -> None:
         self.leased = True
         until = self.now.steady_ns + length_ms * NS_PER_MS
-        self.perform(self.engine.on_lease(Lease(until), self.now))
+        self.perform(self.engine.on_lease(NodeLease(until), self.now))
 
     @rule(indexes=st.lists(JOBS))
     def acknowledge(self, indexes: list[int]) -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from headrace.obs.logging import logger
 from headrace_agent.runner.agent_link import AgentLink
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
-from headrace_agent.runner.protocol import Hello, Interrupt, KeptJob, Lease, Picture, Run, Started, ToRunner
+from headrace_agent.runner.protocol import Hello, Interrupt, KeptJob, NodeLease, Picture, Run, Started, ToRunner
 from tests.unit.runner.builders import a_job, a_run
 
-MESSAGES = [Hello("i"), a_run(0, "x", "ä" * 300, note=b"\0\xff"), Interrupt(a_job(), 5, "why"), Lease(2**60)]
+MESSAGES = [Hello("i"), a_run(0, "x", "ä" * 300, note=b"\0\xff"), Interrupt(a_job(), 5, "why"), NodeLease(2**60)]
 DECODER = msgspec.msgpack.Decoder(ToRunner)
 
 

@@ -15,7 +15,7 @@ from headrace.errors import BadInput
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.job_logs import reader
 from headrace_agent.job_logs.reader import LogPiece, newest_attempt, read_log
-from headrace_agent.runner.files.job_log import SMALLEST_CAP_BYTES, LogStream, LogUnwritable
+from headrace_agent.runner.files.job_log import SMALLEST_CAP_BYTES, LogUnwritable, StreamWriter
 from headrace_agent.runner.host.files import LinuxFiles
 from tests.unit.runner.builders import OPERATION, a_job
 from tests.unit.runner.faulty_files import MortalFiles, PowerCut, ShortWritingFiles, WatchedFiles
@@ -33,8 +33,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def a_stream(folder: Path, host: LinuxFiles | None = None) -> LogStream:
-    return LogStream(host or HOST, f"{folder}/{OPERATION}/0.1.stdout", CAP, with_tail=True)
+def a_stream(folder: Path, host: LinuxFiles | None = None) -> StreamWriter:
+    return StreamWriter(host or HOST, f"{folder}/{OPERATION}/0.1.stdout", CAP, with_tail=True)
 
 
 def read(folder: Path, offset: int = 0, limit: int = 10**6) -> LogPiece:

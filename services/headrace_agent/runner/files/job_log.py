@@ -17,9 +17,9 @@ from headrace_agent.runner.host.files import LinuxFiles, write_file
 
 __all__ = [
     "SMALLEST_CAP_BYTES",
-    "LogStream",
     "LogUnwritable",
     "Stream",
+    "StreamWriter",
     "job_fields",
     "job_name",
     "log_name",
@@ -70,7 +70,7 @@ def open_folder(files: LinuxFiles, logs: str, operation: str) -> str:
     return path
 
 
-class LogStream:
+class StreamWriter:
     """Writes one stream. The file is made with the first byte."""
 
     def __init__(self, files: LinuxFiles, path: str, cap_bytes: int, *, with_tail: bool) -> None:

@@ -6,10 +6,10 @@ import errno
 import os
 from typing import NamedTuple
 
-__all__ = ["Entry", "LinuxFiles", "write_file"]
+__all__ = ["FolderEntry", "LinuxFiles", "write_file"]
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """One entry of a folder. A symbolic link is no folder and is not followed."""
 
     name: str
@@ -53,7 +53,7 @@ class LinuxFiles:
     def remove_folder(self, path: str) -> None:
         os.rmdir(path)
 
-    def entries(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[FolderEntry]:
         found = []
         with os.scandir(path) as listing:
             for entry in listing:
@@ -61,7 +61,9 @@ class LinuxFiles:
                     status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                found.append(Entry(entry.name, entry.is_dir(follow_symlinks=False), status.st_size, status.st_mtime))
+                found.append(
+                    FolderEntry(entry.name, entry.is_dir(follow_symlinks=False), status.st_size, status.st_mtime)
+                )
         return found
 
     def read_file(self, path: str, limit: int) -> bytes:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.effects import JobExit
-from headrace_agent.runner.files.job_log import LogStream, LogUnwritable, job_name, log_name
+from headrace_agent.runner.files.job_log import LogUnwritable, StreamWriter, job_name, log_name
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.host.port import Host
@@ -43,7 +43,7 @@ class _Process:
         self.pidfd = launched.pidfd
         self.scratch = launched.scratch
         self.name = job_name(run.job)
-        self.streams: dict[int, LogStream] = {}
+        self.streams: dict[int, StreamWriter] = {}
         self.failure = launched.failure
         self.reaped: Reaped | None = None
         self.give_up_ns = 0
@@ -97,7 +97,7 @@ class ProcessTable:
         cap = run.log_cap_bytes or self._settings.log_cap_bytes
         for fd, stream in ((launched.stdout_fd, "stdout"), (launched.stderr_fd, "stderr")):
             path = f"{folder}/{log_name(run.job, 'stderr' if stream == 'stderr' else 'stdout')}"
-            process.streams[fd] = LogStream(self._host.files, path, cap, with_tail=stream == "stderr")
+            process.streams[fd] = StreamWriter(self._host.files, path, cap, with_tail=stream == "stderr")
             self._pipes[fd] = process
             self._poll.register(fd, select.EPOLLIN)
         self._jobs[run.job] = process

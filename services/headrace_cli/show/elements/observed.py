@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headrace.durations import format_duration
-from headrace.pools.pool_config import Preemption
+from headrace.pools.pool_config import PreemptionSwitch
 from headrace.wire.pools import PoolView
 from headrace.wire.preemption import ObservedPreemption, ObservedPreemptions
 
@@ -20,7 +20,7 @@ _MOST_TOLD: Final = 5
 def observes(pool: PoolView) -> bool:
     """True if nothing is taken from the pool, and what would be is recorded."""
     options = pool.share.options
-    return options is not None and options.preemption is Preemption.OBSERVE
+    return options is not None and options.preemption is PreemptionSwitch.OBSERVE
 
 
 def preemption_facts(pool: PoolView, told: ObservedPreemptions, now_ms: int) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import re
 import msgspec
 from nats.errors import SlowConsumerError
 
-__all__ = ["CredentialLost", "Overflow", "Refusal", "Trouble", "understand"]
+__all__ = ["ConnectionTrouble", "CredentialLost", "Overflow", "Refusal", "understand"]
 
 #: Also `subscription to "x" using queue "q"` and `publish with reply of "x"`.
 _PERMISSION = re.compile(r'permissions violation for (?P<what>publish|subscription)[^"]*"(?P<subject>[^"]*)"')
@@ -35,13 +35,13 @@ class Overflow(msgspec.Struct, frozen=True):
     sid: int
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class ConnectionTrouble(msgspec.Struct, frozen=True):
     """Anything else: a connection that broke, a server that is away."""
 
     text: str
 
 
-def understand(error: Exception) -> Refusal | CredentialLost | Overflow | Trouble:
+def understand(error: Exception) -> Refusal | CredentialLost | Overflow | ConnectionTrouble:
     """Tells what an error of the connection means."""
     if isinstance(error, SlowConsumerError):
         return Overflow(error.sid)
@@ -51,4 +51,4 @@ def understand(error: Exception) -> Refusal | CredentialLost | Overflow | Troubl
         return Refusal(publish=refused["what"] == "publish", subject=refused["subject"])
     if _CREDENTIAL.search(text.lower()):
         return CredentialLost(text)
-    return Trouble(text)
+    return ConnectionTrouble(text)

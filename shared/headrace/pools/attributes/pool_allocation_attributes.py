@@ -7,7 +7,7 @@ from typing import Final
 from headrace.pools.attributes.kinds import Choice, Duration, Flag, Formula, Number
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import Attribute, Support, Who
-from headrace.pools.pool_config import FifoPoolSchedulingOrder, Preemption
+from headrace.pools.pool_config import FifoPoolSchedulingOrder, PreemptionSwitch
 
 __all__ = ["PLACING", "PREEMPTION"]
 
@@ -18,7 +18,7 @@ _PARENT: Final = "that of the parent"
 PREEMPTION: Final = [
     Attribute(
         "preemption",
-        Choice(Preemption),
+        Choice(PreemptionSwitch),
         "allocations below it are taken back for others; with observe it is decided and recorded, and nothing is taken",
         _PARENT,
         who=_ADMIN,

@@ -7,7 +7,7 @@ from typing import Final
 from headrace.pools.attributes.kinds import Choice, Duration, Flag, Formula, Number, Whole, Words
 from headrace.pools.attributes.map_kinds import Data, ResourceAmounts
 from headrace.pools.attributes.schema import Attribute, Record, Schema, Support
-from headrace.pools.pool_config import FifoPoolSchedulingOrder, Preemption
+from headrace.pools.pool_config import FifoPoolSchedulingOrder, PreemptionSwitch
 from headrace.pools.tree_options import (
     BatchScheduling,
     MinShareSpread,
@@ -116,7 +116,7 @@ STARVATION: Final = [
 PREEMPTION: Final = [
     Attribute(
         "preemption",
-        Choice(Preemption),
+        Choice(PreemptionSwitch),
         "allocations are taken back for others; with observe it is decided and recorded, and nothing is taken",
     ),
     Attribute(
