@@ -75,6 +75,10 @@ class Fleet:
     def jobs_ended(self) -> int:
         return sum(node.jobs_ended for node in self.nodes.values())
 
+    @property
+    def interrupted(self) -> int:
+        return sum(node.jobs_interrupted for node in self.nodes.values())
+
     def newest_term(self) -> int:
         """The highest allocator's term that any node has obeyed."""
         return max(node.engine.term for node in self.nodes.values())

@@ -78,6 +78,7 @@ class FleetNode:
         self._interrupted: set[JobKey] = set()
         self._pid = 0
         self.jobs_ended = 0
+        self.jobs_interrupted = 0
         #: The newest that was sent.
         self.heartbeat: Heartbeat | None = None
 
@@ -146,6 +147,7 @@ class FleetNode:
                 self._launch(run, moment)
             case Tell(Interrupt() as interrupt) if interrupt.job in self._running:
                 self._interrupted.add(interrupt.job)
+                self.jobs_interrupted += 1
                 self._surroundings.end_at(self, interrupt.job, moment.steady_ns + _OBEYS_NS)
             case Enrol(after_ms):
                 self._surroundings.send_enrolment(self, moment.steady_ns + after_ms * NS_PER_MS)
