@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -74,6 +75,8 @@ _REFRESH_SLICE: Final = 50
 _LEARNT_SLICE: Final = 32
 #: Of shares: three periods.
 _SILENCE_S: Final = 3.0
+#: The place of the node in the subject of its heartbeats.
+_NODE_AT: Final = 4
 #: Heartbeats that wait, one of a node.
 _MOST_HEARTBEATS: Final = 100_000
 #: Half of what an agent waits for its answer. Answers that come too late are void, and to decide them takes the time of those that do not.
@@ -187,9 +190,10 @@ class AllocatorService:
             Heartbeat,
             CallerKind.NODE,
             self._on_heartbeat,
-            name_at=4,
+            name_at=_NODE_AT,
             pending=_MOST_HEARTBEATS,
-            newest=Newest(_node_of_heartbeat, _HEARTBEAT_WAIT_S, self._on_late_heartbeat),
+            # The subject names the node.
+            newest=Newest(attrgetter("subject"), _HEARTBEAT_WAIT_S, self._on_late_heartbeat),
         )
 
     # --- heartbeats -----------------------------------------------------------------------------------------------
@@ -212,7 +216,8 @@ class AllocatorService:
         return orders
 
     def _on_late_heartbeat(self, message: Message) -> None:
-        self._take(self.engine.pace.on_late(NodeName(_node_of_heartbeat(message)), self._shell.moment()))
+        node = NodeName(subjects.nth(message.subject, _NODE_AT))
+        self._take(self.engine.pace.on_late(node, self._shell.moment()))
 
     def _log_orders(self, orders: Orders) -> None:
         log, node = self._log, orders.node
@@ -388,7 +393,3 @@ class AllocatorService:
         facts, answers = self.engine.facts, self.engine.answers
         page, taken = answers.observed.page(facts, request), answers.preemptions.below(facts.pools, request.pool)
         return msgspec.structs.replace(page, taken=taken)
-
-
-def _node_of_heartbeat(message: Message) -> str:
-    return subjects.nth(message.subject, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -168,6 +169,43 @@ async def test_at_most_so_many_run_and_wait_and_the_rest_is_counted(server: Nats
 
 def _by_first_letter(within_s: float, on_late: Callable[[Message], None] | None = None) -> Newest:
     return Newest(lambda message: message.data[:1].decode(), within_s, on_late)
+
+
+async def test_where_only_the_newest_counts_one_task_answers_all_whenever_they_come(
+    server: NatsServer, word: str
+) -> None:
+    async with connect([server.url], name="test") as bus:
+        tasks = []
+
+        async def handler(_message: Message) -> bytes:
+            tasks.append(asyncio.current_task())
+            return b"done"
+
+        serving = await bus.serve(word, handler, newest=_by_first_letter(within_s=60))
+        for _ in range(3):
+            await bus.request(word, b"a", timeout_s=10)
+            await eventually(lambda: serving.statistics()["running"] == 0)
+
+        assert len(tasks) == 3
+        assert len(set(tasks)) == 1
+
+
+async def test_a_message_whose_sender_cannot_be_told_keeps_nothing_running(server: NatsServer, word: str) -> None:
+    def name(message: Message) -> str:
+        return message.data.decode()
+
+    async with connect([server.url], name="test") as bus:
+
+        async def handler(message: Message) -> bytes:
+            return message.data
+
+        serving = await bus.serve(word, handler, newest=Newest(name, 60.0))
+        await bus.publish(word, b"\xff")
+        assert await bus.request(word, b"a", timeout_s=10) == b"a"
+        await bus.publish(word, b"\xff")
+        await eventually(lambda: serving.statistics()["failed"] == 2)
+
+        await eventually(lambda: serving.statistics()["running"] == 0)
 
 
 async def test_of_a_sender_that_spoke_again_meanwhile_only_the_newest_is_answered(

@@ -64,6 +64,16 @@ def test_a_short_float_that_is_no_number_is_refused_too() -> None:
         decode(short, Deep)
 
 
+@given(st.booleans(), st.integers(0, 2**52 - 1))
+def test_never_is_a_float_taken_that_is_no_number(negative: bool, mantissa: int) -> None:
+    double = (negative << 63 | 0x7FF << 52 | mantissa).to_bytes(8, "big")
+    single = (negative << 31 | 0xFF << 23 | mantissa % 2**23).to_bytes(4, "big")
+
+    for packed in (b"\xcb" + double, b"\xca" + single):
+        with pytest.raises(BadMessage, match="finite"):
+            decode(b"\x81\xa5maybe" + packed, Deep)
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=20))
 def test_always_a_finite_float_is_taken(figure: float, name: str) -> None:
     message = Deep(table={name: [(figure, 1)]}, maybe=figure)

@@ -57,7 +57,7 @@ class UsageTelling:
 
     def look(self) -> None:
         """Usage may have changed."""
-        if usage_changed(self._engine.facts):
+        if not self._changed.is_set() and usage_changed(self._engine.facts):
             self._changed.set()
 
     async def run(self) -> None:

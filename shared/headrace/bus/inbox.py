@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import AsyncExitStack
-
-import anyio
 
 from headrace.bus.lines import Waiting
 from headrace.bus.protocol import MAX_PENDING_BYTES, BusClosed, Message
@@ -38,8 +37,8 @@ class Mailbox:
         self._on_stale = on_stale
         self._waiting: OrderedDict[Hashable, Waiting] = OrderedDict()
         self._bytes = 0
-        self._arrived = anyio.Event()
-        self._ended = False
+        self._arrived = asyncio.Event()
+        self.ended = False
         self._failure: BusClosed | None = None
         #: What closing must end besides.
         self.closing = AsyncExitStack()
@@ -53,6 +52,9 @@ class Mailbox:
         self.waited_s = 0.0
         #: The key could not be told.
         self.failed = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def put(self, message: Message) -> None:
         """Adds a message and wakes who waits. Never waits, never raises."""
@@ -70,7 +72,7 @@ class Mailbox:
         while len(self._waiting) > self._pending or self._bytes > MAX_PENDING_BYTES:
             self._pop()
             self.dropped += 1
-        self._wake()
+        self._arrived.set()
 
     def take(self) -> Message | None:
         """The message whose turn it is, or None."""
@@ -93,9 +95,9 @@ class Mailbox:
 
     def end(self, failure: BusClosed | None = None) -> None:
         """Nothing more will come: iteration ends after what waits, or raises `failure` there."""
-        self._ended = True
+        self.ended = True
         self._failure = self._failure or failure
-        self._wake()
+        self._arrived.set()
 
     async def close(self) -> None:
         self.end()
@@ -116,27 +118,24 @@ class Mailbox:
         return self
 
     async def __anext__(self) -> Message:
-        while True:
-            message = self.take()
-            if message is not None:
-                return message
+        while (message := self.take()) is None:
             if self._failure is not None:
                 raise self._failure
-            if self._ended:
+            if self.ended:
                 raise StopAsyncIteration
-            if self._arrived.is_set():
-                self._arrived = anyio.Event()
-            await self._arrived.wait()
+            await self.arrival()
+        return message
+
+    async def arrival(self) -> None:
+        """Returns when the next message comes, or none will any more. Waited for while nothing is there."""
+        self._arrived.clear()
+        await self._arrived.wait()
 
     def _now_s(self) -> float:
         """The time, where it matters."""
-        return 0.0 if self._longest_wait_s == math.inf else anyio.current_time()
+        return 0.0 if self._longest_wait_s == math.inf else asyncio.get_running_loop().time()
 
     def _pop(self) -> Waiting:
         waiting = self._waiting.popitem(last=False)[1]
         self._bytes -= len(waiting.message.data)
         return waiting
-
-    def _wake(self) -> None:
-        # Renewed only by who waits: a new event for each message would cost more than all else here.
-        self._arrived.set()

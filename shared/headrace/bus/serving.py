@@ -82,6 +82,8 @@ class Serving:
             self._newest = Mailbox(
                 key=newest.name, pending=pending, longest_wait_s=newest.within_s, on_stale=newest.on_late
             )
+        #: Whether the task runs that answers the newest.
+        self._answers_in_turn = False
         self._running = 0
         self._running_bytes = 0
         #: What is to be refused. Of a flood the oldest get no answer, and are given up by whoever sent them.
@@ -101,8 +103,10 @@ class Serving:
         self.received += 1
         if self._newest is not None:
             self._newest.put(message)
-            if not self._running:
+            if len(self._newest):
                 self._running = 1
+            if not self._answers_in_turn:
+                self._answers_in_turn = True
                 self.new_context().run(self._tasks.start_soon, self._handle_in_turn, self._newest)
             return
         for given_up in self._waiting.put(self._senders.name(message) if self._senders else "", message):
@@ -121,6 +125,7 @@ class Serving:
         self._waiting.clear()
         if self._newest is not None:
             self._newest.clear()
+            self._newest.end()
         await self.closing.aclose()
 
     async def wait_idle(self) -> None:
@@ -182,14 +187,19 @@ class Serving:
                 self._idle.set()
 
     async def _handle_in_turn(self, newest: Mailbox) -> None:
-        """Answers all that waits, one after the other: a task for each would cost more than most answers."""
+        """Answers all that comes, one after the other: a task for each would cost more than most answers."""
         try:
-            began_ns = time.thread_time_ns()
-            while (message := newest.take()) is not None:
-                await self._answer_one(message)
-                if time.thread_time_ns() - began_ns > _TURN_NS:
-                    await anyio.lowlevel.checkpoint()
-                    began_ns = time.thread_time_ns()
+            while not newest.ended:
+                began_ns = time.thread_time_ns()
+                while (message := newest.take()) is not None:
+                    await self._answer_one(message)
+                    if time.thread_time_ns() - began_ns > _TURN_NS:
+                        await anyio.lowlevel.checkpoint()
+                        began_ns = time.thread_time_ns()
+                self._running = 0
+                self._idle.set()
+                if not newest.ended:
+                    await newest.arrival()
         finally:
             self._running = 0
             self._idle.set()

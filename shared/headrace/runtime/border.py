@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -25,6 +26,9 @@ from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy
 __all__ = ["Border", "Caller", "CallerKind"]
 
 T = TypeVar("T")
+
+#: Subjects of which it is kept who sends there: a node's is used every few seconds.
+_SENDERS_KEPT: Final = 16_384
 
 
 class CallerKind(enum.StrEnum):
@@ -148,13 +152,13 @@ class Border:
         ]
 
     def _caller(self, message: Message, kind: CallerKind, name_at: int) -> Caller | None:
-        name = "" if kind is CallerKind.SERVICE else subjects.nth(message.subject, name_at)
-        prefix = subjects.inbox(kind.value, name) if name else f"_INBOX.{kind.value}"
-        if message.reply_to and not message.reply_to.startswith(prefix + "."):
+        caller, prefix = _sender(message.subject, kind, name_at)
+        if message.reply_to and not message.reply_to.startswith(prefix):
             # Answering would let the sender direct our words at somebody else.
-            self.report_forged(name or message.reply_to, message.subject, f"wants its answer at {message.reply_to}")
+            sender = caller.name or message.reply_to
+            self.report_forged(sender, message.subject, f"wants its answer at {message.reply_to}")
             return None
-        return Caller(kind=kind, name=name, subject=message.subject)
+        return caller
 
     def _encode(self, answer: msgspec.Struct, subject: str) -> bytes:
         try:
@@ -163,6 +167,14 @@ class Border:
             self.answered_too_large += 1
             logger().error("answer too large", subject=subject, size_bytes=error.size_bytes)
             return encode(AnswerTooLarge(error.size_bytes))
+
+
+@lru_cache(maxsize=_SENDERS_KEPT)
+def _sender(subject: str, kind: CallerKind, name_at: int) -> tuple[Caller, str]:
+    """Who sends on a subject, and how the subjects begin at which that party may be answered."""
+    name = "" if kind is CallerKind.SERVICE else subjects.nth(subject, name_at)
+    prefix = subjects.inbox(kind.value, name) if name else f"_INBOX.{kind.value}"
+    return Caller(kind=kind, name=name, subject=subject), prefix + "."
 
 
 def _shorten(text: str) -> str:

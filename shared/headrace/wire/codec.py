@@ -7,6 +7,7 @@ the size, and that no float is NaN or infinite (msgpack carries both).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, TypeVar
@@ -36,6 +37,10 @@ class MessageTooLarge(HeadraceError):
         self.size_bytes = size_bytes
         super().__init__(f"{kind}: {size_bytes} bytes, at most {LARGEST_MESSAGE_BYTES} are carried; nothing was sent")
 
+
+#: A float in msgpack, of eight bytes and of four, of which all bits of the exponent are set.
+_DOUBLE_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+_SINGLE_NOT_FINITE = re.compile(rb"\xca[\x7f\xff][\x80-\xff]")
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
@@ -96,9 +101,9 @@ def _maybe_not_finite(data: bytes) -> bool:
 
     They may be something else, but where there are none nothing needs to be walked through, which would take longer than decoding.
     """
-    # One byte is found 400 times as fast as two: 100 kB of text cost 2 ms without the first look.
-    return (b"\xcb" in data and (b"\xcb\x7f" in data or b"\xcb\xff" in data)) or (
-        b"\xca" in data and (b"\xca\x7f" in data or b"\xca\xff" in data)
+    # A byte is found 20 times as fast by itself as by an expression, and most messages have neither.
+    return (b"\xcb" in data and _DOUBLE_NOT_FINITE.search(data) is not None) or (
+        b"\xca" in data and _SINGLE_NOT_FINITE.search(data) is not None
     )
 
 

@@ -114,8 +114,10 @@ class Bench:
         places = int(0.95 * _JOBS_OF_A_NODE * self._nodes)
         await self._until(
             lambda: fleet.running_jobs >= places,
-            lambda: f"{fleet.running_jobs:,} of {places:,} jobs run; {fleet.jobs_ended:,} ended, {fleet.interrupted:,} of them "
-            f"were asked to; {len(fleet.latencies_ms):,} heartbeats, {fleet.lost:,} lost",
+            lambda: (
+                f"{fleet.running_jobs:,} of {places:,} jobs run; {fleet.jobs_ended:,} ended, {fleet.interrupted:,} of them "
+                f"were asked to; {len(fleet.latencies_ms):,} heartbeats, {fleet.lost:,} lost"
+            ),
         )
         fleet.comes_up = False
 

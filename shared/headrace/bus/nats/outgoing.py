@@ -41,13 +41,16 @@ class Outgoing:
         if size > limit:
             raise TooLarge(subject, size, limit)
 
+    @property
+    def is_full(self) -> bool:
+        """True if so much is unsent that whoever sends must wait for room."""
+        return self.unsent_bytes() > _HIGH_WATER_BYTES
+
     async def wait_for_room(self) -> None:
         """Waits while too much is unsent. Raises `NotConnected` if the server takes nothing."""
-        if self.unsent_bytes() <= _HIGH_WATER_BYTES:
-            return
         with anyio.move_on_after(_ROOM_TIMEOUT_S):
             await anyio.lowlevel.checkpoint()
-            while self.unsent_bytes() > _HIGH_WATER_BYTES:
+            while self.is_full:
                 await anyio.sleep(0.002)
                 self._check_connected()
             return
