@@ -25,7 +25,7 @@ from headrace.wire.codec import BadMessage, encode
 from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.log import Event, concerned
 from headrace.wire.nodes import ChangeNode, Enrol, GivenUpNode, GiveUpNode, NodeRecord
-from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded, Refusal, decode_answer
+from headrace.wire.refusals import SLOW_BUS, BadRequest, Busy, NotReady, NotRecorded, Refusal, decode_answer
 from headrace_admission import queries
 from headrace_admission.decisions.ends_and_retries import AllocatorGone
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
@@ -47,6 +47,7 @@ __all__ = ["AdmissionService", "serve"]
 Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
 _STOP_FLUSH_S: Final = 3.0
 _LOOK_AT_ALLOCATORS_S: Final = 5.0
+_CHANGE_NODE_S: Final = 3.0
 
 
 async def serve(runtime: Runtime[AdmissionSettings]) -> None:
@@ -114,6 +115,7 @@ class AdmissionService:
         self._recorder = Recorder(
             bus, log, tree, term=term, last=last, writer=writer, clock=clock, on_durable=self._on_durable
         )
+        self._runtime.presence.trouble = lambda: self._recorder.appender.trouble
         self._checkpointing = Checkpointing(
             bus, self._settings, self.engine.state, self._recorder, log, store, self._role
         )
@@ -287,7 +289,10 @@ class AdmissionService:
     async def _on_change_node(self, request: ChangeNode, caller: Caller) -> msgspec.Struct:
         person = self.engine.state.configuration.everywhere.person(caller.name)
         try:
-            return await change_node(self._nodes, request, person, self._give_up_node)
+            with anyio.fail_after(_CHANGE_NODE_S):
+                return await change_node(self._nodes, request, person, self._give_up_node)
+        except TimeoutError:
+            return NotRecorded(int(_CHANGE_NODE_S * 1000), SLOW_BUS)
         except BusError as error:
             return NotReady(f"the node could not be changed: {error}")
 
@@ -317,21 +322,22 @@ class AdmissionService:
                 await self._recorder.flush()
             return decision.answer
         waited_ms = int((self._runtime.clock.steady_s() - began_s) * 1000)
-        return NotRecorded(waited_ms=waited_ms)
+        return NotRecorded(waited_ms=waited_ms, why=self._recorder.appender.why_waiting)
 
     async def _after_flush(self, answer: msgspec.Struct) -> msgspec.Struct:
         """Answers when everything that was decided before is durable."""
         with anyio.move_on_after(self._settings.answer_deadline_ms / 1000):
             await self._recorder.flush()
             return answer
-        return NotReady("the log does not answer")
+        return NotReady(self._recorder.appender.why_waiting)
 
     def _busy(self) -> Busy | None:
         """The refusal while too many requests wait for the log, or one waits too long."""
         appender = self._recorder.appender
         oldest_ms = int(appender.oldest_waiting_s(self._runtime.clock.steady_s()) * 1000)
         if appender.waiting > self._settings.most_waiting or oldest_ms > self._settings.longest_waiting_ms:
-            return Busy(waiting=appender.waiting, oldest_waiting_ms=oldest_ms)
+            why = appender.why_waiting if oldest_ms > self._settings.longest_waiting_ms else ""
+            return Busy(waiting=appender.waiting, oldest_waiting_ms=oldest_ms, why=why)
         return None
 
     def _tell_terms(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +12,22 @@ import anyio
 from cyclopts import Parameter
 
 from headrace.client import Client, NotAdmitted, NotRunning, Refused, Unanswered, connect
+from headrace.client.place import find_place
 from headrace.errors import BadInput, HeadraceError
 from headrace.pools import Defects
 from headrace.tree_file.problems import UnusableFile
 from headrace.wire.pool_changes import PoolPlan
+from headrace.wire.refusals import Busy, NotReady, NotRecorded
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.changes import show_plan
 from headrace_cli.show.screen import Screen
 from headrace_cli.up.commands import NoServer
-from headrace_cli.up.state_folder import InUse
+from headrace_cli.up.state_folder import InUse, full_disk
 
-__all__ = ["Common", "CommonOfLists", "Flag", "change", "complain", "exit_of", "first_error", "talk"]
+__all__ = ["Common", "CommonOfLists", "Flag", "change", "complain", "exit_of", "first_error", "say_if_full", "talk"]
+
+#: Refusals that a full disk may be the reason of.
+_MAY_BE_FULL = Busy | NotReady | NotRecorded
 
 #: A switch. That it is off goes without saying.
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
@@ -62,7 +68,21 @@ def talk(common: Common | None, work: Callable[[Client, Screen], Awaitable[int |
         async with connect(state=common.state) as client:
             return await work(client, screen) or Exit.DONE
 
-    return anyio.run(run)
+    try:
+        return anyio.run(run)
+    except Exception as error:
+        cause = first_error(error)
+        if isinstance(cause, Unanswered) or (isinstance(cause, Refused) and isinstance(cause.refusal, _MAY_BE_FULL)):
+            say_if_full(common, screen)
+        raise
+
+
+def say_if_full(common: Common | None, screen: Screen) -> None:
+    """Says so where the state folder is on this machine and its disk is full."""
+    with contextlib.suppress(HeadraceError):
+        folder = Path(find_place(state=(common or Common()).state).where)
+        if words := full_disk(folder / "nats"):
+            screen.say(words, style="red")
 
 
 def change(

@@ -284,3 +284,24 @@ async def eventually_at(log: Log, sequence: int) -> None:
     with anyio.fail_after(20):
         while (await log.bounds())[1] < sequence:  # noqa: ASYNC110 - the server tells nobody
             await anyio.sleep(0.01)
+
+
+async def test_a_log_that_takes_nothing_says_that_its_disk_may_be_full_and_one_without_room_that_it_is(
+    word: str,
+) -> None:
+    with nats_server(store_bytes=2**16) as small:
+        async with connect([small.url], name="test") as bus:
+            log = await bus.log(word, f"{word}.log")
+            await log.append(bytes(2**15), expected_last=0, timeout_s=10)
+            await log.append(bytes(2**15), expected_last=1, timeout_s=10)
+            with pytest.raises(AppendUnknown, match="the part of it that streams may take is full"):
+                await log.append(bytes(2**15), expected_last=2, timeout_s=10)
+    with nats_server() as server:
+        async with connect([server.url], name="test") as bus:
+            log, bucket = await bus.log(word, f"{word}.log"), await bus.key_value(word)
+            server.fill_disk()
+            with pytest.raises(AppendUnknown, match="its disk is full"):
+                await log.append(b"x", expected_last=0, timeout_s=0.5)
+            with pytest.raises(BusError, match="its disk is full"):
+                await bucket.put("key", b"x")
+            assert await log.bounds() == (1, 0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -64,6 +65,7 @@ from headrace.wire.refusals import (
     WrongState,
     decode_answer,
 )
+from headrace.wire.services import ListServices, ServiceView
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.restoring import LogReader
 from headrace_admission.pools_watch import PoolsWatch
@@ -396,6 +398,43 @@ async def test_while_the_log_is_away_a_start_is_not_recorded_and_its_id_may_be_r
 
     assert [view.operation for view in listed.operations] == ["operation-2", "operation-1"]
     assert all(isinstance(answer, StartAnswer | NotRecorded) for answer in answers)
+
+
+async def test_while_the_disk_is_full_every_refusal_says_so_and_so_does_the_list_of_services(
+    server: NatsServer,
+) -> None:
+    quick = AdmissionSettings(administrators="*", answer_deadline_ms=200, longest_waiting_ms=500)
+    async with running(server, quick, serve), a_bus(server, "user", "anna") as bus:
+
+        async def trouble() -> str:
+            view = await ask(bus, subjects.user("anna", "service.list"), ListServices(), ServiceView)
+            assert isinstance(view, ServiceView)
+            return view.trouble
+
+        def start(number: int) -> Awaitable[Any]:
+            return ask(bus, subjects.user("anna", "op.start"), a_start(f"operation-{number}"), StartAnswer)
+
+        assert isinstance(await start(1), StartAnswer)
+        assert await trouble() == ""
+        server.fill_disk()
+        refusals = []
+        with anyio.fail_after(30):
+            while not await trouble():
+                refusals.append(await start(2))
+        refusals.append(await start(3))
+
+        assert {type(refusal) for refusal in refusals} == {NotRecorded, Busy}
+        assert {refusal.text() for refusal in refusals if "disk is full" not in refusal.text()} == set()
+        assert "disk is full" in await trouble()
+
+        server.restart()
+        answer = None
+        with anyio.fail_after(30):
+            while not isinstance(answer, StartAnswer):
+                await anyio.sleep(0.05)
+                with suppress(BusError):
+                    answer = await start(2)
+        assert await trouble() == ""
 
 
 async def test_a_former_admission_is_fenced_off_by_its_successor(server: NatsServer) -> None:

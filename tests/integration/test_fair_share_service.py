@@ -19,7 +19,7 @@ from headrace.wire.log import OperationStarted
 from headrace.wire.operations import OperationState
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.pools import GetPools, PoolConfig, PoolList, Tree
-from headrace.wire.refusals import BadRequest, Exists, NotFound, WrongState
+from headrace.wire.refusals import BadRequest, Exists, NotFound, NotRecorded, WrongState
 from headrace.wire.snapshots import SchedulingStatus, UsageItem
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import TreeInput
@@ -300,3 +300,14 @@ async def test_an_update_that_breaks_leaves_the_shares_as_they_were_says_so_and_
     tree = msgspec.json.decode(exact.read_bytes(), type=TreeInput)
     assert {each.name for each in tree.operations} == {"operation-1", "operation-2", "operation-3"}
     assert "one and one are three" in kept.read_text()
+
+
+async def test_a_pool_that_a_full_disk_keeps_from_being_written_is_refused_with_that() -> None:
+    with nats_server() as server:
+        async with small_world(server) as world, running(server, SETTINGS, serve):
+            await world.ask("pool.change", a_pool("research"), PoolPlan)
+            server.fill_disk()
+            refused = await world.ask("pool.change", a_pool("vision"), PoolPlan)
+
+    assert isinstance(refused, NotRecorded)
+    assert "its disk is full" in refused.text()

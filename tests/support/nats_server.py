@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -76,6 +77,11 @@ class NatsServer:
     def thaw(self) -> None:
         """SIGCONT."""
         self._signal(signal.SIGCONT)
+
+    def fill_disk(self) -> None:
+        """No file of it may grow any more, until it is started anew: that is what a full disk is to it."""
+        assert self._process is not None
+        resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
 
     def reload(self, config: str) -> None:
         """Puts another configuration in force; the server takes it a moment later."""

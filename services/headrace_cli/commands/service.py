@@ -7,7 +7,7 @@ from cyclopts import App
 from headrace.client import Client
 from headrace.near import hint
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.session import Common, talk
+from headrace_cli.session import Common, say_if_full, talk
 from headrace_cli.show.nodes import figures_table, roles_without_leader, service_table
 from headrace_cli.show.screen import Screen
 
@@ -22,6 +22,7 @@ def list_(*, common: Common | None = None) -> int:
 
     The lag is the length of one turn of its loop. «Behind» counts the entries of the log that it has not taken yet.
     A role that nobody leads is shown as missing, and the exit status is 1 then.
+    Below stands why the log takes nothing, if it does not.
 
     Examples:
 
@@ -34,6 +35,10 @@ def list_(*, common: Common | None = None) -> int:
         views = await client.processes.list()
         missing = roles_without_leader(views, client.trees.own)
         screen.show({"processes": list(views), "missing": missing}, service_table(views, missing))
+        say_if_full(common, screen)
+        for view in views:
+            if view.trouble:
+                screen.say(f"{view.role}: {view.trouble}", style="red")
         return Exit.FAILED if missing else Exit.DONE
 
     return talk(common, work)

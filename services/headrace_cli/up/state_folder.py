@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -19,8 +20,9 @@ import msgspec
 
 from headrace.client.place import CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.errors import HeadraceError
+from headrace_cli.up.engine import DISK_FULL_BYTES
 
-__all__ = ["InUse", "StateFolder", "free_port", "port_is_free", "take_lock"]
+__all__ = ["InUse", "StateFolder", "free_bytes", "free_port", "full_disk", "port_is_free", "take_lock"]
 
 _USER = "headrace"
 _LOCK_LOOK_S = 0.1
@@ -156,3 +158,19 @@ def free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def free_bytes(folder: Path) -> int | None:
+    """The room on the disk of a folder, None where that cannot be looked at."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+def full_disk(folder: Path) -> str:
+    """Words for a person where the disk of a folder is full, else empty."""
+    free = free_bytes(folder)
+    if free is None or free >= DISK_FULL_BYTES:
+        return ""
+    return f"the disk of {folder} is full: nothing can be recorded until it has room"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
@@ -40,7 +39,7 @@ from headrace_cli.up.nursery import Nursery
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import collect, describe_status, guard, spawn
 from headrace_cli.up.readiness import tell_pauses, wait_ready
-from headrace_cli.up.state_folder import InUse, StateFolder, free_port, port_is_free, take_lock
+from headrace_cli.up.state_folder import InUse, StateFolder, free_bytes, free_port, port_is_free, take_lock
 
 __all__ = ["Ready", "UpResult", "WhenReady", "run_up"]
 
@@ -256,7 +255,9 @@ class _Supervisor:
 
     async def _watch_disk(self) -> None:
         while True:
-            await self._events.send(_DiskSeen(shutil.disk_usage(self._state.nats).free))
+            free = free_bytes(self._state.nats)
+            if free is not None:
+                await self._events.send(_DiskSeen(free))
             await anyio.sleep(_LOOK_AT_DISK_S)
 
     async def _bring_up(self, begun: Moment) -> None:

@@ -119,7 +119,7 @@ class OtherTrees:
                 await self._bucket.delete(request.name)
             except BusError as error:
                 logger().warning("unknown whether a tree was deleted", tree=request.name, error=str(error))
-                return NotRecorded(waited_ms=0)
+                return NotRecorded(waited_ms=0, why=str(error))
         return answer
 
     async def change(self, request: ChangePools, person: Person) -> PoolPlan | Refusal:

@@ -22,13 +22,15 @@ from headrace.obs.logging import logger
 from headrace.pools import Tree, TreeOptions, read_tree, write_tree
 from headrace.runtime.clock import Clock
 from headrace.wire.pool_changes import PoolPlan
-from headrace.wire.refusals import BadRequest, NotReady, NotRecorded, Refusal, WrongState
+from headrace.wire.refusals import SLOW_BUS, BadRequest, NotReady, NotRecorded, Refusal, WrongState
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 
 __all__ = ["LARGEST_TREE_BYTES", "Judge", "PoolStore", "read_stored"]
 
 #: The largest value that is written; far above what the rules of a tree allow with ordinary names.
 LARGEST_TREE_BYTES = 500 * 1024
+#: Whoever asked for a change waits for 4 s, and is to hear why it is not written.
+_WRITE_S = 2.0
 #: How often a change is decided anew because somebody else wrote meanwhile.
 _MOST_TRIES = 5
 
@@ -111,7 +113,8 @@ class PoolStore:
                     return BadRequest("tree", f"{len(value)} bytes", f"at most {LARGEST_TREE_BYTES} bytes of pools")
                 started = self._clock.steady_s()
                 try:
-                    revision = await self._bucket.update(self._tree, value, self.revision)
+                    with anyio.fail_after(_WRITE_S):
+                        revision = await self._bucket.update(self._tree, value, self.revision)
                 except WrongRevision:
                     refusal = await self._reload()
                     if refusal is not None:
@@ -119,9 +122,10 @@ class PoolStore:
                     continue
                 except (NotConnected, NoResponders, PermissionRefused, TooLarge) as error:
                     return NotReady(f"the configuration cannot be written: {error}")
-                except BusError as error:
+                except (BusError, TimeoutError) as error:
                     logger().warning("unknown whether pools were written", tree=self._tree, error=str(error))
-                    return NotRecorded(waited_ms=int((self._clock.steady_s() - started) * 1000))
+                    waited_ms = int((self._clock.steady_s() - started) * 1000)
+                    return NotRecorded(waited_ms, str(error) or SLOW_BUS)
                 self.revision = max(self.revision, revision)
                 return on_written(decision, revision)
         return WrongState("tree", self._tree, "being changed by somebody else", "one change at a time; try again")

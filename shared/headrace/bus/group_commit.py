@@ -97,11 +97,18 @@ class GroupAppender:
         self._throttle = LogThrottle(clock)
         self.entries = 0
         self.events = 0
+        #: Why the log did not take what waits the longest, at the last try; empty while it takes everything.
+        self.trouble = ""
         #: Appends whose outcome had to be read from the log.
         self.doubts = 0
         self.resent = 0
         #: Entries of the log that no appender wrote.
         self.foreign = 0
+
+    @property
+    def why_waiting(self) -> str:
+        """Words for a person who waited in vain."""
+        return self.trouble or "the log is slow, has no leader for the moment, or its disk is full"
 
     @property
     def waiting(self) -> int:
@@ -197,6 +204,7 @@ class GroupAppender:
 
     def _finish(self, sequence: int) -> list[_Waiting]:
         self._last = sequence
+        self.trouble = ""
         self.entries += 1
         sent, self._sent = self._sent, []
         events = [event for item in sent for event in item.events]
@@ -226,6 +234,7 @@ class GroupAppender:
                 return await self._log.append(entry, expected_last=self._last, timeout_s=self._append_timeout_s)
             except (AppendRefused, AppendUnknown) as error:
                 self.doubts += 1
+                self.trouble = str(error)
                 self._report("append in doubt", error)
             found: bool | None = None
             while found is None:

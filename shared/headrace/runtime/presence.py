@@ -29,6 +29,8 @@ class Presence:
         self._name = ""
         self._role: Role | None = None
         self._sequence: Callable[[], int] | None = None
+        #: Tells why the log takes nothing, or nothing.
+        self.trouble: Callable[[], str] = str
 
     async def stand_by(self, name: str, border: Border, sequence: Callable[[], int] | None) -> None:
         """Answers from now on for a role that another process may lead.
@@ -57,6 +59,7 @@ class Presence:
             lag_ms=round((now_s - asked_s) * 1000, 3),
             pid=os.getpid(),
             entries_behind=await self._entries_behind(),
+            trouble=self.trouble(),
         )
 
     async def _entries_behind(self) -> int | None:

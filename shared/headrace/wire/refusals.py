@@ -15,6 +15,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
 from headrace.wire.version import Term
 
 __all__ = [
+    "SLOW_BUS",
     "AnswerTooLarge",
     "BadRequest",
     "BrokenRules",
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
+
+#: Why something may not have been written, where the bus said nothing.
+SLOW_BUS = "the bus is slow, has no leader for the moment, or its disk is full"
 
 
 class _Refusal(msgspec.Struct, frozen=True, tag_field="refusal"):
@@ -97,10 +101,13 @@ class Busy(_Refusal, frozen=True, tag="busy"):
 
     waiting: int
     oldest_waiting_ms: int
+    #: Why the log takes nothing, where that is known.
+    why: str = ""
 
     def text(self) -> str:
+        why = f" ({self.why})" if self.why else ""
         return (
-            f"busy: {self.waiting} requests wait, the oldest for {self.oldest_waiting_ms} ms; "
+            f"busy: {self.waiting} requests wait, the oldest for {self.oldest_waiting_ms} ms{why}; "
             "nothing was done, try again"
         )
 
@@ -109,9 +116,12 @@ class NotRecorded(_Refusal, frozen=True, tag="not_recorded"):
     """The log did not confirm in time. The request may yet take effect, and the same id may be retried."""
 
     waited_ms: int
+    #: Why not, where that is known.
+    why: str = ""
 
     def text(self) -> str:
-        return f"not recorded within {self.waited_ms} ms; send the same request with the same id again"
+        why = f" ({self.why})" if self.why else ""
+        return f"not recorded within {self.waited_ms} ms{why}; send the same request with the same id again"
 
 
 class NotReady(_Refusal, frozen=True, tag="not_ready"):

@@ -13,7 +13,14 @@ from typing import Any, Final
 import msgspec
 
 from headrace.bus.nats.link import Link
-from headrace.bus.protocol import MAX_MESSAGE_BYTES, BusError, Message, WrongConfiguration
+from headrace.bus.protocol import (
+    MAX_MESSAGE_BYTES,
+    BusError,
+    ConnectionLost,
+    Message,
+    RequestTimeout,
+    WrongConfiguration,
+)
 
 __all__ = [
     "JetStream",
@@ -29,6 +36,8 @@ __all__ = [
 STREAM_NOT_FOUND: Final = 10059
 MESSAGE_NOT_FOUND: Final = 10037
 NAME_IN_USE: Final = 10058
+#: Of the server, an account or a stream; the last is what a cluster says whose disk is full.
+NO_ROOM: Final = frozenset({10023, 10047, 10077})
 #: Of a stream or of a subject; the second is what a cluster says.
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 
@@ -211,7 +220,13 @@ class JetStream:
 
     async def append(self, subject: str, data: bytes, headers: Mapping[str, str], *, timeout_s: float) -> int:
         """Adds a message to whichever stream records the subject. Returns its sequence."""
-        answer = await self.link.call(subject, data, timeout_s=timeout_s, headers=headers)
+        try:
+            answer = await self.link.call(subject, data, timeout_s=timeout_s, headers=headers)
+        except ConnectionLost:
+            raise
+        except RequestTimeout as error:
+            # A server whose disk is full answers everything else, and writes not at all.
+            raise RequestTimeout(f"{error}: the stream has no leader for the moment, or its disk is full") from None
         ack = msgspec.json.decode(answer.data, type=_PubAck)
         _raise_refusal(subject, ack.error)
         return ack.seq
@@ -234,7 +249,8 @@ def standard_stream(name: str, subject: str, *, replicas: int) -> StreamConfig:
 
 def _raise_refusal(what: str, error: _ApiError | None) -> None:
     if error is not None:
-        raise JetStreamRefused(what, error.code, error.err_code, error.description)
+        full = ", its disk or the part of it that streams may take is full" if error.err_code in NO_ROOM else ""
+        raise JetStreamRefused(what, error.code, error.err_code, error.description + full)
 
 
 def _stored_headers(raw: bytes) -> dict[str, str]:
