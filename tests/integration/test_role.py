@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import anyio
@@ -178,6 +179,31 @@ async def test_one_forged_term_deposes_nobody_and_a_true_one_does(world: World) 
 
     with pytest.RaisesGroup(pytest.RaisesExc(Deposed, match="a peer knows term 2"), flatten_subgroups=True):
         await told()
+
+
+@on_both_worlds
+async def test_a_liar_who_names_higher_and_higher_terms_keeps_nobody_waiting(world: World) -> None:
+    """Each is looked up, and before the answer comes the next one is told: nobody was answered any more."""
+    async with world.connect("a") as a, world.connect("b") as b, anyio.create_task_group() as tasks:
+        # A peer that knows no term leaves whoever asks to wait for others.
+        await TermBook("b").serve(b)
+        first = Process(a, "a", [])
+        tasks.start_soon(first.run)
+        await eventually(lambda: first.leads)
+
+        async def lie(role: Role) -> None:
+            for term in itertools.count(900):
+                role.on_term(term, "a liar")
+                await anyio.sleep(0.02)
+
+        assert first.role is not None
+        tasks.start_soon(lie, first.role)
+        for _ in range(3):
+            await anyio.sleep(0.05)
+            with anyio.fail_after(10):
+                await first.role.until_sure()
+        assert first.leads
+        tasks.cancel_scope.cancel()
 
 
 @on_both_worlds

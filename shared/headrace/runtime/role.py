@@ -128,10 +128,10 @@ class Role:
                 return
             if told_by != _NOBODY:
                 logger().error("term refused", role=self.name, term=term, told_by=told_by, taken=taken)
-            if self._told != (term, told_by):
-                # A higher one was told of meanwhile.
-                continue
-            self._told, self._sure_until_s = None, anyio.current_time() + _SURE_S
+            if self._told == (term, told_by):
+                self._told = None
+            # Else a higher one was told of meanwhile, and is looked up next. A liar could do that without end: who waits goes on.
+            self._sure_until_s = anyio.current_time() + _SURE_S
             looked_up, self._looked_up = self._looked_up, anyio.Event()
             looked_up.set()
 
