@@ -89,14 +89,15 @@ def rounded(figures: Floats) -> Floats:
 def starts_of(counts: NDArray[np.integer[Any]]) -> Ints:
     """Adds up sizes of pieces in a row: piece k begins at starts[k] and ends before starts[k + 1]."""
     starts = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=starts[1:])
+    counts.cumsum(out=starts[1:])
     return starts
 
 
 def ranges(first: Ints, counts: Ints) -> Ints:
     """Lists counts[0] places from first[0] on, then counts[1] places from first[1] on, and so forth."""
     starts = starts_of(counts)
-    return np.arange(starts[-1]) + np.repeat(first - starts[:-1], counts)
+    places: Ints = np.arange(starts[-1]) + (first - starts[:-1]).repeat(counts)
+    return places
 
 
 def between(a: Floats, b: Floats, t: Floats) -> Floats:
@@ -137,7 +138,7 @@ class Family:
 
     def spread(self, figures: NDArray[_Figure]) -> NDArray[_Figure]:
         """Gives each child the figure of its parent."""
-        spread: NDArray[_Figure] = np.take(figures, self.owner, axis=-1)
+        spread: NDArray[_Figure] = figures.take(self.owner, axis=-1)
         return spread
 
     def only(self, wanted: Bools) -> Family:

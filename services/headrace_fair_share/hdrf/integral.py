@@ -130,7 +130,7 @@ class Grants:
         limits = np.minimum(self.limits[:, pools], strong + most)
         self.functions.try_out(pools, strong + self.proposed[:, pools], limits, self.proposed)
         rows, weights = self.functions.trial_rows[pools], relaxed_weights(by_volume)
-        top = self.layout.children_of(np.zeros(1, np.int64)).children
+        top = self.layout.top.children
         available = available_to_relaxed(self.strong[:, top] + self.proposed[:, top], demand[:, top])
 
         def granted(fit: float) -> Floats:

@@ -47,6 +47,11 @@ class Layout:
     families: list[Family] = field(default_factory=list)
     pool_families: list[Family] = field(default_factory=list)
 
+    @property
+    def top(self) -> Family:
+        """The family of the root, empty if nothing is below it."""
+        return self.families[0] if self.families else self.children_of(np.zeros(1, np.int64))
+
     def children_of(self, pools: Ints) -> Family:
         """Makes a family of the pools that have children."""
         parents = pools[self.end_child[pools] > self.first_child[pools]]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -79,13 +79,14 @@ def largest_each(high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
         bad = np.where(open_ & ~fits, middle, bad)
 
 
-def largest_of_many(high: float, room: Callable[[Floats], Floats], tries: int) -> float:
+def largest_of_many(high: float, rooms: Sequence[float], room: Callable[[Floats], Floats], tries: int) -> float:
     """Finds the largest double from 0 to `high` that leaves room, which falls to below 0 once, or else 0.
 
-    It asks for `tries` doubles at a time: some divide what is left evenly, the others lie close to where a line between its ends
-    comes to 0. Where room falls in lines, as that of shares does, a few times are enough for any number of bits.
+    `rooms` are what 0 and `high` leave. It asks for `tries` doubles at a time: some divide what is left evenly, the others lie close
+    to where a line between its ends comes to 0. Where room falls in lines, as that of shares does, a few times are enough for any
+    number of bits.
     """
-    (good_room, *_), (bad_room, *_) = (room(np.full(tries, bound)).tolist() for bound in (0.0, high))
+    good_room, bad_room = rooms
     if bad_room >= 0.0:
         return high
     good, bad, is_near = 0, place_of(high), True
@@ -98,9 +99,9 @@ def largest_of_many(high: float, room: Callable[[Floats], Floats], tries: int) -
             guess = place_of(begin + (end - begin) * (good_room / (good_room - bad_room)))
             middles += [guess + distance for distance in itertools.islice(itertools.cycle(_NEAR), tries - even)]
         middles = sorted(min(max(middle, good + 1), bad - 1) for middle in middles)
-        rooms = room(np.array(middles, np.int64).view(np.float64)).tolist()
-        held = next((number for number, left in enumerate(rooms) if left < 0.0), tries)
+        left = room(np.array(middles, np.int64).view(np.float64)).tolist()
+        held = next((number for number, each in enumerate(left) if each < 0.0), tries)
         good, bad = ([good, *middles])[held], ([*middles, bad])[held]
-        good_room, bad_room = ([good_room, *rooms])[held], ([*rooms, bad_room])[held]
+        good_room, bad_room = ([good_room, *left])[held], ([*left, bad_room])[held]
         is_near = (bad - good) * tries < width
     return double_at(good)

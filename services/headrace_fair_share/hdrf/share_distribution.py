@@ -62,7 +62,7 @@ class Distribution:
         """Distributes to all elements, with the root at this fit factor. In standard mode only."""
         shares, suggestions = self._blank()
         self.suggestions = suggestions
-        top = self.layout.children_of(np.zeros(1, np.int64))
+        top = self.layout.top
         if len(top.parents):
             offers = self.offers.at(top, np.array([fit]))
             suggestions[top.children] = offers
@@ -74,6 +74,8 @@ class Distribution:
     def from_pools(self, pools: Ints, suggestion: float) -> Floats:
         """Distributes to these pools and to all below them, from a suggestion to them. Other shares are 0."""
         shares, suggestions = self._blank()
+        if not len(pools):
+            return shares
         suggestions[pools] = suggestion
         shares[:, pools] = self.store.shares_at(pools, suggestions[pools])
         self._down(self._marked(pools), suggestions, shares)
@@ -154,7 +156,7 @@ class Distribution:
         assert breakpoints is not None
         pools = family.parents
         here = breakpoints.last_that_fits(pools, room)
-        past = fits_into(np.take(breakpoints.right, here, axis=1), room)
+        past = fits_into(breakpoints.right.take(here, axis=1), room)
         past &= here < breakpoints.first[pools] + breakpoints.count[pools] - 1
         following = np.where(past, here + 1, here)
         mover = family.spread(breakpoints.child[here])
@@ -180,7 +182,7 @@ def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Float
     It is the first one at which some resource is 1 above its guarantee, or the last one at which those with a limit keep it.
     """
     layout, store, offers = distribution.layout, distribution.store, distribution.offers
-    children = len(layout.children_of(np.zeros(1, np.int64)).children)
+    children = len(layout.top.children)
     if not children:
         return 0.0
     tries = max(_FEWEST_TRIES, min(_MOST_TRIES, _MOST_AT_ONCE // children))
@@ -191,15 +193,15 @@ def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Float
     def together(fit: Floats) -> Floats:
         return family.sum(store.shares_at(family.children, offers.at(family, fit)))
 
-    def at(fit: float) -> Floats:
-        return together(np.full(tries, fit))[:, :1]
-
-    bounds = within_limits(at(0.0), at(high), guarantee, limits)
+    # Both ends at once, as often as there are tries.
+    ends = together(np.array([0.0, *[high] * (tries - 1)]))[:, :2]
+    bounds = within_limits(ends[:, :1], ends[:, 1:], guarantee, limits)
     reached, ceiling = bounds[0] + 1.0, bounds[1]
     below = np.minimum(np.nextafter(reached, 0.0), ceiling)
-    fit = largest_of_many(high, lambda fit: (below - together(fit)).min(axis=0), tries)
+    rooms = (below - ends).min(axis=0).tolist()
+    fit = largest_of_many(high, rooms, lambda fit: (below - together(fit)).min(axis=0), tries)
     following = min(math.nextafter(fit, math.inf), high)
-    touches = fits_into(at(following), np.minimum(reached, ceiling))
+    touches = fits_into(together(np.full(tries, following))[:, :1], np.minimum(reached, ceiling))
     return following if touches[0] else fit
 
 
@@ -209,7 +211,7 @@ def detailed_shares(layout: Layout, total: Floats, strong: Floats, proposed: Flo
     strong part = min(share, strong), integral part = min(share - strong part, proposed), the rest is weight-proportional.
     """
     by_strong = np.minimum(total, strong)
-    top = layout.children_of(np.zeros(1, np.int64))
+    top = layout.top
     if len(top.parents):
         by_strong[:, :1] = np.minimum(total[:, :1], top.sum(by_strong[:, top.children]))
     by_integral = np.minimum(total - by_strong, proposed)

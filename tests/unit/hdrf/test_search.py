@@ -57,13 +57,16 @@ def test_tries_of_many_at_a_time_find_what_single_ones_find(tries: int) -> None:
     for _ in range(50):
         bound, slope = draw.choice((0.0, draw.uniform(0.0, 2.0), draw.uniform(0.0, 1e-300))), draw.uniform(0.1, 9.0)
 
-        found = largest_of_many(1.0, lambda each, bound=bound, slope=slope: bound - slope * each, tries)  # type: ignore[misc]
+        def room(each: Floats, bound: float = bound, slope: float = slope) -> Floats:
+            return bound - slope * each
+
+        found = largest_of_many(1.0, (bound, bound - slope), room, tries)
 
         assert found == largest(0.0, 1.0, lambda each, bound=bound, slope=slope: slope * each <= bound)  # type: ignore[misc]
 
 
 def test_what_never_holds_gives_zero_of_many_too() -> None:
-    assert largest_of_many(1.0, lambda each: -1.0 - each, 15) == 0.0
+    assert largest_of_many(1.0, (-1.0, -2.0), lambda each: -1.0 - each, 15) == 0.0
 
 
 @pytest.mark.parametrize("tries", [3, 15])
@@ -86,7 +89,7 @@ def test_where_room_falls_in_lines_and_jumps_a_few_times_are_enough(tries: int) 
             asked.append(len(each))
             return m - (np.interp(each, bends, values) + h * (each > j))
 
-        found = largest_of_many(1.0, room, tries)
+        found = largest_of_many(1.0, room(np.array([0.0, 1.0])).tolist(), room, tries)
 
         assert found == largest(0.0, 1.0, lambda each: bool(room(np.array([each]))[0] >= 0.0))
     calls = sum(1 for many in asked if many == tries)

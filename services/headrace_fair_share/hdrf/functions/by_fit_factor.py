@@ -90,7 +90,7 @@ def operation_by_fit_factor(usage: Floats, demand: Floats, gang: Bools) -> Curve
     there[:, 0] = there[:, 8] = True
     there[:, 6], there[:, 7] = ~uses, gang
     points = np.flatnonzero(there)
-    return Curves(x.ravel()[points], np.take(y.reshape(RESOURCES, -1), points, axis=1), starts_of(there.sum(axis=1)))
+    return Curves(x.ravel()[points], y.reshape(RESOURCES, -1).take(points, axis=1), starts_of(there.sum(axis=1)))
 
 
 def sum_of_children(children: Curves, ratio: Floats, pool: Ints, pools: int) -> Curves:
@@ -108,7 +108,7 @@ def sum_one_move_at_a_time(children: Curves, ratio: Floats, pool: Ints, pools: i
     At a fit factor k children before the one that moves have already moved at this place, those after it have not.
     """
     events = _events(children, ratio, pool, pools, apart=True)
-    number = np.arange(len(events.x)) - np.repeat(events.start[:-1], np.diff(events.start))
+    number = np.arange(len(events.x)) - events.start[:-1].repeat(events.start[1:] - events.start[:-1])
     breakpoints = Breakpoints(events.x, events.child, events.left, events.left + events.jump, events.start)
     return _as_curves(number.astype(np.float64), events), breakpoints
 
@@ -154,7 +154,7 @@ def _slopes_and_jumps(curves: Curves, narrow: Floats) -> tuple[Floats, Ints, Flo
     np.subtract(curves.y[:, 1:], curves.y[:, :-1], out=rise[:, :-1])
     wide[last] = 1.0
     rise[:, last] = 0.0
-    steep = np.flatnonzero(wide <= np.repeat(narrow, np.diff(curves.start)))
+    steep = np.flatnonzero(wide <= narrow.repeat(curves.start[1:] - curves.start[:-1]))
     jump = rise[:, steep]
     wide[steep] = 1.0
     rise[:, steep] = 0.0
@@ -198,7 +198,7 @@ def _running(slope: Floats, order: Ints) -> Floats:
     change = np.empty_like(slope)
     change[:, 0] = slope[:, 0]
     np.subtract(slope[:, 1:], slope[:, :-1], out=change[:, 1:])
-    change = np.take(change, order, axis=1)
+    change = change.take(order, axis=1)
     return np.cumsum(change, axis=1, out=change)
 
 
@@ -212,7 +212,7 @@ def _running_values(x: Floats, slope: Floats, jump: Floats, base: Floats, start:
     step -= coarse
     np.cumsum(coarse, axis=1, out=coarse)
     np.cumsum(step, axis=1, out=step)
-    counts = np.diff(start)
+    counts = start[1:] - start[:-1]
     for part in (coarse, step):  # what the pools before have gathered
         part -= np.repeat(np.where(start[:-1] > 0, part[:, start[:-1] - 1], 0.0), counts, axis=1)
     return coarse + step
@@ -223,7 +223,7 @@ def _as_curves(x: Floats, events: _Events) -> Curves:
     points = np.where((events.jump > 0.0).any(axis=0), 2, 1)
     before = starts_of(points)
     group = np.repeat(np.arange(len(x)), points)
-    y = np.take(events.left, group, axis=1)
+    y = events.left.take(group, axis=1)
     upper = before[:-1][points > 1] + 1
     y[:, upper] += events.jump[:, points > 1]
     return Curves(x[group], y, before[events.start])
@@ -249,7 +249,7 @@ class BreakpointStore(PointStore):
         low, high = self.first[pools], self.first[pools] + self.count[pools] - 1
         while (open_ := low < high).any():
             middle = np.where(open_, (low + high + 1) >> 1, low)
-            fits = fits_into(np.take(self.left, middle, axis=1), room)
+            fits = fits_into(self.left.take(middle, axis=1), room)
             low = np.where(open_ & fits, middle, low)
             high = np.where(open_ & ~fits, middle - 1, high)
         return low

@@ -46,7 +46,7 @@ def functions_by_suggestion(curves: Curves, guarantees: Floats, limits: Floats) 
     )
     curves = _up_to_limits(curves, ceiling)
     owner = curves.owner()
-    beyond = _beyond(curves.y, np.take(floor, owner, axis=1))
+    beyond = _beyond(curves.y, floor.take(owner, axis=1))
     suggestion = np.maximum(beyond.max(axis=0), 0.0)
     same = owner[1:] == owner[:-1]
     after, t = _bends(curves, beyond, suggestion, same)
@@ -76,10 +76,10 @@ def _up_to_limits(curves: Curves, ceiling: Floats) -> Curves:
     limited = np.flatnonzero(np.isfinite(ceiling).any(axis=0))
     if not len(limited):
         return curves
-    counts = np.diff(curves.start)
+    counts = curves.start[1:] - curves.start[:-1]
     places = ranges(curves.start[limited], counts[limited])
-    owner = np.repeat(limited, counts[limited])
-    over = np.flatnonzero((curves.y[:, places] > np.take(ceiling, owner, axis=1)).any(axis=0))
+    owner = limited.repeat(counts[limited])
+    over = np.flatnonzero((curves.y[:, places] > ceiling.take(owner, axis=1)).any(axis=0))
     first = over[np.concatenate(([True], owner[over][1:] != owner[over][:-1]))]
     stop, of = places[first], owner[first]
     last = curves.start[1:] - 1
@@ -87,7 +87,7 @@ def _up_to_limits(curves: Curves, ceiling: Floats) -> Curves:
     last[of] = np.where(jumps, stop - 1, stop)
     _end_at_crossing(curves, stop[~jumps], ceiling[:, of[~jumps]])
     kept = ranges(curves.start[:-1], last - curves.start[:-1] + 1)
-    return Curves(curves.x[kept], np.take(curves.y, kept, axis=1), starts_of(last - curves.start[:-1] + 1))
+    return Curves(curves.x[kept], curves.y.take(kept, axis=1), starts_of(last - curves.start[:-1] + 1))
 
 
 def _end_at_crossing(curves: Curves, stop: Ints, ceiling: Floats) -> None:
@@ -185,7 +185,7 @@ def _tidied(points: _Points, count: int) -> Functions:
     suggestion = suggestion[index]
     suggestion[start[1:] - 1] = 1.0
     chosen = kept[index]
-    return Functions(suggestion, points.fit[chosen], np.take(points.shares, chosen, axis=1), start)
+    return Functions(suggestion, points.fit[chosen], points.shares.take(chosen, axis=1), start)
 
 
 def _that_matter(points: _Points, count: int) -> Bools:

@@ -37,15 +37,15 @@ class Curves:
 
     def owner(self) -> Ints:
         """Finds the curve of each point."""
-        return np.repeat(np.arange(len(self)), np.diff(self.start))
+        return np.arange(len(self)).repeat(self.start[1:] - self.start[:-1])
 
     def scale_argument(self, factor: Floats) -> None:
         """Makes every curve k the curve of factor[k] times its variable."""
-        self.x /= np.repeat(factor, np.diff(self.start))
+        self.x /= factor.repeat(self.start[1:] - self.start[:-1])
 
     def shift(self, right: Floats) -> None:
         """Moves every curve k by right[k] along its variable."""
-        self.x += np.repeat(right, np.diff(self.start))
+        self.x += right.repeat(self.start[1:] - self.start[:-1])
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class PointStore:
                 column = longer
             column[..., begin:end] = getattr(points, name)
         self.first[rows] = begin + points.start[:-1]
-        self.count[rows] = np.diff(points.start)
+        self.count[rows] = points.start[1:] - points.start[:-1]
         self.used = end
 
 
@@ -113,21 +113,21 @@ class FunctionStore(PointStore):
     def curves(self, rows: Ints) -> Curves:
         """Copies the shares by suggestion, as curves of their own."""
         points = ranges(self.first[rows], self.count[rows])
-        return Curves(self.suggestion[points], np.take(self.shares, points, axis=1), starts_of(self.count[rows]))
+        return Curves(self.suggestion[points], self.shares.take(points, axis=1), starts_of(self.count[rows]))
 
     def at_zero(self, rows: Ints) -> Floats:
         """Looks up the shares at the suggestion 0."""
-        return np.take(self.shares, self.first[rows], axis=1)
+        return self.shares.take(self.first[rows], axis=1)
 
     def shares_at(self, rows: Ints, suggestions: Floats) -> Floats:
         """Looks up the shares at a suggestion for each row."""
         place, t = self._locate(rows, suggestions)
-        return between(np.take(self.shares, place, axis=1), np.take(self.shares, place + 1, axis=1), t)
+        return between(self.shares.take(place, axis=1), self.shares.take(place + 1, axis=1), t)
 
     def fit_at(self, rows: Ints, suggestions: Floats) -> tuple[Floats, Floats]:
         """Looks up the maximal fit factors and the shares at a suggestion for each row."""
         place, t = self._locate(rows, suggestions)
-        shares = between(np.take(self.shares, place, axis=1), np.take(self.shares, place + 1, axis=1), t)
+        shares = between(self.shares.take(place, axis=1), self.shares.take(place + 1, axis=1), t)
         return between(self.fit[place], self.fit[place + 1], t), shares
 
     def limits_at(self, rows: Ints, ratio: Floats, x: Floats, right: Bools) -> Floats:
@@ -142,10 +142,8 @@ class FunctionStore(PointStore):
         x0, x1 = self.suggestion[before] / ratio, self.suggestion[behind] / ratio
         wide = x1 > x0
         t = np.where(wide, (x - x0) / np.where(wide, x1 - x0, 1.0), 0.0)
-        shares = between(
-            np.take(self.shares, before, axis=1), np.take(self.shares, behind, axis=1), np.clip(t, 0.0, 1.0)
-        )
-        return np.where(self.suggestion[here] / ratio == x, np.take(self.shares, here, axis=1), shares)
+        shares = between(self.shares.take(before, axis=1), self.shares.take(behind, axis=1), np.clip(t, 0.0, 1.0))
+        return np.where(self.suggestion[here] / ratio == x, self.shares.take(here, axis=1), shares)
 
     def _locate(self, rows: Ints, suggestions: Floats) -> tuple[Ints, Floats]:
         """The point before each suggestion, and how far it is from there to the next one, 0 within a jump."""
@@ -153,7 +151,7 @@ class FunctionStore(PointStore):
         few = len(rows) <= _FEW
         if few:
             for place, (begin, end) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
-                low[place] = begin + np.searchsorted(self.suggestion[begin:end], suggestions[place])
+                low[place] = begin + self.suggestion[begin:end].searchsorted(suggestions[place])
         for _ in range(0 if few else int(self.count[rows].max(initial=0)).bit_length()):
             middle = (low + high) >> 1
             before = (self.suggestion[middle] < suggestions) & (low < high)
