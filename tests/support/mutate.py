@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,6 +36,7 @@ _ODD_VALUES = st.one_of(
 )
 
 
+@cache
 def valid(kind: Any) -> st.SearchStrategy[Any]:
     """Messages of `kind`, drawn from its annotations; every bound that msgspec checks holds."""
     return _of(msgspec.inspect.type_info(kind))

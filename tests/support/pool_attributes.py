@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from hypothesis import strategies as st
 
 from headrace.pools import Record, Schema
@@ -55,6 +57,7 @@ def values_of(kind: Kind) -> st.SearchStrategy[object]:
             return st.sampled_from(["cpu", "memory"])
 
 
+@cache
 def changes_of(schema: Schema) -> st.SearchStrategy[dict[str, object]]:
     """Some attributes, each under one of its names."""
     each = [

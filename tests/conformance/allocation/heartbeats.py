@@ -246,7 +246,8 @@ class Fleet:
     # --- what is expected -----------------------------------------------------------------------------------------
 
     def compared(self, expect: Mapping[str, Any]) -> Iterator[Comparison]:
-        """Comparisons of those expectations that heartbeats answer."""
+        """Comparisons of those expectations that heartbeats answer, once the engine is found whole."""
+        self._check()
         for key in KEYS & expect.keys():
             expected, actual = expect[key], self._actual(key, expect[key])
             agrees = agree(expected, actual, 1e-6) if key == "local_satisfaction_now" else expected == actual
@@ -478,10 +479,14 @@ class Fleet:
         answer = self.engine.on_heartbeat(heartbeat, self.moment).answer
         assert answer is not None
         facts.starts_paused = facts.preemption_paused = False
+        if not paused:
+            self._check()
+        return answer
+
+    def _check(self) -> None:
         broken = self.engine.check()
         if broken:
             raise Problem("; ".join(broken))
-        return answer
 
     def _show(self, node: str) -> None:
         """The engine learns what the node has, and decides nothing."""
