@@ -95,9 +95,6 @@ class Ledger:
     def all_done(self) -> bool:
         return self.done_count == self.job_count
 
-    def is_done(self, index: int) -> bool:
-        return index < self.block and bool(self._done[index >> 3] & _bit(index))
-
     def done_bits(self) -> bytes:
         """One bit per index below `block`, lowest first in each byte."""
         return bytes(self._done)

@@ -55,7 +55,6 @@ class JobLogs:
         return LogChunk(
             data=chunk.data,
             next_offset=chunk.next_offset,
-            rotated_bytes=chunk.rotated_bytes,
             attempt=attempt,
             ended=not runs and chunk.next_offset >= chunk.size,
         )

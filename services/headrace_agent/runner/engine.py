@@ -197,13 +197,6 @@ class RunnerEngine:
             due.append(self._leave_ns)
         return min(due, default=None)
 
-    def state(self, key: JobKey) -> JobState:
-        """The state of a job, `ABSENT` if it is not known."""
-        if key in self._ended:
-            return JobState.ENDED
-        job = self._live.get(key)
-        return job.state if job is not None else JobState.ABSENT
-
     def figures(self) -> list[Figure]:
         """Jobs that live, and ends that are not acknowledged."""
         return [

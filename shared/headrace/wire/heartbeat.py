@@ -215,12 +215,10 @@ class JobSpec(msgspec.Struct, frozen=True):
     #: Empty: a scratch folder of the agent's.
     working_directory: str = ""
     job_count: Annotated[int, msgspec.Meta(ge=1)] = 1
-    user: str = ""
     pool: str = ""
     #: Between the request to end and the kill, when an allocation is taken back.
     interruption_timeout_ms: Millis = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    on_lost_node: str = "requeue"
     #: Its jobs understand the signal: after it, exit status 0 is done, and 75 saved and to be run again.
     interruptible: bool = False
     #: The signal that tells a job that its place is taken back.

@@ -47,8 +47,6 @@ class LogChunk(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     data: Annotated[bytes, msgspec.Meta(max_length=MOST_LOG_BYTES)]
     #: Ask with this for what follows.
     next_offset: Counter
-    #: So many bytes at the beginning are not kept any more.
-    rotated_bytes: Counter
     #: Which attempt this is of.
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     #: The job has ended, and this is the end of its output.

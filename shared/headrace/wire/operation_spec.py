@@ -124,7 +124,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         weight = self.scheduling_options_per_pool_tree.get(tree, PerTree()).weight or self.weight
         return msgspec.structs.replace(self, tree=tree, pool=pool, weight=weight)
 
-    def job_spec(self, operation: OperationId, user: str) -> JobSpec:
+    def job_spec(self, operation: OperationId) -> JobSpec:
         """The part that a node needs to run a job of this."""
         return JobSpec(
             operation=operation,
@@ -132,11 +132,9 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             environment=self.environment,
             working_directory=self.working_directory,
             job_count=self.job_count,
-            user=user,
             pool=self.pool,
             interruption_timeout_ms=self.interruption_timeout_ms,
             log_cap_bytes=self.log_cap_bytes,
-            on_lost_node=self.on_lost_node.value,
             interruptible=self.interruptible,
             interrupt_signal=self.interrupt_signal,
         )

@@ -169,7 +169,6 @@ def test_a_job_that_does_not_obey_is_killed_when_its_time_is_over_and_not_before
     assert engine.next_wake_ns() == at(1000).steady_ns
     assert engine.on_time(at(999)).effects == []
     assert engine.on_time(at(1000)).effects == [Signal(a_job(), signal.SIGKILL)]
-    assert engine.state(a_job()) is JobState.KILLED
 
 
 def test_a_kill_that_does_nothing_is_repeated() -> None:
@@ -234,8 +233,10 @@ def test_an_end_is_in_every_picture_until_it_is_acknowledged() -> None:
     assert [end.key for end in picture.message.ended] == [a_job(1)]
 
     assert engine.on_acknowledge([a_job(1), a_job(0), a_job(5)], at(3)).effects == [Drop(a_job(1))]
-    assert engine.state(a_job(1)) is JobState.ABSENT
-    assert engine.state(a_job(0)) is JobState.RUNNING
+    (picture,) = engine.on_hello(About("rlimit", "why", 7), at(3)).effects
+    assert isinstance(picture, Tell)
+    assert isinstance(picture.message, Picture)
+    assert ([kept.run.job for kept in picture.message.running], picture.message.ended) == ([a_job(0)], [])
 
 
 def test_a_job_that_cannot_be_started_has_failed() -> None:
