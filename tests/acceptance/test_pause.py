@@ -41,7 +41,7 @@ def test_paused_starts_are_kept_over_a_restart_obeyed_and_shown_until_they_are_r
     assert words not in up.run("tree", "list").stderr
 
 
-def test_a_pause_of_preemption_says_that_none_is_built_yet(up: Up) -> None:
+def test_a_pause_of_preemption_is_told_and_a_tree_that_is_not_there_is_refused(up: Up) -> None:
     assert "what is on its way out goes" in up.run("pause", "preemption").stdout
     assert "preemption is paused: nothing is taken back for others" in up.run("tree", "list").stderr
     up.run("pause", "starts", "--tree", "other", expect=4)

@@ -61,7 +61,6 @@ from headrace.wire.refusals import (
     NotFound,
     NotReady,
     NotRecorded,
-    StaleTerm,
     WrongState,
     decode_answer,
 )
@@ -337,41 +336,6 @@ async def test_failed_jobs_run_again_until_there_are_too_many(server: NatsServer
     assert failed.state is OperationState.FAILED
     assert "max_failed_job_count is 2" in failed.reason
     assert failed.last_failures[-1].stderr_tail == "the last words"
-
-
-async def test_an_end_that_is_reported_again_changes_nothing(server: NatsServer) -> None:
-    async with running(server, SETTINGS, serve):
-        await request(server, "op.start", a_start(), StartAnswer)
-        report = ledger.ReportEnds(TREE, 1, [an_end(0, JobResult.COMPLETED)])
-        first = await as_allocator(server, "report", report, ledger.ReportAnswer)
-        again = await as_allocator(server, "report", report, ledger.ReportAnswer)
-        view = await request(server, "op.get", GetOperation(OperationId("operation-1")), OperationView)
-
-    assert first == again
-    assert view.completed_jobs == 1
-
-
-async def test_blocks_are_drawn_only_by_the_newest_allocator(server: NatsServer) -> None:
-    async with running(server, SETTINGS, serve):
-        await request(server, "op.start", a_start(jobs=1000), StartAnswer)
-        await as_allocator(server, "attach", ledger.Attach(TREE, 7), ledger.Attached)
-        draw = ledger.DrawBlock(TREE, 7, OperationId("operation-1"), 600)
-        drawn = await as_allocator(server, "draw", draw, ledger.DrawAnswer)
-        stale = await as_allocator(server, "draw", msgspec.structs.replace(draw, term=6), ledger.DrawAnswer)
-        whole = await as_whole(server)
-
-    assert drawn.below == 600
-    assert stale == StaleTerm(role="allocator.default", known=7, got=6)
-    assert (whole.operations[0].block, whole.operations[0].block_term) == (600, 7)
-
-
-async def as_whole(server: NatsServer) -> ledger.WholeOperations:
-    """The page of operations, behind that of ephemeral pools."""
-    async with a_bus(server, "service", "reader") as bus:
-        request = ledger.WholeOperationsRequest(TREE, after_pool="research")
-        answer = await ask(bus, subjects.OPERATIONS_WHOLE, request, ledger.WholeOperations)
-        assert isinstance(answer, ledger.WholeOperations)
-        return answer
 
 
 async def test_while_the_log_is_away_a_start_is_not_recorded_and_its_id_may_be_retried(server: NatsServer) -> None:
