@@ -128,7 +128,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.NoNodeMatches: "a node with such tags, or another scheduling_tag_filter",
     why.MatchingNodesOwed: "more nodes with such tags, or another scheduling_tag_filter",
     why.LargerThanEveryNode: "a larger node, or an operation with smaller jobs",
-    why.NoRoomOnAnyNode: "ends of jobs on one node, or preemption once it starves",
+    why.NoRoomOnAnyNode: "ends of jobs on one node, or preemption while it starves",
     why.BlockBeingDrawn: "the log's answer",
     why.NoShareYet: "a fair share: more weight, a guarantee, or others that want less",
     why.PoolOverFairShare: "those below their share getting theirs, or more weight or a guarantee for pool {pool}",

@@ -36,7 +36,7 @@ def test_a_pool_whose_jobs_get_no_place_is_listed_with_the_operation_that_may_pr
         explained = up.run("op", "explain", waits).stdout
         assert "that it is owed: satisfaction 0.00" in explained
         assert "no node has room for a job of cpu 1" in explained
-        assert "→ ends of jobs on one node, or preemption once it starves" in explained
+        assert "→ ends of jobs on one node, or preemption while it starves" in explained
         assert "1 could run its job were they empty, 0 have room for one now" in explained
         (told,) = json.loads(up.run("op", "explain", waits, "--json").stdout)["trees"].values()
         assert [cause["kind"] for cause in told["waiting"]["causes"]] == ["no_room_on_any_node"]

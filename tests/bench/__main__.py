@@ -10,6 +10,7 @@ import os
 import sys
 
 import tests.bench.admission
+import tests.bench.allocator_slices
 import tests.bench.delivered_share
 import tests.bench.fair_share
 import tests.bench.fair_share_service

@@ -41,6 +41,11 @@ def idle() -> Figure:
     return Figure.of(percent, "%")
 
 
+@REGISTRY.add("longest_loop_pause_ms", f"of any service while {OPERATIONS:,} operations come and some go", 20)
+def longest_loop_pause_of_all() -> Figure:
+    return Figure.of([max(pauses_ms().values())], "ms")
+
+
 def longest_loop_pause(service: str) -> Figure:
     return Figure.of([pauses_ms()[service]], "ms")
 
