@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import PartialResources, TreeOptions
+from headrace.pools.node_filter import matches
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.integral import PoolVolume, Volume
@@ -43,9 +44,13 @@ EPHEMERAL = [PoolName(name) for name in ("ephemeral-1", "ephemeral-2")]
 OPERATIONS = [f"operation-{number}" for number in range(3)]
 #: What the incremental and the full computation may differ by.
 NEAR = 1e-12
+#: Nodes have some of these, and pools and operations ask for some.
+TAGS = [("ssd",), ("gpu", "ssd"), ("gpu",)]
+FILTERS = ["", "ssd", "!ssd", "gpu & ssd", "gpu | old", "old"]
 
 cpus = st.integers(0, 60_000)
 operations = st.sampled_from(OPERATIONS)
+filters = st.sampled_from(FILTERS)
 pools = st.sampled_from([*NAMES, *EPHEMERAL])
 
 
@@ -60,7 +65,13 @@ def settings_of_pools(draw: st.DrawFn) -> PoolConfig:
     )
     guarantee = PartialResources(cpu=draw(st.sampled_from([0, 10_000, 40_000])))
     weight = draw(st.sampled_from([None, 0.5, 3.0]))
-    return PoolConfig(weight=weight, strong_guarantee_resources=guarantee, integral_guarantees=integral)
+    formula = draw(filters) or None
+    return PoolConfig(
+        weight=weight,
+        strong_guarantee_resources=guarantee,
+        integral_guarantees=integral,
+        scheduling_tag_filter=formula,
+    )
 
 
 @st.composite
@@ -70,7 +81,7 @@ def configurations(draw: st.DrawFn) -> list[Pool]:
     for name in names:
         above = draw(st.sampled_from([ROOT_POOL, *(pool.name for pool in listed)]))
         plain = above != ROOT_POOL
-        own = PoolConfig() if plain else draw(settings_of_pools())
+        own = PoolConfig(scheduling_tag_filter=draw(filters)) if plain else draw(settings_of_pools())
         listed.append(Pool(name, above, own))
     return listed
 
@@ -85,6 +96,9 @@ class Course(RuleBasedStateMachine):
         self.revision = self.epoch = 0
         self.now_ms = 1_000_000
         self.told: dict[str, ShareItem] = {}
+        #: Of the nodes by tags, as they were told last, and as they were told last by an allocator that knew all.
+        self.told_rooms: dict[tuple[str, ...], Resources] = {}
+        self.rooms: dict[tuple[str, ...], Resources] = {}
         self.configured(listed)
         self.engine.on_operations([], self.now)
         self.used([])
@@ -95,11 +109,13 @@ class Course(RuleBasedStateMachine):
         tree = Tree(tree=TREE, pools=listed, options=OPTIONS)
         self.engine.on_stored_tree(StoredTree(self.revision, tree), self.now)
 
-    @rule(operation=operations, pool=pools, jobs=st.sampled_from([0, 1, 100, 400]))
-    def starts(self, operation: str, pool: PoolName, jobs: int) -> None:
+    @rule(operation=operations, pool=pools, jobs=st.sampled_from([0, 1, 100, 400]), formula=filters)
+    def starts(self, operation: str, pool: PoolName, jobs: int, formula: str) -> None:
         if operation not in self.engine.operations.by_id:
             newcomer = FairShareEngine(TREE, 1, EngineOptions())
-            newcomer.on_operations([live(operation, pool, jobs)], self.now)
+            begun = live(operation, pool, jobs)
+            spec = msgspec.structs.replace(begun.spec, scheduling_tag_filter=formula)
+            newcomer.on_operations([msgspec.structs.replace(begun, spec=spec)], self.now)
             self.engine.operations.by_id |= newcomer.operations.by_id
 
     @rule(operation=operations, pool=pools, weight=st.sampled_from([1.0, 2.0]))
@@ -121,6 +137,15 @@ class Course(RuleBasedStateMachine):
     def uses(self, used: dict[str, tuple[int, int]]) -> None:
         self.used([_usage(name, *figures) for name, figures in used.items()])
 
+    @rule(nodes=st.dictionaries(st.sampled_from(TAGS), st.integers(1, 30), min_size=1), complete=st.booleans())
+    def nodes_have_tags(self, nodes: dict[tuple[str, ...], int], complete: bool) -> None:
+        tagged = {tags: Resources(10 * part, 1_000 * part, 0, 2**33 * part) for tags, part in nodes.items()}
+        rest = TOTAL - Resources.sum(tagged.values())
+        rooms = tagged | {(): rest}
+        gone = frozenset(str(UsageItem.of_nodes(tags).operation) for tags in TAGS if tags not in rooms)
+        self.told_rooms = rooms
+        self.used([UsageItem.of_nodes(tags, room) for tags, room in rooms.items()], removed=gone, complete=complete)
+
     @rule(complete=st.booleans())
     def recovers(self, complete: bool) -> None:
         self.used([], complete=complete)
@@ -132,6 +157,7 @@ class Course(RuleBasedStateMachine):
 
     def used(self, items: list[UsageItem], *, removed: frozenset[str] = frozenset(), complete: bool = True) -> None:
         self.epoch += 1
+        self.rooms = self.told_rooms if complete else self.rooms
         frame = UsageFrame(total=TOTAL, complete=complete)
         self.engine.on_usage(UsageChange(Version(1, self.epoch), frame, items, removed), self.now)
 
@@ -164,6 +190,22 @@ class Course(RuleBasedStateMachine):
         assert update.frame == anew.frame
         assert self.engine.check() == []
         assert [item.kind for item in expected.values()].count(ElementKind.ROOT) == 1
+        self.nobody_is_owed_more_than_match_its_filters(expected)
+
+    def nobody_is_owed_more_than_match_its_filters(self, items: dict[str, ShareItem]) -> None:
+        pools, known = self.engine.configuration.pools.pools, self.engine.operations.by_id
+        for item in items.values():
+            asked = [known[OperationId(item.name)].scheduling_tag_filter] if item.kind is ElementKind.OPERATION else []
+            above = pools.get(PoolName(item.parent if asked else item.name))
+            while above is not None:
+                asked.append(above.settings.scheduling_tag_filter or "")
+                above = pools.get(above.parent)
+            match = [room for tags, room in self.rooms.items() if all(matches(formula, tags) for formula in asked)]
+            most = Resources.sum(match)
+            assert item.tag_filter_limits == (most if any(asked) and self.rooms else None)
+            if item.tag_filter_limits is not None:
+                owed = zip(item.fair_share.total, most.share_of(TOTAL), strict=True)
+                assert all(share <= limit + 1e-9 for share, limit in owed)
 
 
 def _usage(operation: str, used: int, pending: int) -> UsageItem:

@@ -123,7 +123,7 @@ class TaggedRooms:
     def __init__(self) -> None:
         self.of: dict[Tags, Resources] = {}
         #: Tags whose sum changed; whoever follows them discards them.
-        self.changed: set[Tags] = set()
+        self.changed: dict[Tags, None] = {}
         self._counted: dict[NodeName, tuple[Tags, Resources]] = {}
 
     def note(self, node: Node) -> None:
@@ -148,7 +148,7 @@ class TaggedRooms:
         self.of[tags] = self.of.get(tags, ZERO) + amount
         if self.of[tags] == ZERO:
             del self.of[tags]
-        self.changed.add(tags)
+        self.changed[tags] = None
 
 
 def _shape(node: Node) -> tuple[Tags, Resources] | None:

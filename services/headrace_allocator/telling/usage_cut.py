@@ -64,8 +64,8 @@ def usage_changed(facts: Facts) -> bool:
 
 def _nodes_of_tags(facts: Facts) -> tuple[list[UsageItem], list[str]]:
     """The nodes of tags whose room changed since the last cut, and keys of those that have none any more."""
-    rooms, changed = facts.tagged_rooms, sorted(facts.tagged_rooms.changed)
-    rooms.changed.clear()
+    rooms = facts.tagged_rooms
+    changed, rooms.changed = rooms.changed, {}
     told = [UsageItem.of_nodes(tags, rooms.of[tags]) for tags in changed if tags in rooms.of]
     return told, [UsageItem.of_nodes(tags).operation for tags in changed if tags not in rooms.of]
 
