@@ -324,7 +324,7 @@ def lose(*buckets: str) -> Fault:
 def _forget_limits(world: World, bucket: str) -> None:
     """Whoever starts between the loss of the pools and their being written again knows no limits."""
     if bucket == subjects.POOLS_BUCKET:
-        world.recorded.running_limits, world.truth.job_limits = {}, {}
+        world.recorded.running_limits, world.truth.job_limits, world.truth.hosts_of = {}, {}, {}
 
 
 async def roll_a_bucket_back(world: World) -> None:

@@ -61,6 +61,8 @@ class Truth:
         self.done: dict[tuple[str, int], int] = {}
         #: Jobs of one core that may run at a time, by tree and pool.
         self.job_limits: dict[tuple[TreeName, str], int] = {}
+        #: Hosts on which alone jobs of a pool may start, by tree and pool.
+        self.hosts_of: dict[tuple[TreeName, str], set[str]] = {}
         #: Jobs that start from now on take no longer, whatever was asked for.
         self.longest_s = math.inf
 
@@ -75,7 +77,11 @@ class Truth:
             )
         self._living[job] = process
         self.processes.append(process)
-        defect = self.recorded.defect_of_start(process.key, process.tree) or self._defect_of_pools()
+        defect = (
+            self.recorded.defect_of_start(process.key, process.tree)
+            or self._defect_of_pools()
+            or self._defect_of_host(process)
+        )
         if defect:
             self.violations.append(f"{process.host}: {defect}")
 
@@ -92,6 +98,13 @@ class Truth:
             if count > most:
                 return f"{count} jobs run in pool {pool}, where {most} may"
         return ""
+
+    def _defect_of_host(self, process: JobProcess) -> str:
+        pool = self._pool_of(process.key.operation)
+        hosts = self.hosts_of.get((process.tree, str(pool)))
+        return (
+            "" if hosts is None or process.host in hosts else f"a job of pool {pool} runs, whose filter does not match"
+        )
 
     def _pool_of(self, operation: str) -> str:
         known = self.recorded.operations.get(OperationId(operation))

@@ -89,7 +89,8 @@ def run_seed(seed: int, *, length: Length = LONG) -> Course:
 
 async def _course(world: World, length: Length, aim: Aim | None) -> None:
     world.longest_job_s = length.longest_job_s
-    await _furnish(world, length.leases_s, doubled=aim is not None or chance_from(world.loop, 0.5))
+    doubled = aim is not None or chance_from(world.loop, 0.5)
+    await _furnish(world, length.leases_s, doubled=doubled, tagged=aim is None)
     if len(world.trees) > 1:
         await _furnish_another(world, world.trees[1])
     async with anyio.create_task_group() as tasks:
@@ -132,14 +133,16 @@ def _options(running: int) -> TreeOptions:
     )
 
 
-async def _furnish(world: World, leases_s: Sequence[float], *, doubled: bool) -> None:
-    """Pools, services and hosts."""
+async def _furnish(world: World, leases_s: Sequence[float], *, doubled: bool, tagged: bool) -> None:
+    """Pools, services and hosts. Some worlds that are `tagged` have a pool that may use all hosts but the first."""
     draw = world.random
     running, limited, cores = draw.choice((2, 50)), chance_from(world.loop, 0.3), draw.randint(1, 3)
     options = _options(running)
     research = {"resource_limits": PartialResources(cpu=100 * cores), "max_running_operation_count": 2}
+    # Drawn of what is drawn anyway: all other worlds take the courses that they took.
+    picky = {"scheduling_tag_filter": "ssd" if limited else "!old"} if tagged and cores != 1 else {}
     await world.configure(
-        [a_pool("research", weight=2.0, **(research if limited else {})), a_pool("production")], options
+        [a_pool("research", weight=2.0, **(research if limited else {})), a_pool("production", **picky)], options
     )
     world.recorded.running_limits = {(TREE, ""): running, **({(TREE, "research"): 2} if limited else {})}
     world.truth.job_limits = {(TREE, "research"): cores} if limited else {}
@@ -148,7 +151,10 @@ async def _furnish(world: World, leases_s: Sequence[float], *, doubled: bool) ->
         for instance in ("a", "b") if doubled else ("a",):
             world.start_service(kind, instance)
     for number in range(draw.randint(2, 4)):
-        world.start_host(f"n{number}", draw.randint(1, 4))
+        tags = [] if not picky else ["ssd"] if number else ["old"]
+        world.start_host(f"n{number}", draw.randint(1, 4), tags=tags)
+    if picky:
+        world.truth.hosts_of = {(TREE, "production"): set(world.hosts) - {"n0"}}
 
 
 async def _furnish_another(world: World, tree: TreeName) -> None:

@@ -176,7 +176,7 @@ class World:
 
         self.start(f"{kind}.{instance}" if tree == TREE else f"{kind}.{tree}.{instance}", program)
 
-    def start_host(self, name: str, cores: int, tree: TreeName = TREE) -> None:
+    def start_host(self, name: str, cores: int, tree: TreeName = TREE, tags: Sequence[str] = ()) -> None:
         """A machine with an agent and a runner."""
         host = self.hosts[name] = Host(name, cores, self.loop, self.truth, tree)
         settings = AgentSettings(
@@ -186,6 +186,7 @@ class World:
             state_folder=f"/nowhere/{name}",
             heartbeat_timeout_ms=1_000,
             tree=tree,
+            tags=list(tags),
         )
 
         async def program(process: str) -> None:
