@@ -242,7 +242,7 @@ class AllocatorEngine:
         node = self.facts.nodes.get(request.node)
         if node is None:
             return Outcome(GivenUpNode(request.node, 0))
-        if not node.is_silent(self.facts.timing, moment) and not node.is_drained_and_empty:
+        if not node.may_be_removed(self.facts.timing, moment):
             timeout_s = self.facts.timing.node_heartbeat_timeout_s
             expected = f"silent for {timeout_s:g} s, or drained with no job on it"
             return Outcome(WrongState("node", request.node, node.condition.value, expected))

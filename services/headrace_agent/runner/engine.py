@@ -163,7 +163,7 @@ class RunnerEngine:
         if known is None or lease.until_boottime_ns > known.until_boottime_ns:
             if known is not None and not self._lease_enforced and lease.since_boottime_ns > known.until_boottime_ns:
                 # It was frozen with its agent. The jobs may run elsewhere, though a new lease came before it looked at the time.
-                effects = self._enforce(known, moment)
+                effects = self._enforce_lease(known, moment)
             self._lease = lease
             self._lease_enforced = False
         return Outcome(None, [*effects, *self.on_time(moment).effects])
@@ -178,7 +178,7 @@ class RunnerEngine:
         lease = self._lease
         if lease is not None and not self._lease_enforced and moment.steady_ns >= lease.until_boottime_ns:
             self._lease_enforced = True
-            effects += self._enforce(lease, moment)
+            effects += self._enforce_lease(lease, moment)
         while self._deadlines and self._deadlines[0][0] <= moment.steady_ns:
             due_ns, key = heapq.heappop(self._deadlines)
             late = self._live.get(key)
@@ -243,7 +243,7 @@ class RunnerEngine:
             return "not started: the lease has passed"
         return None
 
-    def _enforce(self, lease: NodeLease, moment: Moment) -> list[RunnerEffect]:
+    def _enforce_lease(self, lease: NodeLease, moment: Moment) -> list[RunnerEffect]:
         """Ends all jobs. The time until the kill counts from the end of the lease, however late that is seen."""
         left_ms = lease.timeout_ms - (moment.steady_ns - lease.until_boottime_ns) // NS_PER_MS
         reason = "the lease passed: no heartbeat of this node was answered in time"

@@ -15,7 +15,7 @@ from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["Extension", "GiveBack", "extend"]
+__all__ = ["Extension", "GiveBack", "extend", "gives_back"]
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
@@ -49,7 +49,7 @@ def extend(overlay: Overlay, choose: Choice = next_in_line) -> list[Extension | 
         jobs = _more_jobs(overlay, operation, allocation)
         if jobs <= 0 and not allocation.unstarted:
             continue
-        if _wanted_elsewhere(overlay, operation, allocation, choose):
+        if gives_back(overlay, operation, allocation, choose):
             if allocation.unstarted:
                 decided.append(GiveBack(allocation))
         elif jobs > 0:
@@ -65,8 +65,8 @@ def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -
     return min(most, spare_jobs(overlay, operation)) if ahead > 1 and most > 0 else 0
 
 
-def _wanted_elsewhere(overlay: Overlay, operation: Operation, allocation: Allocation, choose: Choice) -> bool:
-    """True if its operation, or a pool above, has more than it is owed, and the place would go to another that has less."""
+def gives_back(overlay: Overlay, operation: Operation, allocation: Allocation, choose: Choice) -> bool:
+    """True if its operation or a pool above has more than owed, and another with less would get the place."""
     if all(satisfied <= 1 + EPS for satisfied in _satisfactions(overlay, operation)):
         return False
     overlay.use(operation, ZERO - allocation.resources)

@@ -155,11 +155,6 @@ class Node:
         is_open = self.online and self.enrolled and not self.record.drained and not self.outside
         return is_open and self.state is _OPEN and not self.trouble
 
-    @property
-    def is_drained_and_empty(self) -> bool:
-        """True if nothing can run on it: an administrator drains it, and it was heard to hold nothing."""
-        return self.record.drained and self.online and not self.allocations and not self.reporting
-
     def is_outside(self, node_filter: str) -> bool:
         """True if its tags do not match the tree's node filter."""
         return not matches(node_filter, self.record.tags)
@@ -167,6 +162,11 @@ class Node:
     def is_silent(self, timing: Timing, moment: Moment) -> bool:
         """True if it was not heard for the heartbeat timeout."""
         return moment.steady_s - self.heard_s > timing.node_heartbeat_timeout_s
+
+    def may_be_removed(self, timing: Timing, moment: Moment) -> bool:
+        """True if it is silent, or nothing can run on it: it is drained, and was heard to hold nothing."""
+        is_empty = self.online and not self.allocations and not self.reporting
+        return self.is_silent(timing, moment) or (self.record.drained and is_empty)
 
     def lease_is_over(self, lease_s: float, moment: Moment) -> bool:
         """True if it was not heard for the longest lease it may know. By then its runner has ended all jobs."""
