@@ -195,18 +195,16 @@ class Bench:
         )
         self._fleet.stop()
         highest = []
-        async for is_highest, rate in highest_rates(self._fleet, self._allocator_cpu_s, _ROUNDS):
+        async for is_highest, rate in highest_rates(self._fleet, self._processes.cpu_s, _ROUNDS):
+            used = ", ".join(f"{name} {cpu_us:.0f}" for name, cpu_us in rate.cpu_us.items())
             words = (
                 f"{rate.wanted:,.0f} heartbeats a second: {rate.answered:,.0f} answers, 99 % within {rate.p99_ms:.1f} ms, "
-                f"{rate.cpu_us:.0f} us of cpu of the allocator each"
+                f"us of cpu each: {used}"
             )
             self._say(f"the highest so far, {words}" if is_highest else words)
             if is_highest:
                 highest.append(rate.wanted)
         self.figures["fleet_heartbeats_per_second"] = Figure.of(highest or [0.0], "heartbeats/s")
-
-    def _allocator_cpu_s(self) -> float:
-        return self._processes.cpu_s()["allocator"]
 
 
 def _percentile(ordered: list[float], part: float) -> float:

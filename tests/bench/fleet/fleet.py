@@ -109,10 +109,10 @@ class Fleet:
         self._events.clear()
         self._in_flight.clear()
 
-    def send(self, node: FleetNode, heartbeat: Heartbeat) -> None:
-        """Sends a heartbeat as it is; the next `flush` takes it along."""
-        reply_to = f"{subjects.inbox('node', node.name)}.{heartbeat.seq}"
-        self._connection.request(subjects.heartbeat(self._tree, node.name), reply_to, encode(heartbeat))
+    def send(self, node: FleetNode, seq: int, heartbeat: bytes) -> None:
+        """Sends a heartbeat as it is. The next `flush` takes it along."""
+        reply_to = f"{subjects.inbox('node', node.name)}.{seq}"
+        self._connection.request(subjects.heartbeat(self._tree, node.name), reply_to, heartbeat)
 
     def flush(self) -> None:
         self._connection.flush()
@@ -144,7 +144,7 @@ class Fleet:
         now_ns = self._clock.moment().steady_ns
         self.sent_late_ms.append((now_ns - due_ns) / NS_PER_MS)
         self._in_flight[node.name] = (heartbeat.seq, due_ns)
-        self.send(node, heartbeat)
+        self.send(node, heartbeat.seq, encode(heartbeat))
         self._at(now_ns + HEARTBEAT_TIMEOUT_MS * NS_PER_MS, self._on_silence, node, heartbeat.seq)
 
     def send_enrolment(self, node: FleetNode, at_ns: int) -> None:
