@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import anyio
 
 from headrace.bus import Message, connect
@@ -50,7 +52,33 @@ async def test_a_burst_overflows_only_our_own_mailbox_and_its_end_arrives(server
 
         assert [int((await anext(inbox)).data) for _ in range(10)] == list(range(19_990, 20_000))
         assert inbox.statistics()["dropped"] == 19_990
-        assert hears.statistics()["overflowed"] == 0
+
+
+async def test_a_subscription_costs_no_task(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        tasks = asyncio.all_tasks()
+        inboxes = [await bus.subscribe(f"{word}.{number}") for number in range(10)]
+        await bus.publish(f"{word}.9", b"heard")
+
+        assert (await anext(inboxes[9])).data == b"heard"
+        assert asyncio.all_tasks() <= tasks
+
+
+async def test_what_fails_as_it_takes_a_message_harms_no_later_one(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        taken: list[bytes] = []
+
+        def take(message: Message) -> None:
+            taken.append(message.data)
+            raise ValueError(message.data)
+
+        await bus._link.listen(word, take)
+        for data in (b"1", b"2"):
+            await bus.publish(word, data)
+        await eventually(lambda: taken == [b"1", b"2"])
+
+        assert bus.connected
+        await eventually(lambda: bus.statistics()["errors"] == 2)
 
 
 async def test_iteration_ends_when_the_inbox_is_closed(server: NatsServer, word: str) -> None:

@@ -1,8 +1,7 @@
 """One connection to a nats-server, without the behaviours of nats-py that would break something here.
 
-Nothing else imports nats. What it calls back only enqueues: an exception in `error_cb` ends nats-py's read loop while the
-connection still looks alive, callbacks of one subscription run strictly in turn, and all of them inherit the context of whoever
-subscribed.
+Nothing else imports nats. What it calls back only enqueues, and raises nothing: an exception in `error_cb`, or where a message is
+handed over, ends nats-py's read loop while the connection still looks alive.
 """
 
 from __future__ import annotations
@@ -12,17 +11,16 @@ import contextlib
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
-import anyio.lowlevel
 from nats.errors import BadHeaderError, BadSubjectError, ConnectionClosedError, OutboundBufferLimitError
 
 from headrace.bus.nats.barriers import Barriers
 from headrace.bus.nats.calls import Calls
 from headrace.bus.nats.listener import Listener
 from headrace.bus.nats.outgoing import Outgoing
-from headrace.bus.nats.trouble import CredentialLost, Overflow, Refusal, understand
+from headrace.bus.nats.trouble import CredentialLost, Refusal, understand
 from headrace.bus.protocol import (
     BusClosed,
     BusError,
@@ -43,9 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Link"]
 
-#: nats-py's own queue per subscription: only a burst within one turn of the loop waits there; the limits that matter are ours.
-_BURST_MESSAGES = 65_536
-_BURST_BYTES = 64 * 1024 * 1024
 _BARRIER_TIMEOUT_S = 10.0
 #: Between two looks at nats-py's own tasks, while it is connected and while it is not.
 _INSPECT_EVERY_S = 5.0
@@ -122,7 +117,6 @@ class Link:
             "calls": len(self._calls),
             "listeners": len(self._listeners),
             "errors": self.errors,
-            "overflowed": sum(listener.dropped for listener in self._listeners),
             "refused_publishes": self.refused_publishes,
             "unsent_bytes": self._outgoing.unsent_bytes(),
         }
@@ -153,8 +147,6 @@ class Link:
             await self._nats._send_unsubscribe(listener.sid)
         with contextlib.suppress(NotConnected, RequestTimeout):
             await self.barrier()
-        while any(listener.queued for listener in kept):
-            await anyio.lowlevel.checkpoint()
         for listener in kept:
             await listener.close()
 
@@ -234,15 +226,9 @@ class Link:
         nats-py would go on with a subscription that looks alive and hears nothing.
         """
         self._check_connected()
-        listener = Listener(subject, on_message, self._listeners.discard, needed=needed)
+        listener = Listener(subject, on_message, self._listeners.discard, self.note_error, needed=needed)
         try:
-            subscription = await self._nats.subscribe(
-                subject,
-                queue=queue,
-                cb=listener.deliver,
-                pending_msgs_limit=_BURST_MESSAGES,
-                pending_bytes_limit=_BURST_BYTES,
-            )
+            subscription = await self._nats.subscribe(subject, queue=queue, future=cast("Any", listener))
         except BadSubjectError:
             raise BadInput("subject", subject, "tokens without blanks, joined by dots") from None
         except ConnectionClosedError:
@@ -323,9 +309,6 @@ class Link:
 
     def _take_error(self, error: Exception) -> None:
         match understand(error):
-            case Overflow(sid):
-                for listener in self._listeners:
-                    listener.dropped += listener.sid == sid
             case Refusal(publish=True, subject=subject):
                 self.refused_publishes += 1
                 self._calls.refuse(subject, PermissionRefused(f"the server refuses us to publish on {subject}"))

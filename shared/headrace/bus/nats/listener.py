@@ -16,13 +16,20 @@ __all__ = ["Listener"]
 
 
 class Listener:
-    """Hands each message to `on_message`, which is called on the loop, must not raise and cannot wait.
+    """Hands each message to `on_message`, which is called on the loop, should not raise and cannot wait.
 
-    nats-py runs the callbacks of one subscription strictly in turn, so that one that waits holds up all behind it.
+    It stands where nats-py expects the future of a single answer: so each message comes at once, while it is read. A callback of
+    nats-py would cost a task a subscription, a queue, and a turn of the loop for each message that comes alone.
     """
 
     def __init__(
-        self, subject: str, on_message: Callable[[Message], None], forget: Callable[[Listener], None], *, needed: bool
+        self,
+        subject: str,
+        on_message: Callable[[Message], None],
+        forget: Callable[[Listener], None],
+        on_error: Callable[[Exception], None],
+        *,
+        needed: bool,
     ) -> None:
         self.subject = subject
         #: Whether losing it makes the connection useless.
@@ -31,10 +38,9 @@ class Listener:
         self.refused = False
         #: The server has taken it.
         self.in_force = False
-        #: Dropped by nats-py, because one turn of the loop brought more than it queues.
-        self.dropped = 0
         self._on_message = on_message
         self._forget = forget
+        self._on_error = on_error
         self._nats: NatsSubscription | None = None
 
     def attach(self, subscription: NatsSubscription) -> None:
@@ -45,18 +51,23 @@ class Listener:
     def sid(self) -> int:
         return -1 if self._nats is None else self._nats._id
 
-    @property
-    def queued(self) -> int:
-        """Messages that nats-py has read and not yet handed over."""
-        return 0 if self._nats is None else self._nats.pending_msgs
+    def cancelled(self) -> bool:
+        """Always False, for nats-py: it listens until it is closed."""
+        return False
 
-    async def deliver(self, message: Msg) -> None:
+    def set_result(self, message: Msg) -> None:
         """Takes a message from nats-py. Header names are lower-case from here on.
 
         nats-py keeps one value a name, by exact spelling.
         """
         headers = {name.lower(): value for name, value in message.headers.items()} if message.headers else {}
-        self._on_message(Message(subject=message.subject, data=message.data, headers=headers, reply_to=message.reply))
+        try:
+            self._on_message(
+                Message(subject=message.subject, data=message.data, headers=headers, reply_to=message.reply)
+            )
+        except Exception as error:
+            # In nats-py it would end the reading, and the connection would look alive.
+            self._on_error(error)
 
     async def close(self) -> None:
         """Ends it and discards what is still on its way. May be called twice."""

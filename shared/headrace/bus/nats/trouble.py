@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 import msgspec
-from nats.errors import SlowConsumerError
 
-__all__ = ["ConnectionTrouble", "CredentialLost", "Overflow", "Refusal", "understand"]
+__all__ = ["ConnectionTrouble", "CredentialLost", "Refusal", "understand"]
 
 #: Also `subscription to "x" using queue "q"` and `publish with reply of "x"`.
 _PERMISSION = re.compile(r'permissions violation for (?P<what>publish|subscription)[^"]*"(?P<subject>[^"]*)"')
@@ -29,22 +28,14 @@ class CredentialLost(msgspec.Struct, frozen=True):
     text: str
 
 
-class Overflow(msgspec.Struct, frozen=True):
-    """nats-py's own queue of a subscription was full."""
-
-    sid: int
-
-
 class ConnectionTrouble(msgspec.Struct, frozen=True):
     """Anything else: a connection that broke, a server that is away."""
 
     text: str
 
 
-def understand(error: Exception) -> Refusal | CredentialLost | Overflow | ConnectionTrouble:
+def understand(error: Exception) -> Refusal | CredentialLost | ConnectionTrouble:
     """Tells what an error of the connection means."""
-    if isinstance(error, SlowConsumerError):
-        return Overflow(error.sid)
     text = str(error) or type(error).__name__
     refused = _PERMISSION.search(text.lower())
     if refused is not None:
