@@ -10,6 +10,7 @@ import atexit
 import gc
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -164,39 +165,52 @@ def _server() -> str:
 
 
 def _serve(listener: socket.socket) -> NoReturn:
+    # All that a command imports is imported here, once for all: what it needs only to run as well, and what help is laid out with.
+    import anyio
+    import rich.markdown  # noqa: F401
+
     from headrace_cli import __main__ as command_line
 
     for name in command_line.COMMANDS:
-        command_line.app[name]  # imported here, once for all
+        command_line.app[name]
+    anyio.run(anyio.sleep, 0)
     gc.freeze()  # nor does any command look for cycles among what it shares
+    running: dict[int, tuple[int, socket.socket]] = {}
+    events = select.poll()
+    events.register(listener, select.POLLIN)
     while True:
-        connection, _ = listener.accept()
-        with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass  # a keeper that has done its work
-        if not os.fork():
-            listener.close()
-            _keep(connection, command_line.main)
-        connection.close()
+        for descriptor, _ in events.poll():
+            if descriptor == listener.fileno():
+                begun = _begin(listener, command_line.main)
+                running[begun[0]] = begun[1:]
+                events.register(begun[0], select.POLLIN)
+            else:
+                events.unregister(descriptor)
+                os.close(descriptor)
+                _tell_end(*running.pop(descriptor))
 
 
-def _keep(connection: socket.socket, main: Callable[[], None]) -> NoReturn:
-    """Forks one command, and tells its process id and its exit status to whoever asked for it."""
+def _begin(listener: socket.socket, main: Callable[[], None]) -> tuple[int, int, socket.socket]:
+    """Forks one command and tells its process id to whoever asked. Returns what becomes readable when it ends, too."""
+    connection, _ = listener.accept()
     data, streams, _, _ = socket.recv_fds(connection, _LARGEST_REQUEST_BYTES, 3)
     child = os.fork()
     if not child:
-        connection.close()
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
-            os.close(stream)
+        os.closerange(len(streams), os.sysconf("SC_OPEN_MAX"))
         _carry_out(main, *json.loads(data))
     for stream in streams:
         os.close(stream)
     with suppress(OSError):  # whoever asked may have gone
         connection.send(str(child).encode())
-        _, status = os.waitpid(child, 0)
+    return os.pidfd_open(child), child, connection
+
+
+def _tell_end(child: int, connection: socket.socket) -> None:
+    _, status = os.waitpid(child, 0)
+    with suppress(OSError), connection:
         connection.send(str(os.waitstatus_to_exitcode(status)).encode())
-    os._exit(0)
 
 
 def _carry_out(main: Callable[[], None], words: list[str], environment: dict[str, str], folder: str) -> NoReturn:
