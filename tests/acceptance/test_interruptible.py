@@ -52,29 +52,3 @@ def test_the_script_of_the_page_goes_on_where_it_was(up: Up) -> None:
     assert over["aborted_jobs"] == 1
     assert saved >= 2
     assert up.run(*logs).stdout.splitlines()[0].endswith(f"step {saved}")
-
-
-@pytest.mark.parametrize(
-    "signal",
-    [
-        "KILL",
-        "19",
-        "sigwinch",
-        "99",
-    ],
-)
-def test_a_signal_by_which_no_job_can_be_told_is_refused(up: Up, signal: str) -> None:
-    done = up.run("run", "--interrupt-signal", signal, "--", "true", expect=2)
-
-    expected = "one of TERM, INT, HUP, QUIT, USR1, USR2, or its number"
-    assert f"--interrupt-signal: {signal!r} cannot be used; expected {expected}" in " ".join(done.stderr.split())
-
-
-@pytest.mark.parametrize("signal", ["USR1", "sigusr1", "10"])
-def test_a_signal_is_named_as_people_name_it(up: Up, signal: str) -> None:
-    script = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.02; done"
-
-    operation = up.start_operation("--interruptible", "--interrupt-signal", signal, "--", "sh", "-c", script)
-    up.wait_line(operation, "ready")
-    up.run("op", "suspend", operation, "--abort-running-jobs")
-    up.run("op", "wait", operation)

@@ -14,6 +14,7 @@ from headrace.errors import BadInput
 from headrace.ids import PoolName, operation_id
 from headrace.pools import POOL_ATTRIBUTES, PartialResources, PoolConfig
 from headrace.wire.operation_spec import PerTree
+from headrace.wire.preemption import InterruptSignal, parse_signal
 from headrace_cli.__main__ import COMMANDS, app
 from headrace_cli.commands.pool import get
 from headrace_cli.commands.pool_changes import move, transfer
@@ -177,3 +178,14 @@ def test_a_pool_tree_is_read_with_what_is_different_there() -> None:
 def test_a_pool_tree_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         parse_pool_trees([text])
+
+
+@pytest.mark.parametrize("text", ["USR1", "sigusr1", "10"])
+def test_a_signal_is_named_as_people_name_it(text: str) -> None:
+    assert parse_signal(text, place="--interrupt-signal") is InterruptSignal.SIGUSR1
+
+
+@pytest.mark.parametrize("text", ["KILL", "19", "sigwinch", "99"])
+def test_a_signal_by_which_no_job_can_be_told_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="expected one of TERM, INT, HUP, QUIT, USR1, USR2, or its number"):
+        parse_signal(text, place="--interrupt-signal")
