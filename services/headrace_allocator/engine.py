@@ -38,10 +38,10 @@ from headrace_allocator.effects import (
 from headrace_allocator.explain import Answer, Question, answer_to
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
-from headrace_allocator.facts.nodes import Timing
+from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
-from headrace_allocator.facts.reconcile import lose_doubtful, reconcile
+from headrace_allocator.facts.reconcile import Findings, lose_doubtful, reconcile
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
 from headrace_allocator.lost_nodes import LostNodes
 from headrace_allocator.pace import Pace
@@ -221,20 +221,19 @@ class AllocatorEngine:
         findings = reconcile(facts, node, heartbeat)
         if heartbeat.term == facts.term:
             # It was sent after an answer of ours was obeyed: it is no late word of before, and former allocators' orders are void.
-            facts.recovery.miss_no_more(node.record.node)
             if heartbeat.ends_waiting == 0:
-                # A job that is nowhere may be among the ends that found no room: until they come its index goes to nobody.
                 facts.recovery.settle(node.record.node, lost=False)
-        ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
-        effects = report_of(ends + ends_of_lost(findings.lost, moment))
-        effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
-        self.twice_held_jobs += len(findings.held_twice)
-        effects += self.alarms.on_preempted(findings.preempted, moment)
+            else:
+                # A job that is nowhere may be among the ends that found no room: until they come its index goes to nobody.
+                facts.recovery.miss_no_more(node.record.node)
+        effects = [] if findings is None else self._tell(node, findings, moment)
         effects += self._finish_recovery(moment)
-        orders = node.sent = self.answers.answer(node, heartbeat, findings, moment)
-        extended = (node.allocations[extend.allocation].operation for extend in orders.extend)
-        for name in dict.fromkeys([*(start.operation for start in orders.start), *extended]):
-            effects += self._draws(facts.operations[name])
+        orders = self.answers.answer(node, heartbeat, findings, moment)
+        if orders.start or orders.extend or orders.take_back:
+            node.sent = orders
+            extended = [node.allocations[extend.allocation].operation for extend in orders.extend]
+            for name in dict.fromkeys([*(start.operation for start in orders.start), *extended]):
+                effects += self._draws(facts.operations[name])
         return Outcome(orders, effects)
 
     def on_give_up_node(self, request: GiveUpNode, moment: Moment) -> Outcome[GivenUpNode | WrongState, Effect]:
@@ -301,6 +300,14 @@ class AllocatorEngine:
         ]
 
     # --- what follows from a change -------------------------------------------------------------------------------
+
+    def _tell(self, node: Node, findings: Findings, moment: Moment) -> list[Effect]:
+        """Tells others of the news that a heartbeat brought."""
+        ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
+        effects = report_of(ends + ends_of_lost(findings.lost, moment))
+        effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
+        self.twice_held_jobs += len(findings.held_twice)
+        return effects + self.alarms.on_preempted(findings.preempted, moment)
 
     def _judge_term(self, drawn: Iterable[int]) -> list[Effect]:
         """Gives nothing out any more once jobs were drawn for a later term than ours."""

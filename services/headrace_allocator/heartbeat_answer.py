@@ -5,7 +5,7 @@ Taking back comes first, then what living allocations get in addition, then what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 from headrace.ids import AllocationId, OperationId
@@ -32,7 +32,7 @@ from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.effects import KeepCase
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
-from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.facts import Facts, restless
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.preempted import preempt
@@ -60,6 +60,7 @@ _INTERRUPTION_TIMEOUT_MS: Final = 10_000
 #: The most of one order beside its slots and its command, and of one slot.
 _ORDER_BYTES: Final = 256
 _SLOT_BYTES: Final = 16
+_NOTHING_TO_FORGET: Final = Forget()
 
 Item = TypeVar("Item")
 
@@ -114,19 +115,27 @@ class HeartbeatAnswers:
         self.made = DecisionsMade(facts.tree)
         self.check = ChoiceCheck()
 
-    def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings, moment: Moment) -> Orders:
+    def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings | None, moment: Moment) -> Orders:
         """The orders for a node whose heartbeat was held against the facts. They are carried out in the facts already."""
         pace_ms = self._pace_ms()
+        node.note_overcommit(moment)
+        self.check.begin(settled=not self._ranking.some_marked)
+        stirring = restless(self._facts, node, pace_ms)
+        due = self._due(node, stirring, moment)
+        if findings is None:
+            # Most nodes of a busy cluster are full, and everything on them goes on.
+            has_room = node.free.dominates(self._facts.pools.min_spare)
+            if not stirring and not due.some_change(has_room=has_room):
+                self.decided = HeartbeatDecision()
+                return self._orders(node, heartbeat, pace_ms)
+            findings = Findings()
         budget = _Budget(heartbeat)
         forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
-        node.note_overcommit(moment)
         # Each operation gets its place once, with all that the heartbeat brought and that is decided on it.
         moved = self._ranking.bring_in(findings.operations)
         batches = self._ranking.batches.of_priority
-        overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms, moved, batches))
-        take_back = self._take_back(node, overlay.view.restless, budget)
-        self.check.begin(settled=not self._ranking.some_marked)
-        due = self._due(node, overlay.view.restless, moment)
+        overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms, moved, batches, stirring))
+        take_back = self._take_back(node, stirring, budget)
         decided = self.decided = decide(overlay, due, self.check.choose)
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
         take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
@@ -143,18 +152,7 @@ class HeartbeatAnswers:
         if decided.observed:
             self.made.note_observed(self.observed.note(self._facts, decided.observed, moment))
         self._ranking.apply(overlay)
-        return Orders(
-            node=node.record.node,
-            incarnation=heartbeat.incarnation,
-            seq=heartbeat.seq,
-            term=self._facts.term,
-            next_heartbeat_ms=self._next_heartbeat_ms(node, pace_ms, starts=bool(starts)),
-            start=starts,
-            extend=extends,
-            take_back=take_back,
-            forget=forget,
-            lease_ms=int(self._facts.timing.node_lease_s * 1000),
-        )
+        return self._orders(node, heartbeat, pace_ms, starts, extends, take_back, forget)
 
     def take_cases(self) -> list[KeepCase]:
         """Choices that were found wrong since it was asked last."""
@@ -180,6 +178,29 @@ class HeartbeatAnswers:
             term=self._facts.term,
             next_heartbeat_ms=self._pace_ms(),
             enrolled=False,
+        )
+
+    def _orders(
+        self,
+        node: Node,
+        heartbeat: Heartbeat,
+        pace_ms: int,
+        starts: Sequence[Start] = (),
+        extends: Sequence[Extend] = (),
+        take_back: Sequence[TakeBack] = (),
+        forget: Forget = _NOTHING_TO_FORGET,
+    ) -> Orders:
+        return Orders(
+            node=node.record.node,
+            incarnation=heartbeat.incarnation,
+            seq=heartbeat.seq,
+            term=self._facts.term,
+            next_heartbeat_ms=self._next_heartbeat_ms(node, pace_ms, starts=bool(starts)),
+            start=[*starts],
+            extend=[*extends],
+            take_back=[*take_back],
+            forget=forget,
+            lease_ms=int(self._facts.timing.node_lease_s * 1000),
         )
 
     def _due(self, node: Node, restless: Iterable[Allocation], moment: Moment) -> Due:

@@ -71,6 +71,7 @@ class View(msgspec.Struct, frozen=True):
         pace_ms: int,
         moved: Sequence[Operation] = (),
         batches: Mapping[bool, Sequence[Batch]] | None = None,
+        stirring: Sequence[Allocation] | None = None,
     ) -> View:
         """The view of one node of the tree."""
         order.settle(facts.total)
@@ -78,7 +79,7 @@ class View(msgspec.Struct, frozen=True):
             free=node.free,
             tags=tuple(node.record.tags),
             allocations=tuple(node.allocations.values()),
-            restless=restless(facts, node, pace_ms),
+            restless=restless(facts, node, pace_ms) if stirring is None else stirring,
             total=facts.total,
             free_in_tree=facts.total - facts.used,
             limits=node.total,

@@ -315,12 +315,13 @@ class Facts:
         online = node.online if online is None else online
         empty = node.drained_empty if empty is None else empty
         reported = node.reported if reported is None else reported
-        now = (online, node.is_outside(self._node_filter), node.record.drained and empty, reported)
+        outside, drained_empty = node.is_outside(self._node_filter), node.record.drained and empty
+        now = (online, outside, drained_empty, reported)
         if now == (node.online, node.outside, node.drained_empty, node.reported):
             return False
         before = self.total
         self._count(node, -1)
-        node.online, node.outside, node.drained_empty, node.reported = now
+        node.set_room(reported, online=online, outside=outside, drained_empty=drained_empty)
         self._count(node, 1)
         self.shapes.note(node)
         self.tagged_rooms.note(node)

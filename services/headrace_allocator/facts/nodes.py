@@ -86,13 +86,16 @@ class Node:
         self.record = record
         self.enrolled = True
         self.online = False
+        #: True if it says that no job may be on it. Neither its room nor what is used of it counts then.
+        self.has_no_slots = False
         #: The newest life of its agent that was heard; older ones are not listened to any more.
         self.incarnation: Incarnation | None = None
         self.seq = 0
         #: When it was heard last, or when the allocator began to listen for it.
         self.heard_s = heard_s
-        #: All that it offers, as it said last.
+        #: All that it offers, as it said last; and all of it that the tree may use.
         self.reported = ZERO
+        self.total = ZERO
         #: True if the tree's node filter leaves it out: it gets nothing new.
         self.outside = False
         #: True once it was heard to hold nothing while an administrator drains it.
@@ -100,7 +103,7 @@ class Node:
         #: The usage of all its allocations.
         self.used = ZERO
         self.allocations: dict[AllocationId, Allocation] = {}
-        #: The answer to its newest heartbeat, which is taken back as far as it is not obeyed.
+        #: The answer to its newest heartbeat, if it ordered anything: that is taken back as far as it is not obeyed.
         self.sent: Orders | None = None
         #: Ends told to the ledger and not confirmed yet; and confirmed ones that the node may forget.
         self.reporting: set[JobKey] = set()
@@ -115,11 +118,12 @@ class Node:
         self.isolation = ""
         self.trouble = ""
 
-    @property
-    def total(self) -> Resources:
-        """All that the tree may use of it: nothing of a node without slots, where no job can be."""
-        unused = self.outside or self.drained_empty or self.has_no_slots
-        return self.reported if self.online and not unused else ZERO
+    def set_room(self, reported: Resources, *, online: bool, outside: bool, drained_empty: bool) -> None:
+        """Notes what it offers, and how much of that the tree may use: nothing of a node without slots."""
+        self.reported, self.online, self.outside, self.drained_empty = reported, online, outside, drained_empty
+        self.has_no_slots = online and reported.user_slots == 0
+        unused = not online or outside or drained_empty or self.has_no_slots
+        self.total = ZERO if unused else reported
 
     @property
     def free(self) -> Resources:
@@ -138,11 +142,6 @@ class Node:
         if self.outside:
             return NodeCondition.OUTSIDE
         return NodeCondition.ONLINE if self.state is _OPEN else NodeCondition(self.state.value)
-
-    @property
-    def has_no_slots(self) -> bool:
-        """True if it says that no job may be on it. Neither its room nor what is used of it counts then."""
-        return self.online and self.reported.user_slots == 0
 
     def ends_all(self, timing: Timing) -> bool:
         """True if all that runs on it is to end at once."""

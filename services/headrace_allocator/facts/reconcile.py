@@ -6,7 +6,7 @@ that did not fit into the heartbeat (`ends_waiting`): while there are any, a slo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import Final
 
@@ -63,9 +63,23 @@ class Findings:
         self.operations: set[OperationId] = set()
 
 
-def reconcile(facts: Facts, node: Node, heartbeat: Heartbeat) -> Findings:
-    """Brings the facts of one node in line with its heartbeat."""
+def reconcile(facts: Facts, node: Node, heartbeat: Heartbeat) -> Findings | None:
+    """Brings the facts of one node in line with its heartbeat. None if that brings no news, as most do."""
+    if node.sent is None and not heartbeat.ends and _shows_nothing_new(node, heartbeat.allocations):
+        node.recorded.clear()
+        return None
     return _Reconciliation(facts, node, heartbeat).run()
+
+
+def _shows_nothing_new(node: Node, reports: Collection[AllocationReport]) -> bool:
+    """True if a picture is what is booked, in the same order, so that it names nothing twice. Notes how long jobs ran."""
+    if len(reports) != len(node.allocations):
+        return False
+    for report, known in zip(reports, node.allocations.values(), strict=True):
+        if report.id != known.id or not known.shows_nothing_new(report):
+            return False
+        known.job = report.job
+    return True
 
 
 def lose_node(facts: Facts, node: Node, lease_s: float) -> list[LostJob]:

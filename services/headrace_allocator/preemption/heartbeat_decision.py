@@ -36,6 +36,10 @@ class Due(msgspec.Struct, frozen=True):
     #: True if the node has had less than was given out on it for longer than that is allowed.
     repair_overcommit: bool = False
 
+    def some_change(self, *, has_room: bool) -> bool:
+        """True if something may be decided for a node all of whose allocations run on as they are."""
+        return self.repair_overcommit or (self.start and (has_room or (self.preempt and self.preemptive_stages)))
+
 
 class HeartbeatDecision(msgspec.Struct):
     """Everything to be done for one node."""
