@@ -75,11 +75,11 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def __mul__(self, count: int) -> Resources:
         """So many of these. What is more than the wire carries counts as the most that it carries."""
         return Resources(
-            min(self.user_slots * count, LARGEST_SUM),
-            min(self.cpu * count, LARGEST_SUM),
-            min(self.gpu * count, LARGEST_SUM),
-            min(self.memory * count, LARGEST_SUM),
-            min(self.network * count, LARGEST_SUM),
+            u if (u := self.user_slots * count) < LARGEST_SUM else LARGEST_SUM,
+            c if (c := self.cpu * count) < LARGEST_SUM else LARGEST_SUM,
+            g if (g := self.gpu * count) < LARGEST_SUM else LARGEST_SUM,
+            m if (m := self.memory * count) < LARGEST_SUM else LARGEST_SUM,
+            n if (n := self.network * count) < LARGEST_SUM else LARGEST_SUM,
         )
 
     def within_wire(self) -> Resources:
@@ -145,10 +145,15 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @staticmethod
     def sum(amounts: Iterable[Resources]) -> Resources:
-        total = ZERO
+        # Written out, as the sums above.
+        u = c = g = m = n = 0
         for amount in amounts:
-            total = total + amount
-        return total
+            u += amount.user_slots
+            c += amount.cpu
+            g += amount.gpu
+            m += amount.memory
+            n += amount.network
+        return Resources(u, c, g, m, n)
 
 
 ZERO = Resources()

@@ -28,7 +28,7 @@ from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.decision.scheduling_order import Batch
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts, restless
-from headrace_allocator.facts.groups import AllocationGroups, Group
+from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
@@ -151,8 +151,6 @@ class Overlay:
         self.high: bool | None = None
         self.left_out = 0
         self._freed_of: dict[OperationId, list[Allocation]] = {}
-        #: The groups of operations as the facts have them.
-        self._cuts: dict[OperationId, AllocationGroups] = {}
         self._jobs: dict[OperationId, int] = {}
         self._held: dict[OperationId, Resources] = {}
         for operation in view.moved:
@@ -275,10 +273,7 @@ class Overlay:
 
     def group(self, operation: Operation, allocation: Allocation) -> Group:
         """The group of an allocation. What is freed counts no more among those before it."""
-        groups = self._cuts.get(operation.id)
-        if groups is None:
-            groups = self._cuts[operation.id] = operation.cut_groups(self.view.pools)
-        return groups.group(allocation, self._freed_of.get(operation.id, ()))
+        return operation.cut_groups(self.view.pools).group(allocation, self._freed_of.get(operation.id, ()))
 
     def free(self, operation: Operation, allocation: Allocation) -> None:
         """Takes an allocation away: others may have its room at once."""

@@ -14,6 +14,7 @@ Source: sections 6.1 to 6.7 of the specification of allocation and preemption.
 from __future__ import annotations
 
 import enum
+import math
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator
 from typing import Final
@@ -24,7 +25,7 @@ from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import EPS, ZERO, ZERO_SHARE, Resources, Share
 from headrace_allocator.facts.allocations import Allocation
 
-__all__ = ["AllocationGroups", "Group", "Place", "Protection"]
+__all__ = ["AllocationGroups", "Border", "Group", "Place", "Protection"]
 
 #: Stands for the fair share of an operation that is owed everything: nothing of it is above that.
 _UNBOUNDED: Final[Share] = (1e10, 1e10, 1e10, 1e10, 1e10)
@@ -80,38 +81,50 @@ class Protection(msgspec.Struct, frozen=True):
         u, c, g, m, n = self.fair_share
         return (times * u, times * c, times * g, times * m, times * n)
 
-    def covers(self, bound: Share, before: Resources, own: Resources) -> bool:
+    def covers(self, border: Border, before: Resources, own: Resources) -> bool:
         """True if an allocation is left of a border: it uses `own`, and those before it use `before`."""
         usage = before + own if self.crossing_is_preemptible else before
-        return self.protects(bound, usage) or self.is_near(bound, usage)
+        return border.protects(usage) or self.is_near(border, usage)
 
-    def protects(self, bound: Share, usage: Resources) -> bool:
-        """True if a usage is below a bound or the usage threshold. Whatever is less is so, too."""
-        return self._below(bound, usage) or (self.usage_threshold != NOTHING and self._below_usage_threshold(usage))
-
-    def is_near(self, bound: Share, usage: Resources) -> bool:
+    def is_near(self, border: Border, usage: Resources) -> bool:
         """True if a usage is protected for reaching a bound and no more. Only what counts with the allocation itself is."""
-        return self.crossing_is_preemptible and _near(bound, usage.share_of(self.total))
+        return self.crossing_is_preemptible and _near(border.bound, usage.share_of(self.total))
 
-    def _below(self, bound: Share, usage: Resources) -> bool:
-        """True if `bound` is above a usage in every resource of which more would help. If more helps in none, one is enough.
 
+class Border:
+    """A border between two groups, prepared once for all usages that are held against it."""
+
+    __slots__ = ("_decisive", "_needs_all", "_usage_threshold", "bound")
+
+    def __init__(self, protection: Protection, bound: Share) -> None:
+        self.bound = bound
+        threshold = protection.usage_threshold
+        self._usage_threshold = None if threshold == NOTHING else threshold.as_tuple()
+        # Of a resource that the cluster has not all that is used is no share.
+        wholes = [whole if whole > 0 else math.inf for whole in protection.total.as_tuple()]
+        figures = list(zip(range(len(bound)), wholes, bound, strict=True))
+        shares = list(zip(protection.fair_share, protection.demand_share, strict=True))
+        #: By index: the cluster's amount and the bound of resources of which more would help. If it helps in none, of all.
+        self._decisive = [one for one, (fair, demand) in zip(figures, shares, strict=True) if fair < demand]
+        self._needs_all = bool(self._decisive)
+        if not self._needs_all:
+            self._decisive = figures
+
+    def protects(self, usage: Resources) -> bool:
+        """True if a usage is below the bound or the usage threshold. Whatever is less is so, too.
+
+        It is below if the bound is above it in every resource of which more would help. If more helps in none, one is enough.
         What is above by no more than `EPS` is so by rounding: else the last bit of a fair share would protect one allocation more.
         """
-        helps = any_above = False
-        figures = zip(self.fair_share, self.demand_share, bound, usage.as_tuple(), self.total.as_tuple(), strict=True)
-        for fair, demand, most, used, whole in figures:
-            is_above = most - (used / whole if whole > 0 else 0.0) > EPS
-            if fair < demand:
-                helps = True
-                if not is_above:
-                    return False
-            any_above |= is_above
-        return helps or any_above
-
-    def _below_usage_threshold(self, usage: Resources) -> bool:
-        limits = zip(self.usage_threshold.as_tuple(), usage.as_tuple(), strict=True)
-        return all(most is None or most > used for most, used in limits)
+        amounts, needs_all = usage.as_tuple(), self._needs_all
+        is_below = needs_all
+        for index, whole, most in self._decisive:
+            if (most - amounts[index] / whole > EPS) is not needs_all:
+                is_below = not needs_all
+                break
+        if is_below or self._usage_threshold is None:
+            return is_below
+        return all(most is None or most > used for most, used in zip(self._usage_threshold, amounts, strict=True))
 
 
 def _near(one: Share, other: Share) -> bool:
@@ -130,13 +143,15 @@ class AllocationGroups:
         self._places: dict[Allocation, Place] = {}
         #: The places of those that use the same amount, in their order. Most operations have jobs of one size alone.
         self._by_usage: dict[Resources, list[Place]] = {}
-        #: The bounds of the borders, by the group behind each, once they were asked for.
-        self._bounds: list[Share | None] = [None, None, None]
+        #: The borders by the group behind each, once they were asked for.
+        self._borders: list[Border | None] = [None, None, None]
+        self._is_nested = self._protection.is_nested
 
     def publish(self, protection: Protection) -> None:
         """Cuts by what a snapshot of shares says from now on."""
         self._protection = protection
-        self._bounds = [None, None, None]
+        self._borders = [None, None, None]
+        self._is_nested = protection.is_nested
 
     def add(self, allocation: Allocation, place: Place) -> None:
         """Enters an allocation."""
@@ -158,8 +173,8 @@ class AllocationGroups:
         place = self._places[allocation]
         before = self._before(place, freed)
         # Most that is asked for is right of both, and then the first border need not be known.
-        is_nested = self._protection.is_nested
-        if is_nested and not self._protection.protects(self._bound(_PREEMPTIBLE), before):
+        is_nested = self._is_nested
+        if is_nested and not self._border(_PREEMPTIBLE).protects(before):
             return _PREEMPTIBLE
         if self._is_left(_AGGRESSIVELY_PREEMPTIBLE, allocation, before, freed):
             return _NON_PREEMPTIBLE
@@ -173,7 +188,9 @@ class AllocationGroups:
         before, group = ZERO, Group.NON_PREEMPTIBLE
         for one in self:
             own = ZERO if one in freed else one.usage
-            while group < Group.PREEMPTIBLE and not self._protection.covers(self._bound(Group(group + 1)), before, own):
+            while group < Group.PREEMPTIBLE and not self._protection.covers(
+                self._border(Group(group + 1)), before, own
+            ):
                 group = Group(group + 1)
             groups[one] = group
             before = before + own
@@ -220,26 +237,28 @@ class AllocationGroups:
         for usage, places in self._by_usage.items():
             count = bisect_left(places, place)
             if count:
-                before = usage * count if before is ZERO else before + usage * count
+                used = usage * count if count > 1 else usage
+                before = used if before is ZERO else before + used
         for one in freed:
             if self._places[one] < place:
                 before = before - one.usage
         return before
 
-    def _bound(self, border: Group) -> Share:
-        bound = self._bounds[border]
-        if bound is None:
-            bound = self._bounds[border] = self._protection.bound(border)
-        return bound
+    def _border(self, behind: Group) -> Border:
+        """The border before a group."""
+        border = self._borders[behind]
+        if border is None:
+            border = self._borders[behind] = Border(self._protection, self._protection.bound(behind))
+        return border
 
-    def _is_left(self, border: Group, allocation: Allocation, before: Resources, freed: Collection[Allocation]) -> bool:
-        """True if an allocation, after others that use `before` together, is left of a border."""
-        place, protection, bound = self._places[allocation], self._protection, self._bound(border)
+    def _is_left(self, behind: Group, allocation: Allocation, before: Resources, freed: Collection[Allocation]) -> bool:
+        """True if an allocation, after others that use `before` together, is left of the border before a group."""
+        place, protection, border = self._places[allocation], self._protection, self._border(behind)
         usage = before
         if protection.crossing_is_preemptible and allocation not in freed:
             usage = before + allocation.usage
-        while not protection.protects(bound, usage):
-            if not protection.is_near(bound, usage):
+        while not border.protects(usage):
+            if not protection.is_near(border, usage):
                 return False
             # One that is only near the bound is left of it if the one before it is, too.
             previous = self._previous(place)

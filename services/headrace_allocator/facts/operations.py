@@ -33,6 +33,8 @@ _RUNNING: Final = OperationState.RUNNING
 _GRACEFUL: Final = PreemptionMode.GRACEFUL
 _ENDING: Final = (OperationState.ABORTING, OperationState.FAILING, OperationState.COMPLETING)
 
+#: Before the first snapshot of shares.
+_NEVER: Final = -1
 #: An allocation gets as many jobs as end in this many heartbeat round trips.
 ROUND_TRIPS_AHEAD: Final = 2
 
@@ -62,12 +64,12 @@ class Operation:
 
     # There are very many, and a heartbeat looks at each that has something on its node.
     __slots__ = (
-        "_cut_by", "_most_held", "_options", "_total", "allocations", "arrival", "block_term", "changes",
-        "charged_doubt", "demand_share", "dominant_resource", "drawing", "ends_running_jobs", "fair_share",
-        "fits_somewhere", "groups", "held", "id", "in_fifo_pool", "is_graceful", "job_spec", "job_spec_bytes",
-        "limited", "mean_job_ms", "min_needed", "owed", "preemption_priority", "rank", "release_told", "returning",
-        "running_jobs", "schedulable", "share", "slots", "spec", "state", "suspended", "task_groups", "unconfirmed",
-        "user", "yields",
+        "_cut_at", "_cut_by", "_most_held", "_options", "_options_at", "_options_of", "_total", "allocations",
+        "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource", "drawing",
+        "ends_running_jobs", "fair_share", "fits_somewhere", "groups", "held", "id", "in_fifo_pool",
+        "is_graceful", "job_spec", "job_spec_bytes", "limited", "mean_job_ms", "min_needed", "owed",
+        "preemption_priority", "rank", "release_told", "returning", "running_jobs", "schedulable", "share",
+        "slots", "spec", "starvation", "state", "suspended", "task_groups", "unconfirmed", "user", "yields",
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
@@ -99,12 +101,14 @@ class Operation:
         self.rank = live.started_at_ms
         self.in_fifo_pool = False
         self.preemption_priority = PreemptionPriority.NONE
+        #: The time for which it has been below its fair share, in one word.
+        self.starvation = StarvationStatus.NON_STARVING
         self._total = ZERO
         #: Its shares in the cluster of which its place was found last.
         self.owed: Owed | None = None
-        #: Its options in force, and how its groups are cut, each with what that was made of.
-        self._options: tuple[tuple[EffectiveOptions | None, OperationSpec, AllocationOptions], EffectiveOptions] | None
-        self._options = None
+        #: Its options in force, with what they were made of; what its groups were cut by.
+        self._options = EffectiveOptions()
+        self._options_of: tuple[EffectiveOptions | None, OperationSpec, AllocationOptions] | None = None
         self._cut_by: tuple[object, ...] = ()
         #: Mean length of its jobs, a moving average; infinite before the first ended.
         self.mean_job_ms = math.inf
@@ -127,6 +131,7 @@ class Operation:
         self.job_spec = spec.job_spec(self.id)
         self.job_spec_bytes = len(encode(self.job_spec))
         self.set_task_groups([])
+        self._options_at = self._cut_at = _NEVER
 
     def set_state(self, state: OperationState, *, suspended: bool) -> None:
         """Notes its state. `schedulable` is true if its jobs may be given out."""
@@ -147,13 +152,9 @@ class Operation:
         self.fair_share, self.demand_share = item.fair_share.total, item.demand_share
         self.dominant_resource = item.dominant_resource
         self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None
-        self.preemption_priority = item.preemption_priority
+        self.preemption_priority, self.starvation = item.preemption_priority, item.starvation_status
         self._total, self._most_held, self.owed = total, None, None
-
-    @property
-    def starvation(self) -> StarvationStatus:
-        """The time for which it has been below its fair share, in one word."""
-        return StarvationStatus.NON_STARVING if self.share is None else self.share.starvation_status
+        self._cut_at = _NEVER
 
     @property
     def most_held(self) -> Resources | None:
@@ -172,24 +173,27 @@ class Operation:
 
     def options(self, pools: PoolTree) -> EffectiveOptions:
         """The options in force for it: those of its pool, and what it asks for itself."""
+        if self._options_at != pools.snapshots:
+            self._renew_options(pools)
+        return self._options
+
+    def _renew_options(self, pools: PoolTree) -> None:
         item = pools.pool(self.spec.pool).item
         made_of = (None if item is None else item.options, self.spec, pools.options)
-        if self._options is None or self._options[0] != made_of:
+        if self._options_of != made_of:
             of_pool = of_tree(pools.options) if made_of[0] is None else made_of[0]
-            options = of_operation(of_pool, self.spec, pools.options)
-        else:
-            options = self._options[1]
+            self._options = of_operation(of_pool, self.spec, pools.options)
         # Each snapshot brings options that are equal and not the same, and the same ones are compared at once.
-        self._options = made_of, options
-        return options
+        self._options_of, self._options_at = made_of, pools.snapshots
 
     def cut_groups(self, pools: PoolTree) -> AllocationGroups:
         """Its allocations, cut by the last snapshot of shares."""
-        options = self.options(pools)
-        made_of = (self.share, options, pools.options, pools.total)
-        if self._cut_by != made_of:
-            self._cut_by = made_of
-            self.groups.publish(self._protection(pools, options))
+        if self._cut_at != pools.snapshots:
+            options = self.options(pools)
+            made_of = (self.share, options, pools.options, pools.total)
+            if self._cut_by != made_of:
+                self.groups.publish(self._protection(pools, options))
+            self._cut_by, self._cut_at = made_of, pools.snapshots
         return self.groups
 
     def _protection(self, pools: PoolTree, options: EffectiveOptions) -> Protection:

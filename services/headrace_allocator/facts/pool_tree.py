@@ -92,6 +92,8 @@ class PoolTree:
         self.pools: dict[PoolName, ShareItem] = {}
         self.total = ZERO
         self.options = AllocationOptions()
+        #: Rises with each snapshot: until then all options are what they were.
+        self.snapshots = 0
         #: Nothing more starts on a node with less room than this.
         self.min_spare = self.options.min_spare_allocation_resources_on_node.whole
         #: True once a snapshot came that knows the cluster: before, limits are not known.
@@ -125,6 +127,7 @@ class PoolTree:
         # The tree's policy says who may pass a limit, and who is of high priority.
         resorted = cut.options != self.options
         self.total, self.options = cut.total, cut.options
+        self.snapshots += 1
         self.min_spare = cut.options.min_spare_allocation_resources_on_node.whole
         self.limits_known |= cut.total != ZERO
         moved = []

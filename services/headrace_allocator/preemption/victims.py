@@ -51,20 +51,30 @@ class Candidates(msgspec.Struct, frozen=True):
 
 def candidates(overlay: Overlay, least: Group) -> Candidates:
     """The allocations of the node that a stage may take. They are of at least this group, and of operations that may lose any."""
+    # Asked of each allocation on the node, so that little is called here.
     found = Candidates([], {}, {})
-    for allocation in overlay.view.allocations:
-        operation = overlay.view.operations.get(allocation.operation)
+    view, pools = overlay.view, overlay.view.pools
+    is_legacy = pools.options.victim_rules is VictimRules.LEGACY
+    starving_may_lose = pools.options.allow_preemption_from_starving_operations
+    for allocation in view.allocations:
+        operation = view.operations.get(allocation.operation)
         is_going = allocation.take_back is not None or allocation.state is _ENDED
-        if operation is None or is_going or operation.ending or overlay.usage(allocation) == ZERO:
+        if operation is None or is_going or allocation in overlay.freed or allocation.usage == ZERO:
             continue
-        options = operation.options(overlay.view.pools)
-        if not _may_be_asked(overlay, operation, options, least):
+        if operation.is_graceful or (not operation.schedulable and operation.ending):
+            continue
+        options = operation.options(pools)
+        if not may_lose(overlay, options) or (least is _PREEMPTIBLE and not options.allow_normal_preemption):
             continue
         group = overlay.group(operation, allocation)
         is_shielded = group is _AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption
         if group < least or is_shielded:
             continue
-        shield = _shield(overlay, operation, least)
+        shield: Operation | Pool | None = None
+        if is_legacy:
+            shield = blocking_ancestor(overlay, operation, least)
+        elif operation.starvation is not _NON_STARVING and not starving_may_lose:
+            shield = operation
         if shield is None:
             found.free.append(allocation)
         elif isinstance(shield, Pool) and _may_be_held(overlay, group):
@@ -75,27 +85,12 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
     return found
 
 
-def _may_be_asked(overlay: Overlay, operation: Operation, options: EffectiveOptions, least: Group) -> bool:
-    """False for a graceful operation, and below a pool that forbids plain preemption or any."""
-    if operation.is_graceful or not may_lose(overlay, options):
-        return False
-    return least is not _PREEMPTIBLE or options.allow_normal_preemption
-
-
 def may_lose(overlay: Overlay, options: EffectiveOptions) -> bool:
     """True if its pool lets allocations be taken from an operation, or only observes and such a decision is made."""
-    switch = options.preemption
-    overlay.met_observing_pool |= switch is _OBSERVE
-    return switch is _ON or (overlay.observes and switch is _OBSERVE)
-
-
-def _shield(overlay: Overlay, operation: Operation, least: Group) -> Operation | Pool | None:
-    """The element that keeps the operation from losing anything: itself if it starves, or by the older rules some above."""
-    policy = overlay.view.pools.options
-    if policy.victim_rules is VictimRules.LEGACY:
-        return blocking_ancestor(overlay, operation, least)
-    starves = operation.starvation is not _NON_STARVING
-    return operation if starves and not policy.allow_preemption_from_starving_operations else None
+    if options.preemption is not _OBSERVE:
+        return options.preemption is _ON
+    overlay.met_observing_pool = True
+    return overlay.observes
 
 
 def _may_be_held(overlay: Overlay, group: Group) -> bool:
