@@ -156,7 +156,7 @@ class Overlay:
         for operation in view.moved:
             self._touch(operation)
         for name in self._moved:
-            self._use(view.pools.pool(name), ZERO)
+            self._look_anew_at(view.pools.pool(name))
 
     def ready(self, operation: Operation) -> int:
         """The number of its jobs that can be given out at once."""
@@ -318,6 +318,14 @@ class Overlay:
             self._pool_entries.pop(name, None)
             if order.has_pool(name):
                 self._moved_pools.setdefault(above.name, {})[pool] = None
+            pool, above = above, above.above
+
+    def _look_anew_at(self, pool: Pool) -> None:
+        """Something changed in a pool: its place may be another, and that of pools above, up to one judged by its own use."""
+        above = pool.above
+        while above is not None and not pool.follows_own_satisfaction:
+            self.pools.setdefault(pool.name, ZERO)
+            self._moved_pools.setdefault(above.name, {})[pool] = None
             pool, above = above, above.above
 
     def _begin_stage(self) -> None:

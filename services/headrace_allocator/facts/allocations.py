@@ -10,7 +10,7 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.preemption import PreemptionRecord
 
-__all__ = ["NOBODY", "Allocation", "waits_for_room"]
+__all__ = ["NOBODY", "Allocation", "Rest", "waits_for_room"]
 
 #: The operation of an allocation whose own is over, or not known.
 NOBODY: Final = OperationId("")
@@ -18,6 +18,19 @@ NOBODY: Final = OperationId("")
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 _WAITING: Final = AllocationState.WAITING
+
+
+class Rest:
+    """The rest that heartbeats may give the allocations of one operation. A small object of its own, since each heartbeat asks."""
+
+    __slots__ = ("job_ms",)
+
+    def __init__(self, job_ms: float) -> None:
+        #: Mean length of its jobs, or 0 where any of its allocations may need an order.
+        self.job_ms = job_ms
+
+
+_NO_REST: Final = Rest(0.0)
 
 
 class Allocation:
@@ -34,6 +47,7 @@ class Allocation:
         "preemption",
         "progress_started_ms",
         "resources",
+        "rest",
         "slots",
         "state",
         "take_back",
@@ -45,6 +59,8 @@ class Allocation:
         self.operation = operation
         self.node = node
         self.resources = resources
+        #: Its operation's, none once that is over.
+        self.rest = _NO_REST
         #: The amount that counts as used: nothing once it is decided that others get the room.
         self.usage = resources
         #: Jobs given to it that have not ended, the running one included, by index.
@@ -77,6 +93,12 @@ class Allocation:
             and len(slots) == 1 + len(waiting)
             and (not waiting or all(slots.get(each.index) == each for each in waiting))
         )
+
+    def orphan(self) -> None:
+        """Its operation is over. The same id may come again: a tree that had lost all its jobs of an operation draws others."""
+        self.take_back = TakeBackReason.OPERATION_ENDED
+        self.slots.clear()
+        self.operation, self.rest = NOBODY, _NO_REST
 
     @property
     def unstarted(self) -> int:

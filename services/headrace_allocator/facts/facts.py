@@ -15,11 +15,11 @@ from typing import Final, TypeVar
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
 from headrace.runtime.engine import Check, Moment
-from headrace.wire.heartbeat import AllocationState, Heartbeat, JobSlot, RunningJob, TakeBackReason
+from headrace.wire.heartbeat import AllocationState, Heartbeat, JobSlot, RunningJob
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
-from headrace_allocator.facts.allocations import NOBODY, Allocation
+from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.node_shapes import NodeShapes, TaggedRooms
 from headrace_allocator.facts.nodes import LastHeard, Node, Timing
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
@@ -178,6 +178,7 @@ class Facts:
         self.nodes[allocation.node].allocations[allocation.id] = allocation
         operation = self.operations.get(allocation.operation)
         if operation is not None:
+            allocation.rest = operation.rest
             operation.allocations[allocation.node, allocation.id] = allocation
             if not allocation.confirmed:
                 operation.unconfirmed[allocation] = None
@@ -259,10 +260,7 @@ class Facts:
         self.pools.use(operation.spec.pool, ZERO - operation.charged)
         self.gone[operation.id] = None
         for allocation in operation.allocations.values():
-            allocation.take_back = TakeBackReason.OPERATION_ENDED
-            allocation.slots.clear()
-            # The same id may come again: a tree that had lost all its jobs of an operation draws others.
-            allocation.operation = NOBODY
+            allocation.orphan()
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
@@ -349,24 +347,15 @@ class Facts:
 
 def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
     """The allocations of a node that may need an order, or more jobs. All others run on as they are."""
-    allocations, operations = node.allocations.values(), facts.operations
     if node.record.drained or node.ends_all(facts.timing):
-        return list(allocations)
-    # Asked of each allocation on each heartbeat, so that little is called here.
-    found, ahead_ms = [], ROUND_TRIPS_AHEAD * pace_ms
-    for one in allocations:
-        operation = operations.get(one.operation)
-        if (
-            operation is None
-            or one.take_back is not None
-            or one.state is not _RUNNING
-            or len(one.slots) > 1
-            or not operation.schedulable
-            or operation.is_graceful
-            or operation.mean_job_ms < ahead_ms
-        ):
-            found.append(one)
-    return found
+        return list(node.allocations.values())
+    # Asked of each allocation on each heartbeat, so that nothing else is looked at here.
+    ahead_ms = ROUND_TRIPS_AHEAD * pace_ms
+    return [
+        one
+        for one in node.allocations.values()
+        if one.rest.job_ms < ahead_ms or one.take_back is not None or one.state is not _RUNNING or len(one.slots) > 1
+    ]
 
 
 def with_room(facts: Facts, size: Resources, operation: Operation) -> Iterator[Node]:

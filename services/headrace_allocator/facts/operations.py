@@ -21,7 +21,7 @@ from headrace.wire.log import IndexRun
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationStatus
-from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.allocations import Allocation, Rest
 from headrace_allocator.facts.groups import AllocationGroups, Protection
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.slots import JobSlots
@@ -64,15 +64,19 @@ class Operation:
 
     # There are very many, and a heartbeat looks at each that has something on its node.
     __slots__ = (
-        "_cut_at", "_cut_by", "_most_held", "_options", "_options_at", "_options_of", "_total", "allocations",
-        "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource", "drawing",
-        "ends_running_jobs", "fair_share", "fits_somewhere", "groups", "held", "id", "in_fifo_pool",
-        "is_graceful", "job_spec", "job_spec_bytes", "limited", "mean_job_ms", "min_needed", "owed",
-        "preemption_priority", "rank", "release_told", "returning", "running_jobs", "schedulable", "share",
-        "slots", "spec", "starvation", "state", "suspended", "task_groups", "unconfirmed", "user", "yields",
+        "_cut_at", "_cut_by", "_mean_job_ms", "_most_held", "_options", "_options_at", "_options_of", "_total",
+        "allocations", "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource",
+        "drawing", "ends_running_jobs", "fair_share", "fits_somewhere", "groups", "held", "id", "in_fifo_pool",
+        "is_graceful", "job_spec", "job_spec_bytes", "limited", "min_needed", "owed", "preemption_priority",
+        "rank", "release_told", "rest", "returning", "running_jobs", "schedulable", "share", "slots", "spec",
+        "starvation", "state", "suspended", "task_groups", "unconfirmed", "user", "yields",
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
+        #: What heartbeats need to know of it to leave its allocations alone.
+        self.rest = Rest(math.inf)
+        self._mean_job_ms = math.inf
+        self.schedulable = True
         self.id = live.operation
         self.user = live.user
         self.set_spec(live.spec)
@@ -110,8 +114,6 @@ class Operation:
         self._options = EffectiveOptions()
         self._options_of: tuple[EffectiveOptions | None, OperationSpec, AllocationOptions] | None = None
         self._cut_by: tuple[object, ...] = ()
-        #: Mean length of its jobs, a moving average; infinite before the first ended.
-        self.mean_job_ms = math.inf
         #: True while a block of indexes is being drawn.
         self.drawing = False
         #: Of an operation of several trees: the last change of its indexes' owners that is known here.
@@ -132,11 +134,13 @@ class Operation:
         self.job_spec_bytes = len(encode(self.job_spec))
         self.set_task_groups([])
         self._options_at = self._cut_at = _NEVER
+        self._note_rest()
 
     def set_state(self, state: OperationState, *, suspended: bool) -> None:
         """Notes its state. `schedulable` is true if its jobs may be given out."""
         self.state, self.suspended = state, suspended
         self.schedulable = state is _RUNNING and not suspended
+        self._note_rest()
 
     def set_task_groups(self, groups: list[TaskGroup]) -> None:
         """Notes jobs of several sizes. Without any all of its jobs have the size of the spec, which is all that the wire knows."""
@@ -255,6 +259,19 @@ class Operation:
         if self.ending:
             return TakeBackReason.OPERATION_ENDED
         return TakeBackReason.SUSPENDED if self.suspended and self.ends_running_jobs else None
+
+    @property
+    def mean_job_ms(self) -> float:
+        """Mean length of its jobs, a moving average. It is infinite before the first ended."""
+        return self._mean_job_ms
+
+    @mean_job_ms.setter
+    def mean_job_ms(self, ms: float) -> None:
+        self._mean_job_ms = ms
+        self._note_rest()
+
+    def _note_rest(self) -> None:
+        self.rest.job_ms = 0.0 if self.is_graceful or not self.schedulable else self._mean_job_ms
 
     def note_length(self, ms: int) -> None:
         """A job of it ran for this long."""
