@@ -39,11 +39,13 @@ class SendAdvance(msgspec.Struct, frozen=True):
 
 
 class Compute(msgspec.Struct, frozen=True):
-    """Compute an update beside the loop, then call `on_updated` or `on_update_failed`."""
+    """Compute an update, then call `on_updated` or `on_update_failed`."""
 
     cut: Cut
     #: True: nothing that was kept of the updates before is to be used.
     afresh: bool
+    #: True: on the loop, since it is over before a thread would have begun. Else beside it.
+    is_brief: bool = False
 
 
 class OfferSample(msgspec.Struct, frozen=True):

@@ -293,9 +293,11 @@ class FairShareEngine:
         left_us = self._wait_for_volumes_until_us - moment.steady_us
         if next_advance is not None and left_us > 0:
             return Outcome(None, [SendAdvance(next_advance, left_us / 1_000_000)])
-        self._schedule.on_compute(moment)
+        is_brief = self._schedule.on_compute(
+            moment, len(self.operations.by_id) + len(self.configuration.in_force.pools)
+        )
         afresh = self._last_update_holds = self._is_afresh_due(moment)
-        return Outcome(None, [Compute(self._cut(moment), afresh)])
+        return Outcome(None, [Compute(self._cut(moment), afresh, is_brief and not afresh)])
 
     def _kept(self, wrong: WrongTree) -> list[Effect]:
         """Keeps a tree for those who mend it, once for each fault."""

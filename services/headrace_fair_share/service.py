@@ -280,7 +280,8 @@ class FairShareService:
         return engine.on_advance_answer(answer, self._shell.moment())
 
     async def _compute(self, effect: Compute) -> _Next:
-        result = await anyio.to_thread.run_sync(partial(self._updater.compute, effect.cut, afresh=effect.afresh))
+        compute = partial(self._updater.compute, effect.cut, afresh=effect.afresh)
+        result = compute() if effect.is_brief else await anyio.to_thread.run_sync(compute)
         if isinstance(result, Update):
             return self.engine.on_updated(result, self._shell.moment())
         self._log.error("update failed", exception=result.fault)

@@ -268,7 +268,7 @@ class World:
                 return
             if isinstance(view, NotFound):
                 raise Violation(f"{operation} was accepted and is not known any more")
-            await anyio.sleep(0.5)
+            await anyio.sleep(1.0)
 
     async def _ask(self, bus: Any, verb: str, request: msgspec.Struct, kind: type[Answer]) -> Answer | Refusal | None:
         try:
@@ -297,7 +297,13 @@ _SERVICES: Final[dict[str, Callable[[World, dict[str, Any]], tuple[Any, Any]]]] 
     ),
     "allocator": lambda world, common: (
         serve_allocator,
-        AllocatorSettings(**common, node_heartbeat_timeout_ms=4_000, node_lease_ms=int(world.node_lease_s * 1000)),
+        AllocatorSettings(
+            **common,
+            node_heartbeat_timeout_ms=4_000,
+            node_lease_ms=int(world.node_lease_s * 1000),
+            # Less often than usual: half of all that is published otherwise.
+            usage_interval_ms=100,
+        ),
     ),
     "fair_share": lambda _world, common: (
         serve_fair_share,

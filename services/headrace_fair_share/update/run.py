@@ -1,4 +1,4 @@
-"""One update: from a cut of everything known to the results of every element. Pure: it runs in a worker thread."""
+"""One update: from a cut of everything known to the results of every element. Pure: unless it is brief, a worker thread runs it."""
 
 from __future__ import annotations
 

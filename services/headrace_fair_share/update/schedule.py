@@ -18,6 +18,8 @@ _SHORT_PERIOD_US: Final = 200_000
 _LONG_PERIOD_US: Final = 1_000_000
 #: How often readers hear that nothing changed.
 _REST_PERIOD_US: Final = 1_000_000
+#: An update that costs less holds the loop up no longer than a hop to a thread and back.
+_BRIEF_US: Final = 1_000
 
 
 class UpdateSchedule:
@@ -32,6 +34,10 @@ class UpdateSchedule:
         self._began_us = 0
         self._computed_since_us = 0
         self._not_before_us = 0
+        #: Elements of the computation under way. 0: there is none, as nothing can have changed.
+        self._elements = 0
+        #: Elements of the last computation if it was brief, else 0.
+        self._brief_elements = 0
 
     def on_change(self) -> None:
         """Something that an update is made from has changed."""
@@ -39,17 +45,23 @@ class UpdateSchedule:
 
     def on_begin(self, moment: Moment) -> None:
         """An update begins: volumes are advanced."""
-        self.is_wanted = False
+        self.is_wanted, self._elements = False, 0
         self._began_us = self._computed_since_us = moment.steady_us
 
-    def on_compute(self, moment: Moment) -> None:
-        """The computation of the update begins. Only from here on it costs anything."""
-        self._computed_since_us = moment.steady_us
+    def on_compute(self, moment: Moment, elements: int) -> bool:
+        """The computation of so many elements begins. Only from here on the update costs anything.
+
+        True if it is brief: the one before was, and of as many elements or more.
+        """
+        self._computed_since_us, self._elements = moment.steady_us, elements
+        return elements <= self._brief_elements
 
     def on_end(self, moment: Moment) -> None:
         """The update is published, or failed."""
         cost_us = moment.steady_us - self._computed_since_us
         self._not_before_us = moment.steady_us + max(self._spacing_us, 2 * cost_us)
+        if self._elements:
+            self._brief_elements = self._elements if cost_us < _BRIEF_US else 0
 
     def seconds_until_due(
         self, moment: Moment, operations: int, *, at_rest: bool, period_ms: int | None = None

@@ -538,6 +538,46 @@ def test_an_update_follows_a_change_but_not_before_twice_the_cost_of_the_one_bef
     assert engine.seconds_until_update(desk.now) == 0
 
 
+def test_an_update_is_made_on_the_loop_where_one_of_as_much_was_brief_and_nothing_is_made_afresh() -> None:
+    desk = Desk(("a", ROOT_POOL))
+
+    def is_brief(operations: int, *, cost_ms: int, after_ms: int = 200) -> bool:
+        desk.now_ms += after_ms
+        desk.operations(*(live(f"operation-{number}", "a", 1) for number in range(operations)))
+        (compute,) = desk.engine.on_update_due(desk.now).effects
+        assert isinstance(compute, Compute)
+        desk.now_ms += cost_ms
+        desk.engine.on_updated(desk.updater.update(compute.cut, afresh=compute.afresh), desk.now)
+        desk.engine.on_published(desk.now)
+        return compute.is_brief
+
+    # The first and the last of these are made afresh.
+    assert not is_brief(3, cost_ms=0)
+    assert is_brief(2, cost_ms=0)
+    assert not is_brief(3, cost_ms=0)
+    assert is_brief(3, cost_ms=1)
+    assert not is_brief(3, cost_ms=0)
+    assert is_brief(3, cost_ms=0)
+    assert not is_brief(3, cost_ms=0, after_ms=60_000)
+
+
+@pytest.mark.parametrize("cost_ms", [0, 50])
+def test_whether_an_update_is_brief_is_remembered_while_nothing_changes(cost_ms: int) -> None:
+    desk = Desk(("a", ROOT_POOL))
+    desk.operations(live("operation-1", "a", 1))
+    desk.engine.on_update_due(desk.now)
+    desk.now_ms += cost_ms
+    desk.engine.on_published(desk.now)
+    told = due(desk, after_ms=2_000)
+    desk.operations(live("operation-1", "a", 2))
+    desk.now_ms += 100
+
+    effects = desk.engine.on_update_due(desk.now).effects
+
+    assert told == [OfferSample, Publish]
+    assert [(each.afresh, each.is_brief) for each in effects if isinstance(each, Compute)] == [(False, not cost_ms)]
+
+
 def test_with_many_operations_an_update_that_nothing_asks_for_comes_later() -> None:
     desk = Desk()
     desk.operations(*(live(f"operation-{number}", "a", 1) for number in range(1_000)))
