@@ -78,7 +78,7 @@ class AgentEngine:
 
     def due_ns(self) -> int | None:
         """CLOCK_BOOTTIME at which `on_tick` has something to do."""
-        due = (self.pulse.next_ns(), self._stopping.deadline_ns, self.held.patience_ns(), self._faults.until_ns)
+        due = (self.pulse.next_ns(), self._stopping.deadline_ns, self.held.first_wait_ends_ns(), self._faults.until_ns)
         return min((due_ns for due_ns in due if due_ns is not None), default=None) if not self._left else None
 
     def on_start(self, moment: Moment) -> Outcome[None, AgentEffect]:
@@ -90,7 +90,7 @@ class AgentEngine:
         """Does what is due. To call it earlier does no harm."""
         if self._faults.end_pause(moment):
             return self.on_trouble(Trouble.HOST_FAULT, "", moment)
-        effects = self._jobs.give_back_impatient(moment)
+        effects = self._jobs.give_back_overdue(moment)
         if effects:
             self.pulse.want(HeartbeatReason.PERIOD)
         return self._done(effects, moment)

@@ -128,7 +128,7 @@ class StartsAndEnds:
                 break
         return effects
 
-    def give_back_impatient(self, moment: Moment) -> list[AgentEffect]:
+    def give_back_overdue(self, moment: Moment) -> list[AgentEffect]:
         """Gives back allocations that have waited for room as long as they may."""
         effects: list[AgentEffect] = [
             self._give_back(allocation, "it waited for room on this host as long as it may")

@@ -56,7 +56,7 @@ class NodeAllocations:
         """Those that wait for room, in the order in which they came."""
         return list(self._waiting.values())
 
-    def patience_ns(self) -> int | None:
+    def first_wait_ends_ns(self) -> int | None:
         """CLOCK_BOOTTIME at which the first of those that wait has waited long enough, or None."""
         until = (one.waits_until_ns for one in self._waiting.values() if one.waits_until_ns is not None)
         return min(until, default=None)

@@ -19,12 +19,12 @@ from headrace_agent.runner.job_ends import Stop, job_end, result_of
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, KeptJob, NodeLease, Picture, Run, Started
 
-__all__ = ["KILL_PATIENCE_MS", "RunnerEngine"]
+__all__ = ["KILL_TIMEOUT_MS", "RunnerEngine"]
 
 #: Between the request to end and the kill where nobody named a time: a log could not be written.
 _OWN_TIMEOUT_MS = 5_000
 #: A process that is still there so long after SIGKILL gets another; when everything is to end, the runner goes without it.
-KILL_PATIENCE_MS = 10_000
+KILL_TIMEOUT_MS = 10_000
 
 
 class _Job(msgspec.Struct):
@@ -152,7 +152,7 @@ class RunnerEngine:
         stop = Stop(JobResult.ABORTED, order.reason, order.timeout_ms)
         if self._end_all is None:
             self._end_all = stop
-        leave_ns = moment.steady_ns + (order.timeout_ms + KILL_PATIENCE_MS) * NS_PER_MS
+        leave_ns = moment.steady_ns + (order.timeout_ms + KILL_TIMEOUT_MS) * NS_PER_MS
         self._leave_ns = leave_ns if self._leave_ns is None else min(self._leave_ns, leave_ns)
         return Outcome(None, self._stop_all(stop, moment) + self._leave())
 
@@ -277,7 +277,7 @@ class RunnerEngine:
         if job.killed_after_ms is None:
             job.killed_after_ms = (moment.steady_ns - job.stopped_ns) // NS_PER_MS
         job.state = next_state(job.state, JobEvent.DEADLINE)
-        self._await(key, job, moment.steady_ns + KILL_PATIENCE_MS * NS_PER_MS)
+        self._await(key, job, moment.steady_ns + KILL_TIMEOUT_MS * NS_PER_MS)
         return [Signal(key, signal.SIGKILL)]
 
     def _await(self, key: JobKey, job: _Job, due_ns: int) -> None:

@@ -146,20 +146,20 @@ class RunnerLink:
 
     async def _read(self, stream: UNIXSocketStream, outbox: MemoryObjectSendStream[bytes]) -> None:
         reader = FrameReader(LARGEST_ANSWER_BYTES)
-        with anyio.move_on_after(_PICTURE_TIMEOUT_S) as patience:
+        with anyio.move_on_after(_PICTURE_TIMEOUT_S) as timeout:
             try:
                 while True:
                     reader.feed(await stream.receive(_READ_BYTES))
                     while (frame := reader.next()) is not None:
                         message = unpack(frame, self._decoder)
                         if isinstance(message, Picture):
-                            self._outbox, patience.deadline = outbox, math.inf
+                            self._outbox, timeout.deadline = outbox, math.inf
                         self._on_message(message)
             except anyio.EndOfStream:
                 pass
             except (anyio.BrokenResourceError, BadFrame) as error:
                 logger().warning("runner not understood", error=str(error))
-        if patience.cancelled_caught:
+        if timeout.cancelled_caught:
             logger().warning("runner said nothing", waited_s=_PICTURE_TIMEOUT_S)
 
     async def _write(self, stream: UNIXSocketStream, frames: MemoryObjectReceiveStream[bytes]) -> None:

@@ -1,6 +1,6 @@
 """The rule when the next update is due. Pure.
 
-An update follows a change at once, but not before `spacing` and twice the cost of the update before have passed since its end. Without
+An update follows a change at once, but not before its spacing and twice the cost of the update before have passed since its end. Without
 a change it follows after a period.
 """
 

@@ -61,7 +61,7 @@ START_TIMEOUT_S = 30.0
 #: A wait looks again after this long without news.
 _LOOK_AGAIN_S = 5.0
 #: A wait bears a server that is away for this long, so that a restart of services or bus goes unnoticed.
-_PATIENCE_S = 60.0
+_LONGEST_ABSENCE_S = 60.0
 
 
 class Client:
@@ -254,7 +254,7 @@ class Client:
             except Unanswered as error:
                 now = self._clock.steady_s()
                 gone_at = now - error.waited_s if gone_at is None else gone_at
-                if now - gone_at >= _PATIENCE_S:
+                if now - gone_at >= _LONGEST_ABSENCE_S:
                     raise
             await anyio.sleep(pauses.next_s())
 

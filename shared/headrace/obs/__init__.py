@@ -1,1 +1,1 @@
-"""The sight of a running service: structured logs now, traces and metrics by the same names later."""
+"""Structured logs of a process, and the throttle of lines about frequent things."""

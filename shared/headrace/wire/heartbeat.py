@@ -109,7 +109,7 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     job: RunningJob | None = None
     #: Indexes it may still run; of a closing or ended allocation: indexes that it gives back, never run.
     unstarted: Annotated[list[JobSlot], msgspec.Meta(max_length=LARGEST_ALLOCATION_JOBS)] = []
-    #: Jobs that ended in it so far, and the time they took together: the allocator measures its rate by these.
+    #: Jobs that ended in it so far, and the milliseconds that they took together.
     jobs_ended: Counter = 0
     jobs_ended_ms: Millis = 0
     #: Of a preempted one, from the order to take it back until it is forgotten. Of very many, some have none.

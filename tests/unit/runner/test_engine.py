@@ -10,7 +10,7 @@ from headrace.ids import OperationId
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.preemption import InterruptSignal, PreemptionReason, PreemptionRecord
 from headrace_agent.runner.effects import About, Drop, Exit, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
-from headrace_agent.runner.engine import KILL_PATIENCE_MS, RunnerEngine
+from headrace_agent.runner.engine import KILL_TIMEOUT_MS, RunnerEngine
 from headrace_agent.runner.job_states import JobState
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, NodeLease, Picture, Started
 from tests.unit.runner.builders import a_job, a_run, at
@@ -130,7 +130,7 @@ def test_a_job_that_was_killed_after_its_time_says_how_long_it_had() -> None:
     engine = running()
     engine.on_interrupt(Interrupt(a_job(), 2_500, "preempted"), at(0))
     engine.on_time(at(2_500))
-    engine.on_time(at(2_500 + KILL_PATIENCE_MS))
+    engine.on_time(at(2_500 + KILL_TIMEOUT_MS))
 
     assert the_end(engine.on_exited(a_job(), JobExit(signal=9), at(13_000)).effects) == (
         JobResult.ABORTED,
@@ -175,8 +175,8 @@ def test_a_kill_that_does_nothing_is_repeated() -> None:
     engine = running()
     engine.on_interrupt(Interrupt(a_job(), 0, "preempted"), at(0))
 
-    assert engine.on_time(at(KILL_PATIENCE_MS - 1)).effects == []
-    assert engine.on_time(at(KILL_PATIENCE_MS)).effects == [Signal(a_job(), signal.SIGKILL)]
+    assert engine.on_time(at(KILL_TIMEOUT_MS - 1)).effects == []
+    assert engine.on_time(at(KILL_TIMEOUT_MS)).effects == [Signal(a_job(), signal.SIGKILL)]
 
 
 def test_without_any_time_the_kill_follows_at_once() -> None:
@@ -376,8 +376,8 @@ def test_a_process_that_cannot_be_killed_does_not_keep_the_runner() -> None:
     engine = running()
     engine.on_end_all(EndAll(1000, "stopping"), at(0))
 
-    assert Exit() not in engine.on_time(at(1000 + KILL_PATIENCE_MS - 1)).effects
-    assert Exit() in engine.on_time(at(1000 + KILL_PATIENCE_MS)).effects
+    assert Exit() not in engine.on_time(at(1000 + KILL_TIMEOUT_MS - 1)).effects
+    assert Exit() in engine.on_time(at(1000 + KILL_TIMEOUT_MS)).effects
 
 
 def test_a_job_too_many_is_ended_and_says_so() -> None:

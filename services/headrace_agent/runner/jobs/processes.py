@@ -1,7 +1,7 @@
 """The processes of the jobs: their start, their output, their signals, and the end of everything that they left behind.
 
 The runner is a subreaper: what a job orphans becomes the runner's child, so that at the job's end the rest of it is found however it
-was daemonised. The end is told only when nothing of the job lives (or after `REST_PATIENCE_MS`).
+was daemonised. The end is told only when nothing of the job lives (or after `REST_TIMEOUT_MS`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["ProcessTable"]
 
 _READ_BYTES = 64 * 1024
 #: After the end of the main process its job's end waits at most so long for the rest to die of SIGKILL.
-REST_PATIENCE_MS = 2_000
+REST_TIMEOUT_MS = 2_000
 _FIRST_LOOK_MS = 1
 _SLOWEST_LOOK_MS = 50
 _MOST_SWEEPS = 20
@@ -168,7 +168,7 @@ class ProcessTable:
         self._poll.unregister(pidfd)
         self._host.files.close(pidfd)
         process.main_ended_ns = now.steady_ns
-        process.give_up_ns = now.steady_ns + REST_PATIENCE_MS * NS_PER_MS
+        process.give_up_ns = now.steady_ns + REST_TIMEOUT_MS * NS_PER_MS
         process.look_ns = now.steady_ns
         self._closing.append(process)
 
