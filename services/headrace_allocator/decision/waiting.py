@@ -95,8 +95,8 @@ def _no_room(
         making_room += 1
     if making_room:
         return why.RoomBeingMade(making_room)
-    emptiest = facts.rooms.emptiest(lambda node: facts.shapes.admits(node, filters))
-    return why.NoRoomOnAnyNode(size, spare, sum(len(alike) for _, alike in shapes), emptiest)
+    nodes = sum(len(alike) for _, alike in shapes)
+    return why.NoRoomOnAnyNode(size, spare, nodes, facts.rooms.emptiest(filters))
 
 
 def _larger_than_every_node(

@@ -109,7 +109,7 @@ class Facts:
         retagged = node.record.tags != record.tags
         node.record, node.enrolled = record, True
         changed = self._set_room(node)
-        self.shapes.note(node)
+        self._note_shape(node)
         self.tagged_rooms.note(node)
         return changed or retagged
 
@@ -117,7 +117,7 @@ class Facts:
         """The node is enrolled no more, and may still hold something."""
         node.enrolled = False
         self.leaving.add(node.record.node)
-        self.shapes.note(node)
+        self._note_shape(node)
 
     def remove_node(self, node: Node) -> None:
         """The node is enrolled no more and holds nothing."""
@@ -145,7 +145,7 @@ class Facts:
             changed = self._set_room(node, online=True, reported=heartbeat.total, empty=empty)
         if accepted == node.accepts_jobs:
             return changed
-        self.shapes.note(node)
+        self._note_shape(node)
         return True
 
     def set_offline(self, node: Node) -> bool:
@@ -276,9 +276,10 @@ class Facts:
             yield partial(self.tagged_rooms.check, node)
         yield self.last_heard.check
         yield self._check_online
-        # One resource each: at 10,000 nodes the sum of one takes some 3 ms.
+        # One resource each: at 10,000 nodes the sum of one takes some 4 ms.
         for resource in RESOURCE_NAMES:
-            yield partial(self._check_sums, resource)
+            yield partial(self._check_total, resource)
+            yield partial(self._check_used, resource)
         for pool in self.pools.known:
             yield partial(self._check_pool, pool)
 
@@ -286,16 +287,17 @@ class Facts:
         online = sum(node.online for node in self.nodes.values())
         return [] if self.online_nodes == online else ["online_nodes differs from the online nodes"]
 
-    def _check_sums(self, resource: str) -> list[str]:
+    def _check_used(self, resource: str) -> list[str]:
         amount = attrgetter(resource)
-        online = [node for node in self.nodes.values() if node.online]
-        broken = []
+        used = sum(amount(node.used) for node in self.nodes.values() if node.online)
+        return [] if amount(self.used) == used else [f"used {resource} differs from the online nodes"]
+
+    def _check_total(self, resource: str) -> list[str]:
+        amount, broken = attrgetter(resource), []
         if amount(self.total) != sum(amount(room) for room in self.tagged_rooms.of.values()):
             broken.append(f"total {resource} differs from the rooms by tags")
-        if amount(self.total) != sum(amount(node.total) for node in online):
-            broken.append(f"total {resource} differs from the online nodes")
-        if amount(self.used) != sum(amount(node.used) for node in online):
-            broken.append(f"used {resource} differs from the online nodes")
+        if amount(self.total) != sum(amount(node.total) for node in self.nodes.values()):
+            broken.append(f"total {resource} differs from the nodes")
         return broken
 
     def _check_pool(self, pool: PoolName) -> list[str]:
@@ -324,6 +326,10 @@ class Facts:
         self.shapes.note(node)
         self.tagged_rooms.note(node)
         return self.total != before
+
+    def _note_shape(self, node: Node) -> None:
+        self.shapes.note(node)
+        self.rooms.note(node)
 
     def _count(self, node: Node, times: int) -> None:
         self.rooms.note(node)
@@ -361,7 +367,7 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
 def with_room(facts: Facts, size: Resources, operation: Operation) -> Iterator[Node]:
     """The nodes with so much room that an operation may use."""
     filters = facts.pools.filters_of(operation.spec)
-    return (node for node in facts.rooms.fitting(size) if facts.shapes.admits(node, filters))
+    return facts.rooms.fitting(size, filters)
 
 
 def judge_size(facts: Facts, operation: Operation) -> None:

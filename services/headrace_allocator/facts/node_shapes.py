@@ -15,7 +15,7 @@ from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace_allocator.facts.nodes import Node
 
-__all__ = ["NodeShapes", "TaggedRooms", "matching_tags"]
+__all__ = ["NodeShapes", "TaggedRooms", "Tags", "matching_tags"]
 
 Tags = tuple[str, ...]
 #: Nodes of one shape.
@@ -64,11 +64,6 @@ class NodeShapes:
         for tags, sizes in self._nodes.items():
             if matching_tags(tags, filters):
                 yield from sizes.items()
-
-    def admits(self, node: Node, filters: tuple[str, ...]) -> bool:
-        """True if a node accepts jobs and matches these filters."""
-        shape = self._shape_of.get(node.record.node)
-        return shape is not None and matching_tags(shape[0], filters)
 
     def __len__(self) -> int:
         """The number of nodes that accept jobs."""

@@ -1,20 +1,24 @@
-"""The free room of all nodes as one table, in which nodes where a job fits are found at once."""
+"""The free room of all nodes as one table, to find at once those where a job may start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from headrace.ids import NodeName
 from headrace.resources import Resources
+from headrace_allocator.facts.node_shapes import Tags, matching_tags
 from headrace_allocator.facts.nodes import Node
 
 __all__ = ["Rooms"]
 
 #: Nodes that are entered at once, some 1 ms.
 _MOST_CHANGED: Final = 500
+#: Filters of which the matching tags are kept.
+_MOST_KEPT: Final = 512
 
 
 class Rooms:
@@ -26,10 +30,15 @@ class Rooms:
         self._unused: list[int] = []
         #: Amounts by resource and column; of a column that is not used less than nothing, where no job fits.
         self._free = np.full((5, 16), -1)
+        #: The number of a node's tags by column, 0 where no job may start.
+        self._tagged = np.zeros(16, dtype=int)
+        self._numbers: dict[Tags, int] = {}
+        #: By filters: whether tags match, by their number. Until there are others.
+        self._matching: dict[tuple[str, ...], npt.NDArray[np.bool_]] = {}
         self._changed: dict[NodeName, Node] = {}
 
     def note(self, node: Node) -> None:
-        """The room of a node, or what is used of it, changed."""
+        """The room of a node, what is used of it, its tags, or whether it accepts jobs changed."""
         self._changed[node.record.node] = node
         if len(self._changed) >= _MOST_CHANGED:
             self._enter_changed()
@@ -41,33 +50,55 @@ class Rooms:
         if column is not None:
             self._nodes[column] = None
             self._free[:, column] = -1
+            self._tagged[column] = 0
             self._unused.append(column)
 
-    def fitting(self, size: Resources) -> Iterator[Node]:
-        """The nodes where a job of this size fits."""
-        self._enter_changed()
-        columns = np.flatnonzero((self._free >= np.array(size.as_tuple())[:, None]).all(axis=0))
-        return (node for column in columns if (node := self._nodes[column]) is not None)
+    def fitting(self, size: Resources, filters: tuple[str, ...] = ()) -> Iterator[Node]:
+        """The nodes that accept jobs and match these filters, where a job of this size fits."""
+        fits = self._admitting(filters) & (self._free >= np.array(size.as_tuple())[:, None]).all(axis=0)
+        return (node for column in np.flatnonzero(fits) if (node := self._nodes[column]) is not None)
 
-    def emptiest(self, is_meant: Callable[[Node], bool]) -> Resources:
-        """The room of the node with the most free cpu, and memory among equals, of those that are meant."""
-        self._enter_changed()
-        ascending = np.lexsort((self._free[3], self._free[1]))
-        used = (int(column) for column in ascending[::-1] if column < len(self._nodes))
-        return next(node.free for column in used if (node := self._nodes[column]) is not None and is_meant(node))
+    def emptiest(self, filters: tuple[str, ...]) -> Resources:
+        """The free room of the node with the most free cpu, of those that accept jobs and match these filters."""
+        free = self._free[:, self._admitting(filters)]
+        u, c, g, m, n = map(int, free[:, np.lexsort((free[3], free[1]))[-1]])
+        return Resources(u, c, g, m, n)
 
     def check(self, node: Node) -> list[str]:
         """Broken invariants in words, none if all hold."""
         column = self._columns.get(node.record.node)
         if node.record.node in self._changed or column is None:
             return []
-        same = tuple(self._free[:, column].tolist()) == node.free.as_tuple()
-        return [] if same else [f"node {node.record.node}: its free room differs from the table"]
+        tagged = int(self._tagged[column]) == self._number(node)
+        same = tagged and tuple(self._free[:, column].tolist()) == node.free.as_tuple()
+        return [] if same else [f"node {node.record.node}: its free room or its tags differ from the table"]
+
+    def _admitting(self, filters: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+        """Whether jobs with these filters may start on the node of each column."""
+        self._enter_changed()
+        matching = self._matching.get(filters)
+        if matching is None:
+            if len(self._matching) >= _MOST_KEPT:
+                self._matching.clear()
+            matching = np.array([False, *(matching_tags(tags, filters) for tags in self._numbers)])
+            self._matching[filters] = matching
+        return matching[self._tagged]
+
+    def _number(self, node: Node) -> int:
+        if not node.accepts_jobs:
+            return 0
+        tags = tuple(node.record.tags)
+        number = self._numbers.get(tags)
+        if number is None:
+            number = self._numbers[tags] = len(self._numbers) + 1
+            self._matching.clear()
+        return number
 
     def _enter_changed(self) -> None:
         for changed in self._changed.values():
             column = self._column(changed)
             self._free[:, column] = changed.free.as_tuple()
+            self._tagged[column] = self._number(changed)
         self._changed.clear()
 
     def _column(self, node: Node) -> int:
@@ -78,6 +109,7 @@ class Rooms:
                 self._nodes.append(None)
             if column == self._free.shape[1]:
                 self._free = np.pad(self._free, ((0, 0), (0, column)), constant_values=-1)
+                self._tagged = np.pad(self._tagged, (0, column))
             self._columns[node.record.node] = column
             self._nodes[column] = node
         return column

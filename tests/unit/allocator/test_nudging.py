@@ -12,6 +12,7 @@ from headrace.wire.ledger import LiveOperation
 from headrace.wire.nodes import NodeRecord
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.effects import NudgeNode
+from headrace_allocator.facts.node_shapes import matching_tags
 from headrace_allocator.facts.rooms import Rooms
 from tests.support.allocating import Desk, an_operation, cores
 
@@ -74,6 +75,8 @@ def test_always_those_nodes_where_the_job_fits_when_each_is_asked() -> None:
     for _ in range(500):
         node = random.choice(nodes)
         node.used = cores(random.randint(0, 6), slots=random.randint(0, 12))
+        node.record.tags[:] = random.choice([[], ["fast"], ["fast", "old"]])
+        node.trouble = random.choice(["", "", "no disk"])
         rooms.note(node)
         kept[node] = None
         if random.random() < 0.2:
@@ -81,7 +84,12 @@ def test_always_those_nodes_where_the_job_fits_when_each_is_asked() -> None:
             rooms.forget(gone)
             kept.pop(gone, None)
         size = Resources(random.randint(0, 9), random.randint(0, 500))
-        asked = {each.record.node for each in kept if each.free.dominates(size)}
+        filters = random.choice([(), ("fast",), ("!fast",), ("fast", "!old")])
+        asked = {
+            each.record.node
+            for each in kept
+            if each.free.dominates(size) and each.accepts_jobs and matching_tags(tuple(each.record.tags), filters)
+        }
 
-        assert {each.record.node for each in rooms.fitting(size)} == asked
+        assert {each.record.node for each in rooms.fitting(size, filters)} == asked
         assert [words for each in kept for words in rooms.check(each)] == []
