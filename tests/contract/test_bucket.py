@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import anyio
@@ -9,7 +10,8 @@ import msgspec
 import nats
 import pytest
 
-from headrace.bus import Bus, BusError, Entry, TooLarge, WrongConfiguration, WrongRevision, connect
+from headrace.bus import Bus, BusError, Entry, Message, TooLarge, WrongConfiguration, WrongRevision, connect
+from headrace.bus.nats.streams.pulling import Pull
 from headrace.errors import BadInput
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer, nats_server
@@ -115,6 +117,26 @@ async def test_a_bucket_that_cannot_be_read_whole_is_an_error(word: str) -> None
 
             with pytest.raises(BusError):
                 await bucket.entries()
+
+
+async def test_a_value_that_is_lost_on_its_way_to_the_reader_is_an_error(
+    server: NatsServer, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read without it would count as the whole, and what it tells of would be taken for gone."""
+    take, arrived = Pull.on_message, itertools.count()
+
+    def lose_the_third(pull: Pull, message: Message) -> None:
+        if next(arrived) != 2:
+            take(pull, message)
+
+    async with connect([server.url], name="test") as bus:
+        bucket = await bus.key_value(word)
+        for number in range(10):
+            await bucket.put(f"key.{number}", b"x")
+        monkeypatch.setattr(Pull, "on_message", lose_the_third)
+
+        with pytest.raises(BusError, match="lost on their way"):
+            await bucket.entries()
 
 
 async def test_a_key_or_bucket_that_cannot_be_is_said(server: NatsServer, word: str) -> None:

@@ -16,7 +16,7 @@ from headrace.wire.operations import OnLostNode, OperationState
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.effects import HeldTwice, LowerLease, Release, Report
 from headrace_allocator.engine import AllocatorEngine
-from tests.support.allocating import TERM, TREE, Desk, an_operation, cores
+from tests.support.allocating import TERM, TREE, Desk, a_share, an_operation, cores
 
 
 def after_a_restart(
@@ -255,11 +255,14 @@ def test_nothing_starts_before_the_limits_of_pools_are_known() -> None:
 
     early, _ = desk.beat("n1")
     assert "waits for fair_share to tell the limits of pools" in desk.reasons("op")[1]
+    # Of a fair_share that has not heard of any node.
+    desk.tell([a_share("op", 1.0)])
+    too_early, _ = desk.beat("n1")
     limits = ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits=PartialResources(cpu=200))
     desk.tell([limits], total=cores(4, slots=9))
     orders, _ = desk.beat("n1")
 
-    assert early.start == []
+    assert early.start == too_early.start == []
     assert len(orders.start) == 2
 
 

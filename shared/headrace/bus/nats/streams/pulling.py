@@ -16,7 +16,7 @@ from headrace.bus.nats.streams.api import JetStream, Stored, delivered
 from headrace.bus.nats.streams.consumer import Consumer
 from headrace.bus.protocol import Message, NoResponders, RequestTimeout
 
-__all__ = ["pulled"]
+__all__ = ["Pull", "pulled"]
 
 #: One pull: enough to hide the round trip, little enough to hold in memory.
 _PULL_ENTRIES = 1_000
@@ -32,7 +32,7 @@ async def pulled(
 
     Raises `BusError` midway when the server goes away: what ended without one is complete.
     """
-    pull = _Pull(jetstream, stream)
+    pull = Pull(jetstream, stream)
     try:
         await pull.begin(start, forgotten_s=_READER_FORGOTTEN_S)
         async for entry in pull.entries(last):
@@ -42,7 +42,7 @@ async def pulled(
             await pull.close()
 
 
-class _Pull(Consumer):
+class Pull(Consumer):
     """A consumer that is asked for batches."""
 
     def __init__(self, jetstream: JetStream, stream: str) -> None:
