@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from headrace.bus import KeyValue, WrongRevision
+from headrace.bus import Entry, KeyValue, WrongRevision
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
 from headrace.runtime.engine import Moment
@@ -30,7 +30,7 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment) -> Enrolled | R
     """Enrols a node, or finds it enrolled. Raises `BusError`."""
     while True:
         entry = await nodes.get(request.node)
-        known = msgspec.json.decode(entry.value, type=NodeRecord) if entry else None
+        known = _record_in(entry)
         record = node_record(request, known, moment)
         if not isinstance(record, NodeRecord):
             return record
@@ -53,9 +53,9 @@ async def change_node(
         return NotAllowed(who=by.name, what="change nodes; administrators may")
     while True:
         entry = await nodes.get(request.node)
-        if entry is None:
+        record = _record_in(entry)
+        if entry is None or record is None:
             return NotFound("node", request.node)
-        record = msgspec.json.decode(entry.value, type=NodeRecord)
         if request.change is NodeChange.REMOVE:
             given_up = await give_up(record)
             if isinstance(given_up, Refusal):
@@ -72,3 +72,14 @@ async def change_node(
         except WrongRevision:
             continue
         return ChangedNode(record.node)
+
+
+def _record_in(entry: Entry | None) -> NodeRecord | None:
+    """The record of a node, None where there is none that can be read: the node's agent enrols it anew."""
+    if entry is None:
+        return None
+    try:
+        return msgspec.json.decode(entry.value, type=NodeRecord)
+    except msgspec.DecodeError as error:
+        logger().error("record of a node cannot be read", node=entry.key, error=str(error))
+        return None

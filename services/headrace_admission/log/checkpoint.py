@@ -16,7 +16,8 @@ import msgspec
 from headrace.bus import KeyValue
 from headrace.ids import OperationId, TreeName
 from headrace.runtime.fenced import FencedKey
-from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode, runs_of_bytes, runs_within
+from headrace.wire import subjects
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, decode, runs_of_bytes, runs_within
 from headrace_admission.log.byte_budget import CHECKPOINT_PAGE_BYTES
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import Operation, OperationRecord
@@ -192,7 +193,11 @@ def read_page(data: bytes) -> Page:
 
 
 def _head_of(value: bytes | None) -> _Head:
-    return _NO_HEAD if value is None else msgspec.msgpack.decode(value, type=_Head)
+    try:
+        return _NO_HEAD if value is None else msgspec.msgpack.decode(value, type=_Head)
+    except msgspec.DecodeError as error:
+        where = f"bucket {subjects.CHECKPOINT_BUCKET}, key {_HEAD}"
+        raise BadMessage(f"{where}: {error}; put back a copy of the bucket that can be read") from None
 
 
 def _last_number(key: str) -> int:

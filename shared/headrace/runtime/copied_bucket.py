@@ -118,7 +118,8 @@ class CopiedBucket:
         # Made anew where a whole bucket is gone.
         await self._bus.key_value(self._name, history=self._history)
         await self._bus.key_value(subjects.copies_of(self._name))
-        copies = {key: _read(entry) for key, entry in (await self._copies.entries()).items()}
+        read = {key: _read(entry) for key, entry in (await self._copies.entries()).items()}
+        copies = {key: copy for key, copy in read.items() if copy is not None}
         entries = await self._bucket.entries()
         for key, entry in entries.items():
             copy = copies.get(key)
@@ -139,5 +140,10 @@ def _is_newer(copy: _Copy, entry: Entry) -> bool:
     return copy.revision > entry.revision and copy.value != entry.value
 
 
-def _read(entry: Entry) -> _Copy:
-    return msgspec.msgpack.decode(entry.value, type=_Copy)
+def _read(entry: Entry) -> _Copy | None:
+    """A copy, None for what is none: it is made anew."""
+    try:
+        return msgspec.msgpack.decode(entry.value, type=_Copy)
+    except msgspec.DecodeError as error:
+        logger().error("copy cannot be read", key=entry.key, error=str(error))
+        return None

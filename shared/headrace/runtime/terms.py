@@ -130,7 +130,14 @@ async def _leased_term(bus: Bus, role: str) -> Term:
 
 
 def _term_in(entry: Entry | None) -> Term:
-    return 0 if entry is None else msgspec.json.decode(entry.value, type=_TermRecord).term
+    if entry is None:
+        return 0
+    try:
+        return msgspec.json.decode(entry.value, type=_TermRecord).term
+    except msgspec.DecodeError as error:
+        # As if it were lost: the lease, records and peers tell it.
+        logger().error("term cannot be read", key=entry.key, error=str(error))
+        return 0
 
 
 def _highest_of(answers: list[bytes], role: str, known: Term) -> Term:
