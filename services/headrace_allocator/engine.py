@@ -295,6 +295,7 @@ class AllocatorEngine:
             counter("void_heartbeats", "heartbeats", self.void_heartbeats),
             gauge("pace_stretch", "times", self.pace.stretch),
             counter("twice_held_jobs", "jobs", self.twice_held_jobs),
+            *self.ranking.figures(),
             *self.answers.figures(),
             *self.alarms.figures(),
         ]

@@ -5,6 +5,7 @@ Taking back comes first, then what living allocations get in addition, then what
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
@@ -30,6 +31,7 @@ from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.decision.walk import RoomLeft
 from headrace_allocator.effects import KeepCase
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts, restless
@@ -111,6 +113,8 @@ class HeartbeatAnswers:
         self.preemptions = PreemptionCounts()
         #: Room that was made for starts beyond what they needed.
         self._unused = ZERO
+        #: Heartbeats by what kept the rest of their node's room free.
+        self._room_left: Counter[RoomLeft] = Counter()
         self.observed = ObservedPreemptionLog()
         self.made = DecisionsMade(facts.tree)
         self.check = ChoiceCheck()
@@ -137,6 +141,8 @@ class HeartbeatAnswers:
         overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms, moved, batches, stirring))
         take_back = self._take_back(node, stirring, budget)
         decided = self.decided = decide(overlay, due, self.check.choose)
+        if decided.room_left is not None:
+            self._room_left[decided.room_left] += 1
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
         take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
         extensions = [one for one in decided.extensions if isinstance(one, Extension)]
@@ -159,9 +165,10 @@ class HeartbeatAnswers:
         return [KeepCase(case) for case in self.check.take_cases()]
 
     def figures(self) -> list[Figure]:
-        """Allocations that were made, those that were preempted, by reason and by group, and how much of that nobody needed."""
+        """Allocations that were made or preempted, why room stayed free, and choices that were checked."""
         return [
             counter("allocations_made", "allocations", self.allocations_made),
+            *(counter(f"room_left_{why.value}", "heartbeats", self._room_left[why]) for why in RoomLeft),
             *self.preemptions.figures(),
             counter("preempted_unused_cpu", "hundredths of a core", self._unused.cpu),
             counter("preempted_unused_memory", "bytes", self._unused.memory),

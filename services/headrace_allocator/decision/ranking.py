@@ -7,21 +7,39 @@ marked may get a job, in the place that the facts give, unless a pool's limit ho
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
+from typing import Final
 
 from headrace.ids import OperationId, PoolName
-from headrace.runtime.engine import Check
+from headrace.runtime.engine import Check, Figure, gauge
 from headrace.wire.snapshots import ShareItem
+from headrace_allocator.decision import reasons
 from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, entry_of
+from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.decision.scheduling_order import Batches
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.facts import Facts, judge_size
 from headrace_allocator.facts.operations import Operation
 
 __all__ = ["Ranking"]
+
+#: The reasons that an operation may have of its own, and their names.
+_HELD_BACK: Final = {
+    why: str(why.__struct_config__.tag)
+    for why in (
+        reasons.OperationNotRunning,
+        reasons.OperationSuspended,
+        reasons.NoJobReady,
+        reasons.FairShareReached,
+        reasons.DemandCovered,
+        reasons.FifoCountReached,
+        reasons.OperationLimitReached,
+    )
+}
 
 
 class Ranking:
@@ -38,15 +56,21 @@ class Ranking:
         self._shares: Mapping[str, ShareItem] = {}
         self._shareless: set[OperationId] = set()
         self._marked_pools: list[PoolName] = []
+        #: The reason for which each operation is out of the order, and how many are for each.
+        self._held_back: dict[OperationId, type[Reason]] = {}
+        self._count_of: Counter[type[Reason]] = Counter()
 
     def refresh(self, operation: Operation, entry: Entry | None = None) -> None:
         """Gives an operation its place by its newest share, or takes it out if no job of it may start.
 
         `entry` is its place by the share that it has taken, where that is known.
         """
+        why = None
         if self._shares.get(operation.id) is not operation.share or entry is None:
             self._take_share(operation)
-            entry = self._entry(operation)
+            why = self._why_held_back(operation)
+            entry = self._entry(operation) if why is None else None
+        self._note_held_back(operation.id, why)
         if entry is None:
             self.order.remove(operation.id)
         else:
@@ -82,6 +106,7 @@ class Ranking:
     def forget(self, operation: OperationId) -> None:
         """The operation is over."""
         self.order.remove(operation)
+        self._note_held_back(operation, None)
         self._marked.pop(operation, None)
         self._shareless.discard(operation)
 
@@ -133,6 +158,10 @@ class Ranking:
         for pool in self.order.pools():
             yield partial(self._check_pool, pool)
 
+    def figures(self) -> list[Figure]:
+        """Operations that are out of the order, by the first reason of their own."""
+        return [gauge(f"held_back_{name}", "operations", self._count_of[why]) for why, name in _HELD_BACK.items()]
+
     def _take_share(self, operation: Operation) -> None:
         item = self._shares.get(operation.id)
         if item is None:
@@ -141,11 +170,19 @@ class Ranking:
             operation.set_share(item, self._facts.pools.total)
             (self._shareless.discard if max(operation.fair_share) > 0.0 else self._shareless.add)(operation.id)
 
-    def _entry(self, operation: Operation) -> Entry | None:
-        facts, held = self._facts, operation.held
-        if held_back(operation, operation.slots.ready_count, held, tolerant_in=facts.pools) is not None:
-            return None
-        return entry_of(operation, facts.pools, held, facts.total)
+    def _entry(self, operation: Operation) -> Entry:
+        return entry_of(operation, self._facts.pools, operation.held, self._facts.total)
+
+    def _why_held_back(self, operation: Operation) -> Reason | None:
+        return held_back(operation, operation.slots.ready_count, operation.held, tolerant_in=self._facts.pools)
+
+    def _note_held_back(self, operation: OperationId, why: Reason | None) -> None:
+        before = self._held_back.pop(operation, None)
+        if before is not None:
+            self._count_of[before] -= 1
+        if why is not None:
+            self._held_back[operation] = type(why)
+            self._count_of[type(why)] += 1
 
     def _check_pool(self, name: PoolName) -> list[str]:
         marked = self._all_marked or name in self._marked_pools or self._facts.total != self.order.total
@@ -157,6 +194,6 @@ class Ranking:
             return []
         if operation is None:
             return [f"{name}: in the order and not known"]
-        if entry != self._entry(operation):
+        if self._why_held_back(operation) is not None or entry != self._entry(operation):
             return [f"{name}: its place in the order is not what the facts give"]
         return []

@@ -6,6 +6,7 @@ looked at beside the lists, which stay as they are. Cost: for each pool on the w
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from headrace.ids import OperationId, PoolName
@@ -16,7 +17,19 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
 
-__all__ = ["next_in_line"]
+__all__ = ["RoomLeft", "next_in_line", "why_room_is_left"]
+
+
+class RoomLeft(enum.StrEnum):
+    """A reason for which free room of a node stays free on a heartbeat. They are looked for in this order."""
+
+    #: Less is free than the tree spares.
+    SPARED = "spared"
+    NO_JOB_WAITS = "no_job_waits"
+    NO_JOB_FITS = "no_job_fits"
+    TAGS_DIFFER = "tags_differ"
+    #: A job fits, and limits of pools or what was decided on this heartbeat hold back whoever has one.
+    HELD_BACK = "held_back"
 
 
 #: A child of a pool by its place, and the operation that is chosen below it.
@@ -111,3 +124,17 @@ def _pool(overlay: Overlay, entry: Entry, fitting: int) -> _Found | None:
         # Its entry does not tell.
         satisfied = overlay.satisfaction(operation)
     return (satisfied, *entry[1:]), operation
+
+
+def why_room_is_left(overlay: Overlay) -> RoomLeft:
+    """The reason for which the node's free room stays free, once all that could start has started."""
+    view, room = overlay.view, overlay.room
+    order, classes = view.order.root, view.order.classes
+    if not room.dominates(view.min_spare):
+        return RoomLeft.SPARED
+    if not order.classes:
+        return RoomLeft.NO_JOB_WAITS
+    fitting = classes.fitting(room) & order.classes
+    if not fitting:
+        return RoomLeft.NO_JOB_FITS
+    return RoomLeft.HELD_BACK if fitting & classes.matching(view.tags) else RoomLeft.TAGS_DIFFER

@@ -13,7 +13,7 @@ from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.decision.extending import Extension, GiveBack, extend
 from headrace_allocator.decision.placing import Choice, Placement, start_regularly
 from headrace_allocator.decision.view import Overlay
-from headrace_allocator.decision.walk import next_in_line
+from headrace_allocator.decision.walk import RoomLeft, next_in_line, why_room_is_left
 from headrace_allocator.preemption.graceful import asked_gracefully
 from headrace_allocator.preemption.observing import would_be_preempted
 from headrace_allocator.preemption.overcommit import victims_of_overcommit
@@ -55,6 +55,8 @@ class HeartbeatDecision(msgspec.Struct):
     observed: list[Preemption] = []
     #: Operations of which no job fitted though the least that they need did.
     refused: set[OperationId] = set()
+    #: Why no more of them did; None where nothing may start.
+    room_left: RoomLeft | None = None
 
 
 def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> HeartbeatDecision:
@@ -70,7 +72,7 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
     if due.start:
         most = overlay.view.most_starts
         made.placements = start_regularly(overlay, choose)
-        made.refused = set(overlay.refused)
+        made.refused, made.room_left = set(overlay.refused), why_room_is_left(overlay)
         may_start = most is None or len(made.placements) < most
         if due.preempt and due.preemptive_stages and may_start:
             made.stages = list(run_stages(overlay, choose))
