@@ -23,8 +23,6 @@ __all__ = ["RoomLeft", "next_in_line", "why_room_is_left"]
 class RoomLeft(enum.StrEnum):
     """A reason for which free room of a node stays free on a heartbeat. They are looked for in this order."""
 
-    #: Less is free than the tree spares.
-    SPARED = "spared"
     NO_JOB_WAITS = "no_job_waits"
     NO_JOB_FITS = "no_job_fits"
     TAGS_DIFFER = "tags_differ"
@@ -126,12 +124,12 @@ def _pool(overlay: Overlay, entry: Entry, fitting: int) -> _Found | None:
     return (satisfied, *entry[1:]), operation
 
 
-def why_room_is_left(overlay: Overlay) -> RoomLeft:
-    """The reason for which the node's free room stays free, once all that could start has started."""
+def why_room_is_left(overlay: Overlay) -> RoomLeft | None:
+    """The reason for which the node's free room stays free, once all that could start has started. None for less than the tree spares."""
     view, room = overlay.view, overlay.room
     order, classes = view.order.root, view.order.classes
     if not room.dominates(view.min_spare):
-        return RoomLeft.SPARED
+        return None
     if not order.classes:
         return RoomLeft.NO_JOB_WAITS
     fitting = classes.fitting(room) & order.classes

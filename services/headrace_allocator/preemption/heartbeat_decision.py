@@ -55,7 +55,7 @@ class HeartbeatDecision(msgspec.Struct):
     observed: list[Preemption] = []
     #: Operations of which no job fitted though the least that they need did.
     refused: set[OperationId] = set()
-    #: Why no more of them did; None where nothing may start.
+    #: Why no more of them did; None where nothing may start, or too little room is left.
     room_left: RoomLeft | None = None
 
 
