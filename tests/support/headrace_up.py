@@ -53,6 +53,7 @@ class Up:
             if self.process is not None and self.process.stdout is not None:
                 self.process.stdout.close()
         finally:
+            marks.kill(self.state)  # an orderly end would only take longer
             marks.end_leftovers(self.state, leave_jobs=False, agents_time_s=0.0)
             if self._own:
                 shutil.rmtree(self.state, ignore_errors=True)
