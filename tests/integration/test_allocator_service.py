@@ -309,7 +309,8 @@ async def test_a_late_reader_of_usage_gets_the_whole_and_every_part_builds_on_th
     assert [part.base for part in parts[1:]] == [part.version for part in parts[:-1]]
     assert whole.base is None
     assert whole.version >= parts[-1].version
-    assert [item.operation for item in whole.items] == ["operation-1"]
+    assert [item.operation for item in whole.items if item.nodes is None] == ["operation-1"]
+    assert [item.nodes.tags for item in whole.items if item.nodes] == [()]
 
 
 async def test_an_allocator_ends_when_a_node_obeys_a_higher_term_that_was_truly_taken() -> None:
