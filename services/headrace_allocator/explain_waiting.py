@@ -34,7 +34,7 @@ __all__ = ["explain_waiting"]
 _MOST_AHEAD: Final = 3
 _MOST_TRIES: Final = 3
 #: Nodes whose stages are looked at, those that were heard last.
-_MOST_TRIED: Final = 1_000
+_MOST_TRIED: Final = 500
 
 
 def explain_waiting(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> WaitingExplained:

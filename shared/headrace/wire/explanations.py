@@ -91,7 +91,7 @@ class Try(msgspec.Struct, frozen=True):
 
 
 class Tries(msgspec.Struct, frozen=True):
-    """The newest preemptive stage of the operation's priority on each node, of at most 1,000 that were heard last."""
+    """The newest preemptive stage of the operation's priority on each node, of at most 500 that were heard last."""
 
     priority: PreemptionPriority
     #: Nodes looked at, and what came of it.
