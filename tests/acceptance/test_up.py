@@ -13,9 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headrace.bus import Credential, CredentialRefused, connect
+from headrace.bus import Credential, CredentialRefused, PermissionRefused, connect
 from headrace.client import Endpoint, NotAdmitted
 from headrace.client import connect as connect_client
+from headrace.wire import subjects
 from tests.support.headrace_up import Up
 
 ROLES = ["admission", "agent", "allocator", "fair_share", "integral", "job", "nats-server", "runner"]
@@ -224,6 +225,27 @@ async def test_a_client_without_the_credential_is_refused(shared: Up) -> None:
     with pytest.raises(NotAdmitted):
         async with connect_client(url=endpoint.url, credential_file=wrong):
             pass
+
+
+async def test_what_a_node_holds_opens_nothing_but_its_own_subjects(shared: Up) -> None:
+    endpoint = msgspec.json.decode((shared.state / "endpoint.json").read_bytes(), type=Endpoint)
+    (file,) = (shared.state / "credentials").glob("agent-*")
+    user, _, password = file.read_text().strip().partition(":")
+    credential, node = Credential(user=user, password=password), file.name.removeprefix("agent-")
+    async with connect(
+        [endpoint.url], name="test", credential=credential, inbox_prefix=subjects.inbox("node", node)
+    ) as bus:
+        for subject in (
+            subjects.heartbeat("default", "another"),
+            subjects.user("anna", "op.list"),
+            subjects.ledger("draw"),
+            "$JS.API.STREAM.INFO.HEADRACE_OPERATIONS",
+        ):
+            with pytest.raises(PermissionRefused):
+                await bus.request(subject, b"", timeout_s=5.0)
+        for subject in (subjects.command("another", "nudge"), subjects.EVENTS):
+            with pytest.raises(PermissionRefused):
+                await bus.subscribe(subject)
 
 
 def test_only_the_owner_can_look_into_the_state_folder(shared: Up) -> None:

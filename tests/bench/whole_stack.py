@@ -7,14 +7,9 @@ from collections.abc import Awaitable, Callable
 from functools import cache, partial
 
 import anyio
-import msgspec
 
 import headrace
-from headrace.bus import Credential, connect
-from headrace.client import Client, Endpoint
-from headrace.wire import subjects
-from headrace.wire.codec import decode, encode
-from headrace.wire.figures import FiguresAnswer, FiguresRequest
+from headrace.client import Client
 from tests.bench.registry import REGISTRY, Figure
 from tests.support.headrace_up import Up
 
@@ -85,14 +80,7 @@ async def _measure(up: Up) -> dict[str, float]:
         await _each(OPERATIONS, lambda number: _start(client, f"op-{number:05}", number))
         await _each(_MOVED, lambda number: client.abort(f"op-{number:05}"))
         await _each(_MOVED, lambda number: _start(client, f"new-{number:05}", number))
-    user, _, password = (up.state / "credential").read_text().strip().partition(":")
-    url = msgspec.json.decode((up.state / "endpoint.json").read_bytes(), type=Endpoint).url
-    credential = Credential(user=user, password=password)
-    async with connect(
-        [url], name="bench", credential=credential, inbox_prefix=subjects.inbox("service", "bench")
-    ) as bus:
-        answers = await bus.gather(subjects.FIGURES, encode(FiguresRequest()), wait_s=2.0)
-    told = [decode(data, FiguresAnswer) for data in answers]
+        told = await client.processes.figures()
     found = {
         each.service: figure.value for each in told for figure in each.figures if figure.name == "longest_loop_pause"
     }

@@ -143,7 +143,7 @@ async def delivered_shares(shape: Shape, window_s: float) -> dict[str, Delivered
             clock = SystemClock()
             watch = _Watch(operations, clock)
             url = msgspec.json.decode((up.state / "endpoint.json").read_bytes(), type=Endpoint).url
-            async with watch_usage(url, str(up.state / "credential"), clock, watch.on_usage):
+            async with watch_usage(url, str(up.state / "credentials" / "fair_share"), clock, watch.on_usage):
                 await client.trees.set("default", {"pause_starts": False})
                 with anyio.move_on_after(window_s):
                     async with anyio.create_task_group() as tasks:

@@ -16,6 +16,8 @@ from headrace.runtime.role import Deposition
 from headrace.runtime.service import read_credential
 from headrace.wire import subjects
 from headrace.wire.parts import Applied, SnapshotReader
+from headrace.wire.permissions import Party
+from headrace.wire.routes import PartyKind
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart
 
 __all__ = ["watch_usage"]
@@ -28,7 +30,10 @@ _SILENCE_S = 1.0
 async def watch_usage(
     url: str, credential_file: str, clock: Clock, on_usage: Callable[[Mapping[str, UsageItem]], None]
 ) -> AsyncIterator[None]:
-    """Calls `on_usage` with all operations by id at every change that the allocator publishes, until the block ends."""
+    """Calls `on_usage` with all operations by id at every change that the allocator publishes, until the block ends.
+
+    It listens as fair_share does, by whose credential it is let in.
+    """
     reader: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(_TREE, UsageFrame(), lambda item: item.operation)
 
     async def applied(_: Applied) -> None:
@@ -39,7 +44,7 @@ async def watch_usage(
             [url],
             name="headrace demo",
             credential=read_credential(credential_file),
-            inbox_prefix=subjects.inbox("service", "demo"),
+            inbox_prefix=Party(kind=PartyKind.FAIR_SHARE, tree=_TREE).inbox,
         ) as bus,
         anyio.create_task_group() as tasks,
     ):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from headrace.errors import HeadraceError
 from headrace.ids import TreeName
+from headrace.wire.permissions import Party
+from headrace.wire.routes import PartyKind
 from headrace_cli.up.configuration import agent_settings, nats_configuration, service_settings
 from headrace_cli.up.engine import ProcessPlan, StopGroup
 from headrace_cli.up.options import UpOptions
@@ -54,16 +56,34 @@ def find_nats_server() -> str:
 
 def write_configuration(state: StateFolder, options: UpOptions, port: int) -> None:
     """Writes what the processes read. Raises OSError."""
-    user, password = state.secret()
-    state.write(state.path / "nats.conf", nats_configuration(state, port, user, password))
+    users = {}
+    for party, file in _credentials(state, options).items():
+        user = "headrace" if file == state.credential else file.name
+        users[party] = {"user": user, "password": state.secret(file, user)}
+    state.write(state.path / "nats.conf", nats_configuration(state, port, users))
     for suffix in _suffixes(options):
         instance = os.uname().nodename + suffix
         for tree in options.trees:
-            text = service_settings(state, port, options.log_level, instance, tree, has_standby=options.standby)
+            files = {service: state.credentials / process_name(service, tree, options) for service in SERVICES}
+            text = service_settings(state, port, options.log_level, instance, tree, files, has_standby=options.standby)
             state.write(state.path / f"{process_name('services', tree, options)}{suffix}.toml", text)
     for node in options.nodes:
-        text = agent_settings(state, port, options.log_level, node)
+        text = agent_settings(state, port, options.log_level, node, state.credentials / f"agent-{node.node}")
         state.write(state.path / f"agent-{node.node}.toml", text)
+
+
+def _credentials(state: StateFolder, options: UpOptions) -> dict[Party, Path]:
+    """Who is let in, with the file of each one's credential. Standbys have that of the one whom they succeed."""
+    # Whoever owns the state folder is everybody on this machine.
+    found = {Party(kind=PartyKind.PERSON): state.credential}
+    for service in SERVICES:
+        for tree in options.trees:
+            party = Party(kind=PartyKind(service), tree="*" if service == ADMISSION else tree)
+            found[party] = state.credentials / process_name(service, tree, options)
+    for node in options.nodes:
+        party = Party(kind=PartyKind.NODE, name=node.node, tree=node.tree or "default")
+        found[party] = state.credentials / f"agent-{node.node}"
+    return found
 
 
 def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, Command]]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from headrace.pools.new_tree import NEW_TREE_OPTIONS
+from headrace.wire.permissions import Party, server_users
 from headrace_cli.up.node_option import NodeOption
 from headrace_cli.up.state_folder import StateFolder
 
@@ -24,8 +26,8 @@ DEFAULT_PORT = 4270
 Table = Mapping[str, str | int | float | bool | list[str]]
 
 
-def nats_configuration(state: StateFolder, port: int, user: str, password: str) -> str:
-    """The configuration of a server that listens on the loopback interface only and lets in who knows the credential."""
+def nats_configuration(state: StateFolder, port: int, users: Mapping[Party, Mapping[str, str]]) -> str:
+    """The configuration of a server that listens on the loopback interface only. `users` gives each party its `user` and `password`."""
     return f"""# Written by `headrace up` at every start.
 server_name: headrace
 listen: "127.0.0.1:{port}"
@@ -38,28 +40,39 @@ jetstream {{
   # An answer means that the disk has it.
   sync_interval: always
 }}
-authorization {{
-  user: {json.dumps(user)}
-  password: {json.dumps(password)}
-}}
-"""
+{server_users(users)}"""
 
 
 def service_settings(
-    state: StateFolder, port: int, log_level: str, instance: str, tree: str, *, has_standby: bool
+    state: StateFolder,
+    port: int,
+    log_level: str,
+    instance: str,
+    tree: str,
+    credentials: Mapping[str, Path],
+    *,
+    has_standby: bool,
 ) -> str:
-    """The settings of the services of one tree. `instance` tells those from one another that do the same."""
+    """The settings of the services of one tree, each with the file of its credential.
+
+    `instance` tells those from one another that do the same.
+    """
+    own: Mapping[str, Table] = {
+        "admission": {"max_operation_count": _MANY_OPERATIONS},
+        "allocator": {"cases_folder": str(state.path / "cases")},
+        "fair_share": {"broken_trees_folder": str(state.path / "broken-trees")},
+    }
     return to_toml(
         {
             "common": {
-                **_common(state, port, log_level),
+                **_common(port, log_level),
                 "instance": instance,
                 "tree": tree,
                 "has_standby": has_standby,
             },
-            "admission": {"max_operation_count": _MANY_OPERATIONS},
-            "allocator": {"cases_folder": str(state.path / "cases")},
-            "fair_share": {"broken_trees_folder": str(state.path / "broken-trees")},
+            **{
+                service: {"credential_file": str(file), **own.get(service, {})} for service, file in credentials.items()
+            },
             "fair_share.new_tree_options": {
                 "max_operation_count": _MANY_OPERATIONS,
                 "max_running_operation_count": _MANY_OPERATIONS,
@@ -77,20 +90,23 @@ def service_settings(
     )
 
 
-def agent_settings(state: StateFolder, port: int, log_level: str, node: NodeOption) -> str:
-    """The settings of the agent of one node."""
+def agent_settings(state: StateFolder, port: int, log_level: str, node: NodeOption, credential: Path) -> str:
+    """The settings of the agent of one node, with the file of its credential."""
     folder = state.agents / node.node
-    agent: dict[str, str | int | float | bool | list[str]] = {"node": node.node, "state_folder": str(folder)}
+    agent: dict[str, str | int | float | bool | list[str]] = {
+        "node": node.node,
+        "state_folder": str(folder),
+        "credential_file": str(credential),
+    }
     agent.update(node.amounts)
     if node.tags:
         agent["tags"] = node.tags
-    return to_toml({"common": {**_common(state, port, log_level), "tree": node.tree or "default"}, "agent": agent})
+    return to_toml({"common": {**_common(port, log_level), "tree": node.tree or "default"}, "agent": agent})
 
 
-def _common(state: StateFolder, port: int, log_level: str) -> Table:
+def _common(port: int, log_level: str) -> Table:
     return {
         "nats_url": f"nats://127.0.0.1:{port}",
-        "credential_file": str(state.credential),
         "log_level": log_level,
         # Whoever connects holds the credential of this machine.
         "administrators": "*",

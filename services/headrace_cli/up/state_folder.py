@@ -1,7 +1,8 @@
 """The state folder: one `headrace up` at a time, everything in it for its owner's eyes only.
 
-`lock` (flock, held while `up` or its guard lives), `credential`, `endpoint.json` (while running), `nats.conf`, `services.toml`,
-`agent-<node>.toml`, and the folders `nats` (streams and buckets), `agents` (one folder a node) and `logs`.
+`lock` (flock, held while `up` or its guard lives), `credential` (for people), `endpoint.json` (while running), `nats.conf`,
+`services.toml`, `agent-<node>.toml`, and the folders `credentials` (one of each service and node), `nats` (streams and buckets),
+`agents` (one folder a node) and `logs`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from headrace_cli.up.engine import DISK_FULL_BYTES
 
 __all__ = ["InUse", "StateFolder", "free_bytes", "free_port", "full_disk", "port_is_free", "take_lock"]
 
-_USER = "headrace"
 _LOCK_LOOK_S = 0.1
 #: A guard that ends the processes of a killed `up` is waited for this long.
 _GUARD_TIME_S = 25.0
@@ -44,6 +44,7 @@ class StateFolder:
         self.logs = path / "logs"
         self.nats = path / "nats"
         self.agents = path / "agents"
+        self.credentials = path / "credentials"
         self.credential = path / CREDENTIAL_FILE
         self.endpoint = path / ENDPOINT_FILE
 
@@ -53,19 +54,19 @@ class StateFolder:
         if self.path.stat().st_uid != os.getuid():
             raise InUse(f"the state folder {self.path} belongs to another user; nothing was changed")
         self.path.chmod(0o700)
-        for folder in (self.logs, self.nats, self.agents):
+        for folder in (self.logs, self.nats, self.agents, self.credentials):
             folder.mkdir(mode=0o700, exist_ok=True)
 
-    def secret(self) -> tuple[str, str]:
-        """User and password for the server: those of the last time, or new random ones."""
+    def secret(self, path: Path, user: str) -> str:
+        """The password of a user in a file of credentials: that of the last time, or a new random one."""
         with contextlib.suppress(OSError):
-            user, colon, password = self.credential.read_text(encoding="utf-8").strip().partition(":")
-            if user and colon and password:
-                self.credential.chmod(0o600)
-                return user, password
+            known, _, password = path.read_text(encoding="utf-8").strip().partition(":")
+            if known == user and password:
+                path.chmod(0o600)
+                return password
         password = secrets.token_urlsafe(32)
-        self.write(self.credential, f"{_USER}:{password}\n")
-        return _USER, password
+        self.write(path, f"{user}:{password}\n")
+        return password
 
     def write(self, path: Path, text: str) -> None:
         """Replaces a file as a whole. Only the owner can read it."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from headrace.client.place import Endpoint, find_place
+from headrace.wire.permissions import Party
+from headrace.wire.routes import PartyKind
 from headrace_cli.up.configuration import agent_settings, nats_configuration, to_toml
 from headrace_cli.up.log_lines import last_words, tail
 from headrace_cli.up.marks import find
@@ -25,7 +27,7 @@ def test_one_at_a_time_holds_the_folder(tmp_path: Path) -> None:
 def test_everything_in_it_is_for_its_owner_only(tmp_path: Path) -> None:
     state = StateFolder(tmp_path / "state")
     state.make()
-    state.secret()
+    state.secret(state.credential, "headrace")
     state.announce(Endpoint(url="nats://127.0.0.1:1"))
 
     assert {path.stat().st_mode & 0o077 for path in [state.path, *state.path.rglob("*")]} == {0}
@@ -33,9 +35,10 @@ def test_everything_in_it_is_for_its_owner_only(tmp_path: Path) -> None:
 
 def test_the_secret_stays_the_same(tmp_path: Path) -> None:
     state = StateFolder(tmp_path)
-    user, password = state.secret()
+    password = state.secret(state.credential, "anna")
 
-    assert state.secret() == (user, password)
+    assert state.secret(state.credential, "anna") == password
+    assert state.credential.read_text() == f"anna:{password}\n"
     assert len(password) >= 32
     assert StateFolder(tmp_path / "other").path != tmp_path
 
@@ -60,11 +63,14 @@ def test_any_text_survives_in_toml() -> None:
 
 
 def test_an_agent_gets_what_its_node_offers(tmp_path: Path) -> None:
-    settings = tomllib.loads(agent_settings(StateFolder(tmp_path), 4711, "info", parse_node("small:cpu=0.5,memory=1G")))
+    settings = tomllib.loads(
+        agent_settings(StateFolder(tmp_path), 4711, "info", parse_node("small:cpu=0.5,memory=1G"), tmp_path / "proof")
+    )
 
     assert settings["agent"] == {
         "node": "small",
         "state_folder": str(tmp_path / "agents" / "small"),
+        "credential_file": str(tmp_path / "proof"),
         "cpu": "0.5",
         "memory": "1G",
     }
@@ -72,11 +78,14 @@ def test_an_agent_gets_what_its_node_offers(tmp_path: Path) -> None:
 
 
 def test_the_server_listens_to_this_machine_only_and_syncs_always(tmp_path: Path) -> None:
-    text = nats_configuration(StateFolder(tmp_path), 4711, "headrace", "secret")
+    text = nats_configuration(
+        StateFolder(tmp_path), 4711, {Party(kind=PartyKind.PERSON): {"user": "headrace", "password": "secret"}}
+    )
 
     assert 'listen: "127.0.0.1:4711"' in text
     assert "sync_interval: always" in text
     assert 'password: "secret"' in text
+    assert "headrace.v1.user.*.op.start" in text
 
 
 def test_the_last_words_are_the_last_error_else_the_last_line(tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""The rights of each credential at the server, made from the tables of `headrace.wire.routes`.
+
+A service answers wherever it serves, into the inboxes of those who may ask it, and nowhere else: a forged reply subject leads nowhere.
+A node and a person are named in their subjects, so that nobody speaks or listens for another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from headrace.ids import TreeName
+from headrace.wire.routes import ROUTES, STORES, PartyKind, Store, StoreKind
+
+__all__ = ["Party", "Rights", "rights_of", "server_users"]
+
+
+class Party(msgspec.Struct, frozen=True, kw_only=True):
+    """One holder of a credential."""
+
+    kind: PartyKind
+    #: Of a node or a person; `*` is any.
+    name: str = "*"
+    #: The tree that a service or a node belongs to; `*` is any.
+    tree: TreeName | str = "*"
+
+    @property
+    def role(self) -> str:
+        """The role that a service leads or stands by for."""
+        return self.kind.value if self.kind is PartyKind.ADMISSION else f"{self.kind.value}.{self.tree}"
+
+    @property
+    def inbox(self) -> str:
+        """The prefix of its own inboxes."""
+        return _filled(self.kind.inbox, **{self.kind.value: self.name})
+
+
+class Rights(msgspec.Struct, frozen=True):
+    """Subjects that a credential may publish to and subscribe to. Everything else is refused."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+    #: True if it may answer whatever it received, once: nodes have no right to anybody's inbox.
+    may_answer: bool = False
+
+
+def rights_of(party: Party) -> Rights:
+    """The rights of one credential."""
+    publish: set[str] = set()
+    subscribe = {f"{party.inbox}.>", "$SRV.PING"}
+    may_answer = False
+    for route in ROUTES:
+        if party.kind in route.senders:
+            publish.add(_of(party, route.subject))
+        if party.kind in route.receivers:
+            subscribe.add(_of(party, route.subject))
+            if route.is_request and party.kind is PartyKind.NODE:
+                may_answer = True
+            elif route.is_request:
+                publish.update(f"{_of_anybody(kind.inbox)}.>" for kind in route.senders)
+    if party.kind.is_service:
+        subscribe |= {"$SRV.>"}
+        publish |= {f"{_of_anybody(PartyKind.PERSON.inbox)}.>"}
+        for store in STORES:
+            publish.update(_rights_in(store, party))
+    return Rights(tuple(sorted(publish)), tuple(sorted(subscribe)), may_answer)
+
+
+def server_users(users: Mapping[Party, Mapping[str, str]]) -> str:
+    """The `authorization` of a NATS server: `users` gives each party its proof, `user` and `password` or an `nkey`."""
+    entries = ",\n".join(f"    {_entry(party, proof)}" for party, proof in users.items())
+    return f"authorization {{\n  users = [\n{entries}\n  ]\n}}\n"
+
+
+def _entry(party: Party, proof: Mapping[str, str]) -> str:
+    rights = rights_of(party)
+    permissions = {"publish": list(rights.publish), "subscribe": list(rights.subscribe)}
+    told = ", ".join(f"{key}: {json.dumps(value)}" for key, value in {**proof, "permissions": permissions}.items())
+    if rights.may_answer:
+        told = told.removesuffix("}") + ', "allow_responses": {"max": 1, "expires": "10s"}}'
+    return f"{{ {told} }}"
+
+
+def _rights_in(store: Store, party: Party) -> Iterator[str]:
+    """Requests of JetStream by which a service reads a store, and writes its own keys."""
+    stream = _of(party, store.stream)
+    keys = [key for kind, key in store.writers if kind is party.kind]
+    if not keys and party.kind not in store.readers:
+        return
+    api = "$JS.API"
+    yield f"{api}.STREAM.INFO.{stream}"
+    yield f"{api}.STREAM.MSG.GET.{stream}"
+    yield f"{api}.STREAM.CREATE.{stream}"
+    yield f"{api}.CONSUMER.CREATE.{stream}.*"
+    yield f"{api}.CONSUMER.DELETE.{stream}.*"
+    yield f"{api}.CONSUMER.MSG.NEXT.{stream}.*"
+    if not keys:
+        return
+    if store.kind is StoreKind.RECORDS:
+        yield f"{api}.STREAM.UPDATE.{stream}"
+    if store.is_purged:
+        yield f"{api}.STREAM.PURGE.{stream}"
+    prefix = f"$KV.{store.name}." if store.kind is StoreKind.BUCKET else ""
+    for key in keys:
+        yield prefix + _of(party, key.replace("{role}", party.role))
+
+
+def _of(party: Party, subject: str) -> str:
+    """A subject of the table for one party: its own name where its kind stands, its own tree, and anybody else's name."""
+    own = {} if party.kind.is_service else {party.kind.value: party.name}
+    return _of_anybody(_filled(subject, tree=str(party.tree), **own))
+
+
+def _of_anybody(subject: str) -> str:
+    return _filled(subject, user="*", node="*", tree="*").replace(".*.>", ".>")
+
+
+def _filled(subject: str, **names: str) -> str:
+    for place, name in names.items():
+        subject = subject.replace(f"{{{place}}}", name)
+    return subject

@@ -1,0 +1,176 @@
+"""The tables of all subjects with their two sides, and of all buckets and streams with their writers and readers.
+
+`headrace.wire.permissions` makes the rights of each credential from it, and the server refuses everything else.
+`{node}`, `{user}` and `{tree}` stand for a name: that of the node, the person or the tree itself, and any name for the other side.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from headrace.wire import subjects
+
+__all__ = ["ROUTES", "STORES", "PartyKind", "Route", "Store", "StoreKind"]
+
+
+class PartyKind(enum.Enum):
+    """The kinds of holders of credentials."""
+
+    ADMISSION = "admission"
+    FAIR_SHARE = "fair_share"
+    INTEGRAL = "integral"
+    ALLOCATOR = "allocator"
+    NODE = "node"
+    PERSON = "user"
+
+    @property
+    def is_service(self) -> bool:
+        """True if it is one of the four services, which lead or stand by for a role."""
+        return self not in (PartyKind.NODE, PartyKind.PERSON)
+
+    @property
+    def inbox(self) -> str:
+        """The prefix of the inboxes of this kind, with `{}` for the name of a node or a person."""
+        if self.is_service:
+            return subjects.inbox("service", self.value.replace("_", "-"))
+        return subjects.inbox(self.value, f"{{{self.value}}}")
+
+
+_SERVICES: Final = tuple(kind for kind in PartyKind if kind.is_service)
+_ADMISSION, _FAIR_SHARE = PartyKind.ADMISSION, PartyKind.FAIR_SHARE
+_INTEGRAL, _ALLOCATOR = PartyKind.INTEGRAL, PartyKind.ALLOCATOR
+_NODE, _PERSON = PartyKind.NODE, PartyKind.PERSON
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One subject with its two sides. Answers of a request go to the inbox of whoever asked."""
+
+    subject: str
+    senders: tuple[PartyKind, ...]
+    receivers: tuple[PartyKind, ...]
+    #: True if it is answered.
+    is_request: bool = True
+
+
+class StoreKind(enum.Enum):
+    """The uses of a stream of JetStream."""
+
+    BUCKET = "bucket"
+    LOG = "log"
+    RECORDS = "records"
+
+
+class Store(msgspec.Struct, frozen=True):
+    """One bucket or stream. Nodes and persons reach none of them."""
+
+    kind: StoreKind
+    #: Of the bucket or the stream, with `{tree}` where each tree has its own.
+    name: str
+    #: Who writes, and which keys: with `{role}` for the role of the writer, `>` for all. A log has one key, its subject.
+    writers: tuple[tuple[PartyKind, str], ...]
+    readers: tuple[PartyKind, ...]
+    history: int = 1
+    #: True if its writers remove what they need no more.
+    is_purged: bool = False
+
+    @property
+    def stream(self) -> str:
+        """The name of its stream at the server."""
+        return f"KV_{self.name}" if self.kind is StoreKind.BUCKET else self.name
+
+
+def _of_person(receiver: PartyKind | tuple[PartyKind, ...], *verbs: str) -> list[Route]:
+    receivers = receiver if isinstance(receiver, tuple) else (receiver,)
+    return [Route(subjects.user("{user}", verb), (_PERSON,), receivers) for verb in verbs]
+
+
+#: Every subject that is sent to.
+ROUTES: Final[tuple[Route, ...]] = (
+    *_of_person(
+        _ADMISSION,
+        *("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan"),
+        *("op.get", "op.list", "op.jobs", "op.explain", "op.history", "pool.counts", "node.change"),
+    ),
+    *_of_person(_FAIR_SHARE, "pool.list", "pool.change", "pool.move_to_tree", "pool.history"),
+    *_of_person(_FAIR_SHARE, "tree.list", "tree.create", "tree.remove"),
+    *_of_person(
+        _ALLOCATOR,
+        *(subjects.of_tree(verb, "{tree}") for verb in ("op.where", "op.why", "node.list", "preemption.observed")),
+    ),
+    *_of_person(_SERVICES, "service.list"),
+    *_of_person((*_SERVICES, _NODE), "service.figures"),
+    *_of_person(_NODE, "job.logs.{node}"),
+    Route(subjects.heartbeat("{tree}", "{node}"), (_NODE,), (_ALLOCATOR,)),
+    Route(subjects.enrol("{node}"), (_NODE,), (_ADMISSION,)),
+    Route(subjects.command("{node}", "nudge"), (_ALLOCATOR,), (_NODE,), is_request=False),
+    Route(subjects.command("{node}", "stop"), (_ALLOCATOR,), (_NODE,)),
+    Route(subjects.give_up_node("{tree}"), (_ADMISSION,), (_ALLOCATOR,)),
+    Route(subjects.WANTED, (_ALLOCATOR,), (_ALLOCATOR,), is_request=False),
+    *(
+        Route(subjects.ledger(verb), (_ALLOCATOR,), (_ADMISSION,))
+        for verb in ("attach", "draw", "return", "report", "released")
+    ),
+    Route(subjects.OPERATIONS_WHOLE, (_ALLOCATOR, _FAIR_SHARE), (_ADMISSION,)),
+    Route(subjects.EVENTS, (_ADMISSION,), (_ALLOCATOR, _FAIR_SHARE, _PERSON), is_request=False),
+    Route(subjects.operation_view("*"), (_ADMISSION,), (_PERSON,), is_request=False),
+    Route(subjects.share("{tree}"), (_FAIR_SHARE,), (_ALLOCATOR, _ADMISSION, _PERSON), is_request=False),
+    Route(subjects.share_whole("{tree}"), (_ALLOCATOR, _ADMISSION), (_FAIR_SHARE,)),
+    Route(subjects.usage("{tree}"), (_ALLOCATOR,), (_FAIR_SHARE,), is_request=False),
+    Route(subjects.usage_whole("{tree}"), (_FAIR_SHARE,), (_ALLOCATOR,)),
+    Route(subjects.decisions("{tree}"), (_ALLOCATOR,), (_PERSON,), is_request=False),
+    Route(subjects.integral_advance("{tree}"), (_FAIR_SHARE,), (_INTEGRAL,)),
+    Route(subjects.integral_volumes("{tree}"), (_FAIR_SHARE,), (_INTEGRAL,)),
+    # Nodes remember the terms of their allocators.
+    Route(subjects.WHO, _SERVICES, (*_SERVICES, _NODE)),
+    Route(subjects.FIGURES, _SERVICES, (*_SERVICES, _NODE)),
+)
+
+
+def _bucket(
+    name: str,
+    *writers: tuple[PartyKind, str],
+    readers: tuple[PartyKind, ...] = (),
+    history: int = 1,
+    is_purged: bool = False,
+) -> Store:
+    return Store(StoreKind.BUCKET, name, writers, readers, history, is_purged)
+
+
+#: Every bucket and stream.
+STORES: Final[tuple[Store, ...]] = (
+    Store(
+        StoreKind.LOG,
+        subjects.STREAM,
+        ((_ADMISSION, subjects.LOG),),
+        (_ALLOCATOR, _FAIR_SHARE, _INTEGRAL),
+        is_purged=True,
+    ),
+    Store(StoreKind.RECORDS, subjects.history_stream("{tree}"), ((_FAIR_SHARE, subjects.history("{tree}")),), ()),
+    _bucket(subjects.TERMS_BUCKET, *((kind, "{role}") for kind in _SERVICES), readers=_SERVICES),
+    _bucket(subjects.LEASES_BUCKET, *((kind, "{role}") for kind in _SERVICES), readers=(_ADMISSION,)),
+    _bucket(subjects.CHECKPOINT_BUCKET, (_ADMISSION, ">"), is_purged=True),
+    _bucket(subjects.CLOCKS_BUCKET, (_FAIR_SHARE, "{tree}.*")),
+    _bucket(subjects.VOLUMES_BUCKET, (_INTEGRAL, "{tree}"), (_INTEGRAL, "{tree}.>"), is_purged=True),
+    *(
+        store
+        for name, history, writers, readers in (
+            # A process of another tree may change the configuration of a tree that nobody serves.
+            (
+                subjects.POOLS_BUCKET,
+                subjects.POOLS_HISTORY,
+                ((_FAIR_SHARE, "*"), (_ADMISSION, "*")),
+                (_ALLOCATOR,),
+            ),
+            (subjects.NODES_BUCKET, 1, ((_ADMISSION, "*"), (_ALLOCATOR, "*")), (_FAIR_SHARE,)),
+            (subjects.NODE_LEASES_BUCKET, 1, ((_ALLOCATOR, "*"),), (_ADMISSION,)),
+        )
+        for store in (
+            _bucket(name, *writers, readers=readers, history=history),
+            # Whoever finds a value lost writes it again from its copy, and the other way round.
+            _bucket(subjects.copies_of(name), *writers),
+        )
+    ),
+)

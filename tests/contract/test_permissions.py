@@ -1,0 +1,123 @@
+"""The table of subjects on a real server: whoever may speak is heard by whoever may listen, and everybody else is refused."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from contextlib import AsyncExitStack
+
+import pytest
+
+from headrace.bus import Bus, BusError, Credential, Message, PermissionRefused, connect
+from headrace.wire import subjects
+from headrace.wire.permissions import Party, server_users
+from headrace.wire.routes import ROUTES, PartyKind, Route
+from tests.support.nats_server import NatsServer, nats_server
+
+#: One of each service, and two of everything that has a name.
+PARTIES = {
+    "admission": Party(kind=PartyKind.ADMISSION),
+    "fair_share": Party(kind=PartyKind.FAIR_SHARE, tree="east"),
+    "integral": Party(kind=PartyKind.INTEGRAL, tree="east"),
+    "allocator": Party(kind=PartyKind.ALLOCATOR, tree="east"),
+    "west": Party(kind=PartyKind.ALLOCATOR, tree="west"),
+    "n1": Party(kind=PartyKind.NODE, name="n1", tree="east"),
+    "n2": Party(kind=PartyKind.NODE, name="n2", tree="east"),
+    "anna": Party(kind=PartyKind.PERSON, name="anna"),
+    "ben": Party(kind=PartyKind.PERSON, name="ben"),
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    users = {party: {"user": name, "password": name} for name, party in PARTIES.items()}
+    with nats_server(server_users(users)) as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def everybody(server: NatsServer) -> AsyncIterator[Mapping[str, Bus]]:
+    async with AsyncExitStack() as stack:
+        buses = {}
+        for name, party in PARTIES.items():
+            credential = Credential(user=name, password=name)
+            connecting = connect([server.url], name=name, credential=credential, inbox_prefix=party.inbox)
+            buses[name] = await stack.enter_async_context(connecting)
+        yield buses
+
+
+def subject_of(route: Route) -> str:
+    """The subject as it is between the first of each: anna, n1 and the services of the tree `east`."""
+    subject = route.subject.replace("*", "some-operation")
+    for place, name in {"user": "anna", "node": "n1", "tree": "east"}.items():
+        subject = subject.replace(f"{{{place}}}", name)
+    return subject
+
+
+def may(name: str, kinds: tuple[PartyKind, ...], route: Route) -> bool:
+    """True if a party stands on this side of the route, and the names in the subject are its own."""
+    party = PARTIES[name]
+    is_named = name in ("n2", "ben") and f"{{{party.kind.value}}}" in route.subject
+    is_elsewhere = party.tree == "west" and "{tree}" in route.subject
+    return party.kind in kinds and not is_named and not is_elsewhere
+
+
+async def echo(message: Message) -> bytes:
+    return message.data
+
+
+async def test_what_may_be_said_is_heard_and_answered(server: NatsServer) -> None:
+    async with everybody(server) as buses:
+        for route in ROUTES:
+            subject = subject_of(route)
+            speakers = [name for name in buses if may(name, route.senders, route)]
+            for listener in (name for name in buses if may(name, route.receivers, route)):
+                # The server lets a node answer only what it received, which a request shows.
+                serving = await buses[listener].serve(subject, echo) if route.is_request else None
+                inbox = None if route.is_request else await buses[listener].subscribe(subject)
+                for speaker in speakers:
+                    if inbox is None:
+                        assert await buses[speaker].request(subject, b"asked", timeout_s=5) == b"asked", subject
+                    else:
+                        await buses[speaker].publish(subject, b"told")
+                        assert (await anext(inbox)).data == b"told", subject
+                for receiver in filter(None, (serving, inbox)):
+                    await receiver.close()
+
+
+async def test_nobody_else_may_say_or_hear_it(server: NatsServer) -> None:
+    async with everybody(server) as buses:
+        for route in ROUTES:
+            subject = subject_of(route)
+            for name, bus in buses.items():
+                if not may(name, route.senders, route):
+                    assert await is_refused(bus.request(subject, b"", timeout_s=5)), f"{name} speaks on {subject}"
+                if not may(name, route.receivers, route):
+                    assert await is_refused(bus.subscribe(subject)), f"{name} hears {subject}"
+
+
+async def is_refused(what: Awaitable[object]) -> bool:
+    try:
+        await what
+    except PermissionRefused:
+        return True
+    except BusError:
+        return False
+    return False
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        *("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.HEADRACE_OPERATIONS", "$SYS.REQ.SERVER.PING"),
+        *(f"$KV.{subjects.POOLS_BUCKET}.east", f"$KV.{subjects.TERMS_BUCKET}.allocator.east", "$SRV.STATS"),
+        *("_INBOX.node.n1.x", "_INBOX.user.anna.x", "_INBOX.service.allocator.x", "headrace.v1.anything"),
+    ],
+)
+async def test_nodes_and_persons_reach_nothing_beside_their_own_subjects(server: NatsServer, subject: str) -> None:
+    async with everybody(server) as buses:
+        for name in ("n2", "ben"):
+            assert await is_refused(buses[name].request(subject, b"", timeout_s=5)), name
+            assert await is_refused(buses[name].subscribe(subject)), name
+            for wide in (">", "headrace.>", "_INBOX.>", "headrace.v1.user.>", "headrace.v1.cmd.*.*", "$SYS.>"):
+                assert await is_refused(buses[name].subscribe(wide)), (name, wide)
