@@ -131,5 +131,5 @@ def plan_notes(plan: Plan) -> list[Text]:
             was, now = compact(each.resource, each.configured), compact(each.resource, each.in_force)
             part = percent(each.in_force / each.configured)
             notes.append(Text(f"  {element.path}: {each.setting}.{each.resource} {was} scaled to {now} ({part})"))
-    notes += [Text(f"warning: Headrace would refuse this: {warning}", style="yellow") for warning in plan.warnings]
+    notes += [Text(f"warning: {warning}", style="yellow") for warning in plan.warnings]
     return notes

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from headrace.ids import PoolName
-from headrace.pools import IntegralType
+from headrace.pools import IntegralType, Pool
 from headrace.pools.amounts import NOTHING
 from headrace.resources import LARGEST_SUM, RESOURCE_NAMES
 from headrace.wire.plan import Plan, PlanElement, Scaled
@@ -52,8 +52,15 @@ def computed(description: Description, file: str) -> Plan:
             ShareComplaint(error.kind, error.text, [PoolName(name) for name in error.pools])
             for error in shares.fixed.errors
         ],
-        warnings=[refusal.text() for refusal in broken_rules(description.tree, Bounds())],
+        warnings=[
+            *(f"Headrace would refuse this: {refusal.text()}" for refusal in broken_rules(description.tree, Bounds())),
+            *(_unknown_nodes(pool) for pool in pools if pool.settings.scheduling_tag_filter),
+        ],
     )
+
+
+def _unknown_nodes(pool: Pool) -> str:
+    return f"pool {pool.name}: a plan knows no tags of nodes, so its scheduling_tag_filter limits nothing here"
 
 
 class _Planned:

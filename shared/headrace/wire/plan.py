@@ -96,5 +96,5 @@ class Plan(msgspec.Struct, frozen=True, tag_field="outcome", tag="computed"):
     elements: list[PlanElement]
     #: Errors of the algorithm; it went on all the same.
     complaints: list[ShareComplaint] = []
-    #: What a running Headrace would say to this configuration.
+    #: What a running Headrace would say to this configuration, and what of it a plan cannot know.
     warnings: list[str] = []

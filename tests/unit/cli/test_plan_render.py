@@ -131,7 +131,7 @@ def test_complaints_name_pools_and_what_was_scaled_to_what() -> None:
         "  concerns: research",
         "! not in force as configured:",
         "  /research: strong_guarantee_resources.memory 8G scaled to 6G (75%)",
-        "warning: Headrace would refuse this: children promise more",
+        "warning: children promise more",
     ]
 
 
