@@ -8,6 +8,7 @@ from headrace.ids import OperationId, PoolName
 from headrace.resources import Resources
 from headrace.runtime.fenced import KeyFenced
 from headrace.wire import operations as wire
+from headrace.wire.codec import BadMessage
 from headrace.wire.ledger import Attach
 from headrace.wire.log import OperationSuspended
 from headrace_admission.log.checkpoint import Checkpoint, CheckpointStore, read_page, writer_of_checkpoint
@@ -130,3 +131,16 @@ def test_a_checkpoint_is_encoded_page_by_page_and_what_changes_meanwhile_before_
     last = list(pages)[-1]
     assert not read_page(last).operations[-1].suspended
     assert sorted(encoded) == sorted(set(encoded))
+
+
+@on_both_worlds
+async def test_of_a_head_that_cannot_be_read_it_is_said_where_it_stands_and_nothing_is_written(world: World) -> None:
+    async with world.connect("test") as bus:
+        bucket = await bus.key_value("checkpoints")
+        await bucket.put("head", b"rubbish")
+        for use in (lambda: writer_of_checkpoint(bucket), CheckpointStore(bucket, 1).claim):
+            with pytest.raises(BadMessage, match=r"bucket headrace_checkpoint, key head: .* put back"):
+                await use()
+        kept = await bucket.get("head")
+        assert kept is not None
+        assert kept.value == b"rubbish"
