@@ -48,6 +48,7 @@ class Allocation:
         "progress_started_ms",
         "resources",
         "rest",
+        "settled",
         "slots",
         "state",
         "take_back",
@@ -65,6 +66,8 @@ class Allocation:
         self.usage = resources
         #: Jobs given to it that have not ended, the running one included, by index.
         self.slots: dict[int, JobSlot] = {}
+        #: True while it is known to run the one job that it has: no more than that job need be looked at in a report.
+        self.settled = False
         #: False until a heartbeat shows it; it counts as precommit so long.
         self.confirmed = False
         self.state = AllocationState.WAITING
@@ -80,13 +83,22 @@ class Allocation:
 
     def shows_nothing_new(self, report: AllocationReport) -> bool:
         """True if all that a report says is booked already, but for how long its job has run."""
-        job, known, slots = report.job, self.job, self.slots
-        if job is None or known is None or report.state is not _RUNNING or self.state is not _RUNNING:
+        job, known = report.job, self.job
+        if job is None or known is None or report.state is not _RUNNING:
             return False
+        if self.settled:
+            return (
+                job.index == known.index
+                and job.attempt == known.attempt
+                and job.started_at_ms == known.started_at_ms
+                and not report.unstarted
+            )
+        slots = self.slots
         index, waiting = job.index, report.unstarted
         slot = slots.get(index)
         return (
             slot is not None
+            and self.state is _RUNNING
             and slot.attempt == job.attempt == known.attempt
             and index == known.index
             and job.started_at_ms == known.started_at_ms
@@ -94,10 +106,35 @@ class Allocation:
             and (not waiting or all(slots.get(each.index) == each for each in waiting))
         )
 
+    def settle(self) -> None:
+        """Notes whether it runs the one job that it has. Whoever changes its state or its job says so."""
+        job = self.job
+        self.settled = self._runs_its_only(job) if job is not None else False
+
+    def hold(self, slots: Iterable[JobSlot]) -> None:
+        """Gives it more jobs."""
+        self.slots.update((slot.index, slot) for slot in slots)
+        self.settled = False
+
+    def drop(self, index: int) -> None:
+        """Takes a job out of it."""
+        del self.slots[index]
+        self.settled = False
+
+    def check(self) -> list[str]:
+        """Broken invariants in words, none if all hold."""
+        if not self.settled or (self.job is not None and self._runs_its_only(self.job)):
+            return []
+        return [f"allocation {self.id} is settled and does not run the one job that it has"]
+
+    def _runs_its_only(self, job: RunningJob) -> bool:
+        return self.state is _RUNNING and self.slots == {job.index: JobSlot(job.index, job.attempt)}
+
     def orphan(self) -> None:
         """Its operation is over. The same id may come again: a tree that had lost all its jobs of an operation draws others."""
         self.take_back = TakeBackReason.OPERATION_ENDED
         self.slots.clear()
+        self.settled = False
         self.operation, self.rest = NOBODY, _NO_REST
 
     @property

@@ -169,13 +169,14 @@ class Facts:
     def extend(self, allocation: Allocation, jobs: int) -> list[JobSlot]:
         """Gives out so many more jobs in an allocation that lives."""
         slots = self.operations[allocation.operation].slots.take(jobs)
-        allocation.slots.update((slot.index, slot) for slot in slots)
+        allocation.hold(slots)
         self.touch(allocation.operation)
         return slots
 
     def add(self, allocation: Allocation, *, since_ms: int | None = None) -> None:
         """A new allocation. One that is older than this allocator has its progress `since_ms`, and comes before all others."""
-        self.nodes[allocation.node].allocations[allocation.id] = allocation
+        node = self.nodes[allocation.node]
+        node.allocations[allocation.id] = allocation
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             allocation.rest = operation.rest
@@ -184,7 +185,7 @@ class Facts:
                 operation.unconfirmed[allocation] = None
             number = next(self._beginnings)
             operation.groups.add(allocation, (1, 0, number) if since_ms is None else (0, since_ms, number))
-        self._charge(allocation, operation, allocation.usage)
+        self._charge(node, operation, allocation.usage)
 
     def set_usage(self, allocation: Allocation, usage: Resources) -> None:
         """Counts another amount as used by it: on its node, for its operation and under the limits above."""
@@ -192,7 +193,7 @@ class Facts:
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             operation.groups.note_usage(allocation, before)
-        self._charge(allocation, operation, usage - before)
+        self._charge(self.nodes[allocation.node], operation, usage - before)
 
     def confirm(self, allocation: Allocation) -> None:
         """A heartbeat showed it: its precommit becomes usage."""
@@ -206,15 +207,14 @@ class Facts:
 
     def remove(self, allocation: Allocation) -> None:
         """The allocation is no more. Its slots must have been dealt with."""
-        if allocation.job is not None:
-            self.set_job(allocation, None)
-        del self.nodes[allocation.node].allocations[allocation.id]
-        operation = self.operations.get(allocation.operation)
+        node, operation = self.nodes[allocation.node], self.operations.get(allocation.operation)
+        del node.allocations[allocation.id]
         if operation is not None:
+            operation.running_jobs -= allocation.job is not None
             del operation.allocations[allocation.node, allocation.id]
             operation.unconfirmed.pop(allocation, None)
             operation.groups.remove(allocation)
-        self._charge(allocation, operation, ZERO - allocation.usage)
+        self._charge(node, operation, ZERO - allocation.usage)
 
     def set_job(self, allocation: Allocation, job: RunningJob | None) -> None:
         """Notes the job that an allocation runs now. With a new one after another its progress begins anew."""
@@ -338,9 +338,8 @@ class Facts:
             self.used = self.used + node.used * times
             self.online_nodes += times
 
-    def _charge(self, allocation: Allocation, operation: Operation | None, amount: Resources) -> None:
-        """The allocation holds so much more: on its node, for its operation and under the limits above."""
-        node = self.nodes[allocation.node]
+    def _charge(self, node: Node, operation: Operation | None, amount: Resources) -> None:
+        """So much more is held: on a node, for an operation and under the limits above."""
         node.used = node.used + amount
         self.rooms.note(node)
         if node.online:

@@ -224,7 +224,8 @@ def _end(operation: Operation, index: int, attempt: int) -> None:
     """A run is over by the ledger. An allocation here may hold it still, if another allocator reported the end."""
     if operation.slots.is_out(index) and attempt >= operation.slots.attempt(index):
         for allocation in operation.allocations.values():
-            allocation.slots.pop(index, None)
+            if index in allocation.slots:
+                allocation.drop(index)
     operation.slots.end(index, attempt)
 
 

@@ -193,9 +193,10 @@ class Node:
 
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""
-        if self.used == Resources.sum(one.usage for one in self.allocations.values()):
-            return []
-        return [f"node {self.record.node}: used differs from its allocations"]
+        broken = [words for one in self.allocations.values() for words in one.check()]
+        if self.used != Resources.sum(one.usage for one in self.allocations.values()):
+            broken.append("used differs from its allocations")
+        return [f"node {self.record.node}: {words}" for words in broken]
 
 
 class LastHeard:

@@ -175,7 +175,7 @@ class _Reconciliation:
                     self._findings.forget_ends.append(key)
                     continue
                 if twin is not None:
-                    del twin.slots[end.index]
+                    twin.drop(end.index)
                     twin.take_back = TakeBackReason.OPERATION_ENDED
                 node.reporting.add(key)
                 self._findings.ends.append(end)
@@ -191,7 +191,7 @@ class _Reconciliation:
 
     def _book_end(self, end: JobEnd, holder: Allocation | None) -> None:
         if holder is not None:
-            del holder.slots[end.index]
+            holder.drop(end.index)
             if holder.preemption is not None and end.result is JobResult.ABORTED:
                 self._findings.preempted.append(end.key)
         operation = self._facts.operations.get(end.operation)
@@ -276,6 +276,7 @@ class _Reconciliation:
         if allocation.slots and self._heartbeat.ends_waiting == 0:
             shown = _shown_indexes(report)
             self._lose_slots(allocation, [slot for slot in allocation.slots.values() if slot.index not in shown])
+        allocation.settle()
         if ended and not allocation.slots:
             self._remove(allocation)
             self._findings.forget_allocations.append(report.id)
@@ -326,7 +327,7 @@ class _Reconciliation:
                 continue
             held_elsewhere = operation.slots.is_out(slot.index)
             if operation.slots.adopt(slot):
-                allocation.slots[slot.index] = slot
+                allocation.hold([slot])
                 self._touch(operation.id)
             elif report.state in (AllocationState.WAITING, AllocationState.RUNNING) and allocation.take_back is None:
                 # That attempt was given up, is done or runs elsewhere: the job must not go on beside the other.
@@ -342,7 +343,7 @@ class _Reconciliation:
         if not returned:
             return
         for slot in returned:
-            del allocation.slots[slot.index]
+            allocation.drop(slot.index)
         operation = self._facts.operations.get(allocation.operation)
         if operation is not None:
             operation.slots.give_back(returned)
@@ -370,7 +371,7 @@ def _lose(facts: Facts, node: Node, allocation: Allocation, slots: Iterable[JobS
     operation = facts.operations.get(allocation.operation)
     lost: list[LostJob] = []
     for slot in list(slots):
-        del allocation.slots[slot.index]
+        allocation.drop(slot.index)
         one = LostJob(node.record.node, allocation.operation, slot, allocation.id, why, allocation.preemption)
         node.reporting.add(one.key)
         lost.append(one)
