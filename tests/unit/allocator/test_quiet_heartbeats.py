@@ -1,0 +1,101 @@
+"""Heartbeats on which everything goes on: they are answered without a decision, and no news is overlooked for that."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.ids import OperationId
+from headrace.wire.heartbeat import JobEnd, JobResult, Start
+from headrace_allocator import heartbeat_answer
+from headrace_allocator.decision.placing import Choice
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
+from tests.support.allocating import Desk, an_operation, cores
+from tests.unit.allocator.test_engine import running
+
+
+class Decisions:
+    """Counts what is decided."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        monkeypatch.setattr(heartbeat_answer, "decide", self._decide)
+
+    def _decide(self, overlay: Overlay, due: Due, choose: Choice) -> HeartbeatDecision:
+        self.count += 1
+        return decide(overlay, due, choose)
+
+
+def a_full_node() -> tuple[Desk, Start]:
+    """A node that has shown the one job that fits on it twice."""
+    desk = Desk({"n1": cores(1)})
+    desk.start(an_operation("operation-1", jobs=9))
+    (start,) = desk.beat("n1")[0].start
+    desk.beat("n1", allocations=[running(start)])
+    desk.beat("n1", allocations=[running(start)])
+    return desk, start
+
+
+def the_end_of(start: Start) -> JobEnd:
+    return JobEnd(OperationId("operation-1"), 0, 1, start.allocation, JobResult.COMPLETED)
+
+
+def test_nothing_is_decided_for_a_full_node_until_something_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, start = a_full_node()
+    decisions = Decisions(monkeypatch)
+
+    desk.beat("n1", allocations=[running(start)])
+    assert decisions.count == 0
+
+    # The pause between two preemptive stages is over.
+    desk.now_s += 3600
+    desk.beat("n1", allocations=[running(start)])
+    assert decisions.count == 1
+
+    # It was suspended: its place is to be taken back.
+    desk.operation("operation-1").set_state(desk.operation("operation-1").state, suspended=True)
+    desk.beat("n1", allocations=[running(start)])
+    assert decisions.count == 2
+
+
+def test_room_that_a_full_node_comes_to_have_is_used() -> None:
+    desk, start = a_full_node()
+    desk.beat("n1", allocations=[running(start)])
+
+    desk.nodes["n1"] = cores(2, slots=2)
+    orders, _ = desk.beat("n1", allocations=[running(start)])
+
+    assert len(orders.start) == 1
+
+
+def test_a_job_that_ended_and_is_still_shown_is_taken_back() -> None:
+    """Its allocation was known to run that one job, and is looked at anew."""
+    desk, start = a_full_node()
+
+    orders, _ = desk.beat("n1", allocations=[running(start)], ends=[the_end_of(start)])
+
+    assert [order.allocation for order in orders.take_back] == [start.allocation]
+
+
+def test_a_job_that_the_ledger_knows_to_be_over_is_taken_back() -> None:
+    desk, start = a_full_node()
+    (allocation,) = desk.node("n1").allocations.values()
+    assert allocation.settled
+
+    allocation.drop(0)
+    desk.operation("operation-1").slots.end(0, 1)
+    orders, _ = desk.beat("n1", allocations=[running(start)])
+
+    assert [order.allocation for order in orders.take_back] == [start.allocation]
+
+
+def test_an_extended_allocation_is_looked_at_again() -> None:
+    """Of two jobs that it has it shows one: the other is nowhere."""
+    desk, start = a_full_node()
+    desk.operation("operation-1").mean_job_ms = 100.0
+    extended, _ = desk.beat("n1", allocations=[running(start)])
+    assert extended.extend
+
+    _, effects = desk.beat("n1", allocations=[running(start)])
+
+    assert effects
