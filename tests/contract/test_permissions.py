@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from headrace.access.permissions import Party, server_users
+from headrace.access.routes import ROUTES, PartyKind, Route
 from headrace.bus import Bus, BusError, Credential, Message, PermissionRefused, connect
 from headrace.wire import subjects
-from headrace.wire.permissions import Party, server_users
-from headrace.wire.routes import ROUTES, PartyKind, Route
 from tests.support.nats_server import NatsServer, nats_server
 
 #: One of each service, and two of everything that has a name.

@@ -35,7 +35,6 @@ from headrace.wire.ledger import (
 from headrace.wire.log import LogBatch, Published
 from headrace.wire.nodes import NodeList, NodeRecord, OperationPlaces, WhereRequest
 from headrace.wire.parts import Applied
-from headrace.wire.permissions import Party, Rights
 from headrace.wire.plan import Plan, PlanRefused
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.pools import GetPools, PoolList
@@ -47,7 +46,6 @@ from headrace.wire.preemption import (
     PreemptionRecord,
 )
 from headrace.wire.refusals import BrokenRules, OverLimit, Refusal
-from headrace.wire.routes import Route, Store
 from headrace.wire.services import ServiceView
 from headrace.wire.snapshots import Part, SharePart, UsageItem, UsagePart
 from headrace.wire.trees import CreateTree, ListTrees, TreeList
@@ -103,7 +101,6 @@ OF_FEW_WORDS: Final[set[type]] = {FiguresAnswer, ServiceView, WhoAnswer, WhoRequ
 NO_MESSAGES: Final[set[type]] = {
     *(Applied, Missed, Part, Plan, PlanRefused, StarvationChanged, UsageItem),
     # Who may say what, by which servers are configured.
-    *(Party, Rights, Route, Store),
 }
 #: Words on one thing that somebody named; what is too long for a message is answered by its size (see the test of borders).
 OF_ONE_THING: Final[set[type]] = set(get_args(Refusal)) - {BrokenRules, OverLimit}

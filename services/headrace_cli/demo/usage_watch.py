@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from headrace.access.permissions import Party
+from headrace.access.routes import PartyKind
 from headrace.bus import connect
 from headrace.ids import TreeName
 from headrace.runtime.border import Border
@@ -16,8 +18,6 @@ from headrace.runtime.role import Deposition
 from headrace.runtime.service import read_credential
 from headrace.wire import subjects
 from headrace.wire.parts import Applied, SnapshotReader
-from headrace.wire.permissions import Party
-from headrace.wire.routes import PartyKind
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart
 
 __all__ = ["watch_usage"]

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from headrace.access.permissions import Party
+from headrace.access.routes import PartyKind
 from headrace.errors import HeadraceError
 from headrace.ids import TreeName
-from headrace.wire.permissions import Party
-from headrace.wire.routes import PartyKind
 from headrace_cli.up.configuration import agent_settings, nats_configuration, service_settings
 from headrace_cli.up.engine import ProcessPlan, StopGroup
 from headrace_cli.up.options import UpOptions

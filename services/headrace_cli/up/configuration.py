@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from headrace.access.permissions import Party, server_users
 from headrace.pools.new_tree import NEW_TREE_OPTIONS
-from headrace.wire.permissions import Party, server_users
 from headrace_cli.up.node_option import NodeOption
 from headrace_cli.up.state_folder import StateFolder
 

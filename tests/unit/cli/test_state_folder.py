@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.access.permissions import Party
+from headrace.access.routes import PartyKind
 from headrace.client.place import Endpoint, find_place
-from headrace.wire.permissions import Party
-from headrace.wire.routes import PartyKind
 from headrace_cli.up.configuration import agent_settings, nats_configuration, to_toml
 from headrace_cli.up.log_lines import last_words, tail
 from headrace_cli.up.marks import find

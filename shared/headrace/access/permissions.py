@@ -1,4 +1,4 @@
-"""The rights of each credential at the server, made from the tables of `headrace.wire.routes`.
+"""The rights of each credential at the server, made from the tables of `headrace.access.routes`.
 
 A service answers wherever it serves, into the inboxes of those who may ask it, and nowhere else: a forged reply subject leads nowhere.
 A node and a person are named in their subjects, so that nobody speaks or listens for another.
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from headrace.access.routes import ROUTES, STORES, PartyKind, Store, StoreKind
 from headrace.ids import TreeName
-from headrace.wire.routes import ROUTES, STORES, PartyKind, Store, StoreKind
 
 __all__ = ["Party", "Rights", "rights_of", "server_users"]
 

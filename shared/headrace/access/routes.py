@@ -1,6 +1,6 @@
 """The tables of all subjects with their two sides, and of all buckets and streams with their writers and readers.
 
-`headrace.wire.permissions` makes the rights of each credential from it, and the server refuses everything else.
+`headrace.access.permissions` makes the rights of each credential from it, and the server refuses everything else.
 `{node}`, `{user}` and `{tree}` stand for a name: that of the node, the person or the tree itself, and any name for the other side.
 """
 
