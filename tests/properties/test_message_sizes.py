@@ -100,7 +100,6 @@ OF_FEW_WORDS: Final[set[type]] = {FiguresAnswer, ServiceView, WhoAnswer, WhoRequ
 #: They do not travel by themselves.
 NO_MESSAGES: Final[set[type]] = {
     *(Applied, Missed, Part, Plan, PlanRefused, StarvationChanged, UsageItem),
-    # Who may say what, by which servers are configured.
 }
 #: Words on one thing that somebody named; what is too long for a message is answered by its size (see the test of borders).
 OF_ONE_THING: Final[set[type]] = set(get_args(Refusal)) - {BrokenRules, OverLimit}
