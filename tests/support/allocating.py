@@ -164,6 +164,6 @@ class Desk:
         )
         outcome = self.engine.on_heartbeat(msgspec.structs.replace(heartbeat, **changes), self.moment)
         broken = self.engine.check()
-        assert broken == []
+        assert broken == [], broken
         assert outcome.answer is not None
         return outcome.answer, outcome.effects

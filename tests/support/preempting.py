@@ -100,7 +100,7 @@ class Fleet(Desk):
         self.ends: dict[str, dict[tuple[str, int, int], JobEnd]] = {name: {} for name in hosts}
         self.live: dict[OperationId, LiveOperation] = {}
         self.job_s: dict[OperationId, float] = {}
-        #: The decision on the last heartbeat.
+        #: The decision on the last heartbeat; None where there was nothing to decide.
         self.decided: Decided | None = None
         #: By job: how often it was interrupted for others.
         self.preempted: dict[tuple[str, int], int] = {}
@@ -152,6 +152,7 @@ class Fleet(Desk):
         """A heartbeat. The orders are obeyed unless the answer is lost."""
         last_was_obeyed = self._obeyed.get(host, True)
         ends, pictures = list(self.ends[host].values()), self.shown(host)
+        self.decided = None
         with self._watched():
             orders, effects = self.beat(host, obeyed=last_was_obeyed, allocations=pictures, ends=ends, **changes)
         self._perform(effects)

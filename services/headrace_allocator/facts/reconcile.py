@@ -167,6 +167,8 @@ class _Reconciliation:
                 self._findings.forget_ends.append(key)
             elif key not in node.reporting:
                 allocation = self._node.allocations.get(end.allocation)
+                if allocation is not None and allocation.operation != end.operation:
+                    allocation = None  # a node that errs ends no job of another operation
                 slot = None if allocation is None else allocation.slots.get(end.index)
                 holder = allocation if slot is not None and slot.attempt == end.attempt else None
                 twin = self._twin(end) if holder is None else None

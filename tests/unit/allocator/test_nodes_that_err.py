@@ -27,6 +27,19 @@ def test_the_end_of_an_attempt_that_nobody_let_out_keeps_no_job_from_running() -
     assert host.operation("rich").slots.is_out(0)
 
 
+def test_an_end_that_a_node_tells_of_another_operation_takes_no_job_out_of_its_place() -> None:
+    host = Host(an_operation("other"))
+    host.next_beat()
+    start = host.starts[0]
+    slot = start.slots[0]
+    mistaken = JobEnd(OperationId("other"), slot.index, slot.attempt, start.allocation, JobResult.LOST)
+
+    # `beat` checks that the jobs that are out are those in allocations.
+    host.next_beat(ends=[mistaken])
+
+    assert host.operation("rich").slots.is_out(slot.index)
+
+
 def test_jobs_that_a_node_shows_under_the_name_of_another_operation_are_booked_where_the_allocation_is() -> None:
     host = Host(an_operation("other"))
     host.next_beat()
