@@ -94,6 +94,22 @@ def test_children_that_jump_at_one_place_jump_one_after_another_when_paired() ->
     assert pairs.right[0].tolist() == [0.0, 0.0, 0.6, 1.2, 1.2, 1.2]
 
 
+def test_a_pool_has_no_trace_of_a_resource_that_only_the_pools_before_take() -> None:
+    """A resource of which a pool is guaranteed nothing must not keep it from what it is guaranteed of others."""
+    draw = random.Random(5)
+    for _ in range(100):
+        families = [[a_rising_plot(draw) for _ in range(draw.randint(1, 5))] for _ in range(4)]
+        counts = [len(family) for family in families]
+        children = as_curves([points for family in families for points in family])
+        # What is wanted lies far apart, and so do slopes.
+        children.y *= np.repeat([10 ** draw.uniform(-12, 0) for _ in range(len(children))], np.diff(children.start))
+        children.y[2, children.start[sum(counts[:3])] :] = 0.0
+
+        sums, _ = sum_one_move_at_a_time(children, np.ones(sum(counts)), np.repeat(np.arange(4), counts), 4)
+
+        assert not sums.y[2, sums.start[3] :].any()
+
+
 def test_nothing_stays_beyond_one() -> None:
     cut = cut_at_one(as_curves([[(0.0, 0.0), (4.0, 1.0)], [(0.0, 0.0), (0.5, 0.5), (1.0, 0.5)]]))
 

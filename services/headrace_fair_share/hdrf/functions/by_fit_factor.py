@@ -142,7 +142,7 @@ def _events(children: Curves, ratio: Floats, pool: Ints, pools: int, *, apart: b
     start: Ints = np.searchsorted(of_pool, np.arange(pools + 1))
     heights = _by_group(steep, jump, order, begins, len(group))
     base = sums_by(pool, children.y[:, children.start[:-1]], pools)
-    left = _running_values(x, _running_slopes(slope, order, group), heights, base, start)
+    left = _running_values(x, _running_slopes(slope, order, group, start), heights, base, start)
     return _Events(x, of_pool, of_child, left, heights, start)
 
 
@@ -179,10 +179,12 @@ def _by_group(steep: Ints, jump: Floats, order: Ints, begins: Bools, groups: int
     return sums_by(of_point[steep], jump, groups)
 
 
-def _running_slopes(slope: Floats, order: Ints, group: Ints) -> Floats:
+def _running_slopes(slope: Floats, order: Ints, group: Ints, start: Ints) -> Floats:
     """The slope of the sum behind each group. Behind the last one of a pool it is 0 again, so that pools may follow one another.
 
     The running sums of each coarse part are exact, for all of them are multiples of one power of two. They are added up at the end.
+    Those of the rest are not: what the pools before have gathered would give a pool a trace of a resource that none of its children
+    takes, and above a guarantee of 0 of it the pool would be promised nothing of all others.
     """
     ends = np.append(group[1:], slope.shape[1]) - 1
     total, rest = np.zeros((RESOURCES, len(group))), slope
@@ -190,7 +192,7 @@ def _running_slopes(slope: Floats, order: Ints, group: Ints) -> Floats:
         coarse = (rest + step) - step
         rest = rest - coarse
         total += _running(coarse, order)[:, ends]
-    return np.maximum(total + _running(rest, order)[:, ends], 0.0)
+    return np.maximum(total + _without_what_was_before(_running(rest, order)[:, ends], start), 0.0)
 
 
 def _running(slope: Floats, order: Ints) -> Floats:
@@ -212,10 +214,14 @@ def _running_values(x: Floats, slope: Floats, jump: Floats, base: Floats, start:
     step -= coarse
     np.cumsum(coarse, axis=1, out=coarse)
     np.cumsum(step, axis=1, out=step)
-    counts = start[1:] - start[:-1]
-    for part in (coarse, step):  # what the pools before have gathered
-        part -= np.repeat(np.where(start[:-1] > 0, part[:, start[:-1] - 1], 0.0), counts, axis=1)
-    return coarse + step
+    return _without_what_was_before(coarse, start) + _without_what_was_before(step, start)
+
+
+def _without_what_was_before(sums: Floats, start: Ints) -> Floats:
+    """Running sums over all pools, less what the pools before each have gathered."""
+    before = np.where(start[:-1] > 0, sums[:, start[:-1] - 1], 0.0)
+    less: Floats = sums - np.repeat(before, start[1:] - start[:-1], axis=1)
+    return less
 
 
 def _as_curves(x: Floats, events: _Events) -> Curves:
