@@ -73,7 +73,7 @@ def write_configuration(state: StateFolder, options: UpOptions, port: int) -> No
 
 
 def _credentials(state: StateFolder, options: UpOptions) -> dict[Party, Path]:
-    """Who is let in, with the file of each one's credential. Standbys have that of the one whom they succeed."""
+    """The parties that the server lets in, each with the file of its credential. A standby shares that of its leader."""
     # Whoever owns the state folder is everybody on this machine.
     found = {Party(kind=PartyKind.PERSON): state.credential}
     for service in SERVICES:

@@ -69,7 +69,7 @@ class Store(msgspec.Struct, frozen=True):
     kind: StoreKind
     #: Of the bucket or the stream, with `{tree}` where each tree has its own.
     name: str
-    #: Who writes, and which keys: with `{role}` for the role of the writer, `>` for all. A log has one key, its subject.
+    #: Each writer with the keys that it writes. `{role}` is its own role, `>` any key; the key of a log is its subject.
     writers: tuple[tuple[PartyKind, str], ...]
     readers: tuple[PartyKind, ...]
     history: int = 1
