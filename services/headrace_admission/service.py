@@ -103,7 +103,7 @@ class AdmissionService:
         bus, tasks, clock, term = self._runtime.bus, self._runtime.tasks, self._runtime.clock, self._role.term
         log = self._event_log = await bus.log(subjects.STREAM, subjects.LOG)
         store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
-        self._nodes = await CopiedBucket.open(bus, subjects.NODES_BUCKET)
+        self._nodes = await CopiedBucket.open(bus, subjects.NODES_BUCKET, kind=NodeRecord)
         pools = await CopiedBucket.open(bus, subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
         for bucket in (self._nodes, pools):
             await bucket.write_lost_again()

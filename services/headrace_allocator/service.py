@@ -30,7 +30,7 @@ from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
 from headrace.wire.ledger import LiveOperation, Wanted
 from headrace.wire.log import Event, concerned
-from headrace.wire.nodes import GiveUpNode, ListNodes, WhereRequest
+from headrace.wire.nodes import GiveUpNode, ListNodes, NodeRecord, WhereRequest
 from headrace.wire.parts import Applied, SnapshotReader
 from headrace.wire.preemption import ListObserved
 from headrace.wire.refusals import BadRequest
@@ -256,7 +256,8 @@ class AllocatorService:
 
     async def _know_nodes_and_options(self) -> None:
         """Returns when both have come. A node that is not known to be enrolled would not be waited for."""
-        await (await CopiedBucket.open(self._runtime.bus, subjects.NODES_BUCKET)).write_lost_again()
+        nodes = await CopiedBucket.open(self._runtime.bus, subjects.NODES_BUCKET, kind=NodeRecord)
+        await nodes.write_lost_again()
         await self._nodes_known.wait()
         await self._options_known.wait()
         for name, mirror in self._mirrors.items():

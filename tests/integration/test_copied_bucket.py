@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from headrace.bus import Bus
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.wire import subjects
+from headrace.wire.nodes import LongestLeaseRecord
 from tests.contract.both_worlds import World, on_both_worlds
 
 
@@ -61,3 +64,20 @@ async def test_an_older_value_that_came_back_gives_way_to_the_copy(world: World)
 
         assert again < revision
         assert await values(bus, world.word) == {"a": b"10"}
+
+
+@on_both_worlds
+async def test_a_value_that_cannot_be_read_gives_way_to_the_copy_and_never_becomes_one(world: World) -> None:
+    async with world.connect("test") as bus:
+        bucket = await CopiedBucket.open(bus, world.word, kind=LongestLeaseRecord)
+        record = msgspec.json.encode(LongestLeaseRecord(term=3, lease_ms=600_000))
+        await bucket.put("a", record)
+        plain = await bus.key_value(world.word)
+        for damaged in (b"rubbish", b'{"term": "three"}'):
+            await plain.put("a", damaged)
+            await plain.put("without-a-copy", damaged)
+
+            await bucket.write_lost_again()
+
+            assert await values(bus, world.word) == {"a": record, "without-a-copy": damaged}
+        assert set(await values(bus, subjects.copies_of(world.word))) == {"a"}

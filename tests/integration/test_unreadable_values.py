@@ -19,6 +19,8 @@ from tests.simulation.world import TREE, World, a_spec, everything_by_seed
         (subjects.TERMS_BUCKET, f"allocator.{TREE}"),
         (subjects.NODES_BUCKET, NODE),
         (subjects.copies_of(subjects.NODES_BUCKET), NODE),
+        (subjects.NODE_LEASES_BUCKET, TREE),
+        (subjects.copies_of(subjects.NODE_LEASES_BUCKET), TREE),
         (subjects.copies_of(subjects.POOLS_BUCKET), TREE),
     ],
 )

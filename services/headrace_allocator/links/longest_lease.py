@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.bus import Bus, KeyValue
 from headrace.ids import TreeName
+from headrace.obs.logging import logger
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.fenced import FencedKey
 from headrace.wire import subjects
@@ -54,11 +55,16 @@ async def term_of_longest_lease(bus: Bus, tree: TreeName) -> Term:
 
 
 async def _bucket_with_copies(bus: Bus) -> CopiedBucket:
-    return await CopiedBucket.open(bus, subjects.NODE_LEASES_BUCKET)
+    return await CopiedBucket.open(bus, subjects.NODE_LEASES_BUCKET, kind=LongestLeaseRecord)
 
 
 def _read(value: bytes) -> LongestLeaseRecord:
-    return msgspec.json.decode(value, type=LongestLeaseRecord)
+    """The record in a value. One that cannot be read has no copy either, and is as good as lost."""
+    try:
+        return msgspec.json.decode(value, type=LongestLeaseRecord)
+    except msgspec.DecodeError as error:
+        logger().error("longest lease cannot be read", error=str(error))
+        return LongestLeaseRecord()
 
 
 def _lease_ms_of(value: bytes | None) -> int:

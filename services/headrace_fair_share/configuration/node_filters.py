@@ -35,11 +35,11 @@ class NodeFilters:
         try:
             stored = [read_stored(entry).tree for entry in (await self._trees.entries()).values()]
             records = (await (await self._nodes()).entries()).values()
-        except BusError as error:
+            nodes = [msgspec.json.decode(entry.value, type=NodeRecord) for entry in records]
+        except (BusError, msgspec.DecodeError) as error:
             return NotReady(f"nodes and trees cannot be read: {error}")
         trees: dict[str, TreeOptions] = {tree.tree: tree.options for tree in stored if tree is not None}
         trees[change.tree.tree] = change.tree.options
-        nodes = [msgspec.json.decode(entry.value, type=NodeRecord) for entry in records]
         judged = judge_trees(trees, change.tree.tree, {node.node: node.tags for node in nodes})
         if not judged.refused:
             return None

@@ -2,6 +2,7 @@
 
 A bucket may be deleted, or come back without its newest writes, while nobody lives who knew them.
 Whoever starts has it written again from the copies before it decides anything by the bucket.
+A value that cannot be read is as good as lost.
 """
 
 from __future__ import annotations
@@ -35,18 +36,23 @@ class _Copy(msgspec.Struct, frozen=True):
 class CopiedBucket:
     """Implements `headrace.bus.KeyValue`. What is written is durable in both buckets, or an error is raised."""
 
-    def __init__(self, bus: Bus, name: str, bucket: KeyValue, copies: KeyValue, history: int) -> None:
+    def __init__(
+        self, bus: Bus, name: str, bucket: KeyValue, copies: KeyValue, history: int, kind: type[msgspec.Struct] | None
+    ) -> None:
         self._bus = bus
         self._name = name
         self._bucket = bucket
         self._copies = copies
         self._history = history
+        self._kind = kind
 
     @classmethod
-    async def open(cls, bus: Bus, name: str, *, history: int = 1) -> CopiedBucket:
-        """Opens a bucket and that of its copies. Raises `BusError`."""
+    async def open(
+        cls, bus: Bus, name: str, *, history: int = 1, kind: type[msgspec.Struct] | None = None
+    ) -> CopiedBucket:
+        """Opens a bucket and that of its copies. Where a `kind` is given, JSON of it is what can be read. Raises `BusError`."""
         bucket = await bus.key_value(name, history=history)
-        return cls(bus, name, bucket, await bus.key_value(subjects.copies_of(name)), history)
+        return cls(bus, name, bucket, await bus.key_value(subjects.copies_of(name)), history, kind)
 
     async def get(self, key: str) -> Entry | None:
         return await self._bucket.get(key)
@@ -98,7 +104,7 @@ class CopiedBucket:
 
         def on_change(entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
             for key in changed & entries.keys():
-                if entries[key].revision < revisions.get(key, 0):
+                if entries[key].revision < revisions.get(key, 0) or not self._is_readable(entries[key]):
                     lost.set()
                 revisions[key] = entries[key].revision
 
@@ -121,15 +127,25 @@ class CopiedBucket:
         read = {key: _read(entry) for key, entry in (await self._copies.entries()).items()}
         copies = {key: copy for key, copy in read.items() if copy is not None}
         entries = await self._bucket.entries()
+        unreadable = {key for key, entry in entries.items() if not self._is_readable(entry)}
         for key, entry in entries.items():
             copy = copies.get(key)
+            if key in unreadable:
+                continue
             if copy is None or (copy.revision != entry.revision and not _is_newer(copy, entry)):
                 await self._copy(key, entry.value, entry.revision)
         return {
             key: (copy, entries[key].revision if key in entries else 0)
             for key, copy in copies.items()
-            if key not in entries or _is_newer(copy, entries[key])
+            if key not in entries or key in unreadable or _is_newer(copy, entries[key])
         }
+
+    def _is_readable(self, entry: Entry) -> bool:
+        try:
+            return self._kind is None or bool(msgspec.json.decode(entry.value, type=self._kind))
+        except msgspec.DecodeError as error:
+            logger().error("value cannot be read", bucket=self._name, key=entry.key, error=str(error))
+            return False
 
     async def _copy(self, key: str, value: bytes, revision: int) -> int:
         await self._copies.put(key, msgspec.msgpack.encode(_Copy(revision, value)))
