@@ -15,7 +15,6 @@ from headrace.ids import NodeName, OperationId, TreeName
 from headrace.pools import TreeOptions
 from headrace.pools.node_filter import parse_formula
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
-from headrace.wire.happenings import Decisions
 from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, Wanted
 from headrace.wire.log import Event
@@ -249,8 +248,8 @@ class AllocatorEngine:
         self._lost.fall_silent(node)
         return Outcome(GivenUpNode(request.node, jobs), self._lost.lose(node, moment) + self._finish_recovery(moment))
 
-    def on_tick(self, moment: Moment) -> Outcome[list[Decisions], Effect]:
-        """Once a second: nodes that fell silent, blocks to be drawn, ended operations to release. Answers with decisions to be told."""
+    def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
+        """Once a second: nodes that fell silent, blocks to be drawn, ended operations to release."""
         effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment), *self.answers.take_cases()]
         self._lost.tick(moment)
         effects += self._lost.settle(moment) + self._finish_recovery(moment)
@@ -263,8 +262,7 @@ class AllocatorEngine:
         for operation in shared:
             operation.yields = False
             effects += self._draws(operation)
-        told = self.answers.made.take(self.facts.term)
-        return Outcome(told, effects + returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment))
+        return Outcome(None, effects + returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment))
 
     def on_usage_due(self, most: int, moment: Moment) -> Outcome[UsageCut | None, Effect]:
         """Cuts the usage of up to `most` operations. Answers all that changed since the last answer, None while there is more to cut."""

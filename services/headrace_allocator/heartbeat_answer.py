@@ -11,8 +11,9 @@ from typing import Final, TypeVar
 
 from headrace.ids import AllocationId, OperationId
 from headrace.resources import ZERO
-from headrace.runtime.engine import Figure, Moment, counter
+from headrace.runtime.engine import Figure, Moment, Outcome, counter
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
+from headrace.wire.happenings import Decisions
 from headrace.wire.heartbeat import (
     LARGEST_PICTURE_BYTES,
     AllocationState,
@@ -32,7 +33,7 @@ from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.decision.walk import RoomLeft
-from headrace_allocator.effects import KeepCase
+from headrace_allocator.effects import Effect, KeepCase
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts, restless
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
@@ -159,6 +160,10 @@ class HeartbeatAnswers:
             self.made.note_observed(self.observed.note(self._facts, decided.observed, moment))
         self._ranking.apply(overlay)
         return self._orders(node, heartbeat, pace_ms, starts, extends, take_back, forget)
+
+    def on_decisions_due(self, moment: Moment) -> Outcome[Decisions | None, Effect]:
+        """Answers with a message of decisions that were not told yet, to be asked for until there is none."""
+        return Outcome(self.made.take(self._facts.term))
 
     def take_cases(self) -> list[KeepCase]:
         """Choices that were found wrong since it was asked last."""

@@ -160,7 +160,7 @@ class AllocatorService:
         self._ledger = LedgerLink(runtime.bus, self.engine, role, self._take, self._shell.moment)
         self._usage.lead(role.term)
         runtime.terms.see("admission", await self._ledger.attach())
-        tasks.start_soon(self._ledger.keep_reporting)
+        tasks.start_soon(self._ledger.keep_reporting, self._tell_decisions)
         await self._know_nodes_and_options()
         await self.operations.catch_up()
         timing = runtime.settings.timing(longest_lease_ms=longest_ms)
@@ -366,10 +366,13 @@ class AllocatorService:
             waited_ms = (now["waited_ms"] - before["waited_ms"]) / max(1, now["received"] - before["received"])
             before = now
             self._take(self.engine.pace.on_load(waited_ms, self._shell.moment()))
-            decisions = self._take(self.engine.on_tick(self._shell.moment()))
+            self._take(self.engine.on_tick(self._shell.moment()))
             self._places_changed.set()
-            for message in decisions:
-                await self._tell(subjects.decisions(self._tree), message)
+            await self._tell_decisions()
+
+    async def _tell_decisions(self) -> None:
+        while message := self._shell.take(self.engine.answers.on_decisions_due(self._shell.moment())):
+            await self._tell(subjects.decisions(self._tree), message)
 
     async def _refresh(self) -> None:
         while True:

@@ -151,6 +151,11 @@ def test_events_are_followed_as_they_happen_until_ctrl_c(up: Up) -> None:
     ]
     assert [one["record"]["reason"] for one in ours if one["happened"] == "allocation_preempted"] == ["preemption"]
     assert {one["happened"] for one in ours} >= {"allocation_started", "job_ended"}
+    told = [(one["happened"], one["allocation"]) for one in ours if "allocation" in one]
+    for allocation in {allocation for what, allocation in told if what == "job_ended"}:
+        assert told.index(("allocation_started", allocation)) < told.index(("job_ended", allocation))
+    (preempted,) = [allocation for what, allocation in told if what == "allocation_preempted"]
+    assert told.index(("allocation_preempted", preempted)) < told.index(("job_ended", preempted))
     assert {one["status"] for one in seen if one.get("name") == "production"} >= {"starving"}
 
 

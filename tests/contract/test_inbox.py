@@ -27,6 +27,22 @@ async def test_messages_come_in_order(server: NatsServer, word: str) -> None:
         assert [int((await anext(inbox)).data) for _ in range(1_000)] == list(range(1_000))
 
 
+async def test_messages_of_several_subjects_come_in_one_order_until_the_inbox_is_closed(
+    server: NatsServer, word: str
+) -> None:
+    async with connect([server.url], name="test") as bus:
+        inbox = await bus.subscribe(f"{word}.a", f"{word}.b", f"{word}.c")
+        sent = [f"{word}.{'abc'[number % 3]}" for number in range(300)]
+        for subject in sent:
+            await bus.publish(subject, b"")
+
+        assert [(await anext(inbox)).subject for _ in sent] == sent
+        await inbox.close()
+        await bus.publish(sent[0], b"")
+        await bus.barrier()
+        assert inbox.statistics()["received"] == len(sent)
+
+
 async def test_with_a_key_only_the_newest_of_each_waits(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="test") as bus:
         inbox = await bus.subscribe(f"{word}.*", key=lambda message: message.subject)

@@ -251,10 +251,11 @@ class SimulatedBus:
         return serving
 
     async def subscribe(
-        self, subject: str, *, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
+        self, *subjects: str, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
     ) -> Mailbox:
         inbox = Mailbox(key=key, pending=pending)
-        await self._listen(subject, "", inbox.put, inbox.closing)
+        for subject in subjects:
+            await self._listen(subject, "", inbox.put, inbox.closing)
         self._inboxes.append(inbox)
         return inbox
 

@@ -5,7 +5,7 @@ Nothing here decides: each answer goes back to the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import anyio
@@ -88,12 +88,16 @@ class LedgerLink:
         self._to_report.extend(ends)
         self._report_wanted.set()
 
-    async def keep_reporting(self) -> None:
-        """Tells the ledger of ends, in order and again until it confirms. What comes meanwhile goes together."""
+    async def keep_reporting(self, before: Callable[[], Awaitable[None]]) -> None:
+        """Tells the ledger of ends, in order and again until it confirms. What comes meanwhile goes together.
+
+        Calls `before` each time, so that those who follow hear of a job's place before they hear of its end.
+        """
         while True:
             await self._report_wanted.wait()
             self._report_wanted = anyio.Event()
             while self._to_report:
+                await before()
                 batch = next(runs_within(self._to_report[:_ENDS_PER_REPORT], _REPORT_BYTES))
                 request = wire.ReportEnds(self._tree, self._term, batch)
                 if await self._ask("report", request, wire.ReportAnswer, ends=len(batch)) is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from itertools import islice
 from typing import Final
 
 from headrace.ids import NodeName, TreeName
@@ -48,15 +47,13 @@ class DecisionsMade:
             lost = one.operation, one.pool, one.node, one.allocation
             self._note(AllocationPreempted(self._tree, *lost, None, one.record))
 
-    def take(self, term: int) -> list[Decisions]:
-        """Takes all that wait, as messages in their order."""
-        messages = []
-        while self._waiting:
-            first, some = self._count - len(self._waiting), list(islice(self._waiting, MOST_DECISIONS))
-            messages.append(Decisions(self._tree, term, first, some))
-            for _ in some:
-                self._waiting.popleft()
-        return messages
+    def take(self, term: int) -> Decisions | None:
+        """Takes the first that wait, as many as a message holds."""
+        if not self._waiting:
+            return None
+        first = self._count - len(self._waiting)
+        some = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_DECISIONS))]
+        return Decisions(self._tree, term, first, some)
 
     def _note(self, decision: AllocationStarted | AllocationPreempted) -> None:
         self._waiting.append(decision)

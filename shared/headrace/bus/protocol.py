@@ -357,8 +357,10 @@ class Bus(Protocol):
         ...
 
     async def subscribe(
-        self, subject: str, *, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
-    ) -> Inbox: ...
+        self, *subjects: str, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
+    ) -> Inbox:
+        """One inbox for all these subjects: their messages wait in the order in which they came."""
+        ...
 
     async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:
         """Opens a bucket, makes it where it is missing."""

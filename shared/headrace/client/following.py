@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -191,14 +191,13 @@ class Follower:
 
         log, made, starvation = LogTail(), DecisionTail(), StarvationTail(self._tree)
         async with anyio.create_task_group() as tasks:
-            kinds: tuple[tuple[str, Any, Any], ...] = (
-                (subjects.EVENTS, Published, log.take),
-                (subjects.decisions(self._tree), Decisions, made.take),
-                (subjects.share(self._tree), SharePart, starvation.take),
-            )
-            for subject, kind, take in kinds:
-                inbox = await self._bus.subscribe(subject)
-                tasks.start_soon(self._read, inbox, kind, take, tell)
+            takes: dict[str, tuple[Any, Any]] = {
+                subjects.EVENTS: (Published, log.take),
+                subjects.decisions(self._tree): (Decisions, made.take),
+                subjects.share(self._tree): (SharePart, starvation.take),
+            }
+            # One inbox, since what is told of a job's end stands behind what is told of its place.
+            tasks.start_soon(self._read, await self._bus.subscribe(*takes), takes, tell)
             starvation.know(await self._starving())
             on_following()
             tasks.start_soon(self._keep_known, starvation)
@@ -206,12 +205,12 @@ class Follower:
     async def _read(
         self,
         inbox: Inbox,
-        kind: type[M],
-        take: Callable[[M, int], Iterator[Happening]],
+        takes: Mapping[str, tuple[type[M], Callable[[M, int], Iterator[Happening]]]],
         tell: Callable[[Iterable[Happening]], None],
     ) -> None:
         try:
             async for message in inbox:
+                kind, take = takes[message.subject]
                 # A damaged one: the numbers of the next tell that something is missing, and how much.
                 with contextlib.suppress(BadMessage):
                     tell(take(decode(message.data, kind), self._clock.wall_ms()))

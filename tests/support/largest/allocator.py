@@ -171,7 +171,7 @@ def reports() -> Iterator[msgspec.Struct]:
             )
         with anyio.move_on_after(60):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(link.keep_reporting)
+                tasks.start_soon(link.keep_reporting, anyio.lowlevel.checkpoint)
                 for effect in effects:
                     if isinstance(effect, Release):
                         await link.release(effect)

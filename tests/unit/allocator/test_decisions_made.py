@@ -14,14 +14,15 @@ from tests.unit.allocator.test_limits import Tree, a_pool
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share
 
 
-def test_starts_and_preemptions_are_told_once_with_the_next_tick() -> None:
+def test_starts_and_preemptions_are_told_once() -> None:
     host = Host(an_operation("poor"))
     host.next_beat()
     host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
     host.next_beat()
 
-    (told,) = host.engine.on_tick(host.moment).answer
+    told = host.engine.answers.on_decisions_due(host.moment).answer
 
+    assert told is not None
     assert (told.term, told.first) == (TERM, 0)
     assert [(type(one), one.operation) for one in told.decisions] == [
         *[(AllocationStarted, "rich")] * 4,
@@ -30,7 +31,7 @@ def test_starts_and_preemptions_are_told_once_with_the_next_tick() -> None:
     ]
     assert isinstance(taken := told.decisions[4], AllocationPreempted)
     assert (taken.slot, taken.record.beneficiary, taken.node) == (host.starts[3].slots[0], "poor", "n")
-    assert host.engine.on_tick(host.moment).answer == []
+    assert host.engine.answers.on_decisions_due(host.moment).answer is None
 
 
 def test_more_than_a_message_holds_travel_in_several_and_what_is_dropped_is_counted() -> None:
@@ -39,7 +40,9 @@ def test_more_than_a_message_holds_travel_in_several_and_what_is_dropped_is_coun
     one = ObservedPreemption(NodeName("n"), AllocationId("a"), OperationId("op"), PoolName("p"), record)
     made.note_observed([one] * (decisions_made._MOST_WAITING + 100))
 
-    messages = made.take(TERM)
+    messages = []
+    while message := made.take(TERM):
+        messages.append(message)
 
     assert messages[0].first == 100
     assert all(len(message.decisions) <= MOST_DECISIONS for message in messages)

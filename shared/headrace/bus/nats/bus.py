@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -163,14 +163,17 @@ class NatsBus:
         return serving
 
     async def subscribe(
-        self, subject: str, *, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
+        self, *subjects: str, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
     ) -> Mailbox:
         self._check_open()
         inbox = Mailbox(key=key, pending=pending)
-        listener = await self._link.listen(subject, inbox.put)
-        self._inboxes.append(inbox)
-        inbox.closing.callback(self._inboxes.remove, inbox)
-        inbox.closing.push_async_callback(listener.close)
+        async with AsyncExitStack() as undo:
+            for subject in subjects:
+                listener = await self._link.listen(subject, inbox.put)
+                undo.push_async_callback(listener.close)
+            self._inboxes.append(inbox)
+            inbox.closing.callback(self._inboxes.remove, inbox)
+            inbox.closing.push_async_callback(undo.pop_all().aclose)
         return inbox
 
     async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:
