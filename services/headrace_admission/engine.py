@@ -171,11 +171,24 @@ class AdmissionEngine:
         states = Counter(operation.state for operation in state.operations.values())
         ephemeral = sum(len(book.ephemeral.by_name) for book in state.books.values())
         return [
-            *(gauge(f"operations_{each.value}", "operations", states[each]) for each in OperationState),
-            gauge("waiting", "places in queues", state.waiting),
-            gauge("ephemeral_pools", "pools", ephemeral),
-            gauge("held_back_configurations", "trees", len(state.configuration.held_back)),
-            counter("impossible_ends", "ends", self._impossible_ends),
+            *(
+                gauge(f"operations_{each.value}", "operations", states[each], f"Operations that are {each.value}.")
+                for each in OperationState
+            ),
+            gauge(
+                "waiting",
+                "places in queues",
+                state.waiting,
+                "Operations that wait in queues of pools, once for each tree.",
+            ),
+            gauge("ephemeral_pools", "pools", ephemeral, "Pools that live by their operations."),
+            gauge(
+                "held_back_configurations",
+                "trees",
+                len(state.configuration.held_back),
+                "Trees of pools with a new configuration that cannot be taken.",
+            ),
+            counter("impossible_ends", "ends", self._impossible_ends, "Ends of jobs that had not started."),
         ]
 
     # --- within ----------------------------------------------------------------------------------------------------

@@ -212,8 +212,13 @@ class AgentEngine:
         return [
             *self.held.figures(),
             *self.pulse.figures(),
-            counter("void_messages", "messages", self.void),
-            gauge("allocator_term", "term", self.term),
+            counter(
+                "void_messages",
+                "messages",
+                self.void,
+                "Messages that were not obeyed, being old or of nobody who may send them.",
+            ),
+            gauge("allocator_term", "term", self.term, "The term of the allocator that is obeyed."),
         ]
 
     def _extend_lease(self, lease_ms: int, sent_ns: int) -> list[AgentEffect]:

@@ -110,9 +110,19 @@ class Pulse:
     def figures(self) -> list[Figure]:
         """Heartbeats sent, and how they fared."""
         return [
-            counter("heartbeats", "heartbeats", self.seq),
-            gauge("newest_heartbeat_obeyed", "sequence number", self.applied),
-            gauge("heartbeats_lost_in_a_row", "heartbeats", self.lost_in_a_row),
+            counter("heartbeats", "heartbeats", self.seq, "Heartbeats that were sent."),
+            gauge(
+                "newest_heartbeat_obeyed",
+                "sequence number",
+                self.applied,
+                "The newest heartbeat whose answer was obeyed.",
+            ),
+            gauge(
+                "heartbeats_lost_in_a_row",
+                "heartbeats",
+                self.lost_in_a_row,
+                "Heartbeats without an answer since the last that had one.",
+            ),
         ]
 
     def check(self) -> list[str]:

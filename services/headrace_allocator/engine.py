@@ -284,15 +284,13 @@ class AllocatorEngine:
     def figures(self) -> list[Figure]:
         """Nodes, operations, heartbeats, and allocations made."""
         return [
-            gauge("nodes", "nodes", len(self.facts.nodes)),
-            gauge("online_nodes", "nodes", self.facts.online_nodes),
-            gauge("operations", "operations", len(self.facts.operations)),
-            gauge("operations_in_order", "operations", len(self.ranking.order)),
-            gauge("job_classes_in_order", "classes", len(self.ranking.order.classes)),
-            counter("heartbeats", "heartbeats", self.heartbeats),
-            counter("void_heartbeats", "heartbeats", self.void_heartbeats),
-            gauge("pace_stretch", "times", self.pace.stretch),
-            counter("twice_held_jobs", "jobs", self.twice_held_jobs),
+            gauge("nodes", "nodes", len(self.facts.nodes), "Nodes that are known."),
+            gauge("online_nodes", "nodes", self.facts.online_nodes, "Nodes that send heartbeats."),
+            gauge("operations", "operations", len(self.facts.operations), "Operations that may have jobs."),
+            counter("heartbeats", "heartbeats", self.heartbeats, "Heartbeats that were taken in."),
+            counter("void_heartbeats", "heartbeats", self.void_heartbeats, "Heartbeats of a life that is over."),
+            counter("twice_held_jobs", "jobs", self.twice_held_jobs, "Jobs that two nodes told of at once."),
+            *self.pace.figures(),
             *self.ranking.figures(),
             *self.answers.figures(),
             *self.alarms.figures(),

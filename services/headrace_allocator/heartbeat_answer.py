@@ -172,11 +172,29 @@ class HeartbeatAnswers:
     def figures(self) -> list[Figure]:
         """Allocations that were made or preempted, why room stayed free, and choices that were checked."""
         return [
-            counter("allocations_made", "allocations", self.allocations_made),
-            *(counter(f"room_left_{why.value}", "heartbeats", self._room_left[why]) for why in RoomLeft),
+            counter("allocations_made", "allocations", self.allocations_made, "Allocations given to operations."),
+            *(
+                counter(
+                    f"room_left_{why.value}",
+                    "heartbeats",
+                    self._room_left[why],
+                    f"Heartbeats that left room on their node, by the reason {why.value}.",
+                )
+                for why in RoomLeft
+            ),
             *self.preemptions.figures(),
-            counter("preempted_unused_cpu", "hundredths of a core", self._unused.cpu),
-            counter("preempted_unused_memory", "bytes", self._unused.memory),
+            counter(
+                "preempted_unused_cpu",
+                "hundredths of a core",
+                self._unused.cpu,
+                "Cores that preemption freed and that nothing was started on.",
+            ),
+            counter(
+                "preempted_unused_memory",
+                "bytes",
+                self._unused.memory,
+                "Memory that preemption freed and that nothing was started on.",
+            ),
             *self.check.figures(),
             *self.observed.figures(),
         ]

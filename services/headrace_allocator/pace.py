@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.ids import NodeName
-from headrace.runtime.engine import Moment, Outcome
+from headrace.runtime.engine import Figure, Moment, Outcome, gauge
 from headrace_allocator.effects import Effect
 from headrace_allocator.facts.nodes import LastHeard, Timing
 
@@ -60,3 +60,9 @@ class Pace:
         """
         self._last_heard.note_late(node, moment)
         return Outcome(None)
+
+    def figures(self) -> list[Figure]:
+        """The stretch."""
+        return [
+            gauge("pace_stretch", "times", self.stretch, "How much longer than usual nodes wait between heartbeats.")
+        ]

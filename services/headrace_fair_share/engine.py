@@ -271,12 +271,21 @@ class FairShareEngine:
     def figures(self) -> list[Figure]:
         """Sizes of the tree, updates by how they went, and the advances to integral."""
         return [
-            gauge("pools", "pools", len(self.configuration.pools.pools)),
-            gauge("operations", "operations", len(self.operations.by_id)),
-            gauge("below_fair_share", "elements", int((self.clocks.below_since != NEVER).sum())),
-            counter("updates", "updates", self.updates),
-            counter("failed_updates", "updates", self.failed_updates),
-            counter("wrong_updates", "updates", self.wrong_updates),
+            gauge("pools", "pools", len(self.configuration.pools.pools), "Configured pools."),
+            gauge("operations", "operations", len(self.operations.by_id), "Operations that are running or waiting."),
+            gauge(
+                "below_fair_share",
+                "elements",
+                int((self.clocks.below_since != NEVER).sum()),
+                "Pools and operations below their fair share.",
+            ),
+            counter("updates", "updates", self.updates, "Updates of fair share."),
+            counter(
+                "failed_updates", "updates", self.failed_updates, "Updates that failed; the shares before them stayed."
+            ),
+            counter(
+                "wrong_updates", "updates", self.wrong_updates, "Incremental updates that a full one did not confirm."
+            ),
             *self.volumes.figures(),
         ]
 

@@ -172,7 +172,10 @@ class FairShareService:
 
     def figures(self) -> list[Figure]:
         """Snapshots of allocators that somebody has succeeded, and the history's own."""
-        return [counter("old_terms", "snapshots", self._usage_feed.refused), *self._history.figures()]
+        return [
+            counter("old_terms", "snapshots", self._usage_feed.refused, "Messages of a term that is over."),
+            *self._history.figures(),
+        ]
 
     async def _keep_clocks(self) -> None:
         while True:

@@ -140,13 +140,20 @@ class IntegralEngine:
     def figures(self) -> list[Figure]:
         """Advances by what became of them, and the time that no volume was credited for."""
         return [
-            gauge("integral_pools", "pools", len(self.record.pools)),
-            counter("advances_applied", "advances", self.applied),
-            counter("advances_repeated", "advances", self.repeated),
-            counter("advances_refused", "advances", self.refused),
-            counter("volumes_out_of_bounds", "volumes", self.out_of_bounds),
-            counter("downtime_gaps", "gaps", self.record.downtime.gaps),
-            counter("downtime", "ms", self.record.downtime.together_ms),
+            gauge("integral_pools", "pools", len(self.record.pools), "Pools with volumes."),
+            counter("advances_applied", "advances", self.applied, "Advances of volumes."),
+            counter("advances_repeated", "advances", self.repeated, "Advances that had been applied already."),
+            counter("advances_refused", "advances", self.refused, "Advances that were refused."),
+            counter(
+                "volumes_out_of_bounds", "volumes", self.out_of_bounds, "Volumes outside of what their pool may gather."
+            ),
+            counter(
+                "downtime_gaps",
+                "gaps",
+                self.record.downtime.gaps,
+                "Times in which nothing was computed and volumes stood still.",
+            ),
+            counter("downtime", "ms", self.record.downtime.together_ms, "All such time together."),
         ]
 
     def _check_volumes(self) -> list[str]:

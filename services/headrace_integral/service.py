@@ -78,7 +78,7 @@ class IntegralService:
 
     def figures(self) -> list[Figure]:
         """The failures to save."""
-        return [counter("volumes_not_saved", "advances", self._not_saved)]
+        return [counter("volumes_not_saved", "advances", self._not_saved, "Advances that could not be saved.")]
 
     async def _on_advance(self, request: Advance, _caller: Caller) -> msgspec.Struct:
         async with self._turn:

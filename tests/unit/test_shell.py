@@ -30,7 +30,7 @@ class TwoBoxes:
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:
-        return [counter("boxes", "boxes", len(self.boxes))]
+        return [counter("boxes", "boxes", len(self.boxes), "Boxes.")]
 
 
 def a_shell(engine: TwoBoxes, performed: list[str]) -> Shell[str]:

@@ -96,9 +96,9 @@ class Checkpointing:
     def figures(self) -> list[Figure]:
         """The figures of the checkpoints, and the size of the log at the last one."""
         return [
-            counter("checkpoints_written", "checkpoints", self._written),
-            counter("checkpoints_failed", "checkpoints", self._failed),
-            gauge("log_size", "bytes", self._log_bytes),
+            counter("checkpoints_written", "checkpoints", self._written, "Checkpoints of the state."),
+            counter("checkpoints_failed", "checkpoints", self._failed, "Checkpoints that could not be written."),
+            gauge("log_size", "bytes", self._log_bytes, "The size of the log."),
         ]
 
     async def _is_lost(self) -> bool:

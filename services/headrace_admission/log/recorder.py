@@ -131,11 +131,16 @@ class Recorder:
         """The figures of the log and its appender."""
         statistics = self.appender.statistics()
         return [
-            counter("events_recorded", "events", statistics["events"]),
-            counter("log_entries", "entries", statistics["entries"]),
-            gauge("events_waiting_for_log", "events", statistics["waiting"]),
-            counter("appends_in_doubt", "entries", statistics["doubts"]),
-            counter("appends_sent_again", "entries", statistics["resent"]),
+            counter("events_recorded", "events", statistics["events"], "Events in the log."),
+            counter("log_entries", "entries", statistics["entries"], "Groups of events in the log."),
+            gauge("events_waiting_for_log", "events", statistics["waiting"], "Events whose record is on its way."),
+            counter(
+                "appends_in_doubt",
+                "entries",
+                statistics["doubts"],
+                "Records of which it had to be found out whether they were in the log.",
+            ),
+            counter("appends_sent_again", "entries", statistics["resent"], "Records that were sent again."),
         ]
 
     def _taken(self, events: Sequence[Event]) -> list[bytes]:

@@ -176,10 +176,13 @@ class NodeAllocations:
         for allocation in self.by_id.values():
             counts[allocation.state] += 1
         return [
-            *(gauge(f"allocations_{state.value}", "allocations", count) for state, count in counts.items()),
-            gauge("jobs", "jobs", len(self.by_job)),
-            gauge("unstarted_slots", "slots", self._slots),
-            gauge("unrecorded_ends", "ends", len(self.ends)),
+            *(
+                gauge(f"allocations_{state.value}", "allocations", count, f"Allocations that are {state.value}.")
+                for state, count in counts.items()
+            ),
+            gauge("jobs", "jobs", len(self.by_job), "Jobs on this node."),
+            gauge("unstarted_slots", "slots", self._slots, "Places for jobs that have not started."),
+            gauge("unrecorded_ends", "ends", len(self.ends), "Ends of jobs that admission has not recorded."),
         ]
 
     def check(self) -> list[str]:

@@ -200,9 +200,9 @@ class RunnerEngine:
     def figures(self) -> list[Figure]:
         """Jobs that live, and ends that are not acknowledged."""
         return [
-            gauge("live_jobs", "jobs", len(self._live)),
-            gauge("unacknowledged_ends", "ends", len(self._ended)),
-            gauge("deadlines", "deadlines", len(self._deadlines)),
+            gauge("live_jobs", "jobs", len(self._live), "Jobs whose processes run."),
+            gauge("unacknowledged_ends", "ends", len(self._ended), "Ends that the agent has not taken over."),
+            gauge("deadlines", "deadlines", len(self._deadlines), "Jobs that are killed unless they end before."),
         ]
 
     def checks(self) -> Iterator[Check]:

@@ -101,8 +101,8 @@ class ChoiceCheck:
     def figures(self) -> list[Figure]:
         """Choices that were checked, and those that were wrong."""
         return [
-            counter("choices_checked", "choices", self._checked),
-            counter("choices_differing", "choices", self._differing),
+            counter("choices_checked", "choices", self._checked, "Choices that were made again by the plain rule."),
+            counter("choices_differing", "choices", self._differing, "Choices that the plain rule did not confirm."),
         ]
 
     def _check(

@@ -159,8 +159,18 @@ class Ranking:
             yield partial(self._check_pool, pool)
 
     def figures(self) -> list[Figure]:
-        """Operations that are out of the order, by the first reason of their own."""
-        return [gauge(f"held_back_{name}", "operations", self._count_of[why]) for why, name in _HELD_BACK.items()]
+        """Operations in the order, and those out of it by the first reason of their own."""
+        held_back = (
+            gauge(f"held_back_{name}", "operations", self._count_of[why], f"Operations that may not start: {name}.")
+            for why, name in _HELD_BACK.items()
+        )
+        return [
+            gauge("operations_in_order", "operations", len(self.order), "Operations that want more and may start."),
+            gauge(
+                "job_classes_in_order", "classes", len(self.order.classes), "Kinds of jobs of these, by size and nodes."
+            ),
+            *held_back,
+        ]
 
     def _take_share(self, operation: Operation) -> None:
         item = self._shares.get(operation.id)

@@ -61,9 +61,24 @@ class PreemptionAlarms:
     def figures(self) -> list[Figure]:
         """Repeated preemptions, and whether preemption waits for fair_share."""
         return [
-            counter("preempted_again", "jobs", self.repeated),
-            counter("preempted_again_and_again", "alarms", self.alarmed),
-            gauge("shares_are_old", "trees", int(self._shares_old)),
+            counter(
+                "preempted_again",
+                "jobs",
+                self.repeated,
+                "Preemptions of a job that was preempted within the hour before.",
+            ),
+            counter(
+                "preempted_again_and_again",
+                "alarms",
+                self.alarmed,
+                "Jobs that were preempted three times within an hour.",
+            ),
+            gauge(
+                "shares_are_old",
+                "trees",
+                int(self._shares_old),
+                "1 while fair_share has told no shares for so long that nothing is preempted.",
+            ),
         ]
 
     def _forget(self, before_s: float) -> None:

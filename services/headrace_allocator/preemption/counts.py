@@ -52,6 +52,22 @@ class PreemptionCounts:
             by_reason[reason] += count
             by_group[group] += count
         return [
-            *(counter(f"preempted_by_{each.value}", "allocations", by_reason[each]) for each in PreemptionReason),
-            *(counter(f"preempted_of_{name}", "allocations", by_group[each]) for each, name in _NAMES.items()),
+            *(
+                counter(
+                    f"preempted_by_{each.value}",
+                    "allocations",
+                    by_reason[each],
+                    f"Allocations that were preempted, by the reason {each.value}.",
+                )
+                for each in PreemptionReason
+            ),
+            *(
+                counter(
+                    f"preempted_of_{name}",
+                    "allocations",
+                    by_group[each],
+                    f"Allocations that were preempted out of the group {name}.",
+                )
+                for each, name in _NAMES.items()
+            ),
         ]

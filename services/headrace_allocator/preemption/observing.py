@@ -78,7 +78,12 @@ class ObservedPreemptionLog:
     def figures(self) -> list[Figure]:
         """Counts of what would have been preempted, by reason."""
         return [
-            counter(f"would_preempt_by_{reason.value}", "allocations", self._counts[reason])
+            counter(
+                f"would_preempt_by_{reason.value}",
+                "allocations",
+                self._counts[reason],
+                f"Allocations that observed preemption would have taken, by the reason {reason.value}.",
+            )
             for reason in PreemptionReason
         ]
 

@@ -232,8 +232,10 @@ class SupervisorEngine:
     def figures(self) -> list[Figure]:
         """Counts processes that run, and those that ended unasked."""
         return [
-            gauge("processes_running", "processes", len(self.running())),
-            counter("processes_ended_unasked", "processes", self._unasked_ends),
+            gauge("processes_running", "processes", len(self.running()), "Processes of the stack that run."),
+            counter(
+                "processes_ended_unasked", "processes", self._unasked_ends, "Ends of processes that nobody asked for."
+            ),
         ]
 
     def _check_processes(self) -> list[str]:

@@ -62,12 +62,34 @@ class KnownVolumes:
     def figures(self) -> list[Figure]:
         """Advances that integral has not confirmed or never will, and the time that no volume was credited for."""
         return [
-            gauge("advances_waiting", "advances", len(self.chain)),
-            counter("advances_given_up", "advances", self.chain.given_up),
-            counter("advances_given_up_time", "us", self.chain.given_up_us),
-            counter("advance_chains_broken", "chains", self.chain.broken),
-            counter("downtime_gaps", "gaps", self.downtime.gaps),
-            counter("downtime", "ms", self.downtime.together_ms),
+            gauge(
+                "advances_waiting", "advances", len(self.chain), "Advances of volumes that integral has not confirmed."
+            ),
+            counter(
+                "advances_given_up",
+                "advances",
+                self.chain.given_up,
+                "Advances of volumes that were given up, since too many waited.",
+            ),
+            counter(
+                "advances_given_up_time",
+                "us",
+                self.chain.given_up_us,
+                "Time that is in no volume, since its advances were given up.",
+            ),
+            counter(
+                "advance_chains_broken",
+                "chains",
+                self.chain.broken,
+                "Chains of advances that integral could not continue.",
+            ),
+            counter(
+                "downtime_gaps",
+                "gaps",
+                self.downtime.gaps,
+                "Times in which nothing was computed and volumes stood still.",
+            ),
+            counter("downtime", "ms", self.downtime.together_ms, "All such time together."),
         ]
 
     def _flows_of(self, pools: PoolTree, total: Resources) -> list[PoolFlow]:

@@ -75,8 +75,8 @@ class HistoryKeeper:
         """Samples taken, lost, and messages of the stream that are none."""
         return [
             *self._sampler.figures(),
-            counter("samples_lost", "samples", self.lost),
-            counter("samples_unreadable", "messages", self.unreadable),
+            counter("samples_lost", "samples", self.lost, "Samples that were not recorded."),
+            counter("samples_unreadable", "messages", self.unreadable, "Recorded samples that could not be read."),
         ]
 
     async def run(self) -> None:

@@ -133,9 +133,9 @@ class Sampler:
     def figures(self) -> list[Figure]:
         """Samples taken, their size, and how often one is taken now."""
         return [
-            counter("samples", "samples", self.samples),
-            gauge("sample_size", "bytes", self.sample_bytes),
-            gauge("sample_period", "ms", self.period_ms),
+            counter("samples", "samples", self.samples, "Samples of the history of pools that were taken."),
+            gauge("sample_size", "bytes", self.sample_bytes, "The size of the last sample."),
+            gauge("sample_period", "ms", self.period_ms, "The time between two samples."),
         ]
 
     def _complete_due(self, at_ms: int) -> bool:

@@ -146,9 +146,14 @@ class Border:
     def figures(self) -> list[Figure]:
         """Messages that reached no engine."""
         return [
-            counter("malformed_messages", "messages", self.malformed),
-            counter("forged_messages", "messages", self.forged),
-            counter("too_large_answers", "messages", self.answered_too_large),
+            counter("malformed_messages", "messages", self.malformed, "Messages that could not be read."),
+            counter("forged_messages", "messages", self.forged, "Messages whose sender may not send them."),
+            counter(
+                "too_large_answers",
+                "messages",
+                self.answered_too_large,
+                "Answers that were larger than a message may be.",
+            ),
         ]
 
     def _caller(self, message: Message, kind: CallerKind, name_at: int) -> Caller | None:

@@ -71,14 +71,14 @@ class Outcome(msgspec.Struct, Generic[A, E], frozen=True):
     effects: Sequence[E] = ()
 
 
-def counter(name: str, unit: str, value: float) -> Figure:
+def counter(name: str, unit: str, value: float, says: str) -> Figure:
     """A figure that only grows."""
-    return Figure(name, unit, FigureKind.COUNTER, value)
+    return Figure(name, unit, FigureKind.COUNTER, value, says)
 
 
-def gauge(name: str, unit: str, value: float) -> Figure:
+def gauge(name: str, unit: str, value: float, says: str) -> Figure:
     """A figure that goes up and down."""
-    return Figure(name, unit, FigureKind.GAUGE, value)
+    return Figure(name, unit, FigureKind.GAUGE, value, says)
 
 
 #: Looks at one structure; returns its broken invariants in words.

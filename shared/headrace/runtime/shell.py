@@ -79,8 +79,13 @@ class Shell(Generic[E]):
             *self._engine.figures(),
             *self._figures(),
             *self._border.figures(),
-            counter("broken_invariants", "invariants", self.broken_invariants),
-            counter("log_lines_lost", "lines", lost_lines()),
+            counter(
+                "broken_invariants",
+                "invariants",
+                self.broken_invariants,
+                "Rules of the state that were found broken; any is a defect.",
+            ),
+            counter("log_lines_lost", "lines", lost_lines(), "Lines of this log that could not be written."),
             *self.pauses.figures(),
         ]
 
@@ -152,8 +157,13 @@ class LoopPauses:
         """The longest pause of this life, and all by length."""
         pauses = Histogram(_PAUSE_BOUNDS_MS, tuple(self._counts), self._sum_ms)
         return [
-            gauge("longest_loop_pause", "ms", self._longest_ms),
-            Figure("loop_pauses", "ms", FigureKind.HISTOGRAM, pauses),
+            gauge(
+                "longest_loop_pause",
+                "ms",
+                self._longest_ms,
+                "The longest time in this life in which the process took no message.",
+            ),
+            Figure("loop_pauses", "ms", FigureKind.HISTOGRAM, pauses, "Times in which the process took no message."),
         ]
 
     async def look(self) -> None:

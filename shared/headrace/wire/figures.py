@@ -43,6 +43,10 @@ class Figure(msgspec.Struct, frozen=True):
     unit: str
     kind: FigureKind
     value: float | Histogram
+    #: One sentence for people.
+    says: str = ""
+    #: Names and values that tell figures of one name apart, such as a pool's.
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class FiguresRequest(msgspec.Struct, frozen=True):
