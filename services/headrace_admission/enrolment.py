@@ -20,14 +20,17 @@ def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> Nod
     """The record to keep of a node. A node stays in its tree and keeps its drain."""
     tags = sorted(set(request.tags))
     if known is None:
-        return NodeRecord(node=request.node, tree=request.tree, tags=tags, enrolled_at_ms=moment.wall_ms)
+        return NodeRecord(request.node, request.tree, tags, enrolled_at_ms=moment.wall_ms, machine=request.machine)
     if known.tree != request.tree:
         return WrongState("node", request.node, f"in tree {known.tree}", f"a node of tree {request.tree}")
-    return msgspec.structs.replace(known, tags=tags)
+    return msgspec.structs.replace(known, tags=tags, machine=request.machine or known.machine)
 
 
-async def enrol(nodes: KeyValue, request: Enrol, moment: Moment) -> Enrolled | Refusal:
-    """Enrols a node, or finds it enrolled. Raises `BusError`."""
+GiveUp = Callable[[NodeRecord, str], Awaitable[GivenUpNode | Refusal]]
+
+
+async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp) -> Enrolled | Refusal:
+    """Enrols a node, or finds it enrolled. Its name passes to another machine once its allocator gave it up. Raises `BusError`."""
     while True:
         entry = await nodes.get(request.node)
         known = _record_in(entry)
@@ -36,6 +39,10 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment) -> Enrolled | R
             return record
         if entry is not None and record == known:
             return Enrolled(node=record.node, tree=record.tree, revision=entry.revision)
+        if known is not None and known.machine and not known.is_of(request.machine):
+            given_up = await give_up(known, request.machine)
+            if isinstance(given_up, Refusal):
+                return given_up
         value = msgspec.json.encode(record)
         try:
             revision = await nodes.update(request.node, value, entry.revision if entry is not None else 0)
@@ -45,9 +52,7 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment) -> Enrolled | R
         return Enrolled(node=record.node, tree=record.tree, revision=revision)
 
 
-async def change_node(
-    nodes: KeyValue, request: ChangeNode, by: Person, give_up: Callable[[NodeRecord], Awaitable[GivenUpNode | Refusal]]
-) -> ChangedNode | Refusal:
+async def change_node(nodes: KeyValue, request: ChangeNode, by: Person, give_up: GiveUp) -> ChangedNode | Refusal:
     """Drains, undrains or removes a node for an administrator. One is removed only once its allocator gave it up. Raises `BusError`."""
     if not by.administrator:
         return NotAllowed(who=by.name, what="change nodes; administrators may")
@@ -57,7 +62,7 @@ async def change_node(
         if entry is None or record is None:
             return NotFound("node", request.node)
         if request.change is NodeChange.REMOVE:
-            given_up = await give_up(record)
+            given_up = await give_up(record, "")
             if isinstance(given_up, Refusal):
                 return given_up
             await nodes.delete(request.node)

@@ -282,7 +282,7 @@ class AdmissionService:
             self._runtime.border.report_forged(caller.name, caller.subject, f"enrols node {request.node}")
             return BadRequest("node", request.node, f"the node of the subject, {caller.name}")
         try:
-            return await enrol(self._nodes, request, self._shell.moment())
+            return await enrol(self._nodes, request, self._shell.moment(), self._give_up_node)
         except BusError as error:
             return NotReady(f"the bucket of nodes cannot be written: {error}")
 
@@ -296,8 +296,8 @@ class AdmissionService:
         except BusError as error:
             return NotReady(f"the node could not be changed: {error}")
 
-    async def _give_up_node(self, record: NodeRecord) -> GivenUpNode | Refusal:
-        subject, request = subjects.give_up_node(record.tree), encode(GiveUpNode(record.node))
+    async def _give_up_node(self, record: NodeRecord, to_machine: str) -> GivenUpNode | Refusal:
+        subject, request = subjects.give_up_node(record.tree), encode(GiveUpNode(record.node, to_machine))
         return decode_answer(await self._runtime.bus.request(subject, request, timeout_s=2.0), GivenUpNode)
 
     # --- from a decision to an answer -----------------------------------------------------------------------------

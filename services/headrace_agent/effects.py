@@ -40,6 +40,8 @@ class Identity(msgspec.Struct, frozen=True):
     environment: dict[str, str]
     #: At a stop: from the interruption of the jobs to their kill, unless their own timeout is shorter.
     stop_timeout_ms: int
+    #: The machine of this agent, as people tell it from others.
+    machine: str = ""
 
 
 class Trouble(enum.StrEnum):

@@ -316,6 +316,7 @@ class AgentEngine:
             state=self._stopping.node_state,
             isolation=self._isolation,
             trouble=self._all_trouble(),
+            machine=self._identity.machine,
         )
         if not ends:
             return heartbeat

@@ -85,6 +85,7 @@ class Agent:
         self._bus = runtime.bus
         self.node = settings.node_name()
         self._tags = settings.tag_list()
+        self._machine = settings.machine_name()
         self._log = logger(node=self.node)
         self._random = random.Random()
         identity = Identity(
@@ -94,6 +95,7 @@ class Agent:
             total=settings.total(),
             environment=facts.jobs_environment(settings.path),
             stop_timeout_ms=settings.stop_timeout_ms,
+            machine=self._machine,
         )
         self.engine = AgentEngine(identity)
         self._shell = Shell("agent", self.engine, runtime.clock, runtime.border, perform=self._perform)
@@ -272,7 +274,7 @@ class Agent:
                 pause_s = min(_LONGEST_ENROL_PAUSE_S, pause_s * 2)
 
     async def enrol_once(self) -> bool:
-        request = EnrolRequest(node=self.node, tree=_tree(self._settings), tags=self._tags)
+        request = EnrolRequest(node=self.node, tree=_tree(self._settings), tags=self._tags, machine=self._machine)
         timeout_ms = self._settings.enrol_timeout_ms
         answer = await self._request(subjects.enrol(self.node), request, Enrolled, timeout_ms, unanswered="info")
         if answer is None:

@@ -10,7 +10,7 @@ from headrace.errors import BadInput
 from headrace.ids import NodeName, node_name, node_name_from_host
 from headrace.resources import Resources, parse_amount
 from headrace.runtime.settings import CommonSettings
-from headrace.wire.nodes import LONGEST_TAG, MOST_TAGS, StopMode
+from headrace.wire.nodes import LONGEST_MACHINE, LONGEST_TAG, MOST_TAGS, StopMode
 from headrace_agent.host import facts
 
 __all__ = ["AgentSettings"]
@@ -27,6 +27,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     longest_reconnect_delay_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 2_000
     #: The node's name; empty: made from the host's name.
     node: str = ""
+    #: The machine, should two be given one node's name; empty: its host name, and a hash of its machine id.
+    machine: str = ""
     #: Comma-separated, or a list: what pools and operations may ask a node to have.
     tags: list[str] | str = ""
     #: Cores offered, such as 12 or 0.5; empty: what the host (or the container) has.
@@ -65,6 +67,10 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     def node_name(self) -> NodeName:
         """Raises `BadInput` when the setting is no legal name, or nothing usable is left of the host's."""
         return node_name(self.node) if self.node else node_name_from_host(facts.host_name())
+
+    def machine_name(self) -> str:
+        """The machine, by which this agent is told from one elsewhere that was given the same name."""
+        return (self.machine or facts.machine_name())[:LONGEST_MACHINE]
 
     def tag_list(self) -> list[str]:
         """The tags, each once. Raises `BadInput` for more or longer ones than a node may have."""

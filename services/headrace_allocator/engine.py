@@ -209,7 +209,7 @@ class AllocatorEngine:
         if heartbeat.term > facts.term:
             return Outcome(None, [StepDown(heartbeat.term)])
         node = facts.nodes.get(heartbeat.node)
-        if node is None:
+        if node is None or not node.record.is_of(heartbeat.machine):
             return Outcome(self.answers.not_enrolled(heartbeat))
         if not node.is_newest(heartbeat):
             self.void_heartbeats += 1
@@ -240,6 +240,8 @@ class AllocatorEngine:
         node = self.facts.nodes.get(request.node)
         if node is None:
             return Outcome(GivenUpNode(request.node, 0))
+        if request.to_machine:
+            return Outcome(self._lost.kept_from(node, request.to_machine, moment) or GivenUpNode(request.node, 0))
         if not node.may_be_removed(self.facts.timing, moment):
             timeout_s = self.facts.timing.node_heartbeat_timeout_s
             expected = f"silent for {timeout_s:g} s, or drained with no job on it"

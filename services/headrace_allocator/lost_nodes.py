@@ -9,6 +9,7 @@ from collections import deque
 from typing import Final
 
 from headrace.runtime.engine import Moment
+from headrace.wire.refusals import WrongState
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.effects import Effect, report_of
 from headrace_allocator.facts.facts import Facts
@@ -72,6 +73,14 @@ class LostNodes:
         lost = lose_node(self._facts, node, int(moment.steady_s - node.heard_s))
         self._ranking.refresh_all(holding)
         return report_of(ends_of_lost(lost, moment))
+
+    def kept_from(self, node: Node, machine: str, moment: Moment) -> WrongState | None:
+        """Refuses the name of a node to another machine while anything may run on the one that has it."""
+        name, facts = node.record.node, self._facts
+        if node.may_change_machine(facts.timing, moment) and not facts.recovery.awaits(name):
+            return None
+        state = f"on {node.record.machine}, heard {moment.steady_s - node.heard_s:.0f} s ago, and may run jobs there"
+        return WrongState("node", name, state, f"another name for the node on {machine}, or the end of that one")
 
     def remove_gone(self) -> None:
         """Forgets nodes that are enrolled no more. One that may hold something stays until its lease is over."""

@@ -27,6 +27,7 @@ __all__ = [
     "kill_an_agent",
     "lose",
     "lose_an_agent",
+    "take_a_name",
 ]
 
 Fault = Callable[[World], Coroutine[Any, Any, None]]
@@ -192,6 +193,21 @@ async def lose_a_host(world: World) -> None:
     await anyio.sleep(world.random.choice((1.0, 8.0, 30.0)))
     world.note(f"{name} has its power back")
     world.switch_on(name)
+
+
+async def take_a_name(world: World) -> None:
+    """A second machine is given the name of a node, and is switched off once somebody has seen that."""
+    name = _a_host(world)
+    if name is None:
+        return
+    host, second = world.hosts[name], f"{name}-again"
+    world.note(f"{second} says that it is {name}")
+    for hosts in world.truth.hosts_of.values():
+        hosts.update({second} if name in hosts else ())
+    world.start_host(second, host.cores, host.tree, host.tags, node=name)
+    await anyio.sleep(world.random.choice((2.0, world.node_lease_s + 6.0)))
+    world.note(f"{second} is switched off")
+    world.switch_off(second)
 
 
 async def fill_a_disk(world: World) -> None:

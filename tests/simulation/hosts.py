@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import anyio
@@ -125,6 +125,7 @@ class Host:
     def __init__(self, name: str, cores: int, loop: VirtualLoop, truth: Truth, tree: TreeName = _DEFAULT_TREE) -> None:
         self.name = name
         self.tree = tree
+        self.tags: Sequence[str] = ()
         self.cores = cores
         self.loop = loop
         self.truth = truth

@@ -13,7 +13,7 @@ from headrace.ids import TreeName
 from headrace.pools import TreeOptions
 from headrace.pools.amounts import PartialResources
 from tests.simulation.aims import Aim, aim_of, befall_aimed, want_aimed
-from tests.simulation.faults import FAULTS, a_network, heal
+from tests.simulation.faults import FAULTS, a_network, heal, take_a_name
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.people import come
 from tests.simulation.recorded import Violation
@@ -25,6 +25,8 @@ _SERVICES: Final = ("admission", "allocator", "fair_share", "integral")
 _ANOTHER_TREE: Final = TreeName("another")
 #: Of worlds without an aim one in so many has only one tree.
 _ONE_TREE_IN: Final = 3
+#: Where there are so many hosts, another machine says that it is one of them.
+_HOSTS_OF_TWINS: Final = 4
 #: After the last fault everything must come true within this.
 _HEALED_S: Final = 240.0
 #: After the last end nodes and books are clean within this.
@@ -182,6 +184,9 @@ async def _befall(world: World, length: Length, aim: Aim | None) -> None:
     until_s = loop.time() + length.unkind_s
     kinds = draw.sample(FAULTS, draw.randint(2, 9))
     async with anyio.create_task_group() as tasks:
+        if aim is None and len(world.hosts) == _HOSTS_OF_TWINS:
+            # Drawn of what is drawn anyway, as above.
+            tasks.start_soon(take_a_name, world)
         while loop.time() < until_s:
             await anyio.sleep(draw.expovariate(length.faults_per_s))
             if kinds:

@@ -176,11 +176,16 @@ class World:
 
         self.start(f"{kind}.{instance}" if tree == TREE else f"{kind}.{tree}.{instance}", program)
 
-    def start_host(self, name: str, cores: int, tree: TreeName = TREE, tags: Sequence[str] = ()) -> None:
-        """A machine with an agent and a runner."""
+    def start_host(
+        self, name: str, cores: int, tree: TreeName = TREE, tags: Sequence[str] = (), *, node: str = ""
+    ) -> None:
+        """A machine with an agent and a runner. `node` is the name that it was given, where that is not its own."""
+        node = node or name
         host = self.hosts[name] = Host(name, cores, self.loop, self.truth, tree)
+        host.tags = tags
         settings = AgentSettings(
-            node=name,
+            node=node,
+            machine=name,
             cpu=cores,
             memory=cores * 2**30,
             state_folder=f"/nowhere/{name}",
@@ -191,7 +196,7 @@ class World:
 
         async def program(process: str) -> None:
             async with (
-                connect_to(self.server, process, subjects.inbox("node", name)) as bus,
+                connect_to(self.server, process, subjects.inbox("node", node)) as bus,
                 anyio.create_task_group() as tasks,
             ):
                 runtime = runtime_on(bus, "agent", settings, tasks, anyio.Event(), self._clock())

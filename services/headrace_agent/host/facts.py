@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pwd
 import socket
@@ -20,6 +21,7 @@ __all__ = [
     "defect_of_folder",
     "host_name",
     "jobs_environment",
+    "machine_name",
     "memory_bytes",
 ]
 
@@ -32,6 +34,13 @@ _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 def host_name() -> str:
     """The name of the host, as it calls itself."""
     return socket.gethostname()
+
+
+def machine_name() -> str:
+    """The name of the host, with what tells it from another of that name where the system keeps that."""
+    identity = _read(Path("/etc/machine-id"))
+    # The system's number is nobody else's business.
+    return f"{host_name()} ({hashlib.sha256(identity.encode()).hexdigest()[:8]})" if identity else host_name()
 
 
 def cpu_centi(cgroup: Path = _CGROUP) -> int:

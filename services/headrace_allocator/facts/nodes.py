@@ -91,6 +91,8 @@ class Node:
         #: The newest life of its agent that was heard; older ones are not listened to any more.
         self.incarnation: Incarnation | None = None
         self.seq = 0
+        #: The machine from which it was heard last.
+        self.machine = ""
         #: When it was heard last, or when the allocator began to listen for it.
         self.heard_s = heard_s
         #: All that it offers, as it said last; and all of it that the tree may use.
@@ -167,12 +169,22 @@ class Node:
         is_empty = self.online and not self.allocations and not self.reporting
         return self.is_silent(timing, moment) or (self.record.drained and is_empty)
 
+    def may_change_machine(self, timing: Timing, moment: Moment) -> bool:
+        """True if nothing runs on it that is known of, and its agent is silent or went in order."""
+        is_gone = self.is_silent(timing, moment) or self.state is NodeState.STOPPING
+        return is_gone and not self.allocations and not self.reporting
+
     def lease_is_over(self, lease_s: float, moment: Moment) -> bool:
         """True if it was not heard for the longest lease it may know. By then its runner has ended all jobs."""
         return moment.steady_s - self.heard_s > lease_s
 
     def is_newest(self, heartbeat: Heartbeat) -> bool:
-        """True if the heartbeat is neither repeated nor overtaken nor of a former life of the agent."""
+        """True if the heartbeat is neither repeated nor overtaken nor of a former life of the agent.
+
+        Lives on two machines have no order. One on another machine is not heard while anything may run on the one before.
+        """
+        if self.machine and heartbeat.machine not in ("", self.machine):
+            return not self.allocations
         if heartbeat.incarnation == self.incarnation:
             return heartbeat.seq > self.seq
         return self.incarnation is None or heartbeat.incarnation > self.incarnation
@@ -181,6 +193,7 @@ class Node:
         """Notes what a heartbeat says of the node itself, but for its room."""
         self.incarnation = heartbeat.incarnation
         self.seq = heartbeat.seq
+        self.machine = heartbeat.machine
         self.nudged = False
         self.state, self.isolation, self.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
 

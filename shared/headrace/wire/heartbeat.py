@@ -201,6 +201,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     isolation: str = ""
     #: Why the node starts nothing, when it does not (too many unacknowledged ends, no log folder).
     trouble: ShortText = ""
+    #: The machine on which the agent runs. Two of them may have been given one name.
+    machine: ShortText = ""
 
 
 class JobSpec(msgspec.Struct, frozen=True):

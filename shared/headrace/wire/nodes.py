@@ -12,6 +12,7 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.version import Counter, Term
 
 __all__ = [
+    "LONGEST_MACHINE",
     "LONGEST_TAG",
     "MOST_TAGS",
     "ChangeNode",
@@ -35,10 +36,14 @@ __all__ = [
 MOST_TAGS: Final = 100
 #: In characters.
 LONGEST_TAG: Final = 64
+LONGEST_MACHINE: Final = 200
 
 Tags = Annotated[
     list[Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TAG)]], msgspec.Meta(max_length=MOST_TAGS)
 ]
+
+#: The machine on which an agent runs. Empty: of an agent that does not say.
+Machine = Annotated[str, msgspec.Meta(max_length=LONGEST_MACHINE)]
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
@@ -50,14 +55,24 @@ class NodeRecord(msgspec.Struct, frozen=True):
     #: Takes no new jobs.
     drained: bool = False
     enrolled_at_ms: Counter = 0
+    #: No other one may speak for the node, as long as anything may run here.
+    machine: Machine = ""
+
+    def is_of(self, machine: str) -> bool:
+        """True if an agent on this machine may speak for the node."""
+        return machine in ("", self.machine)
 
 
 class Enrol(msgspec.Struct, frozen=True):
-    """agent → admission: this node wants to take part. Enrolling again changes nothing but the tags."""
+    """agent → admission: this node wants to take part. Enrolling again changes nothing but the tags.
+
+    From another machine it is refused while anything may run on the one before.
+    """
 
     node: NodeName
     tree: TreeName = TreeName("default")
     tags: Tags = []
+    machine: Machine = ""
 
 
 class Enrolled(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
@@ -95,6 +110,8 @@ class GiveUpNode(msgspec.Struct, frozen=True):
     """admission → allocator: a node is to be removed. Is it silent, or drained and empty? Then its jobs are lost."""
 
     node: NodeName
+    #: The machine that is to have its name instead. No job is lost for that: it is refused while any may run.
+    to_machine: Machine = ""
 
 
 class GivenUpNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
