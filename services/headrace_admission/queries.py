@@ -234,7 +234,7 @@ def live_operation(operation: Operation, tree: TreeName) -> LiveOperation:
 
 
 def _is_known_in(tree: TreeName, operation: Operation) -> bool:
-    """True if allocator and fair share of a tree have to do with an operation: it runs there, or is being ended there."""
+    """True if an operation runs in a tree or is being ended there, so that its allocator must know it."""
     owners, is_in_tree = operation.ledger.owners, tree in operation.placements
     if owners is None:
         return is_in_tree
@@ -245,7 +245,7 @@ def _is_known_in(tree: TreeName, operation: Operation) -> bool:
 
 
 def _state_in(operation: Operation, placement: TreePlacement | None) -> OperationState:
-    """The state of an operation in one tree: it may wait there, or end since it has left, while it runs in others."""
+    """The state of an operation in one tree. It may wait there, or end since it has left, while it runs in others."""
     if placement is None:
         return OperationState.ABORTING
     waits = operation.state is OperationState.RUNNING and placement.blocked_by is not None

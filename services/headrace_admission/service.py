@@ -341,7 +341,7 @@ class AdmissionService:
         return None
 
     def _tell_terms(self) -> None:
-        """Whoever takes an allocator's term asks for the highest: one below what the ledger knows would be refused for ever."""
+        """Tells the terms of the ledger to whoever takes one. An allocator's term below them would be refused for ever."""
         for tree, term in self.engine.state.allocator_terms.items():
             self._runtime.terms.see(role_of("allocator", tree), term)
 

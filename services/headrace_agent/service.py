@@ -28,8 +28,8 @@ from headrace.wire.codec import BadMessage, MessageTooLarge, encode
 from headrace.wire.heartbeat import Heartbeat, JobResult, Nudge, Orders
 from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import Enrol as EnrolRequest
-from headrace.wire.nodes import Enrolled, StopMode, StopNode, StoppedNode
-from headrace.wire.refusals import NotAllowed, Refusal, decode_answer
+from headrace.wire.nodes import Enrolled, StopMode
+from headrace.wire.refusals import Refusal, decode_answer
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
 from headrace_agent.host import facts
@@ -172,21 +172,13 @@ class Agent:
         border = self._runtime.border
         logs = JobLogs(self._settings.logs(), self._known_attempt, self.engine.held.by_job.__contains__)
         await border.serve(subjects.user("*", f"job.logs.{self.node}"), ReadLog, CallerKind.USER, logs.on_read)
-        await border.serve(subjects.command(self.node, "stop"), StopNode, CallerKind.SERVICE, self._on_stop)
-        await border.serve(subjects.command(self.node, "nudge"), Nudge, CallerKind.SERVICE, self._on_nudge)
+        await border.serve(subjects.nudge(self.node), Nudge, CallerKind.SERVICE, self._on_nudge)
 
     def _known_attempt(self, operation: str, index: int) -> int | None:
         return self.engine.held.newest_attempt(operation, index)
 
     async def _on_nudge(self, nudge: Nudge, _caller: Caller) -> None:
         self._do(self.engine.on_nudge(nudge, self._shell.moment()))
-
-    async def _on_stop(self, request: StopNode, caller: Caller) -> StoppedNode | NotAllowed:
-        if request.node != self.node:
-            self._runtime.border.report_forged(caller.subject, caller.subject, f"stops {request.node}")
-            return NotAllowed(who="this subject", what=f"stop {request.node}")
-        self._do(self.engine.on_stop(request.mode, self._shell.moment()))
-        return StoppedNode(node=self.node, mode=request.mode, running_jobs=len(self.engine.held.by_job))
 
     async def _watch_signals(self) -> None:
         with anyio.open_signal_receiver(*_SIGNALS) as numbers:

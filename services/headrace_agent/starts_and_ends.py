@@ -178,7 +178,7 @@ class StartsAndEnds:
 
 
 def _is_legal(operation: str) -> bool:
-    """True if the runner accepts the id: ids become parts of paths there, and it breaks off over any other text."""
+    """True if the runner accepts the id. Ids become parts of paths there, and it breaks off over any other text."""
     try:
         operation_id(operation)
     except BadInput:

@@ -251,7 +251,7 @@ class AllocatorEngine:
         return Outcome(GivenUpNode(request.node, jobs), self._lost.lose(node, moment) + self._finish_recovery(moment))
 
     def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
-        """Once a second: nodes that fell silent, blocks to be drawn, ended operations to release."""
+        """Looks once a second for silent nodes, blocks to draw and operations to release."""
         effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment), *self.answers.take_cases()]
         self._lost.tick(moment)
         effects += self._lost.settle(moment) + self._finish_recovery(moment)

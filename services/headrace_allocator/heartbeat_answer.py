@@ -95,7 +95,7 @@ class _Budget:
         return True
 
     def cut(self, items: list[Item]) -> list[Item]:
-        """As many of these as fit."""
+        """The first of these, as many as fit."""
         cut = items[: self._left_bytes // _ORDER_BYTES]
         self._left_bytes -= _ORDER_BYTES * len(cut)
         return cut
@@ -285,7 +285,7 @@ class HeartbeatAnswers:
     def _carry_out(
         self, node: Node, stage: StageOutcome, budget: _Budget, moment: Moment
     ) -> tuple[list[Start], list[TakeBack]]:
-        """Books a stage's start and what it takes, which is one decision: if the answer has no room for both, neither happens."""
+        """Books a stage's start with what it takes. If the answer has no room for both, neither happens."""
         starts: list[Start] = []
         if not all(budget.fits(LARGEST_RECORD_BYTES) for _ in stage.preemptions):
             return [], []

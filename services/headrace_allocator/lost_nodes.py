@@ -67,7 +67,7 @@ class LostNodes:
             self._ranking.mark_all()
 
     def lose(self, node: Node, moment: Moment) -> list[Effect]:
-        """Nothing runs on the node any more: its jobs are given to others."""
+        """Gives the jobs of a node to others, since nothing runs there any more."""
         self._facts.recovery.settle(node.record.node, lost=True)
         holding = {one.operation for one in node.allocations.values()}
         lost = lose_node(self._facts, node, int(moment.steady_s - node.heard_s))

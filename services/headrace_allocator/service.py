@@ -313,7 +313,7 @@ class AllocatorService:
                 tasks.start_soon(self._ledger.release, effect)
             case NudgeNode():
                 nudge = Nudge(node=effect.node, term=self._role.term)
-                tasks.start_soon(self._tell, subjects.command(effect.node, "nudge"), nudge)
+                tasks.start_soon(self._tell, subjects.nudge(effect.node), nudge)
             case HeldTwice(node=node, allocation=allocation, job=job):
                 where = {"node": node, "allocation": allocation}
                 self._log.error(

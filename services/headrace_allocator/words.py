@@ -12,10 +12,7 @@ from headrace.wire.ledger import ReportedEnd
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, PlaceTaken, UnknownToNode
 
-__all__ = ["FITS_NO_NODE", "cure_of", "ends_of_lost", "words_of"]
-
-#: Published with the usage of an operation, in place of a demand.
-FITS_NO_NODE: Final = "its jobs are larger than every node that they may run on"
+__all__ = ["cure_of", "ends_of_lost", "words_of"]
 
 
 def words_of(reason: why.Reason) -> str:

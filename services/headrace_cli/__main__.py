@@ -99,7 +99,7 @@ app = _app(listing=False)
 
 
 def _open_streams() -> None:
-    """Opens what whoever called us has closed, so that no connection takes the place of a stream that is written to."""
+    """Opens the streams that our caller has closed, so that no connection takes their place."""
     while (opened := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         pass
     os.close(opened)

@@ -345,7 +345,7 @@ class FairShareEngine:
         return True
 
     def _cut(self, moment: Moment) -> Cut:
-        """Everything that is known, as it is now. Later changes do not reach it."""
+        """A copy of all that is known now, for an update. Later changes do not reach it."""
         return Cut(
             pools=self.configuration.in_force,
             operations=dict(self.operations.by_id),

@@ -85,6 +85,6 @@ def distribution(
 
 
 def _plain(amount: Resources) -> list[tuple[str, float]]:
-    """By resource, cpu in cores."""
+    """The amounts by resource, cpu in cores."""
     user_slots, cpu, gpu, memory, network = amount.as_tuple()
     return list(zip(RESOURCE_NAMES, (user_slots, cpu / _CENTS, gpu, memory, network), strict=True))

@@ -193,7 +193,7 @@ class FairShareService:
     # --- what becomes known -----------------------------------------------------------------------------------------
 
     async def on_operations(self, operations: list[LiveOperation], sequence: int) -> None:
-        """Everything live, from admission."""
+        """Takes all live operations, from admission."""
         *pages, last = slices(operations, _LEARNT_SLICE)
         for page in pages:
             self._shell.take(self.engine.on_more_operations(page, self._shell.moment()))

@@ -61,7 +61,7 @@ def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> P
 
 
 def _within(items: list[ShareItem], most_bytes: int) -> tuple[list[ShareItem], int]:
-    """The first of some items, as many as fit, and the bytes that are left: less than none if there are more."""
+    """The first items that fit, and the bytes that are left, which are negative if items are left out."""
     for place, item in enumerate(items):
         most_bytes -= len(_encode(item))
         if most_bytes < 0:

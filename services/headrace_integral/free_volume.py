@@ -78,7 +78,7 @@ def handed_out(family: Family, refilled: Refilled, total_flow: Floats, accepts: 
 
 
 def _gathered(family: Family, refilled: Refilled, accepts: Flags) -> tuple[Floats, Floats]:
-    """What overflows from the children of each pool, and what each pool and all below it would accept beyond that."""
+    """The overflow of the children of each pool, and the volume that the pool with all below it would accept."""
     overflow = np.where(family.composite, 0.0, refilled.overflow)
     acceptable = np.where(family.composite, 0.0, refilled.acceptable)
     spilt = np.zeros_like(overflow)
@@ -94,7 +94,7 @@ def _gathered(family: Family, refilled: Refilled, accepts: Flags) -> tuple[Float
 
 
 def _sums(family: Family, parts: Floats, children: Places) -> Floats:
-    """By parent, one child after another."""
+    """The sums by parent, one child added after another."""
     parents, count = family.parent[children], len(family.parent)
     return np.array([np.bincount(parents, row, count) for row in parts[:, children]])
 

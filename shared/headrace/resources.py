@@ -73,7 +73,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
     def __mul__(self, count: int) -> Resources:
-        """So many of these. What is more than the wire carries counts as the most that it carries."""
+        """Multiplies every component. What is more than the wire carries counts as the most that it carries."""
         return Resources(
             u if (u := self.user_slots * count) < LARGEST_SUM else LARGEST_SUM,
             c if (c := self.cpu * count) < LARGEST_SUM else LARGEST_SUM,
@@ -122,7 +122,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
     def part(self, share: Share) -> Resources:
-        """So much of each as the share says, to the nearest whole, within what the wire carries."""
+        """The share of every component, to the nearest whole, within what the wire carries."""
         u, c, g, m, n = (int(part * whole + 0.5) for part, whole in zip(share, self.as_tuple(), strict=True))
         return Resources(u, c, g, m, n).within_wire()
 

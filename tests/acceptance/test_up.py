@@ -243,7 +243,7 @@ async def test_what_a_node_holds_opens_nothing_but_its_own_subjects(shared: Up) 
         ):
             with pytest.raises(PermissionRefused):
                 await bus.request(subject, b"", timeout_s=5.0)
-        for subject in (subjects.command("another", "nudge"), subjects.EVENTS):
+        for subject in (subjects.nudge("another"), subjects.EVENTS):
             with pytest.raises(PermissionRefused):
                 await bus.subscribe(subject)
 

@@ -19,8 +19,7 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.figures import FiguresAnswer, FiguresRequest
 from headrace.wire.heartbeat import AllocationState, HeartbeatReason, JobResult, NodeState, Nudge
 from headrace.wire.logs import LogChunk, LogStream, ReadLog
-from headrace.wire.nodes import StopMode, StopNode, StoppedNode
-from headrace.wire.refusals import NotAllowed, NotFound, Refusal
+from headrace.wire.refusals import NotFound, Refusal
 from headrace.wire.version import WhoAnswer, WhoRequest
 from tests.support.agent_world import (
     NODE,
@@ -218,9 +217,9 @@ async def test_a_nudge_is_followed_by_a_heartbeat(tmp_path: Path) -> None:
     async with running(tmp_path) as (server, fake, _), bus_as(server, "service", "other") as other:
         fake.pace_ms = 60_000
         await fake.heard(lambda _: True)
-        await other.publish(subjects.command(NODE, "nudge"), encode(Nudge(NodeName("node-2"), 9)))
-        await other.publish(subjects.command(NODE, "nudge"), b"\xc1 rubbish")
-        await other.publish(subjects.command(NODE, "nudge"), encode(Nudge(NODE, 1)))
+        await other.publish(subjects.nudge(NODE), encode(Nudge(NodeName("node-2"), 9)))
+        await other.publish(subjects.nudge(NODE), b"\xc1 rubbish")
+        await other.publish(subjects.nudge(NODE), encode(Nudge(NODE, 1)))
         nudged = await fake.heard(lambda heartbeat: heartbeat.reason is HeartbeatReason.NUDGED)
 
     assert nudged.node == NODE
@@ -262,11 +261,10 @@ async def test_sigterm_interrupts_the_jobs_and_nothing_of_ours_runs_afterwards(t
 
 
 async def test_a_stop_that_waits_lets_the_job_end(tmp_path: Path) -> None:
-    async with running(tmp_path) as (server, fake, process), bus_as(server, "service", "up") as up:
+    async with running(tmp_path) as (server, fake, process):
         fake.give(start_of("mkfifo f; echo $PWD; read line < f", slots=2))
         await fake.running("a-1")
-        stopping = StopNode(NODE, StopMode.WAIT)
-        data = await up.request(subjects.command(NODE, "stop"), encode(stopping), timeout_s=5)
+        process.send(signal.SIGUSR1)
         draining = await fake.heard(lambda heartbeat: heartbeat.state is NodeState.DRAINING)
         async with bus_as(server, "user", "ann") as ann:
             chunk = await first_bytes(ann, ReadLog(OperationId(OPERATION), 0))
@@ -274,20 +272,8 @@ async def test_a_stop_that_waits_lets_the_job_end(tmp_path: Path) -> None:
         end = await fake.ended(OPERATION, 0)
         status = await process.wait()
 
-    assert StoppedNode(NODE, StopMode.WAIT, 1) == decode(data, StoppedNode)
     assert [found.state for found in draining.allocations] == [AllocationState.CLOSING]
     assert (end.result, status) == (JobResult.COMPLETED, 0)
-
-
-async def test_a_stop_by_request_is_refused_to_who_means_another_node(tmp_path: Path) -> None:
-    async with running(tmp_path) as (server, fake, process), bus_as(server, "service", "up") as up:
-        await fake.heard(lambda _: True)
-        stopping = StopNode(NodeName("node-2"), StopMode.KILL)
-        data = await up.request(subjects.command(NODE, "stop"), encode(stopping), timeout_s=5)
-        answer: StoppedNode | Refusal = decode(data, StoppedNode | Refusal)  # type: ignore[arg-type]
-
-        assert process.process.poll() is None
-    assert isinstance(answer, NotAllowed)
 
 
 async def test_sigusr2_leaves_the_jobs_running_for_the_next_agent(tmp_path: Path) -> None:

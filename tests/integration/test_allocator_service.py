@@ -329,7 +329,7 @@ async def test_an_allocator_ends_when_a_node_obeys_a_higher_term_that_was_truly_
                 term = (await node.beat()).term
                 await bus.publish(subjects.heartbeat(TREE, "n1"), encode(node.heartbeat(term=term + 7)))
                 await node.beat()
-                deposed_before.append(runtime.deposition.is_deposed)
+                deposed_before.append(bool(runtime.deposition.reason))
                 taken = await take_term(runtime.bus, role_of("allocator", TREE))
                 await bus.publish(subjects.heartbeat(TREE, "n1"), encode(node.heartbeat(term=taken)))
                 with anyio.fail_after(PATIENCE_S):

@@ -193,8 +193,8 @@ async def test_late_samples_of_a_fair_share_that_was_succeeded_are_refused() -> 
             tasks.cancel_scope.cancel()
 
     assert [(sample.at_ms, sample.term) for sample in entries] == [(1, 1), (0, 2), (3, 2)]
-    assert frozen_deposed.is_deposed
-    assert not deposed.is_deposed
+    assert frozen_deposed.reason
+    assert not deposed.reason
 
 
 async def test_a_name_that_nobody_knows_is_refused_with_the_nearest() -> None:

@@ -20,7 +20,7 @@ from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
 from headrace.wire.logs import LogChunk, ReadLog
-from headrace.wire.nodes import Enrolled, StopNode, StoppedNode
+from headrace.wire.nodes import Enrolled
 from headrace.wire.refusals import Refusal
 from headrace_agent.runner.frames import FrameReader, pack, unpack
 from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, ToRunner
@@ -70,15 +70,14 @@ def is_enrolled(data: bytes) -> bool:
     return isinstance(answer, Enrolled)
 
 
-@given(data=st.one_of(mutated(Nudge), mutated(StopNode), mutated(ReadLog), mutated(Orders)))
+@given(data=st.one_of(mutated(Nudge), mutated(ReadLog), mutated(Orders)))
 def test_never_does_a_damaged_message_stop_a_handler_or_change_a_thing(data: bytes) -> None:
     async def body() -> None:
         bus = DeafBus()
         async with an_agent(bus) as agent:
             before = agent.engine.figures()
             for subject, kind, answers in (
-                (subjects.command(NODE, "nudge"), Nudge, None),
-                (subjects.command(NODE, "stop"), StopNode, StoppedNode | Refusal),
+                (subjects.nudge(NODE), Nudge, None),
                 (subjects.user("*", f"job.logs.{NODE}"), ReadLog, LogChunk | Refusal),
             ):
                 inbox = subjects.inbox("user", "ann") if kind is ReadLog else subjects.inbox("service", "up")

@@ -494,7 +494,6 @@ class _Mirror:
         self.name = bucket.name
         self.entries: dict[str, Entry] = {}
         self.revision = 0
-        self.regressed = False
         #: Keys that the bucket lost, and that nobody deleted.
         self._lost: dict[str, Entry] = {}
         self._life: int | None = None
@@ -526,7 +525,6 @@ class _Mirror:
 
         entries, named, revision, life = await self._bus.ask_stream(read)
         if self._life is not None and (revision < self.revision or life != self._life):
-            self.regressed = True
             self._lost = {key: Entry(key, entry.value, revision=0) for key, entry in self.entries.items()}
         for key in named:
             self._lost.pop(key, None)

@@ -1,8 +1,5 @@
-"""The house keeps its order: sizes, circles, the contract of engines, and the words of docstrings.
+"""The house keeps its order: sizes, circles, the contract of engines, nothing that nobody uses, and the words of docstrings.
 
-`tests/house/known/<package>.txt` lists the names that break a rule today, a line each. The lists only shrink: a line that is no
-longer needed fails the test as well. After a mending or a move `python -m tests.unit.test_house` writes them anew, and prints what
-breaks a rule more often than before.
 A folder, module or function that may stay as it is stands in `ALLOWED` with its reason.
 """
 
@@ -18,7 +15,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KNOWN = ROOT / "tests" / "house" / "known"
 
 LONGEST_MODULE = 400
 LONGEST_FUNCTION = 60
@@ -149,6 +145,41 @@ def engines() -> Iterator[str]:
 
 
 @rule
+def unused() -> Iterator[str]:
+    """Functions and methods that nothing in production names, but for commands of the command line."""
+    named = set()
+    for node in (node for tree in trees().values() for node in ast.walk(tree)):
+        match node:
+            case ast.Name(name) | ast.Attribute(attr=name):
+                named.add(name)
+            case ast.Constant(str(text)):  # a command that is imported when it is given: `module:function`
+                named.add(text.rpartition(":")[2])
+    for module, tree in trees().items():
+        for name, node in definitions(tree):
+            own_name = name.rpartition(".")[2]
+            is_command = module.startswith("headrace_cli.") and isinstance(node, Function) and node.decorator_list
+            if own_name not in named and not own_name.startswith("__") and not is_command:
+                yield f"{module}:{name}"
+
+
+@rule
+def unsent_messages() -> Iterator[str]:
+    """Messages of the wire that no production module makes."""
+    made = {
+        ast.unparse(node.func).partition("[")[0].rpartition(".")[2]
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+    }
+    bases = {ast.unparse(base).partition("[")[0] for node in classes().values() for base in node.bases}
+    for name, node in classes().items():
+        is_struct = any(ast.unparse(base).startswith("msgspec.Struct") for base in node.bases)
+        own_name = name.partition(":")[2]
+        if name.startswith("headrace.wire.") and is_struct and own_name not in made | bases:
+            yield name
+
+
+@rule
 def first_words() -> Iterator[str]:
     for name, text in docstrings():
         if text.startswith(NO_SUBJECT):
@@ -235,66 +266,13 @@ def methods(name: str) -> dict[str, Function]:
     return found | {node.name: node for node in classes()[name].body if isinstance(node, Function)}
 
 
-def package_of(name: str) -> str:
-    return re.split(r"[.:]", name)[0]
-
-
-def known() -> set[tuple[str, str]]:
-    """Pairs of a rule and a name that breaks it today."""
-    pairs = set()
-    for path in sorted(KNOWN.glob("*.txt")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            name, broken = line.split()
-            assert package_of(broken) == path.stem, f"{broken} stands in {path.name}"
-            pairs.add((name, broken))
-    return pairs
-
-
-def broken_today() -> set[tuple[str, str]]:
-    return {
-        (name, broken) for name, breaks in RULES.items() for broken in breaks() if broken not in ALLOWED.get(name, {})
-    }
-
-
 @pytest.mark.parametrize("name", RULES)
 def test_the_house_keeps_its_order(name: str) -> None:
-    broken = set(RULES[name]())
-    listed = {each for which, each in known() if which == name}
-    allowed = set(ALLOWED.get(name, {}))
+    broken, allowed = set(RULES[name]()), set(ALLOWED.get(name, {}))
 
-    assert sorted(broken - listed - allowed) == [], f"these break the rule {name}"
-    assert sorted(listed - broken) == [], f"these keep the rule {name} now: run `python -m tests.unit.test_house`"
+    assert sorted(broken - allowed) == [], f"these break the rule {name}"
     assert sorted(allowed - broken) == [], f"these keep the rule {name} now: delete them from ALLOWED"
 
 
-def test_every_line_of_the_lists_belongs_to_a_rule() -> None:
-    assert {name for name, _ in known()} | set(ALLOWED) <= set(RULES)
-
-
-def renew(write_new: bool = False) -> None:
-    """Writes the lists anew where a package breaks a rule no more often than before, and prints the rest."""
-    before, today = by_package(known()), by_package(broken_today())
-    for package in sorted({package for package, _ in before | today}):
-        kept = []
-        for name in sorted(RULES):
-            old, new = before.get((package, name), []), today.get((package, name), [])
-            if len(new) <= len(old) or write_new:
-                kept += [f"{name} {each}\n" for each in new]
-            else:
-                kept += [f"{name} {each}\n" for each in old]
-                print(*(f"{name} {each}" for each in new if each not in old), sep="\n")
-        path = KNOWN / f"{package}.txt"
-        path.write_text("".join(kept), encoding="utf-8")
-        if not kept:
-            path.unlink()
-
-
-def by_package(pairs: set[tuple[str, str]]) -> dict[tuple[str, str], list[str]]:
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name, each in sorted(pairs):
-        found[package_of(each), name].append(each)
-    return found
-
-
-if __name__ == "__main__":
-    renew()
+def test_whatever_is_allowed_belongs_to_a_rule() -> None:
+    assert set(ALLOWED) <= set(RULES)

@@ -64,7 +64,7 @@ def test_each_look_checks_one_structure_and_all_come_round() -> None:
 async def test_whoever_deposes_the_process_ends_it() -> None:
     deposition = Deposition()
     role = Role("allocator.default", 3, deposition)
-    assert not deposition.is_deposed
+    assert not deposition.reason
 
     role.step_down("a node obeys term 4")
     role.step_down("something else")

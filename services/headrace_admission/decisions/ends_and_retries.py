@@ -82,7 +82,7 @@ def release(transaction: Transaction, request: Released) -> ReleasedAnswer | Ref
 
 
 def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) -> None:
-    """Frees what a tree has of an operation that ends there, and ends one that is ending once no tree has anything."""
+    """Frees what a tree holds of an operation, and ends one that is ending if no tree holds anything."""
     owners = operation.ledger.owners
     if owners is not None and not is_final(operation.state):
         has_left = tree not in operation.placements

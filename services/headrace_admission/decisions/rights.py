@@ -41,7 +41,7 @@ def may_scan(state: State, user: str) -> bool:
 
 
 def _holds(book: TreeBook, person: Person, right: Right, pool: PoolName) -> bool:
-    """True if the person has the right on a pool, or for an ephemeral one on the nearest configured pool above."""
+    """True if the person has the right on the pool, or on the nearest configured one above an ephemeral pool."""
     if book.rules.configured is None:
         return True
     named = next(each for each in book.upwards(pool) if each == ROOT_POOL or each in book.rules.pools)

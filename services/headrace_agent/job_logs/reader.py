@@ -119,7 +119,7 @@ def _read(parts: list[_Part], offset: int, limit: int) -> LogPiece:
 
 
 def _parts(logs: int, name: str, fds: list[int]) -> list[_Part] | None:
-    """The files of the stream in order, each with the offset at which it begins, None if they changed under our eyes.
+    """The files of the stream in order, each with the offset of its beginning. None if they changed meanwhile.
 
     `fds` collects what is to be closed.
     """
@@ -158,7 +158,7 @@ def _inode(file: tuple[int, int, int] | None) -> int:
 
 
 def _place(logs: int, name: str, fds: list[int]) -> tuple[int, int]:
-    """Which file (by inode) begins at which offset, with zeros before the first rotation."""
+    """The inode of a file and the offset at which it begins, zeros before the first rotation."""
     found = _open(logs, f"{name}.at", fds)
     if found is None:
         return 0, 0

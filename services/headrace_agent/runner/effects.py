@@ -44,7 +44,7 @@ class Tell(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """Nothing runs and nothing will: the runner may go."""
+    """Let the runner go: nothing runs, and nothing will."""
 
 
 RunnerEffect = Launch | Signal | Keep | Drop | Tell | Exit

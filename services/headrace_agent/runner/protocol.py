@@ -137,7 +137,7 @@ class KeptJob(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True, tag="picture"):
-    """Everything the runner has: what runs and which ends are not acknowledged."""
+    """The whole state of the runner: what runs, and which ends are not acknowledged."""
 
     running: list[KeptJob]
     ended: list[JobEnd]

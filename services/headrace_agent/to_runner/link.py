@@ -170,7 +170,7 @@ class RunnerLink:
         self._flushed.set()
 
     async def _watch_reader(self, connection: socket.socket) -> None:
-        """Ends a conversation of which the runner reads nothing any more: it is frozen, and starts nothing that it is told to."""
+        """Ends a conversation of which the runner reads nothing any more. It is frozen, and starts nothing that it is told to."""
         unread_for_s = 0.0
         while unread_for_s < _STUCK_S:
             await anyio.sleep(_STUCK_S / _LOOKS)
@@ -200,7 +200,7 @@ class RunnerLink:
             return None
 
     def _has_jobs(self) -> bool:
-        """Whether a former runner left jobs of which nothing is known."""
+        """True if a former runner left jobs of which nothing is known."""
         try:
             return bool(os.listdir(f"{self._state}/jobs"))
         except OSError:

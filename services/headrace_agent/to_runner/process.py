@@ -64,7 +64,7 @@ def let_go(process: subprocess.Popen[bytes]) -> None:
 
 
 def _spawn(settings: AgentSettings, ready_fd: int) -> subprocess.Popen[bytes]:
-    """In a session of its own, with nothing of our environment but what Python needs."""
+    """Starts the runner in a session of its own, with nothing of our environment but what Python needs."""
     arguments = [sys.executable, "-m", "headrace_agent.runner", "--state", settings.state(), "--logs", settings.logs()]
     arguments += ["--isolation", settings.isolation, "--cgroup", settings.cgroup, "--ready-fd", str(ready_fd)]
     arguments += ["--log-cap-bytes", str(settings.log_cap_bytes)]

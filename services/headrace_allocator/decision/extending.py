@@ -22,7 +22,7 @@ _RUNNING: Final = AllocationState.RUNNING
 
 
 class Extension(msgspec.Struct, frozen=True):
-    """So many more jobs for an allocation."""
+    """A number of further jobs for an allocation."""
 
     allocation: Allocation
     jobs: int
@@ -59,7 +59,7 @@ def extend(overlay: Overlay, choose: Choice = next_in_line) -> list[Extension | 
 
 
 def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -> int:
-    """As many jobs as end before the next answer, but none that has a place of its own."""
+    """The jobs that end before the next answer, but none that has a place of its own."""
     ahead = jobs_ahead(operation, overlay.view.pace_ms)
     most = min(ahead - allocation.unstarted, overlay.ready(operation))
     return min(most, spare_jobs(overlay, operation)) if ahead > 1 and most > 0 else 0

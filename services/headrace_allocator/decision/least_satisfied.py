@@ -112,7 +112,7 @@ class PoolOrder:
             pool = pool.above
 
     def count(self, number: int, more: int) -> None:
-        """There are so many more operations of a class below it."""
+        """Adds to the number of operations of a class below it."""
         self.counts[number] += more
         if self.counts[number]:
             self.classes |= 1 << number

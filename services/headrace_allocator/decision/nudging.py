@@ -15,7 +15,7 @@ _MOST_NUDGES: Final = 200
 
 
 def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:
-    """As many nodes with room as the operation can use, without those that were nudged already."""
+    """The nodes with room, as many as the operation can use, without those that were nudged already."""
     wanted = operation.slots.ready_count
     nudged: list[Node] = []
     if wanted <= 0:

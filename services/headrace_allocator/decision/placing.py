@@ -69,7 +69,7 @@ def place(
 
 
 def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources) -> Resources | None:
-    """The size of its first waiting job for which there is room on the node and under all limits, None without one."""
+    """The size of its first waiting job that fits on the node and under all limits, None without one."""
     most = room.within(_headroom(overlay, operation))
     for group in operation.task_groups:
         if group.pending > overlay.tasks.get((operation.id, group.job), 0) and most.dominates(group.job):
@@ -126,7 +126,7 @@ def _stage(overlay: Overlay, choose: Choice, before: int, *, high: bool) -> list
 
 
 def jobs_ahead(operation: Operation, pace_ms: int) -> int:
-    """As many jobs as end in two heartbeat round trips, 64 at most. One until their length is measured.
+    """The number of jobs that end in two heartbeat round trips, 64 at most. One until their length is measured.
 
     Example: jobs of 100 ms and a heartbeat each second: 2 * 1000 / 100 = 20.
     """

@@ -16,7 +16,7 @@ from headrace.ids import OperationId, PoolName
 from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, PoolOrder, entry_of_pool, satisfaction
 from headrace_allocator.facts.facts import Facts
 
-__all__ = ["Batch", "Batches", "in_scheduling_order", "scheduling_index"]
+__all__ = ["Batch", "Batches", "in_scheduling_order"]
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -38,12 +38,6 @@ def in_scheduling_order(facts: Facts, order: LeastSatisfied) -> Iterator[Operati
     """Takes the operation that comes first out of the order, again and again. The lists are copied at the first one."""
     for _, operation in _leaves(facts, order.root):
         yield operation
-
-
-def scheduling_index(facts: Facts, order: LeastSatisfied) -> dict[OperationId, int]:
-    """The place of each operation, those of high priority first where the tree has such."""
-    names = sorted(in_scheduling_order(facts, order), key=lambda name: not order.is_high(name))
-    return {name: place for place, name in enumerate(names)}
 
 
 def _leaves(facts: Facts, pool: PoolOrder) -> Iterator[tuple[Entry, OperationId]]:

@@ -282,7 +282,7 @@ class Overlay:
         self._freed_of.setdefault(operation.id, []).append(allocation)
 
     def consider(self, batch: Batch | None = None, *, high: bool | None = None) -> None:
-        """From now on only operations of a batch, and of high priority or others than these, take part."""
+        """Lets only operations of a batch, and of high priority or others than these, take part from now on."""
         classes = self.view.order.classes
         self.batch, self.high, self._heads = batch, high, {}
         self._begin_stage()
@@ -298,7 +298,7 @@ class Overlay:
         self._touch(operation)
 
     def pass_limits(self, passes: bool) -> None:
-        """From now on limits may be passed by their tolerance, or no more."""
+        """Lets limits be passed by their tolerance from now on, or no more."""
         self.passes_limits = passes
         self._begin_stage()
 
@@ -309,7 +309,7 @@ class Overlay:
         self.use(operation, allocation.usage)
 
     def _use(self, pool: Pool, amount: Resources) -> None:
-        """So much more is used in a pool, and in all above it."""
+        """Adds to the usage of a pool and of all above it."""
         pools, order, above = self.pools, self.view.order, pool.above
         while above is not None:
             name = pool.name
@@ -321,7 +321,7 @@ class Overlay:
             pool, above = above, above.above
 
     def _look_anew_at(self, pool: Pool) -> None:
-        """Something changed in a pool: its place may be another, and that of pools above, up to one judged by its own use."""
+        """Gives a changed pool its place anew, and the pools above it up to one judged by its own use."""
         above = pool.above
         while above is not None and not pool.follows_own_satisfaction:
             self.pools.setdefault(pool.name, ZERO)

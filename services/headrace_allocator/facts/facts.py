@@ -339,7 +339,7 @@ class Facts:
             self.online_nodes += times
 
     def _charge(self, node: Node, operation: Operation | None, amount: Resources) -> None:
-        """So much more is held: on a node, for an operation and under the limits above."""
+        """Adds to what is held on a node, by an operation and under the limits above."""
         node.used = node.used + amount
         self.rooms.note(node)
         if node.online:

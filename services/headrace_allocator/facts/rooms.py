@@ -74,7 +74,7 @@ class Rooms:
         return [] if same else [f"node {node.record.node}: its free room or its tags differ from the table"]
 
     def _admitting(self, filters: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-        """Whether jobs with these filters may start on the node of each column."""
+        """Flags that tell if jobs with these filters may start on the node of each column."""
         self._enter_changed()
         matching = self._matching.get(filters)
         if matching is None:

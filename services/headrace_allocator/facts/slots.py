@@ -252,7 +252,7 @@ def _places_of(done: bytes) -> bytes:
 
 
 def _positions(places: bytes | bytearray, place: int) -> Iterator[int]:
-    """Where a byte stands. What is passed over costs next to nothing."""
+    """The place of a byte. What is passed over costs next to nothing."""
     at = places.find(place)
     while at >= 0:
         yield at

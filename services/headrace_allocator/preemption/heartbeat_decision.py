@@ -42,7 +42,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class HeartbeatDecision(msgspec.Struct):
-    """Everything to be done for one node."""
+    """The starts, extensions and preemptions that are decided for one node."""
 
     extensions: list[Extension | GiveBack] = []
     #: In free room.

@@ -62,7 +62,7 @@ def answer(app: App, shell: str, words: Sequence[str]) -> None:
 
 
 def _fitting(line: BashLine, candidate: Candidate) -> Candidate | None:
-    """As bash inserts it. None for one that the word under the cursor does not lead to."""
+    """The text that bash inserts. None for one that the word under the cursor does not lead to."""
     if candidate.mark not in (Mark.WORD, Mark.PART):
         return candidate
     written = line.written(candidate.value)

@@ -89,7 +89,7 @@ async def _operations(client: Client, *, live: bool) -> list[Name]:
 
 
 async def _parts_of_field(client: Client, slot: Slot) -> list[Name]:
-    """Of the pool that is named before: what stands below the field, down to the part that is being written."""
+    """The names below a field of the pool that is named before, down to the part that is being written."""
     name = slot.given.get("name", [""])[0]
     pool = next((view for view in (await client.pools.list(name)).pools if view.name == name), None)
     if pool is None:

@@ -158,7 +158,7 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView) ->
 
 
 async def _node_of(operation: Operation, index: int) -> str:
-    """Where the job ran, as admission tells it. Empty where it does not."""
+    """The node that the job ran on, as admission tells it. Empty if it does not tell."""
     try:
         rows: list[JobRow] = [row for row in await operation.jobs() if row.slot.index == index]
     except (ClientError, Refused):

@@ -164,7 +164,7 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
 
 
 def _own_name() -> str:
-    """How this program was called, so that the examples can be copied."""
+    """The name by which this program was called, so that the examples can be copied."""
     typed = sys.argv[0]
     if shutil.which("headrace"):
         return "headrace"

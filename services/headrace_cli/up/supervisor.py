@@ -49,7 +49,7 @@ _LOOK_AT_DISK_S = 1.0
 
 
 class Ready(NamedTuple):
-    """Everything answers."""
+    """The word that everything answers."""
 
     url: str
     nodes: list[NodeView]

@@ -80,7 +80,7 @@ class Panel(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """Everything that is drawn."""
+    """The lines, axes and words that are drawn."""
 
     title: str
     start_s: float

@@ -308,7 +308,7 @@ class Draft:
             self.problems.append(refusal)
 
     def _access(self, pool: PoolName) -> Iterator[Access]:
-        """Lists of a pool and of all above it, without an index: that would be made anew for each of many changes."""
+        """Access lists of a pool and of all above it, without an index, which each change would make anew."""
         while pool in self._pools:
             yield self._pools[pool].settings.access
             pool = self._pools[pool].parent
@@ -325,7 +325,7 @@ class Draft:
 
 
 def _parents_first(pools: Mapping[PoolName, Pool]) -> list[Pool]:
-    """In their order, but each behind its parent."""
+    """The pools in their order, but each behind its parent."""
     placed: dict[PoolName, Pool] = {}
     for pool in pools.values():
         chain = []

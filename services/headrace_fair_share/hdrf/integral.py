@@ -176,7 +176,7 @@ class Grants:
 
 
 def _proposals(most: Floats, room: Floats, strong: Floats, limits: Floats) -> Floats:
-    """What burst pools try to get: as much as they may of every resource, within the room and their own limits."""
+    """The shares that burst pools try to get: the most they may, within the room and their own limits."""
     if (room < 0.0).any() or (most < 0.0).any():
         raise BrokenInvariant("guarantees above a pool are larger than their limits")
     return clipped(np.minimum(most, room), strong, limits)

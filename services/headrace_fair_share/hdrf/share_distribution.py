@@ -151,7 +151,7 @@ class Distribution:
         return self._given(family, np.where(fit < EPS, 0.0, fit))[1]
 
     def _one_move_at_a_time(self, family: Family, room: Floats) -> Floats:
-        """Children of fair-share pools: past the last move that fits, and then as far towards the next one as there is room."""
+        """Moves children of fair-share pools past the last move that fits, then towards the next within the room."""
         breakpoints = self.breakpoints
         assert breakpoints is not None
         pools = family.parents

@@ -45,7 +45,7 @@ def below_guarantee(usage: Floats, strong: Floats, fair: Floats, demand: Floats)
 
 
 def _is_above(one: Floats, other: Floats, fair: Floats, demand: Floats) -> Bools:
-    """True where `one` is greater in every resource of which more fair share would help, or in any where it would help in none.
+    """True where `one` is greater in every resource of which more would help, or in any if none would.
 
     What is greater by no more than `EPS` is so by rounding: else who has exactly what it is owed could starve for ever.
     """

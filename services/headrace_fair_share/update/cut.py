@@ -20,7 +20,7 @@ __all__ = ["Cut"]
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """Everything that an update is made from. Nobody changes what it holds."""
+    """The frozen input that an update is made from. Nobody changes what it holds."""
 
     pools: PoolTree
     operations: Mapping[OperationId, KnownOperation] = {}

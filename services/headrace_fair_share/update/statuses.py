@@ -45,7 +45,7 @@ def clocks_after(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable
 
 
 def _takes_part(cut: Cut, elements: Elements, clocks: Clocks) -> Bools:
-    """False where a clock runs for an operation that is suspended or has no running slot any more, as admission says."""
+    """True for all elements but operations with a clock that are suspended or have no running slot any more."""
     takes_part = np.ones(len(elements.names), np.bool_)
     for place in clocks.running[clocks.running >= elements.pools].tolist():
         takes_part[place] = cut.operations[OperationId(elements.names[place])].takes_part

@@ -108,7 +108,7 @@ def _rights_in(store: Store, party: Party) -> Iterator[str]:
 
 
 def _of(party: Party, subject: str) -> str:
-    """A subject of the table for one party: its own name where its kind stands, its own tree, and anybody else's name."""
+    """A subject of the table for one party, with its own name and tree, and any name for others."""
     own = {} if party.kind.is_service else {party.kind.value: party.name}
     return _of_anybody(_filled(subject, tree=str(party.tree), **own))
 

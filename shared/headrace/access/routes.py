@@ -71,6 +71,7 @@ class Store(msgspec.Struct, frozen=True):
     name: str
     #: Each writer with the keys that it writes. `{role}` is its own role, `>` any key; the key of a log is its subject.
     writers: tuple[tuple[PartyKind, str], ...]
+    #: Those who write nothing to it.
     readers: tuple[PartyKind, ...]
     history: int = 1
     #: True if its writers remove what they need no more.
@@ -105,8 +106,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *_of_person(_NODE, "job.logs.{node}"),
     Route(subjects.heartbeat("{tree}", "{node}"), (_NODE,), (_ALLOCATOR,)),
     Route(subjects.enrol("{node}"), (_NODE,), (_ADMISSION,)),
-    Route(subjects.command("{node}", "nudge"), (_ALLOCATOR,), (_NODE,), is_request=False),
-    Route(subjects.command("{node}", "stop"), (_ALLOCATOR,), (_NODE,)),
+    Route(subjects.nudge("{node}"), (_ALLOCATOR,), (_NODE,), is_request=False),
     Route(subjects.give_up_node("{tree}"), (_ADMISSION,), (_ALLOCATOR,)),
     Route(subjects.WANTED, (_ALLOCATOR,), (_ALLOCATOR,), is_request=False),
     *(
@@ -116,8 +116,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(subjects.OPERATIONS_WHOLE, (_ALLOCATOR, _FAIR_SHARE), (_ADMISSION,)),
     Route(subjects.EVENTS, (_ADMISSION,), (_ALLOCATOR, _FAIR_SHARE, _PERSON), is_request=False),
     Route(subjects.operation_view("*"), (_ADMISSION,), (_PERSON,), is_request=False),
-    Route(subjects.share("{tree}"), (_FAIR_SHARE,), (_ALLOCATOR, _ADMISSION, _PERSON), is_request=False),
-    Route(subjects.share_whole("{tree}"), (_ALLOCATOR, _ADMISSION), (_FAIR_SHARE,)),
+    Route(subjects.share("{tree}"), (_FAIR_SHARE,), (_ALLOCATOR, _PERSON), is_request=False),
+    Route(subjects.share_whole("{tree}"), (_ALLOCATOR,), (_FAIR_SHARE,)),
     Route(subjects.usage("{tree}"), (_ALLOCATOR,), (_FAIR_SHARE,), is_request=False),
     Route(subjects.usage_whole("{tree}"), (_FAIR_SHARE,), (_ALLOCATOR,)),
     Route(subjects.decisions("{tree}"), (_ALLOCATOR,), (_PERSON,), is_request=False),
@@ -125,7 +125,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(subjects.integral_volumes("{tree}"), (_FAIR_SHARE,), (_INTEGRAL,)),
     # Nodes remember the terms of their allocators.
     Route(subjects.WHO, _SERVICES, (*_SERVICES, _NODE)),
-    Route(subjects.FIGURES, _SERVICES, (*_SERVICES, _NODE)),
+    Route(subjects.FIGURES, (_ADMISSION,), (*_SERVICES, _NODE)),
 )
 
 
@@ -145,12 +145,12 @@ STORES: Final[tuple[Store, ...]] = (
         StoreKind.LOG,
         subjects.STREAM,
         ((_ADMISSION, subjects.LOG),),
-        (_ALLOCATOR, _FAIR_SHARE, _INTEGRAL),
+        (_ALLOCATOR, _FAIR_SHARE),
         is_purged=True,
     ),
     Store(StoreKind.RECORDS, subjects.history_stream("{tree}"), ((_FAIR_SHARE, subjects.history("{tree}")),), ()),
-    _bucket(subjects.TERMS_BUCKET, *((kind, "{role}") for kind in _SERVICES), readers=_SERVICES),
-    _bucket(subjects.LEASES_BUCKET, *((kind, "{role}") for kind in _SERVICES), readers=(_ADMISSION,)),
+    _bucket(subjects.TERMS_BUCKET, *((kind, "{role}") for kind in _SERVICES)),
+    _bucket(subjects.LEASES_BUCKET, *((kind, "{role}") for kind in _SERVICES)),
     _bucket(subjects.CHECKPOINT_BUCKET, (_ADMISSION, ">"), is_purged=True),
     _bucket(subjects.CLOCKS_BUCKET, (_FAIR_SHARE, "{tree}.*")),
     _bucket(subjects.VOLUMES_BUCKET, (_INTEGRAL, "{tree}"), (_INTEGRAL, "{tree}.>"), is_purged=True),

@@ -94,7 +94,7 @@ class Mailbox:
         self._bytes = 0
 
     def end(self, failure: BusClosed | None = None) -> None:
-        """Nothing more will come: iteration ends after what waits, or raises `failure` there."""
+        """Takes no more messages. Iteration ends after those that wait, or raises `failure` there."""
         self.ended = True
         self._failure = self._failure or failure
         self._arrived.set()

@@ -192,7 +192,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Mirror(Protocol):
     """A local copy of a whole bucket. It cannot go blind: besides the watch it reads everything at a period and after each reconnect.
 
-    `revision` never falls, unless the bucket lost writes. Then `regressed` becomes true and stays true. A key that was lost and not
+    `revision` never falls, unless the bucket lost writes. A key that was lost and not
     deleted stays in `entries` as it was known, with revision 0, until somebody writes or deletes it.
     """
 
@@ -201,9 +201,6 @@ class Mirror(Protocol):
 
     @property
     def revision(self) -> int: ...
-
-    @property
-    def regressed(self) -> bool: ...
 
     async def refresh(self) -> None:
         """Reads the bucket now. Raises `BusError` when it cannot."""

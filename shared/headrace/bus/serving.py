@@ -156,7 +156,7 @@ class Serving:
         return {**more, **self.statistics()}
 
     def _start_waiting(self) -> None:
-        """Starts handlers as long as not too many run, began in this turn, or have too many bytes in their hands. One always may."""
+        """Starts handlers until too many run, have begun in this turn, or hold too many bytes. One always may."""
         while self._waiting and self._running < self._concurrency and self._running_bytes < self._most_running_bytes:
             if self._begun == _BEGUN_IN_A_TURN or self._begun_bytes > _BYTES_BEGUN_IN_A_TURN:
                 return
@@ -217,7 +217,7 @@ class Serving:
             self.busy_ns += time.perf_counter_ns() - started
 
     async def _refuse(self, senders: Senders) -> None:
-        """Refuses what was given up, a few between two turns of the loop: the socket of whoever floods us must be read."""
+        """Refuses what was given up, a few in each turn of the loop. The socket of whoever floods us must be read."""
         while self._refused:
             for given_up in [self._refused.popleft() for _ in range(min(_BEGUN_IN_A_TURN, len(self._refused)))]:
                 waited_s = anyio.current_time() - given_up.since_s

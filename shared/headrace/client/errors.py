@@ -12,7 +12,7 @@ class ClientError(HeadraceError):
 
 
 class NotRunning(ClientError):
-    """There is no server where it was looked for, and nothing was sent."""
+    """No server stands where it was looked for, and nothing was sent."""
 
     def __init__(self, where: str, why: str) -> None:
         #: State folder or address.

@@ -219,7 +219,7 @@ class Follower:
                 await inbox.close()
 
     async def _keep_known(self, starvation: StarvationTail) -> None:
-        """After parts that did not come asks anew for what starves."""
+        """Asks anew for what starves if parts did not come."""
         while True:
             await anyio.sleep(_LOOK_AGAIN_S)
             if starvation.has_gap:

@@ -61,7 +61,7 @@ class _Log:
         return [LogLine(self.index, self.attempt, self.node, line.decode(errors="replace")) for line in lines]
 
     def flush(self) -> list[LogLine]:
-        """What has no line end yet."""
+        """Takes what has no line end yet."""
         rest, self._rest = self._rest, b""
         return [LogLine(self.index, self.attempt, self.node, rest.decode(errors="replace"))] if rest else []
 
@@ -136,7 +136,7 @@ class JobLogReader:
         return self._logs.setdefault((index, attempt), _Log(index, attempt, node))
 
     async def _read_on(self, log: _Log) -> AsyncIterator[LogLine]:
-        """What there is by now."""
+        """Reads what the job has written by now."""
         while True:
             request = ReadLog(
                 operation=self._operation,

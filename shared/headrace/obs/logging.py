@@ -21,7 +21,7 @@ LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class _Output(msgspec.Struct):
-    """Where the lines of this process go, and from which level on. A library says nothing below a warning."""
+    """The place that the lines of this process go to, and the lowest level that is written. A library says nothing below a warning."""
 
     service: str = ""
     threshold: int = LEVELS["warning"]

@@ -176,7 +176,7 @@ class Border:
 
 @lru_cache(maxsize=_SENDERS_KEPT)
 def _sender(subject: str, kind: CallerKind, name_at: int) -> tuple[Caller, str]:
-    """Who sends on a subject, and how the subjects begin at which that party may be answered."""
+    """The sender on a subject, and the prefix of the inboxes at which that party may be answered."""
     name = "" if kind is CallerKind.SERVICE else subjects.nth(subject, name_at)
     prefix = subjects.inbox(kind.value, name) if name else f"_INBOX.{kind.value}"
     return Caller(kind=kind, name=name, subject=subject), prefix + "."

@@ -46,7 +46,7 @@ class OperationsReader(Protocol):
     """The receiver of news of operations. Both methods are called from one task, in order."""
 
     def on_operations(self, operations: list[LiveOperation], sequence: int) -> Awaitable[None]:
-        """Everything live, replacing what was known."""
+        """Takes all live operations in place of those that were known."""
         ...
 
     def on_events(self, events: list[Event], sequence: int) -> Awaitable[None]:

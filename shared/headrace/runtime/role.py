@@ -49,23 +49,19 @@ class Deposition:
 
     def __init__(self) -> None:
         self._noticed = anyio.Event()
-        self._reason = ""
+        #: Of the end of the process, empty while nothing was noticed.
+        self.reason = ""
 
     def depose(self, reason: str) -> None:
         """Ends the process within a moment. Only the first reason counts."""
         if not self._noticed.is_set():
-            self._reason = reason
+            self.reason = reason
             self._noticed.set()
-
-    @property
-    def is_deposed(self) -> bool:
-        """True if the process is to end."""
-        return self._noticed.is_set()
 
     async def watch(self) -> None:
         """Waits for a deposition. Raises `Deposed` then, in the task group of the whole process."""
         await self._noticed.wait()
-        raise Deposed(self._reason)
+        raise Deposed(self.reason)
 
 
 class Role:

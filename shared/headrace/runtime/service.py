@@ -45,7 +45,7 @@ _COLLECTOR_THRESHOLDS = (5_000, 200, 200)
 
 
 class Runtime(msgspec.Struct, Generic[S], frozen=True):
-    """Everything that a service's shell stands on."""
+    """The bus, clock, settings and terms that a service's shell stands on."""
 
     name: str
     settings: S

@@ -109,7 +109,7 @@ class EphemeralPoolAdopted(msgspec.Struct, frozen=True, tag="ephemeral_pool_adop
 
 
 class AllocatorAttached(msgspec.Struct, frozen=True, tag="allocator_attached"):
-    """Only the allocator of this term, or of a later one, is heard in that tree from now on."""
+    """Only the allocator of this term, or of a later one, is heard in that tree from this entry on."""
 
     tree: TreeName
     term: Term

@@ -29,6 +29,7 @@ __all__ = [
     "NodeRecord",
     "NodeView",
     "OperationPlaces",
+    "StopMode",
     "WhereRequest",
 ]
 
@@ -199,18 +200,3 @@ class StopMode(enum.StrEnum):
     INTERRUPT = "interrupt"
     #: They are killed at once, and nothing is waited for.
     KILL = "kill"
-
-
-class StopNode(msgspec.Struct, frozen=True):
-    """service → agent, on its `stop` command: take no new jobs and end. A more urgent one may follow."""
-
-    node: NodeName
-    mode: StopMode = StopMode.INTERRUPT
-
-
-class StoppedNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The agent has understood: no new job starts, and it ends as soon as its jobs allow."""
-
-    node: NodeName
-    mode: StopMode
-    running_jobs: Counter

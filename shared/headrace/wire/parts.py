@@ -87,7 +87,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return pages[place]
 
     def _whole_to_read(self) -> Version:
-        """The version of the newest whole, or of one that is being read where there are too many, so that some reader ends."""
+        """The version of the newest whole, or of an older one if too many are kept. Some reader ends then."""
         if self.version not in self._wholes:
             if len(self._wholes) >= _MOST_WHOLES:
                 self._forget_whole()
@@ -96,7 +96,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return max(self._wholes)
 
     def _forget_whole(self) -> None:
-        """Forgets the oldest that was read to the end, or one that has been given up by its reader, if there is any."""
+        """Forgets the oldest whole that was read to its end, or one that its reader has given up."""
         oldest = min(self._wholes)
         gone = next(iter(self._read), None)
         if gone is None and oldest.epoch + _GIVEN_UP <= self.version.epoch:

@@ -59,7 +59,7 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
 
 
 class NotFound(_Refusal, frozen=True, tag="not_found"):
-    """There is no such thing."""
+    """No such thing is known."""
 
     #: `pool`, `operation`, `node`, `job`, `tree`.
     what: str
@@ -189,7 +189,7 @@ class LimitBroken(msgspec.Struct, frozen=True):
 
 
 class OverLimit(_Refusal, frozen=True, tag="over_limit"):
-    """There are as many operations as may be. Nothing was done.
+    """The pool or tree has as many operations as it may. Nothing was done.
 
     There is one entry for each tree that has no room.
     """

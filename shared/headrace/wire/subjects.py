@@ -27,9 +27,9 @@ __all__ = [
     "VOLUMES_BUCKET",
     "WANTED",
     "WHO",
-    "command",
     "copies_of",
     "decisions",
+    "enrol",
     "give_up_node",
     "heartbeat",
     "history",
@@ -39,6 +39,7 @@ __all__ = [
     "integral_volumes",
     "ledger",
     "nth",
+    "nudge",
     "of_tree",
     "operation_view",
     "share",
@@ -92,9 +93,9 @@ def heartbeat(tree: TreeName | str, node: NodeName | str) -> str:
     return f"{_V1}.{tree}.hb.{node}"
 
 
-def command(node: NodeName | str, verb: str) -> str:
-    """service → node, with the verbs `nudge` (publish) and `stop` (request)."""
-    return f"{_V1}.cmd.{node}.{verb}"
+def nudge(node: NodeName | str) -> str:
+    """allocator → node: a heartbeat is wanted at once."""
+    return f"{_V1}.cmd.{node}.nudge"
 
 
 def share(tree: TreeName | str) -> str:

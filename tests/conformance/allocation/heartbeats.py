@@ -31,7 +31,7 @@ from headrace.wire.operations import OperationState
 from headrace.wire.preemption import PreemptionRecord
 from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfaction
-from headrace_allocator.decision.scheduling_order import Batch, scheduling_index
+from headrace_allocator.decision.scheduling_order import Batch, in_scheduling_order
 from headrace_allocator.decision.waiting import waiting_reasons
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts import pool_tree
@@ -293,7 +293,11 @@ class Fleet:
             case "local_satisfaction_now":
                 return {name: self._satisfaction(name) for name in expected}
             case "scheduling_index":
-                index = scheduling_index(self.engine.facts, self.engine.ranking.order)
+                order = self.engine.ranking.order
+                names = list(in_scheduling_order(self.engine.facts, order))
+                index = {
+                    name: place for place, name in enumerate(sorted(names, key=lambda name: not order.is_high(name)))
+                }
                 return {name: index.get(OperationId(name)) for name in expected}
             case "scheduling_priority":
                 order = self.engine.ranking.order

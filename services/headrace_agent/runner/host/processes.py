@@ -182,7 +182,7 @@ def _read_all(path: str) -> bytes:
 
 
 def _stat_fields(pid: int) -> list[bytes] | None:
-    """The fields after the name, so that index 0 is the state (field 3): a name may hold blanks and brackets."""
+    """The fields after the name, which may hold blanks and brackets. Index 0 is the state (field 3)."""
     try:
         return _read_all(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -254,7 +254,7 @@ class ProcessTable:
             process.failure = str(error)
 
     def _drain(self, process: _Process, fd: int) -> None:
-        """What the pipe holds at this moment, not what a child that was left behind goes on to write."""
+        """Writes to the log what the pipe holds now, not what a child left behind goes on to write."""
         rest = self._host.processes.waiting(fd)
         while rest > 0:
             try:

@@ -147,7 +147,7 @@ def _events(children: Curves, ratio: Floats, pool: Ints, pools: int, *, apart: b
 
 
 def _slopes_and_jumps(curves: Curves, narrow: Floats) -> tuple[Floats, Ints, Floats]:
-    """The slope behind each point (0 behind the last of a curve and within a jump), which points begin a jump, and how high it is."""
+    """The slope behind each point, which points begin a jump, and its height. Slopes are 0 at ends and in jumps."""
     last = curves.start[1:] - 1
     wide, rise = np.ones(len(curves.x)), np.zeros_like(curves.y)
     np.subtract(curves.x[1:], curves.x[:-1], out=wide[:-1])

@@ -58,7 +58,7 @@ def functions_by_suggestion(curves: Curves, guarantees: Floats, limits: Floats) 
 
 
 def _beyond(shares: Floats, floor: Floats) -> Floats:
-    """By how much shares exceed guarantees."""
+    """The part of the shares that exceeds guarantees."""
     beyond = shares - floor
     beyond[np.abs(beyond) < _ROUNDING * floor] = 0.0
     return beyond
@@ -72,7 +72,7 @@ def within_limits(low: Floats, high: Floats, guarantees: Floats, limits: Floats)
 
 
 def _up_to_limits(curves: Curves, ceiling: Floats) -> Curves:
-    """Curves that end where a limit is reached and passed: within a stretch at the crossing, at a jump before it."""
+    """Curves that end where they pass a limit, at the crossing within a stretch or before a jump."""
     limited = np.flatnonzero(np.isfinite(ceiling).any(axis=0))
     if not len(limited):
         return curves
@@ -100,7 +100,7 @@ def _end_at_crossing(curves: Curves, stop: Ints, ceiling: Floats) -> None:
 
 
 def _bends(curves: Curves, beyond: Floats, suggestion: Floats, same: Bools) -> tuple[Ints, Floats]:
-    """Where the resource that exceeds most changes within a stretch: the point before, and how far behind it.
+    """The bends within stretches, where another resource begins to exceed most: the point before, and the distance behind it.
 
     The suggestion is the upper envelope of a line for every resource and of 0. It is walked from left to right, the next line being
     the first one to cross. Few stretches bend at all, and those that do not are left aside.
@@ -189,7 +189,7 @@ def _tidied(points: _Points, count: int) -> Functions:
 
 
 def _that_matter(points: _Points, count: int) -> Bools:
-    """All points but those at suggestion 0 before the last fit factor there, and those of a jump at the last fit factor.
+    """The points without those before the last fit factor at suggestion 0, and without a jump at the last one.
 
     Makes the suggestions of each curve a row that never falls, which rounding may have spoilt.
     """

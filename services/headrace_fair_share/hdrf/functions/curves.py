@@ -60,7 +60,7 @@ class Functions:
 
 
 class _Points(Protocol):
-    """Points of some curves: those of curve k from start[k] to before start[k + 1], besides the columns of a store."""
+    """Points of some curves, those of curve k from `start[k]` to before `start[k + 1]`, beside the columns of a store."""
 
     start: Ints
 
@@ -162,7 +162,7 @@ class FunctionStore(PointStore):
         return low - 1, np.where(wide, (suggestions - x0) / np.where(wide, x1 - x0, 1.0), 0.0)
 
     def _first_point(self, rows: Ints, ratio: Floats, x: Floats, right: Bools) -> Ints:
-        """The first point that is not to the left of x, where `right` the first one to the right of it."""
+        """The first point at x or to the right of it, or with `right` the first one to the right."""
         low, high = self.first[rows], self.first[rows] + self.count[rows]
         for _ in range(int(self.count[rows].max(initial=0)).bit_length() + 1):
             open_ = low < high

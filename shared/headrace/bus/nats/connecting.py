@@ -42,7 +42,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Hooks:
-    """What nats-py calls back, before and after there is a link. Nothing here may raise or wait."""
+    """The functions that nats-py calls back, before and after there is a link. None of them may raise or wait."""
 
     def __init__(self) -> None:
         self.link: Link | None = None

@@ -274,7 +274,7 @@ class Link:
             self._lost.set()
 
     async def _inspect(self) -> None:
-        """Looks after nats-py's own tasks: it would notice a dead read loop after 15 s, and a dead reconnect task never."""
+        """Looks after nats-py's own tasks. It would notice a dead read loop after 15 s, and a dead reconnect task never."""
         client = self._nats
         if self._reason:
             with anyio.move_on_after(_CLOSE_TIMEOUT_S):

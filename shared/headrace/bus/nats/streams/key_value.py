@@ -113,7 +113,7 @@ class NatsKeyValue:
             raise failure
 
     async def _read(self, subject: str, policy: str) -> list[Stored]:
-        """Reads in batches that are asked for: pushed all at once, 64 MB and more cut the reader off in the middle."""
+        """Reads in batches that are asked for. Pushed all at once, 64 MB and more cut the reader off in the middle."""
         info = await self._jetstream.existing(self._stream)
         if not info.state.messages:
             return []

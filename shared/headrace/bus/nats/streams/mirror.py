@@ -50,7 +50,7 @@ class BucketMirror:
         self._view = MappingProxyType(self._entries)
         self._revision = 0
         self._created = ""
-        self._regressed = False
+        self._is_gone = False
         #: Keys that the bucket lost, and that nobody deleted.
         self._lost: dict[str, Entry] = {}
         self._watch: Watch | None = None
@@ -69,18 +69,14 @@ class BucketMirror:
     def revision(self) -> int:
         return self._revision
 
-    @property
-    def regressed(self) -> bool:
-        return self._regressed
-
     async def refresh(self) -> None:
         """Reads the bucket now, by a new watch that takes the place of the old one."""
         async with self._reading:
             try:
                 await self._read_whole()
             except JetStreamRefused as refusal:
-                if refusal.err_code == STREAM_NOT_FOUND and self._created and not self._regressed:
-                    self._regressed = True
+                if refusal.err_code == STREAM_NOT_FOUND and self._created and not self._is_gone:
+                    self._is_gone = True
                     logger().error("bucket is gone", stream=self._stream, known=self._revision)
                     self._lost = self._without_revisions()
                     self._entries.update(self._lost)
@@ -213,7 +209,6 @@ class BucketMirror:
             else:
                 entries[entry.key] = entry
         if self._lost_writes(info, revision, entries):
-            self._regressed = True
             logger().error("bucket lost writes", stream=self._stream, known=self._revision, found=revision)
             self._lost = self._without_revisions()
         for item in items:
@@ -224,7 +219,7 @@ class BucketMirror:
         self._entries.clear()
         self._entries.update(entries)
         self._revision = revision
-        self._created = info.created
+        self._created, self._is_gone = info.created, False
         self._tell(changed)
 
     def _without_revisions(self) -> dict[str, Entry]:
