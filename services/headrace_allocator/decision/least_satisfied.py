@@ -218,6 +218,8 @@ class LeastSatisfied:
         self._facts.changed.clear()
         while self._stale:
             self._place(self._stale.pop())
+        # A set that was large once stays so until it is cleared, and is looked through for the next that it holds.
+        self._stale.clear()
 
     def entry(self, operation: OperationId) -> Entry | None:
         """The place of an operation, or None if it is not in the order."""

@@ -143,6 +143,9 @@ class Ranking:
             if operation is not None:
                 was_out = name in self._shareless or name not in self.order
                 self.refresh(operation)
+                if operation.allocations:
+                    # Else the next heartbeat that looks for victims among them would.
+                    operation.cut_groups(self._facts.pools)
                 if was_out and name in self.order:
                     came_in.append(operation)
                 judge_size(self._facts, operation)

@@ -17,6 +17,7 @@ import enum
 import math
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator
+from operator import lt
 from typing import Final
 
 import msgspec
@@ -100,15 +101,14 @@ class Border:
         self.bound = bound
         threshold = protection.usage_threshold
         self._usage_threshold = None if threshold == NOTHING else threshold.as_tuple()
-        # Of a resource that the cluster has not all that is used is no share.
-        wholes = [whole if whole > 0 else math.inf for whole in protection.total.as_tuple()]
-        figures = list(zip(range(len(bound)), wholes, bound, strict=True))
-        shares = list(zip(protection.fair_share, protection.demand_share, strict=True))
         #: By index: the cluster's amount and the bound of resources of which more would help. If it helps in none, of all.
-        self._decisive = [one for one, (fair, demand) in zip(figures, shares, strict=True) if fair < demand]
-        self._needs_all = bool(self._decisive)
-        if not self._needs_all:
-            self._decisive = figures
+        self._decisive: list[tuple[int, float, float]] = []
+        fair, demand, total = protection.fair_share, protection.demand_share, protection.total.as_tuple()
+        self._needs_all = any(map(lt, fair, demand))
+        for index in range(len(bound)):
+            if not self._needs_all or fair[index] < demand[index]:
+                # Of a resource that the cluster has not all that is used is no share.
+                self._decisive.append((index, total[index] if total[index] > 0 else math.inf, bound[index]))
 
     def protects(self, usage: Resources) -> bool:
         """True if a usage is below the bound or the usage threshold. Whatever is less is so, too.
@@ -138,20 +138,21 @@ def _near(one: Share, other: Share) -> bool:
 class AllocationGroups:
     """The allocations of one operation, by progress and cut into groups. What stands before one is counted when somebody asks."""
 
+    __slots__ = ("_by_usage", "_first", "_is_nested", "_places", "_protection", "_second")
+
     def __init__(self) -> None:
-        self._protection = Protection()
         self._places: dict[Allocation, Place] = {}
         #: The places of those that use the same amount, in their order. Most operations have jobs of one size alone.
         self._by_usage: dict[Resources, list[Place]] = {}
-        #: The borders by the group behind each, once they were asked for.
-        self._borders: list[Border | None] = [None, None, None]
-        self._is_nested = self._protection.is_nested
+        self.publish(Protection())
 
     def publish(self, protection: Protection) -> None:
         """Cuts by what a snapshot of shares says from now on."""
         self._protection = protection
-        self._borders = [None, None, None]
         self._is_nested = protection.is_nested
+        # Both at once, when a share is taken: no heartbeat waits for them.
+        self._first = Border(protection, protection.bound(_AGGRESSIVELY_PREEMPTIBLE))
+        self._second = Border(protection, protection.bound(_PREEMPTIBLE))
 
     def add(self, allocation: Allocation, place: Place) -> None:
         """Enters an allocation."""
@@ -174,7 +175,7 @@ class AllocationGroups:
         before = self._before(place, freed)
         # Most that is asked for is right of both, and then the first border need not be known.
         is_nested = self._is_nested
-        if is_nested and not self._border(_PREEMPTIBLE).protects(before):
+        if is_nested and not self._second.protects(before):
             return _PREEMPTIBLE
         if self._is_left(_AGGRESSIVELY_PREEMPTIBLE, allocation, before, freed):
             return _NON_PREEMPTIBLE
@@ -246,10 +247,7 @@ class AllocationGroups:
 
     def _border(self, behind: Group) -> Border:
         """The border before a group."""
-        border = self._borders[behind]
-        if border is None:
-            border = self._borders[behind] = Border(self._protection, self._protection.bound(behind))
-        return border
+        return self._second if behind is _PREEMPTIBLE else self._first
 
     def _is_left(self, behind: Group, allocation: Allocation, before: Resources, freed: Collection[Allocation]) -> bool:
         """True if an allocation, after others that use `before` together, is left of the border before a group."""

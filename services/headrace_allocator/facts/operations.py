@@ -177,7 +177,7 @@ class Operation:
 
     def options(self, pools: PoolTree) -> EffectiveOptions:
         """The options in force for it: those of its pool, and what it asks for itself."""
-        if self._options_at != pools.snapshots:
+        if self._options_at != pools.rules:
             self._renew_options(pools)
         return self._options
 
@@ -187,17 +187,16 @@ class Operation:
         if self._options_of != made_of:
             of_pool = of_tree(pools.options) if made_of[0] is None else made_of[0]
             self._options = of_operation(of_pool, self.spec, pools.options)
-        # Each snapshot brings options that are equal and not the same, and the same ones are compared at once.
-        self._options_of, self._options_at = made_of, pools.snapshots
+        self._options_of, self._options_at = made_of, pools.rules
 
     def cut_groups(self, pools: PoolTree) -> AllocationGroups:
-        """Its allocations, cut by the last snapshot of shares."""
-        if self._cut_at != pools.snapshots:
+        """Its allocations, cut by its share and the tree's rules."""
+        if self._cut_at != pools.rules:
             options = self.options(pools)
             made_of = (self.share, options, pools.options, pools.total)
             if self._cut_by != made_of:
                 self.groups.publish(self._protection(pools, options))
-            self._cut_by, self._cut_at = made_of, pools.snapshots
+            self._cut_by, self._cut_at = made_of, pools.rules
         return self.groups
 
     def _protection(self, pools: PoolTree, options: EffectiveOptions) -> Protection:

@@ -92,8 +92,8 @@ class PoolTree:
         self.pools: dict[PoolName, ShareItem] = {}
         self.total = ZERO
         self.options = AllocationOptions()
-        #: Rises with each snapshot: until then all options are what they were.
-        self.snapshots = 0
+        #: Rises with each snapshot by which the cluster, the tree's policy or options of a pool are others than before.
+        self.rules = 0
         #: Nothing more starts on a node with less room than this.
         self.min_spare = self.options.min_spare_allocation_resources_on_node.whole
         #: True once a snapshot came that knows the cluster: before, limits are not known.
@@ -126,8 +126,8 @@ class PoolTree:
                 changed[PoolName(cut.items[key].name)] = cut.items[key]
         # The tree's policy says who may pass a limit, and who is of high priority.
         resorted = cut.options != self.options
+        has_other_rules = resorted or cut.total != self.total
         self.total, self.options = cut.total, cut.options
-        self.snapshots += 1
         self.min_spare = cut.options.min_spare_allocation_resources_on_node.whole
         self.limits_known |= cut.total != ZERO
         moved = []
@@ -136,11 +136,13 @@ class PoolTree:
             if _parent(item) != _parent(pool.item) and pool is not self.root:
                 moved.append(pool)
             resorted |= _of_operations(item) != _of_operations(pool.item)
+            has_other_rules |= _told_options(item) != _told_options(pool.item)
             pool.set_item(item)
             if item is None:
                 del self.pools[name]
             else:
                 self.pools[name] = item
+        self.rules += has_other_rules
         self._move(moved)
         for name in changed:
             self._judge(self.pool(name))
@@ -241,8 +243,12 @@ def _parent(item: ShareItem | None) -> PoolName | None:
     return None if item is None else item.parent
 
 
+def _told_options(item: ShareItem | None) -> EffectiveOptions | None:
+    return None if item is None else item.options
+
+
 def _options(item: ShareItem | None) -> EffectiveOptions:
-    return item.options if item is not None and item.options is not None else _DEFAULTS
+    return _told_options(item) or _DEFAULTS
 
 
 def _of_operations(item: ShareItem | None) -> tuple[FifoPoolSchedulingOrder, tuple[str, ...]]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 
-from headrace.ids import NodeName
+from headrace.ids import NodeName, PoolName
 from headrace.pools import TreeOptions
+from headrace.wire.heartbeat import AllocationReport, AllocationState, RunningJob, Start
 from headrace.wire.nodes import NodeRecord
+from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.rooms import Rooms
 from tests.support.allocating import Desk, a_share, an_operation, cores
@@ -70,3 +74,54 @@ def test_whoever_waits_for_a_busy_node_with_tags_costs_no_look_at_each_free_node
         return lines_run(lambda: desk.engine.on_refresh_due(SLICE, desk.moment))
 
     assert news_of_waiting(MANY) < 1.1 * news_of_waiting(FEW)
+
+
+def test_shares_that_changed_cost_the_heartbeats_after_them_nothing() -> None:
+    names = [f"operation-{number}" for number in range(10)]
+    desk = Desk({"n": cores(20, slots=20)})
+    desk.start(*(an_operation(name) for name in names), an_operation("large", size=cores(30)))
+
+    def tell(share: float) -> None:
+        starving = msgspec.structs.replace(
+            a_share("large", 1.0, demand=2.0),
+            starvation_status=StarvationStatus.STARVING,
+            preemption_priority=PreemptionPriority.NORMAL,
+        )
+        desk.tell([*(a_share(name, share) for name in names), starving], total=desk.nodes["n"])
+
+    def running(start: Start) -> AllocationReport:
+        job = RunningJob(start.slots[0].index, start.slots[0].attempt, 1, 10)
+        return AllocationReport(start.allocation, start.operation, AllocationState.RUNNING, start.resources, job)
+
+    def next_beat() -> None:
+        # The pause between preemptive stages is over.
+        desk.now_s += 10
+        orders, _ = desk.beat("n", allocations=picture)
+        assert not orders.start
+        assert not orders.take_back
+        assert desk.node("n").tries[PreemptionPriority.NORMAL].candidates == 10
+
+    tell(1 / 20)
+    picture = [running(start) for start in desk.beat("n")[0].start]
+    assert len(picture) == 20
+    desk.engine.check = list  # type: ignore[method-assign]  # checking everything is no part of a heartbeat
+    next_beat()
+    before = lines_run(next_beat)
+    tell(1 / 25)
+    assert lines_run(next_beat) < 1.1 * before
+
+
+def test_the_next_pool_to_be_placed_is_not_looked_for_among_the_places_of_all_that_were() -> None:
+    desk = Desk({"n": cores(1)})
+    lives = [an_operation(f"operation-{number}") for number in range(500)]
+    # All pools got their place at once, and no line of Python tells how long the next one is looked for.
+    desk.start(
+        *(
+            msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, pool=PoolName(f"pool-{number}")))
+            for number, live in enumerate(lives)
+        )
+    )
+    desk.engine.ranking.mark_all()
+    desk.refresh()
+    assert len(desk.engine.ranking.order.pools()) > 500
+    assert sys.getsizeof(desk.engine.ranking.order._stale) == sys.getsizeof(set())
