@@ -18,8 +18,6 @@ from headrace_agent.run_order import note_in
 from headrace_agent.runner.protocol import Interrupt, KeptJob, Picture
 from headrace_agent.starts_and_ends import StartsAndEnds
 
-__all__ = ["Adoption"]
-
 
 class Adoption:
     """Brings the allocations of a node and the jobs of its runner together."""

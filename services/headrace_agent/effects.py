@@ -13,20 +13,6 @@ from headrace.wire.heartbeat import Heartbeat, JobEnd
 from headrace_agent.allocations.allocation import Allocation
 from headrace_agent.runner.protocol import ToRunner
 
-__all__ = [
-    "AgentEffect",
-    "Beat",
-    "Enrol",
-    "Identity",
-    "Leave",
-    "LogRecord",
-    "Reconnect",
-    "Tell",
-    "Trouble",
-    "line_about",
-    "line_about_end",
-]
-
 
 class Identity(msgspec.Struct, frozen=True):
     """Facts about one life of an agent that do not change."""

@@ -36,8 +36,6 @@ from headrace_agent.starts_and_ends import StartsAndEnds
 from headrace_agent.stopping import Stopping
 from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_are_void
 
-__all__ = ["MOST_UNRECORDED_ENDS", "AgentEngine"]
-
 #: With so many ends unacknowledged no further job starts.
 MOST_UNRECORDED_ENDS: Final = 5_000
 #: The runner ends its jobs so long before the node's jobs are given to others; half of a lease shorter than twice this.

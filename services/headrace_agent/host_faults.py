@@ -9,8 +9,6 @@ from typing import Final
 
 from headrace.runtime.engine import NS_PER_MS, Moment
 
-__all__ = ["HostFaults"]
-
 _FIRST_PAUSE_MS: Final = 5_000
 _LONGEST_PAUSE_MS: Final = 300_000
 

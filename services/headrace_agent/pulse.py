@@ -10,8 +10,6 @@ from typing import Final
 from headrace.runtime.engine import NS_PER_MS, Figure, counter, gauge
 from headrace.wire.heartbeat import HeartbeatReason
 
-__all__ = ["Pulse"]
-
 #: Between two heartbeats at least, so that jobs which end one right after the other are told together.
 _GAP_NS: Final = 10 * NS_PER_MS
 #: Before the next heartbeat when one was lost; doubled with each further one, so far that ten thousand nodes are 2,000 a second.

@@ -13,8 +13,6 @@ from headrace_agent.effects import Identity
 from headrace_agent.host.environment import job_environment
 from headrace_agent.runner.protocol import Interrupt, Run
 
-__all__ = ["AdoptionNote", "interrupt_order", "note_in", "run_order"]
-
 #: The runner reads no larger figures.
 _LARGEST_LOG_CAP: Final = 2**60
 

@@ -40,8 +40,6 @@ from headrace_agent.runner.protocol import Ended, ToAgent
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.link import RunnerLink
 
-__all__ = ["Agent", "serve"]
-
 T = TypeVar("T", bound=msgspec.Struct)
 
 #: The runner writes what is left and goes within this, or is left alone.

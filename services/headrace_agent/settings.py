@@ -13,8 +13,6 @@ from headrace.runtime.settings import CommonSettings
 from headrace.wire.nodes import LONGEST_MACHINE, LONGEST_TAG, MOST_TAGS, StopMode
 from headrace_agent.host import facts
 
-__all__ = ["AgentSettings"]
-
 
 class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The agent of one host.

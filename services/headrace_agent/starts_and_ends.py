@@ -18,8 +18,6 @@ from headrace_agent.effects import AgentEffect, Identity, LogRecord, Reconnect, 
 from headrace_agent.run_order import interrupt_order, run_order
 from headrace_agent.runner.protocol import Acknowledge, Run, Started
 
-__all__ = ["StartsAndEnds"]
-
 
 class StartsAndEnds:
     """The jobs of one node. While `hold` gives a reason nothing starts, and what would start is given back."""

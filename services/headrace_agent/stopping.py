@@ -14,8 +14,6 @@ from headrace.wire.nodes import StopMode
 from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.pulse import Pulse
 
-__all__ = ["Stopping"]
-
 #: For the last ends to be acknowledged, after the kill.
 _LAST_ENDS_MS: Final = 3_000
 _SEVERITY: Final = {StopMode.WAIT: 1, StopMode.LEAVE: 2, StopMode.INTERRUPT: 3, StopMode.KILL: 4}

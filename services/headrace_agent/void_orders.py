@@ -14,8 +14,6 @@ from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, LARGEST_PICTURE_BYT
 from headrace.wire.version import Term
 from headrace_agent.allocations.node_allocations import NodeAllocations
 
-__all__ = ["Awaited", "why_nudge_is_void", "why_orders_are_void"]
-
 #: Longer ones are nobody's names, and would make heartbeats too large.
 _LONGEST_ID: Final = 64
 

@@ -12,8 +12,6 @@ from headrace.errors import BadInput, HeadraceError
 from headrace.obs.logging import configure
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
 
-__all__ = ["COMMANDS", "app", "main"]
-
 _STDERR: Final = 2
 #: Each command: where it is, and the line about it in the list of all, which its own module begins with too.
 COMMANDS: Final = {

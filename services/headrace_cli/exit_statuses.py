@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["EXIT_HELP", "Exit"]
-
 
 class Exit(enum.IntEnum):
     """The meaning of an exit status."""

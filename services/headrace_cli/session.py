@@ -24,8 +24,6 @@ from headrace_cli.show.screen import Screen
 from headrace_cli.up.commands import NoServer
 from headrace_cli.up.state_folder import InUse, full_disk
 
-__all__ = ["Common", "CommonOfLists", "Flag", "change", "complain", "exit_of", "first_error", "say_if_full", "talk"]
-
 #: Refusals that a full disk may be the reason of.
 _MAY_BE_FULL = Busy | NotReady | NotRecorded
 

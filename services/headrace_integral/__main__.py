@@ -6,8 +6,6 @@ from headrace.runtime.service import run_service
 from headrace_integral.service import serve
 from headrace_integral.settings import IntegralSettings
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Runs the service until it is asked to stop."""

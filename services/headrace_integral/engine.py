@@ -36,8 +36,6 @@ from headrace.wire.version import LARGEST_JUMP, NEVER, Counter, Term, Version
 from headrace_integral.free_volume import family_of, handed_out, total_flows
 from headrace_integral.volumes import CPU, Floats, Refill, Refilled, keeps_bounds, ratio_volumes, refilled
 
-__all__ = ["Answer", "IntegralEngine", "Save", "VolumesRecord"]
-
 #: Answers that are kept to be given again.
 _REMEMBERED: Final = 64
 _MICROSECONDS: Final = 1_000_000

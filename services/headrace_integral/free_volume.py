@@ -21,8 +21,6 @@ from headrace.resources import EPS
 from headrace.wire.integral import PoolFlow
 from headrace_integral.volumes import CPU, Flags, Floats, Refilled
 
-__all__ = ["Family", "family_of", "handed_out", "total_flows"]
-
 Places = NDArray[np.intp]
 
 

@@ -25,8 +25,6 @@ from headrace_integral.engine import IntegralEngine, Save
 from headrace_integral.settings import IntegralSettings
 from headrace_integral.store import VolumeStore, term_of_volumes
 
-__all__ = ["serve"]
-
 
 async def serve(runtime: Runtime[IntegralSettings]) -> None:
     """Runs the service until it is asked to stop."""

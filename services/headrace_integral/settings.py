@@ -8,8 +8,6 @@ import msgspec
 
 from headrace.runtime.settings import CommonSettings
 
-__all__ = ["IntegralSettings"]
-
 
 class IntegralSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keeps the accumulated volumes of a tree's burst and relaxed pools."""

@@ -18,8 +18,6 @@ from headrace.wire.integral import PAGE_BYTES, PoolVolume
 from headrace.wire.version import Term
 from headrace_integral.engine import VolumesRecord
 
-__all__ = ["UnreadableVolumes", "VolumeStore", "term_of_volumes"]
-
 T = TypeVar("T")
 
 

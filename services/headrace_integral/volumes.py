@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from headrace.resources import RESOURCE_NAMES, Resources
 
-__all__ = ["CPU", "Flags", "Floats", "Refill", "Refilled", "keeps_bounds", "ratio_volumes", "refilled", "rounded"]
-
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 

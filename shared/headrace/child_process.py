@@ -7,8 +7,6 @@ import subprocess
 
 import anyio
 
-__all__ = ["until_ended", "wait_for_end"]
-
 
 async def until_ended(pid: int) -> None:
     """Waits for the end of a child, which is still to be collected then."""

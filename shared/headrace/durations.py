@@ -7,8 +7,6 @@ from typing import Final
 
 from headrace.errors import BadInput
 
-__all__ = ["LONGEST_MS", "exact_duration", "format_duration", "parse_duration_ms"]
-
 #: About thirty years.
 LONGEST_MS: Final = 10**12
 _DURATION = re.compile(r"(?P<figure>[0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?P<unit>ms|s|m|h|d)?\Z")

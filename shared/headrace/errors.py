@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import inspect
 
-__all__ = ["BadInput", "HeadraceError", "UnknownKey", "said_of", "shortened"]
-
 _LONGEST_SHOWN = 300
 
 

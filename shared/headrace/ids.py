@@ -10,23 +10,6 @@ from typing import NewType
 
 from headrace.errors import BadInput
 
-__all__ = [
-    "ROOT_POOL",
-    "AllocationId",
-    "Incarnation",
-    "NodeName",
-    "OperationId",
-    "PoolName",
-    "TreeName",
-    "UserName",
-    "node_name",
-    "node_name_from_host",
-    "operation_id",
-    "pool_name",
-    "tree_name",
-    "user_name",
-]
-
 OperationId = NewType("OperationId", str)
 AllocationId = NewType("AllocationId", str)
 NodeName = NewType("NodeName", str)

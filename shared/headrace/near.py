@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["hint", "is_misspelt", "near", "some", "some_lines"]
-
 _MOST_NAMED: Final = 3
 _SHORTEST_PART: Final = 3
 _SURELY: Final = 0.8

@@ -14,21 +14,6 @@ import msgspec
 
 from headrace.errors import BadInput
 
-__all__ = [
-    "EPS",
-    "LARGEST_AMOUNT",
-    "LARGEST_SUM",
-    "RESOURCE_NAMES",
-    "ZERO",
-    "ZERO_SHARE",
-    "Amount",
-    "Resources",
-    "Share",
-    "format_amount",
-    "parse_amount",
-    "parse_resources",
-]
-
 RESOURCE_NAMES: Final = ("user_slots", "cpu", "gpu", "memory", "network")
 #: Shares nearer than this are equal (`headrace.resources` is its one home).
 EPS: Final = 1e-9

@@ -10,8 +10,6 @@ from typing import Final
 
 from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share
 
-__all__ = ["INFINITE_SATISFACTION", "Owed", "local_satisfaction"]
-
 #: Stands for «infinite»: only its being larger than everything matters.
 INFINITE_SATISFACTION: Final = 1e9
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from headrace.wire.snapshots import ShareItem, StarvationStatus
 
-__all__ = ["lowest_starving_ancestor"]
-
 
 def lowest_starving_ancestor(
     items: Mapping[str, ShareItem], item: ShareItem, *, aggressively: bool = False

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["adopt_orphans"]
-
 _PR_SET_CHILD_SUBREAPER = 36
 
 

@@ -14,9 +14,6 @@ from headrace.wire.heartbeat import AllocationReport, AllocationState, JobKey, J
 from headrace.wire.preemption import PreemptionRecord
 from headrace_agent.runner.protocol import Interrupt, Started
 
-__all__ = ["TRANSITIONS", "Allocation", "AllocationEvent", "Job"]
-
-
 #: Of the words in a heartbeat on why it was given back.
 _WHY_CHARACTERS: Final = 100
 

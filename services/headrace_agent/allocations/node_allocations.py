@@ -25,8 +25,6 @@ from headrace.wire.heartbeat import (
 from headrace_agent.allocations.allocation import TRANSITIONS, Allocation, AllocationEvent, Job
 from headrace_agent.allocations.unrecorded_ends import UnrecordedEnds
 
-__all__ = ["NodeAllocations"]
-
 _S = AllocationState
 _HOLDS_ROOM = frozenset({_S.RUNNING, _S.CLOSING})
 

@@ -9,8 +9,6 @@ import msgspec
 
 from headrace.wire.heartbeat import MOST_ENDS_PER_HEARTBEAT, JobEnd, JobKey
 
-__all__ = ["UnrecordedEnds"]
-
 _encoder = msgspec.msgpack.Encoder()
 
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from headrace.ids import AllocationId, NodeName
 from headrace.wire.heartbeat import JobKey, JobSpec
 
-__all__ = ["host_environment", "job_environment", "path_with_interpreter"]
-
 #: Taken from the agent's own environment where they are set.
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "TMPDIR", "TZ", "USER")
 _LOCALE = "C.UTF-8"

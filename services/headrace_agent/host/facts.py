@@ -14,18 +14,6 @@ import psutil
 
 from headrace_agent.host.environment import host_environment, path_with_interpreter
 
-__all__ = [
-    "absolute",
-    "cpu_centi",
-    "default_state_folder",
-    "defect_of_folder",
-    "host_name",
-    "jobs_environment",
-    "machine_name",
-    "memory_bytes",
-]
-
-
 _CGROUP = Path("/sys/fs/cgroup")
 _PROBE = b"headrace" * 512
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"

@@ -13,8 +13,6 @@ from contextlib import suppress
 
 from headrace.ids import Incarnation
 
-__all__ = ["next_incarnation"]
-
 _NUMBER = re.compile(rb"[0-9]{16}\n")
 _LARGEST = 10**16 - 1
 

@@ -8,8 +8,6 @@ from typing import Literal
 
 from headrace.errors import HeadraceError
 
-__all__ = ["StateInUse", "claim"]
-
 Holder = Literal["agent", "runner"]
 
 

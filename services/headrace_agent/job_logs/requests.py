@@ -15,8 +15,6 @@ from headrace.wire.logs import LogChunk, ReadLog
 from headrace.wire.refusals import BadRequest, NotFound, NotReady
 from headrace_agent.job_logs.reader import newest_attempt, read_log
 
-__all__ = ["JobLogs"]
-
 
 class JobLogs:
     """Answers requests for logs.

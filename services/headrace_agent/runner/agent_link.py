@@ -21,8 +21,6 @@ from headrace.obs.logging import Logger
 from headrace_agent.runner.frames import SOCKET_NAME, BadFrame, FrameReader, pack, unpack
 from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Hello, Run, ToAgent, ToRunner
 
-__all__ = ["AgentLink"]
-
 _READ_BYTES = 256 * 1024
 _MOST_GUESTS = 8
 #: An agent that lets so much wait is stuck; it gets the whole picture when it comes back.

@@ -9,8 +9,6 @@ import msgspec
 from headrace.wire.heartbeat import JobEnd, JobKey
 from headrace_agent.runner.protocol import Run, ToAgent
 
-__all__ = ["About", "Drop", "Exit", "JobExit", "Keep", "Launch", "RunnerEffect", "Signal", "Tell"]
-
 
 class Launch(NamedTuple):
     """Start the job, then say `on_started` or `on_not_started`."""

@@ -19,8 +19,6 @@ from headrace_agent.runner.job_ends import Stop, job_end, result_of
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, KeptJob, NodeLease, Picture, Run, Started
 
-__all__ = ["KILL_TIMEOUT_MS", "RunnerEngine"]
-
 #: Between the request to end and the kill where nobody named a time: a log could not be written.
 _OWN_TIMEOUT_MS = 5_000
 #: A process that is still there so long after SIGKILL gets another; when everything is to end, the runner goes without it.

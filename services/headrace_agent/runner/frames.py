@@ -13,8 +13,6 @@ import msgspec
 
 from headrace.errors import HeadraceError
 
-__all__ = ["SOCKET_NAME", "BadFrame", "FrameReader", "connect", "pack", "unpack"]
-
 #: In the runner's state folder.
 SOCKET_NAME = "runner.sock"
 _LENGTH_BYTES = 4

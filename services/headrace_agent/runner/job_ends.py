@@ -12,8 +12,6 @@ from headrace.wire.preemption import read_record
 from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.protocol import Run, Started
 
-__all__ = ["EXIT_SAVED", "Stop", "job_end", "result_of"]
-
 #: EX_TEMPFAIL: an interruptible job saved its state, and is to be run again.
 EXIT_SAVED: Final = 75
 

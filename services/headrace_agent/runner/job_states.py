@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["TRANSITIONS", "JobEvent", "JobState", "next_state"]
-
 
 class JobState(enum.Enum):
     """States of a job at the runner."""

@@ -17,24 +17,6 @@ import msgspec
 from headrace.wire.heartbeat import JobEnd, JobKey, Millis
 from headrace.wire.preemption import InterruptSignal
 
-__all__ = [
-    "LARGEST_ANSWER_BYTES",
-    "LARGEST_REQUEST_BYTES",
-    "Acknowledge",
-    "EndAll",
-    "Ended",
-    "Hello",
-    "Interrupt",
-    "KeptJob",
-    "NodeLease",
-    "Picture",
-    "Run",
-    "Started",
-    "ToAgent",
-    "ToRunner",
-]
-
-
 #: Of one frame to the runner; a longer one closes the connection.
 LARGEST_REQUEST_BYTES = 4 * 1024 * 1024
 #: Of one frame to the agent. A picture is always one frame: half of one would look as if jobs were gone.

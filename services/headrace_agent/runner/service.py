@@ -33,8 +33,6 @@ from headrace_agent.runner.jobs.processes import ProcessTable
 from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, NodeLease, Run, ToRunner
 from headrace_agent.runner.settings import Settings
 
-__all__ = ["Runner"]
-
 #: So many messages are obeyed before the jobs' output is looked at again.
 _MESSAGES_A_TURN = 32
 _TICK_MS = 1_000

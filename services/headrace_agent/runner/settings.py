@@ -9,8 +9,6 @@ import msgspec
 
 from headrace.errors import BadInput
 
-__all__ = ["IsolationChoice", "Settings", "parse"]
-
 IsolationChoice = Literal["auto", "cgroup2", "rlimit", "none"]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
 

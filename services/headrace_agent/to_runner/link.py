@@ -29,8 +29,6 @@ from headrace_agent.runner.protocol import LARGEST_ANSWER_BYTES, Hello, Picture,
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.process import IN_USE, NoRunner, let_go, start_runner
 
-__all__ = ["RunnerLink"]
-
 _READ_BYTES = 256 * 1024
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0

@@ -13,8 +13,6 @@ from headrace.child_process import wait_for_end
 from headrace.errors import HeadraceError
 from headrace_agent.settings import AgentSettings
 
-__all__ = ["IN_USE", "NoRunner", "let_go", "start_runner"]
-
 #: Exit status of a runner that found another one in its state folder.
 IN_USE = 3
 _START_TIMEOUT_S = 20.0

@@ -16,8 +16,6 @@ from headrace_cli.completion.candidates import Candidate, Mark, candidates
 from headrace_cli.completion.names import known_names
 from headrace_cli.completion.slot import find_slot
 
-__all__ = ["Shell", "answer", "completion"]
-
 Shell = Literal["bash", "zsh", "fish"]
 
 

@@ -15,8 +15,6 @@ from headrace_cli.session import Common, Flag, talk
 from headrace_cli.show.happenings import happening_line, happening_words
 from headrace_cli.show.screen import Screen
 
-__all__ = ["events"]
-
 #: Live operations of a pool that are known from the beginning.
 _MOST_MEMBERS = 10_000
 

@@ -10,8 +10,6 @@ from headrace_cli.session import Common, talk
 from headrace_cli.show.nodes import node_table
 from headrace_cli.show.screen import Screen
 
-__all__ = ["app"]
-
 app = App(name="node", help="List nodes, drain them, and take them out.")
 
 

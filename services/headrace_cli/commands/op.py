@@ -25,8 +25,6 @@ from headrace_cli.show.plain_values import plain
 from headrace_cli.show.progress import follow as follow_to_end
 from headrace_cli.show.screen import Screen
 
-__all__ = ["app"]
-
 app = App(name="op", help="List, look into, wait for, and end operations.")
 
 

@@ -6,8 +6,6 @@ from typing import Final, Literal
 
 from headrace_cli.session import Common, change
 
-__all__ = ["pause", "resume"]
-
 What = Literal["starts", "preemption"]
 _NOTE: Final = {"starts": "what runs goes on", "preemption": "what is on its way out goes"}
 

@@ -19,8 +19,6 @@ from headrace_cli.session import Flag
 from headrace_cli.show.plans import plan_notes, plan_table, plan_title
 from headrace_cli.show.screen import Screen
 
-__all__ = ["plan"]
-
 #: The answer of the process that computes.
 _ANSWERED = (0, 2)
 

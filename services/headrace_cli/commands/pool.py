@@ -22,8 +22,6 @@ from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.trees import pool_table, tree_table
 
-__all__ = ["app"]
-
 #: A pool is shown without its preemptions where its allocator takes longer.
 _ALLOCATOR_S = 1.0
 

@@ -25,8 +25,6 @@ from headrace_cli.pools.options import PoolOptions
 from headrace_cli.session import Common, Flag, change, talk
 from headrace_cli.show.screen import Screen
 
-__all__ = ["attributes", "create", "export", "import_", "move", "remove", "rename", "set_", "transfer"]
-
 Unset = Annotated[list[str] | None, Parameter(negative=())]
 
 

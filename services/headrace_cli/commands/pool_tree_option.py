@@ -8,8 +8,6 @@ from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName, pool_name, tree_name
 from headrace.wire.operation_spec import PerTree
 
-__all__ = ["parse_pool_trees"]
-
 
 def parse_pool_trees(texts: Sequence[str]) -> dict[TreeName, PerTree]:
     """Reads all values of `--pool-tree`, in their order. A tree may stand only once. Raises `BadInput`."""

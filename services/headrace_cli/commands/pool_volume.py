@@ -16,8 +16,6 @@ from headrace_cli.session import Common, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.volume.times import parse_moment_ms
 
-__all__ = ["volume"]
-
 #: Points of a file's picture, more than it has dots.
 _FILE_POINTS = 1_500
 #: Rows of lines of a panel in characters.

@@ -26,8 +26,6 @@ from headrace_cli.show.progress import follow
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.waiting_reasons import pool_words
 
-__all__ = ["parse_environment", "run"]
-
 
 @Parameter(name="*")
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from headrace_cli.session import Common, say_if_full, talk
 from headrace_cli.show.nodes import figures_table, roles_without_leader, service_table
 from headrace_cli.show.screen import Screen
 
-__all__ = ["app"]
-
 app = App(name="service", help="List the processes of Headrace itself, and their figures.")
 
 

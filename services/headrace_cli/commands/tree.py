@@ -19,8 +19,6 @@ from headrace_cli.session import Common, Flag, change, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 
-__all__ = ["app"]
-
 app = App(
     name="tree",
     help="""List, make, change and remove pool trees, each with pools, options and nodes of its own.

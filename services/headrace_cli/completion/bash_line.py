@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["BashLine", "read_line"]
-
 _PIECE = re.compile(
     r"""(?P<blank>[ \t\n]+)|(?P<plain>[^ \t\n'"\\]+)|\\(?P<escaped>.?)|'(?P<single>[^']*)(?P<single_end>'|\Z)"""
     r"""|"(?P<double>(?:[^"\\]|\\.?)*)(?P<double_end>"|\Z)""",

@@ -15,8 +15,6 @@ from headrace_cli.completion.meaning import LIVE, Meaning, meaning_of
 from headrace_cli.completion.slot import Slot, is_repeated
 from headrace_cli.pools.fields import FIELDS
 
-__all__ = ["Candidate", "Mark", "Name", "candidates"]
-
 _LONGEST_DESCRIPTION = 80
 
 

@@ -11,8 +11,6 @@ from headrace.pools.attributes.schema import split_key
 from headrace.resources import RESOURCE_NAMES
 from headrace_cli.pools.key_values import kind_at
 
-__all__ = ["assignments", "attributes"]
-
 
 def assignments(schema: Schema, word: str) -> Iterator[tuple[str, str]]:
     """Offers `key=` for every key, and behind `key=` the values that are words. Parts are those below the key that `word` begins with."""

@@ -12,8 +12,6 @@ from typing import Any, Final, get_args
 
 from headrace_cli.completion.slot import Slot
 
-__all__ = ["LIVE", "Meaning", "meaning_of"]
-
 
 class Meaning(enum.Enum):
     """The kind of values that an argument takes."""

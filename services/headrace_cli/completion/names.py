@@ -16,8 +16,6 @@ from headrace_cli.completion.meaning import LIVE, Meaning, meaning_of
 from headrace_cli.completion.slot import Slot
 from headrace_cli.pools.fields import read
 
-__all__ = ["TIME_S", "known_names"]
-
 #: All questions together; whoever waits for a list of names has typed the name sooner.
 TIME_S = 1.0
 _MOST_OPERATIONS = 200

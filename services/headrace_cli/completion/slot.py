@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from cyclopts import App
 from cyclopts.argument import Argument
 
-__all__ = ["Slot", "find_slot", "is_repeated"]
-
 
 @dataclass(frozen=True)
 class Slot:

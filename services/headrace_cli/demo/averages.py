@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["Averages", "Sample"]
-
 
 class Sample(msgspec.Struct, frozen=True):
     """One pool at one moment, in cores."""

@@ -16,8 +16,6 @@ from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace.wire.preemption import PreemptionRecord
 from headrace_cli.demo.plan import BACKOFF_MS, LENDER, RETURNING, STARVATION_TIMEOUT_MS, Load
 
-__all__ = ["SCRIPT", "Comeback", "GivenUp"]
-
 SCRIPT: Final = Path(__file__).with_name("primes.py")
 _LOOK_S: Final = 0.1
 _CPU: Final = RESOURCE_NAMES.index("cpu")

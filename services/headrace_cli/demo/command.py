@@ -23,8 +23,6 @@ from headrace_cli.up import marks
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.supervisor import Ready, run_up
 
-__all__ = ["demo"]
-
 
 def demo() -> int:
     """See Headrace at work: sixty jobs of three pools, then one that comes back and takes its share.

@@ -17,8 +17,6 @@ from headrace_cli.demo.comeback import SCRIPT
 from headrace_cli.demo.plan import POOLS
 from headrace_cli.demo.show import DemoBars
 
-__all__ = ["Course"]
-
 _LOOK_S = 0.1
 #: Of its fair share a pool must have used at least this part, on average over the time in which all wanted more.
 _FAIR_ENOUGH = 0.5

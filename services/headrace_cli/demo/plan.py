@@ -16,8 +16,6 @@ from headrace.ids import TreeName
 from headrace_cli.pools.options import PoolOptions
 from headrace_cli.up.node_option import NodeOption, parse_nodes, spread
 
-__all__ = ["BACKOFF_MS", "JOBS", "LENDER", "NODES", "POOLS", "RETURNING", "STARVATION_TIMEOUT_MS", "DemoPool", "Load"]
-
 
 class DemoPool(msgspec.Struct, frozen=True):
     """A pool, and how many jobs each of its operations has."""

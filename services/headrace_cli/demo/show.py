@@ -14,8 +14,6 @@ from headrace_cli.show.amounts import amounts
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 
-__all__ = ["DemoBars", "given_up_table", "result_table"]
-
 
 class DemoBars:
     """Progress of the pools."""

@@ -20,8 +20,6 @@ from headrace.wire import subjects
 from headrace.wire.parts import Applied, SnapshotReader
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart
 
-__all__ = ["watch_usage"]
-
 _TREE = TreeName("default")
 _SILENCE_S = 1.0
 

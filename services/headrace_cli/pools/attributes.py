@@ -12,8 +12,6 @@ from headrace.near import hint
 from headrace.pools import Attribute, Record, Schema
 from headrace_cli.show.tables import table
 
-__all__ = ["attribute_table", "rows_of"]
-
 
 def attribute_table(schema: Schema, name: str = "") -> tuple[list[dict[str, str]], Table]:
     """Rows and table of all attributes, or of those that are named so or have `name` in their name. Raises `BadInput`."""

@@ -17,8 +17,6 @@ from headrace.pools.attributes.schema import split_key
 from headrace.wire.pools import PoolView
 from headrace_cli.show.plain_values import plain
 
-__all__ = ["FIELDS", "Field", "field_of", "read", "words"]
-
 _SHARE = "share of the cluster, by resource"
 _AMOUNT = "amount, by resource: cores, bytes, pieces"
 _SECONDS = "amount × seconds, by resource: core-seconds, byte-seconds"

@@ -13,8 +13,6 @@ from headrace.tree_file.problems import Problems
 from headrace.tree_file.values import parse, read
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions
 
-__all__ = ["changes_between", "described", "exported", "read_file"]
-
 
 def read_file(path: str) -> TreeFile:
     """Reads a file, or standard input for `-`. Raises `UnusableFile`."""

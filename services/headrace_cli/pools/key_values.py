@@ -19,8 +19,6 @@ from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
 from headrace_cli.pools.options import parse_figures
 
-__all__ = ["assignments", "checked", "kind_at", "read_written"]
-
 #: A text in quotes, a separator before a bracket that closes, any other one, a word that may be a key.
 _TOKEN: Final = re.compile(
     r'"(?:[^"\\]|\\.)*"|(?P<last>[;,]\s*(?=[}\]]))|[;=]|(?P<word>[^\s{}\[\];,=:"]+)(?P<key>\s*[=:])?'

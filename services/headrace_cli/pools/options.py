@@ -11,8 +11,6 @@ from cyclopts import Parameter
 from headrace.errors import BadInput
 from headrace.resources import RESOURCE_NAMES, parse_resources
 
-__all__ = ["PoolOptions", "parse_figures"]
-
 
 @Parameter(name="*")
 @dataclass(frozen=True)

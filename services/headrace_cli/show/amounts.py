@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share, format_amount
 
-__all__ = ["amounts", "compact", "component", "percent", "short_name"]
-
 
 def short_name(resource: str) -> str:
     """The name of a resource as the head of a column."""

@@ -9,8 +9,6 @@ from rich.text import Text
 from headrace.wire.pool_changes import AttributeDifference, PoolDifference, PoolPlan
 from headrace_cli.show.screen import Screen
 
-__all__ = ["plan_lines", "show_plan"]
-
 
 def plan_lines(plan: PoolPlan) -> list[Text]:
     """The lines of a plan, one if nothing changes."""

@@ -22,8 +22,6 @@ from headrace_cli.show.limits import level_lines, sentence
 from headrace_cli.show.tables import facts_table
 from headrace_cli.show.waiting_reasons import pool_words
 
-__all__ = ["InTree", "explanation"]
-
 Row = tuple[str, str | Text]
 _SLOTS: Final = ("user_slots",)
 

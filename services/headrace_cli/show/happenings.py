@@ -29,8 +29,6 @@ from headrace_cli.show.plain_values import plain
 from headrace_cli.show.tables import table
 from headrace_cli.volume.times import moment
 
-__all__ = ["happening_line", "happening_words", "history_table", "preemption_words"]
-
 _GROUPS: Final = ("non-preemptible", "aggressively preemptible", "preemptible")
 _MISSED: Final = {
     "admission": "entries of the log",

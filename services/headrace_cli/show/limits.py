@@ -13,8 +13,6 @@ from headrace.wire.placements import PoolLevel
 from headrace_cli.show.tables import table
 from headrace_cli.show.waiting_reasons import pool_words, waiting_words
 
-__all__ = ["level_lines", "sentence"]
-
 #: Holders of a level that are shown; the answer as JSON has more of them.
 _MOST_SHOWN = 5
 

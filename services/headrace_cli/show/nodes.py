@@ -17,8 +17,6 @@ from headrace.wire.services import ServiceView
 from headrace_cli.show.amounts import short_name
 from headrace_cli.show.tables import table, widest
 
-__all__ = ["figures_table", "node_table", "roles_without_leader", "service_table"]
-
 #: Each tree has these of its own; admission is one for all.
 _OF_A_TREE: Final = ("allocator", "fair_share", "integral")
 _STYLES = {

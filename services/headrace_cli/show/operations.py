@@ -18,8 +18,6 @@ from headrace_cli.show.amounts import amounts
 from headrace_cli.show.tables import facts_table, table, widest
 from headrace_cli.show.waiting_reasons import pool_words, waiting_words
 
-__all__ = ["failure_lines", "job_table", "operation_facts", "operation_table"]
-
 _ONE_TREE: Final[Mapping[TreeName, OperationPlaces | None]] = {}
 _STATE_STYLES = {
     OperationState.COMPLETED: "green",

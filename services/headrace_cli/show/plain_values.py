@@ -14,8 +14,6 @@ import msgspec
 from headrace.pools import PartialResources
 from headrace.resources import RESOURCE_NAMES, Resources
 
-__all__ = ["plain", "print_json"]
-
 
 def plain(value: object) -> object:
     """The value in dicts, lists, texts and numbers."""

@@ -15,8 +15,6 @@ from headrace_cli.show.elements.shares import complaint_lines, gibberish_free
 from headrace_cli.show.tables import table
 from headrace_cli.show.trees import branches
 
-__all__ = ["plan_notes", "plan_table", "plan_title"]
-
 #: From here on there is room for a sentence on what binds an element.
 _ROOM_FOR_WORDS: Final = 108
 _STYLES: Final = {

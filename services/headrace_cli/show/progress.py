@@ -17,8 +17,6 @@ from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.operations import failure_lines
 from headrace_cli.show.screen import Screen
 
-__all__ = ["follow", "tell_end"]
-
 #: The display asks where jobs run this often; the waiting itself is told and does not ask.
 _LOOK_S = 1.0
 _WITHOUT_BAR_S = 10.0

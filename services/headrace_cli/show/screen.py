@@ -17,8 +17,6 @@ from rich.text import Text
 
 from headrace_cli.show.plain_values import plain, print_json
 
-__all__ = ["Screen"]
-
 _WIDE = 10_000
 #: The pictures of control characters, but for the end of a line and the tabulator.
 _SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}

@@ -8,8 +8,6 @@ from rich.table import Table
 
 from headrace_cli.show.amounts import short_name
 
-__all__ = ["facts_table", "resource_table", "table", "widest"]
-
 
 def table(*columns: str, right: Collection[str] = (), whole: Mapping[str, int] | None = None, blanks: int = 2) -> Table:
     """Makes an empty table without lines.

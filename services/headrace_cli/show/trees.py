@@ -15,8 +15,6 @@ from headrace_cli.show.amounts import amounts, component, percent, short_name
 from headrace_cli.show.elements.shares import gibberish_free
 from headrace_cli.show.tables import table
 
-__all__ = ["bar", "branches", "pool_table", "tree_table"]
-
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _EPHEMERAL: Final = " (ephemeral)"
 _SHORTEST_BAR: Final = 4

@@ -6,8 +6,6 @@ from headrace.ids import ROOT_POOL
 from headrace.wire.operations import OperationView
 from headrace.wire.placements import WaitingFor
 
-__all__ = ["pool_words", "waiting_words"]
-
 
 def waiting_words(view: OperationView) -> str:
     """The place in each tree, such as «place 3 of 12 at research (2 of 2 running)»."""

@@ -28,8 +28,6 @@ from headrace_cli.up.node_option import NodeOption, parse_nodes, parse_trees, sp
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.supervisor import Ready, run_up
 
-__all__ = ["up"]
-
 
 @Parameter(name="*")
 @dataclass(frozen=True)

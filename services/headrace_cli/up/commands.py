@@ -18,18 +18,6 @@ from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import Command
 from headrace_cli.up.state_folder import StateFolder
 
-__all__ = [
-    "ADMISSION",
-    "SERVICES",
-    "STANDBY",
-    "NoServer",
-    "commands",
-    "find_nats_server",
-    "process_name",
-    "scrubbed",
-    "write_configuration",
-]
-
 ADMISSION = "admission"
 SERVICES = {
     ADMISSION: StopGroup.ADMISSION,

@@ -15,8 +15,6 @@ from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace_cli.up.node_option import NodeOption
 from headrace_cli.up.state_folder import StateFolder
 
-__all__ = ["DEFAULT_PORT", "agent_settings", "nats_configuration", "service_settings", "to_toml"]
-
 #: One person's machine has no need to keep operations back; `headrace pool set` lays limits where somebody wants them.
 _MANY_OPERATIONS: Final = 50_000
 _MANY_POOLS: Final = 1_000

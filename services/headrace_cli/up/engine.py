@@ -15,30 +15,6 @@ import msgspec
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.nodes import StopMode
 
-__all__ = [
-    "AGENTS_TIME_S",
-    "DISK_FULL_BYTES",
-    "DISK_ROOM_BYTES",
-    "FIRST_PAUSE_S",
-    "GROUP_TIME_S",
-    "LONGEST_PAUSE_S",
-    "STEADY_AFTER_S",
-    "STOP_TIME_S",
-    "DiskIsFull",
-    "Effect",
-    "Ended",
-    "GiveUp",
-    "KillEverything",
-    "KillJobs",
-    "ProcessPlan",
-    "RenewBus",
-    "Restart",
-    "Signal",
-    "Start",
-    "StopGroup",
-    "SupervisorEngine",
-]
-
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
 #: A process that ran this long has recovered: its next pause is the first one again.

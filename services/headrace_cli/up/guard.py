@@ -13,8 +13,6 @@ from pathlib import Path
 
 from headrace_cli.up.marks import end_leftovers
 
-__all__ = ["LEAVE_JOBS", "main"]
-
 #: Written by `up` when it was told to leave runners and jobs running.
 LEAVE_JOBS = b"L"
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import anyio
 import msgspec
 
-__all__ = ["follow_logs", "last_words", "size_of", "tail"]
-
 _TAIL_BYTES = 64 * 1024
 _LOOK_S = 0.2
 

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 import psutil
 
-__all__ = ["JOB_MARK", "UP_MARK", "Found", "end_leftovers", "find", "kill"]
-
 UP_MARK = "HEADRACE_UP"
 JOB_MARK = "HEADRACE_JOB"
 #: What a leftover process gets before it is killed.

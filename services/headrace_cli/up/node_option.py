@@ -12,8 +12,6 @@ from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName, node_name, tree_name
 from headrace.resources import RESOURCE_NAMES, parse_amount
 
-__all__ = ["NodeOption", "parse_node", "parse_nodes", "parse_trees", "spread"]
-
 
 class NodeOption(msgspec.Struct, frozen=True):
     """One agent to start. Amounts that are left out are the host's own."""

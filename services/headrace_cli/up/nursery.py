@@ -18,8 +18,6 @@ import msgspec
 from headrace.subreaper import adopt_orphans
 from headrace_cli.up.processes import Command, open_log
 
-__all__ = ["Nursery", "main"]
-
 _MODULE = ["-m", "headrace_cli.up.nursery"]
 #: numpy brings a library for matrices that would start threads, which do not survive a fork, and which no service needs.
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1"}

@@ -10,8 +10,6 @@ from headrace.ids import TreeName
 from headrace.wire.nodes import StopMode
 from headrace_cli.up.node_option import NodeOption
 
-__all__ = ["UpOptions"]
-
 
 class UpOptions(msgspec.Struct, frozen=True):
     """Checked options."""

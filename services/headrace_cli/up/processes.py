@@ -18,8 +18,6 @@ import msgspec
 
 from headrace_cli.up.engine import AGENTS_TIME_S
 
-__all__ = ["Command", "collect", "describe_status", "guard", "open_log", "spawn"]
-
 
 class Command(msgspec.Struct, frozen=True):
     """The command that starts a process."""

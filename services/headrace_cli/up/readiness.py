@@ -17,8 +17,6 @@ from headrace.wire.refusals import NotFound
 from headrace_cli.up.commands import ADMISSION, SERVICES, STANDBY, process_name
 from headrace_cli.up.options import UpOptions
 
-__all__ = ["tell_pauses", "wait_ready"]
-
 _LOOK_S = 0.05
 #: One try at connecting or at a question; it is tried again until the caller's time is over.
 _TRY_S = 2.0

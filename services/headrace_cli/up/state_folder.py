@@ -23,8 +23,6 @@ from headrace.client.place import CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.errors import HeadraceError
 from headrace_cli.up.engine import DISK_FULL_BYTES
 
-__all__ = ["InUse", "StateFolder", "free_bytes", "free_port", "full_disk", "port_is_free", "take_lock"]
-
 _LOCK_LOOK_S = 0.1
 #: A guard that ends the processes of a killed `up` is waited for this long.
 _GUARD_TIME_S = 25.0

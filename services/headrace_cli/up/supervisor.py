@@ -41,8 +41,6 @@ from headrace_cli.up.processes import collect, describe_status, guard, spawn
 from headrace_cli.up.readiness import tell_pauses, wait_ready
 from headrace_cli.up.state_folder import InUse, StateFolder, free_bytes, free_port, port_is_free, take_lock
 
-__all__ = ["Ready", "UpResult", "WhenReady", "run_up"]
-
 #: How long agents that a killed `up` had left may take; they leave their jobs running.
 _TAKE_OVER_S = 5.0
 _LOOK_AT_DISK_S = 1.0

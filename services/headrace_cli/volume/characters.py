@@ -17,8 +17,6 @@ from rich.text import Text
 from headrace_cli.volume.picture import Line, LineKind, Panel, Picture
 from headrace_cli.volume.times import time_ticks
 
-__all__ = ["NARROWEST", "amount_ticks", "picture_texts"]
-
 #: Below this width there is no room for a picture.
 NARROWEST: Final = 40
 _STYLES: Final = {

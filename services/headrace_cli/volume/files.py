@@ -15,8 +15,6 @@ from headrace_cli.volume.times import time_ticks, zone_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["FORMATS", "NoPlots", "check_file", "draw"]
-
 FORMATS: Final = (".png", ".svg")
 _COLOURS: Final = {
     LineKind.USAGE: "#0072B2",

@@ -14,8 +14,6 @@ import msgspec
 
 from headrace.wire.history import HistoryPoint, IntegralPoint, PoolHistory
 
-__all__ = ["Line", "LineKind", "Panel", "Picture", "Unit", "amount_unit", "picture", "savings_unit", "scale_of"]
-
 NAN: Final = math.nan
 #: A demand that is so many times all other figures leaves the picture at the top.
 _TOWERING: Final = 1.5

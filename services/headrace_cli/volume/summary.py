@@ -14,8 +14,6 @@ from headrace_cli.show.tables import table
 from headrace_cli.volume.picture import Unit, amount_unit, picture, savings_unit, scale_of
 from headrace_cli.volume.times import moment
 
-__all__ = ["history_json", "summary", "summary_title"]
-
 _COLUMNS = ("last", "mean", "least", "most")
 
 

@@ -9,8 +9,6 @@ from typing import Final
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 
-__all__ = ["Tick", "moment", "parse_moment_ms", "time_ticks", "zone_name"]
-
 Tick = tuple[float, str]
 
 _AGO = re.compile(r"[0-9.]+\s*(ms|s|m|h|d)\Z")

@@ -14,8 +14,6 @@ import msgspec
 from headrace.access.routes import ROUTES, STORES, PartyKind, Store, StoreKind
 from headrace.ids import TreeName
 
-__all__ = ["Party", "Rights", "rights_of", "server_users"]
-
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
     """One holder of a credential."""

@@ -13,8 +13,6 @@ import msgspec
 
 from headrace.wire import subjects
 
-__all__ = ["ROUTES", "STORES", "PartyKind", "Route", "Store", "StoreKind"]
-
 
 class PartyKind(enum.Enum):
     """The kinds of holders of credentials."""

@@ -15,8 +15,6 @@ import msgspec
 
 from headrace.bus.serving import Serving
 
-__all__ = ["Discovery", "ServiceInfo"]
-
 _ENDPOINT = re.compile(r"[^A-Za-z0-9_-]+")
 
 

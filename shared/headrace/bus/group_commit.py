@@ -25,8 +25,6 @@ from headrace.bus.protocol import (
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
-__all__ = ["MAX_GROUP_BYTES", "AppenderFenced", "GroupAppender"]
-
 #: Events of one entry together.
 MAX_GROUP_BYTES = 256 * 1024
 #: What the caller's encoding may add to each event, so that very many tiny ones do not pass what the bus carries.

@@ -11,8 +11,6 @@ from contextlib import AsyncExitStack
 from headrace.bus.lines import Waiting
 from headrace.bus.protocol import MAX_PENDING_BYTES, BusClosed, Message
 
-__all__ = ["Mailbox"]
-
 
 class Mailbox:
     """Messages in order of arrival, and a place to wait at. Several may iterate, and each message goes to one of them.

@@ -9,8 +9,6 @@ import msgspec
 
 from headrace.bus.protocol import Message
 
-__all__ = ["Lines", "Waiting"]
-
 #: What a message takes beside its data, so that a flood of empty ones counts as well.
 _FRAME_BYTES = 256
 

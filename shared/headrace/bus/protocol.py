@@ -20,38 +20,6 @@ import msgspec
 
 from headrace.errors import HeadraceError
 
-__all__ = [
-    "MAX_MESSAGE_BYTES",
-    "MAX_PENDING_BYTES",
-    "AppendRefused",
-    "AppendUnknown",
-    "Bus",
-    "BusClosed",
-    "BusError",
-    "ConnectionLost",
-    "CredentialRefused",
-    "Entry",
-    "Handler",
-    "Inbox",
-    "KeyValue",
-    "Log",
-    "LogEntry",
-    "Message",
-    "Mirror",
-    "Newest",
-    "NoResponders",
-    "NotConnected",
-    "PermissionRefused",
-    "Records",
-    "RequestTimeout",
-    "Senders",
-    "ServerTooOld",
-    "Subscription",
-    "TooLarge",
-    "WrongConfiguration",
-    "WrongRevision",
-]
-
 #: Payload and headers of one message together. Half of the server's default limit, which closes the client for good when passed.
 MAX_MESSAGE_BYTES = 512 * 1024
 

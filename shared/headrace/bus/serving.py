@@ -26,8 +26,6 @@ from headrace.obs.logging import logger
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-__all__ = ["INBOXES", "Serving"]
-
 #: Answers go to such subjects and to no others.
 INBOXES: Final = "_INBOX."
 #: So long messages are answered one after the other before the connection may read: what waits there cannot be replaced.

@@ -19,8 +19,6 @@ from headrace.runtime.clock import Clock
 from headrace.wire.codec import encode
 from headrace.wire.refusals import Busy, NotReady, NotRecorded, Refusal, Refused, decode_answer
 
-__all__ = ["Asker", "Pauses"]
-
 T = TypeVar("T", bound=msgspec.Struct)
 
 #: How long one attempt waits for its answer; services answer within 2 s or say that they could not.

@@ -54,8 +54,6 @@ from headrace.wire.operations import (
 from headrace.wire.placements import PoolLevel
 from headrace.wire.refusals import Refused
 
-__all__ = ["Client", "Operation"]
-
 #: A start is repeated under its id for this long.
 START_TIMEOUT_S = 30.0
 #: A wait looks again after this long without news.

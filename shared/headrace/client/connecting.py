@@ -20,8 +20,6 @@ from headrace.runtime.clock import SystemClock
 from headrace.runtime.service import read_credential
 from headrace.wire import subjects
 
-__all__ = ["connect"]
-
 
 @asynccontextmanager
 async def connect(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from headrace.errors import HeadraceError
 
-__all__ = ["ClientError", "NotAdmitted", "NotRunning", "Unanswered"]
-
 
 class ClientError(HeadraceError):
     """The client could not do what was asked."""

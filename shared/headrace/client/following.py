@@ -32,8 +32,6 @@ from headrace.wire.operations import FINAL_STATES
 from headrace.wire.snapshots import ElementKind, ShareItem, SharePart, StarvationStatus
 from headrace.wire.version import Version
 
-__all__ = ["DecisionTail", "Follower", "HappeningFilter", "LogTail", "StarvationTail"]
-
 #: From parts that did not come to the question what starves.
 _LOOK_AGAIN_S: Final = 1.0
 

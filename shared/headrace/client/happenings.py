@@ -9,8 +9,6 @@ from headrace.client.following import Follower, HappeningFilter
 from headrace.ids import operation_id
 from headrace.wire.happenings import GetOperationHistory, Happening, OperationHistory
 
-__all__ = ["Happenings"]
-
 
 class Happenings:
     """Questions about what happened."""

@@ -19,8 +19,6 @@ from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationView
 from headrace.wire.refusals import NotFound, Refused
 
-__all__ = ["JobLogReader", "LogLine"]
-
 _CHUNK_BYTES = 64 * 1024
 _TIMEOUT_S = 5.0
 _NOTHING_NEW_S = 0.25

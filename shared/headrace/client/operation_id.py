@@ -7,8 +7,6 @@ import secrets
 from headrace.ids import OperationId, operation_id
 from headrace.runtime.clock import Clock
 
-__all__ = ["new_operation_id"]
-
 
 def new_operation_id(clock: Clock) -> OperationId:
     """A new id: seconds of Unix time in hex, so that ids sort by age, and 48 random bits."""

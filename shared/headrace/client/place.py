@@ -17,8 +17,6 @@ import msgspec
 from headrace.client.errors import NotRunning
 from headrace.ids import TreeName, UserName, tree_name, user_name
 
-__all__ = ["CREDENTIAL_FILE", "ENDPOINT_FILE", "Endpoint", "Place", "find_place", "login_user", "state_folder"]
-
 ENDPOINT_FILE = "endpoint.json"
 CREDENTIAL_FILE = "credential"
 

@@ -17,8 +17,6 @@ from headrace.wire.refusals import NotFound, Refused
 from headrace.wire.snapshots import ShareItem
 from headrace.wire.trees import MovePoolToTree
 
-__all__ = ["Pools"]
-
 
 class Pools:
     """The pools of one tree. Remembers the newest revision of its own changes, so that a run after a change sees it."""

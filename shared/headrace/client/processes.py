@@ -12,8 +12,6 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.figures import FiguresAnswer, FiguresRequest
 from headrace.wire.services import ListServices, ServiceView
 
-__all__ = ["Processes"]
-
 #: Every process answers within this, or is not counted.
 _SCATTER_S: Final = 0.5
 

@@ -11,8 +11,6 @@ from headrace.ids import TreeName, tree_name
 from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
 from headrace.wire.trees import CreateTree, ListTrees, RemoveTree, TreeList, TreeView
 
-__all__ = ["Trees"]
-
 
 class Trees:
     """All pool trees. The fair_share of the client's own tree is asked about each of them."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["LogThrottle"]
-
 _EVERY_S = 60.0
 _MOST_KEYS = 1_000
 

@@ -15,8 +15,6 @@ from typing import Final, TextIO
 
 import msgspec
 
-__all__ = ["LEVELS", "Logger", "configure", "logger", "lost_lines"]
-
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 

@@ -8,8 +8,6 @@ import msgspec
 
 from headrace.resources import RESOURCE_NAMES, Amount, Resources
 
-__all__ = ["NOTHING", "PartialResources"]
-
 
 class PartialResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An amount of every resource that is named, None for one that is not. Units as in `Resources`."""

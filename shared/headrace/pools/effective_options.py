@@ -15,8 +15,6 @@ from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.pool_config import FifoPoolSchedulingOrder, PoolConfig, PreemptionSwitch
 from headrace.pools.tree_options import NO_SSD, AllocationOptions, SsdNodes
 
-__all__ = ["EffectiveOptions", "OperationWishes", "of_operation", "of_pool", "of_tree"]
-
 Number = TypeVar("Number", int, float)
 
 

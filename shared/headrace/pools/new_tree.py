@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["NEW_TREE_OPTIONS"]
-
 NEW_TREE_OPTIONS: Final[Mapping[str, Any]] = {
     # Pools are given room by what they have themselves. By their best operation alone, a pool of many small operations comes first for
     # ever, since one of them always has nothing.

@@ -13,8 +13,6 @@ from typing import Final
 
 from headrace.errors import BadInput
 
-__all__ = ["matches", "parse_formula"]
-
 #: Of sets of nodes, a bit for each: the nodes that match, from those that have a tag, and from all there are.
 Formula = Callable[[Callable[[str], int], int], int]
 

@@ -13,21 +13,6 @@ import msgspec
 
 from headrace.pools.amounts import NOTHING, PartialResources
 
-__all__ = [
-    "DEFAULT_FIFO_SORT",
-    "LARGEST_WEIGHT",
-    "SMALLEST_WEIGHT",
-    "Access",
-    "EphemeralSubpoolConfig",
-    "FifoPoolSchedulingOrder",
-    "FifoSortParameter",
-    "IntegralGuarantees",
-    "IntegralType",
-    "PoolConfig",
-    "PoolMode",
-    "PreemptionSwitch",
-]
-
 SMALLEST_WEIGHT: Final = 2.0**-26
 LARGEST_WEIGHT: Final = 2.0**26
 

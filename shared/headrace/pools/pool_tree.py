@@ -15,8 +15,6 @@ from headrace.pools.pool_config import PoolConfig, PoolMode
 from headrace.pools.presets import with_presets
 from headrace.pools.stored_tree import Pool, Tree
 
-__all__ = ["HUB_SIGN", "PoolTree"]
-
 #: Between a hub and a user in the name of a pool that came into being below the hub.
 HUB_SIGN = "$"
 

@@ -15,8 +15,6 @@ from headrace.pools.attributes.pool_attributes import PRESET_ATTRIBUTES
 from headrace.pools.pool_config import PoolConfig
 from headrace.pools.tree_options import TreeOptions
 
-__all__ = ["preset_names", "preset_problems", "problems_of_preset", "with_presets"]
-
 
 def preset_names(settings: PoolConfig) -> tuple[str, ...]:
     """The presets that a pool names, in order of precedence."""

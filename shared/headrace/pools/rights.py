@@ -14,8 +14,6 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.pool_config import Access
 from headrace.pools.pool_tree import PoolTree
 
-__all__ = ["EVERYBODY", "Person", "Right", "allowed", "may", "person_of"]
-
 #: Stands for all users in a list of users.
 EVERYBODY = "*"
 

@@ -12,8 +12,6 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.pool_config import PoolConfig
 from headrace.pools.tree_options import TreeOptions
 
-__all__ = ["TREE_FORMAT", "Pool", "Tree", "read_tree", "write_tree"]
-
 #: 1: an amount of zero meant that nothing was said of the resource. 2: null says that, zero is zero.
 TREE_FORMAT: Final = 2
 #: A longer value is stored compressed; shorter ones can be read by anybody who looks into the bucket.

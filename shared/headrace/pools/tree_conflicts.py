@@ -17,8 +17,6 @@ from headrace.near import near, some
 from headrace.pools.node_filter import matches
 from headrace.pools.tree_options import TreeOptions
 
-__all__ = ["TreeTrouble", "TreesJudgement", "fifo_above_ephemeral", "judge_trees"]
-
 #: So many nodes are named.
 _MOST_NAMED = 5
 

@@ -14,21 +14,6 @@ from headrace.ids import ROOT_POOL
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.pool_config import Access, FifoPoolSchedulingOrder, PreemptionSwitch
 
-__all__ = [
-    "NO_SSD",
-    "AllocationOptions",
-    "BatchScheduling",
-    "MinShareSpread",
-    "PreemptionPolicy",
-    "PriorityScope",
-    "ShareModel",
-    "SsdNodes",
-    "TreeIntegralOptions",
-    "TreeOptions",
-    "VictimRules",
-    "YarnOptions",
-]
-
 
 class PreemptionPolicy(enum.StrEnum):
     """The rules by which allocations are taken back."""

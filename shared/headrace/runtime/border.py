@@ -23,8 +23,6 @@ from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
 from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy
 
-__all__ = ["Border", "Caller", "CallerKind"]
-
 T = TypeVar("T")
 
 #: Subjects of which it is kept who sends there: a node's is used every few seconds.

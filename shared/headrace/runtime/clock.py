@@ -7,8 +7,6 @@ from typing import Protocol
 
 from headrace.runtime.engine import Moment
 
-__all__ = ["Clock", "SystemClock"]
-
 
 class Clock(Protocol):
     """Moments for a shell to hand to its engine."""

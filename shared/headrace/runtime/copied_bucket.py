@@ -19,8 +19,6 @@ from headrace.bus import Bus, BusError, Entry, KeyValue, Mirror, WrongRevision
 from headrace.obs.logging import logger
 from headrace.wire import subjects
 
-__all__ = ["CopiedBucket"]
-
 #: A value is written, and then its copy: within this time, or the writer is gone.
 _BETWEEN_WRITES_S: Final = 1.0
 _RETRY_S: Final = 1.0

@@ -30,8 +30,6 @@ from headrace.wire.refusals import Refused, decode_answer
 from headrace.wire.snapshots import WholeRequest
 from headrace.wire.version import Term
 
-__all__ = ["OperationsFeed", "OperationsReader", "SnapshotFeed", "slices"]
-
 Item = TypeVar("Item", bound=msgspec.Struct)
 Frame = TypeVar("Frame", bound=msgspec.Struct)
 T = TypeVar("T")

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from headrace.bus import AppendRefused, BusError, Entry, KeyValue, Records, WrongRevision
 from headrace.wire.version import Term
 
-__all__ = ["FencedKey", "FencedRecords", "KeyFenced"]
-
 
 class KeyFenced(BusError):
     """A higher term writes there. Nothing of ours goes in any more."""

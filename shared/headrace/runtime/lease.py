@@ -18,8 +18,6 @@ from headrace.bus import BusError, Entry, KeyValue, WrongRevision
 from headrace.obs.logging import logger
 from headrace.wire.version import Counter, Term
 
-__all__ = ["Candidate", "Lease", "LeaseRecord", "term_of_lease"]
-
 #: A holder renews so often within a lease, and a candidate looks twice as often.
 _RENEWALS: Final = 3
 

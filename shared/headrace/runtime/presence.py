@@ -14,8 +14,6 @@ from headrace.runtime.role import Role
 from headrace.wire import subjects
 from headrace.wire.services import ListServices, ServiceView
 
-__all__ = ["Presence"]
-
 
 class Presence:
     """One process that leads a role or waits for it. Begins with the process."""

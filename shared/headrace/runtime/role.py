@@ -24,8 +24,6 @@ from headrace.runtime.terms import TermBook, take_term, taken_term, term_of_peer
 from headrace.wire import subjects
 from headrace.wire.version import Term
 
-__all__ = ["LEASE_S", "Deposed", "Deposition", "Role", "lead", "role_of"]
-
 #: A process that does not renew its lease for so long loses it.
 LEASE_S: Final = 3.0
 

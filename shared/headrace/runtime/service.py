@@ -33,8 +33,6 @@ from headrace.runtime.terms import TermBook
 from headrace.wire import subjects
 from headrace.wire.version import Term
 
-__all__ = ["Runtime", "read_credential", "run_service", "runtime_on"]
-
 S = TypeVar("S", bound=CommonSettings)
 
 #: Beside a thread that computes, the loop gets its turn this soon: a responder's 99th percentile falls from 13.5 to 2.9 ms.

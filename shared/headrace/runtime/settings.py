@@ -19,8 +19,6 @@ from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.pools.rights import Person, person_of
 
-__all__ = ["CommonSettings", "load"]
-
 S = TypeVar("S", bound="CommonSettings")
 
 

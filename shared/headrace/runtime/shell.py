@@ -23,8 +23,6 @@ from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.figures import FiguresAnswer, FiguresRequest
 
-__all__ = ["LoopPauses", "Shell"]
-
 A = TypeVar("A")
 E = TypeVar("E")
 

@@ -17,8 +17,6 @@ from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.version import LARGEST_JUMP, Term, WhoAnswer, WhoRequest
 
-__all__ = ["TermBook", "take_term", "taken_term", "term_of_peers"]
-
 #: Peers have so long to answer.
 _WHO_WAIT_S: Final = 0.1
 

@@ -28,8 +28,6 @@ from headrace.pools.attributes.kinds import refuse_too_deep
 from headrace.tree_file.problems import Problems, shown
 from headrace.tree_file.values import Listing, Map
 
-__all__ = ["ConfiguredPool", "TreeFile", "as_yaml", "named_entries", "read_tree_file", "tree_as_map"]
-
 _KEYS: Final = ("tree", "options", "pools")
 #: Keys of a pool that are no attributes.
 _PLACES: Final = frozenset({"parent", "pools"})

@@ -10,8 +10,6 @@ import msgspec
 from headrace.errors import BadInput, HeadraceError, UnknownKey, said_of
 from headrace.wire.version import Counter
 
-__all__ = ["FileProblem", "Problems", "UnusableFile", "shown"]
-
 _LONGEST_SHOWN: Final = 60
 
 

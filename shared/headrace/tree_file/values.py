@@ -21,8 +21,6 @@ import yaml
 
 from headrace.tree_file.problems import FileProblem, Problems, shown
 
-__all__ = ["LARGEST_FILE_BYTES", "MOST_NESTED", "MOST_VALUES", "STDIN", "Listing", "Map", "line_of", "parse", "read"]
-
 LARGEST_FILE_BYTES: Final = 16 * 1024**2
 #: Texts, lists and maps in one file.
 MOST_VALUES: Final = 2_000_000

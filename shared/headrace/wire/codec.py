@@ -16,8 +16,6 @@ import msgspec
 
 from headrace.errors import HeadraceError
 
-__all__ = ["LARGEST_MESSAGE_BYTES", "BadMessage", "MessageTooLarge", "decode", "encode", "runs_of_bytes", "runs_within"]
-
 #: The largest message that is encoded or decoded; leaves room for headers under the bus's own limit of 512 KiB.
 LARGEST_MESSAGE_BYTES = 500 * 1024
 

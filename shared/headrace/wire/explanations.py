@@ -11,8 +11,6 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.snapshots import ElementKind, PreemptionPriority
 from headrace.wire.version import Counter
 
-__all__ = ["Ahead", "Cause", "ExplainWaiting", "Level", "NodesFit", "PoolRoom", "Tries", "Try", "WaitingExplained"]
-
 
 class ExplainWaiting(msgspec.Struct, frozen=True):
     """person → allocator: why do jobs of an operation wait."""

@@ -8,8 +8,6 @@ import msgspec
 
 from headrace.wire.version import Term
 
-__all__ = ["Figure", "FigureKind", "FiguresAnswer", "FiguresRequest", "Histogram"]
-
 
 class FigureKind(enum.StrEnum):
     """The behaviour of a figure over time."""

@@ -26,23 +26,6 @@ from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.snapshots import ElementKind, StarvationReason, StarvationStatus
 from headrace.wire.version import Counter, Term
 
-__all__ = [
-    "MOST_DECISIONS",
-    "AllocationPreempted",
-    "AllocationStarted",
-    "Decisions",
-    "GetOperationHistory",
-    "Happening",
-    "JobEnded",
-    "Missed",
-    "OperationChanged",
-    "OperationHistory",
-    "OperationStep",
-    "StarvationChanged",
-    "happenings_of",
-]
-
-
 #: Of one message.
 MOST_DECISIONS: Final = 80
 

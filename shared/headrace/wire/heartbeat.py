@@ -17,32 +17,6 @@ from headrace.resources import Resources
 from headrace.wire.preemption import InterruptSignal, PreemptionRecord
 from headrace.wire.version import Counter, Term
 
-__all__ = [
-    "LARGEST_ALLOCATION_JOBS",
-    "LARGEST_PICTURE_BYTES",
-    "MOST_ENDS_PER_HEARTBEAT",
-    "MOST_RECORDS_PER_HEARTBEAT",
-    "AllocationReport",
-    "AllocationState",
-    "Extend",
-    "Forget",
-    "Heartbeat",
-    "HeartbeatReason",
-    "JobEnd",
-    "JobKey",
-    "JobResult",
-    "JobSlot",
-    "JobSpec",
-    "NodeState",
-    "Nudge",
-    "Orders",
-    "RunningJob",
-    "Start",
-    "TakeBack",
-    "TakeBackReason",
-    "picture_bytes",
-]
-
 #: Unacknowledged ends in one heartbeat; the others wait for the next.
 MOST_ENDS_PER_HEARTBEAT = 500
 #: Records of preemptions in one heartbeat, so that it stays a message though all allocations are preempted at once.

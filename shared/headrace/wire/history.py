@@ -15,19 +15,6 @@ from headrace.resources import ZERO, Amount, Resources
 from headrace.wire.integral import Volume
 from headrace.wire.version import Counter, Term
 
-__all__ = [
-    "MOST_POINTS",
-    "GetHistory",
-    "HistoryPoint",
-    "HistorySample",
-    "IntegralPoint",
-    "IntegralSample",
-    "PoolHistory",
-    "PoolSample",
-    "Savings",
-    "Spread",
-]
-
 #: The finest picture that is handed out of a stretch of time.
 MOST_POINTS = 4_000
 

@@ -15,21 +15,6 @@ from headrace.resources import Resources
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.version import Counter, Version
 
-__all__ = [
-    "LARGEST_CPU_VOLUME",
-    "PAGE_BYTES",
-    "Advance",
-    "AdvanceGap",
-    "AdvancePartTaken",
-    "Advanced",
-    "Downtime",
-    "GetVolumes",
-    "PoolFlow",
-    "PoolVolume",
-    "Volume",
-    "parts_of",
-]
-
 #: Pools in one message or one value of a bucket take no more than this.
 PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES - 10_000
 #: Hundredths of a core-second: 17 million cores for 85 years. The other parts of a volume are floats and know no such bound.

@@ -16,25 +16,6 @@ from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.version import Counter, Term
 
-__all__ = [
-    "Attach",
-    "Attached",
-    "DrawAnswer",
-    "DrawBlock",
-    "LiveOperation",
-    "Released",
-    "ReleasedAnswer",
-    "ReportAnswer",
-    "ReportEnds",
-    "ReportedEnd",
-    "ReturnAnswer",
-    "ReturnIndexes",
-    "Wanted",
-    "WholeOperations",
-    "WholeOperationsRequest",
-    "started_in",
-]
-
 
 class Attach(msgspec.Struct, frozen=True):
     """An allocator starts: from now on blocks are drawn by its term. Answered when that is so."""

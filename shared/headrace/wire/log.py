@@ -17,30 +17,6 @@ from headrace.wire.operations import OperationSpec, OperationState, PerTree
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.version import Counter, Term
 
-__all__ = [
-    "FIRST_BLOCK",
-    "AllocatorAttached",
-    "BlockDrawn",
-    "EphemeralPoolAdopted",
-    "EphemeralPoolSet",
-    "Event",
-    "IndexRun",
-    "IndexesReturned",
-    "JobsEnded",
-    "LogBatch",
-    "LoggedEnd",
-    "OperationEvent",
-    "OperationLeftTree",
-    "OperationPlaced",
-    "OperationStarted",
-    "OperationStateChanged",
-    "OperationSuspended",
-    "ParametersChanged",
-    "Published",
-    "StateCause",
-    "concerned",
-]
-
 #: Indexes that the event of the start itself lets out.
 FIRST_BLOCK = 256
 

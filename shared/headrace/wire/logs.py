@@ -14,8 +14,6 @@ import msgspec
 from headrace.ids import OperationId
 from headrace.wire.version import Counter
 
-__all__ = ["MOST_LOG_BYTES", "LogChunk", "LogStream", "ReadLog"]
-
 #: Of one answer.
 MOST_LOG_BYTES = 256 * 1024
 

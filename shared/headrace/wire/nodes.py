@@ -11,28 +11,6 @@ from headrace.ids import NodeName, TreeName
 from headrace.resources import ZERO, Resources
 from headrace.wire.version import Counter, Term
 
-__all__ = [
-    "LONGEST_MACHINE",
-    "LONGEST_TAG",
-    "MOST_TAGS",
-    "ChangeNode",
-    "ChangedNode",
-    "Enrol",
-    "Enrolled",
-    "GiveUpNode",
-    "GivenUpNode",
-    "JobPlace",
-    "ListNodes",
-    "LongestLeaseRecord",
-    "NodeChange",
-    "NodeList",
-    "NodeRecord",
-    "NodeView",
-    "OperationPlaces",
-    "StopMode",
-    "WhereRequest",
-]
-
 #: Of a node.
 MOST_TAGS: Final = 100
 #: In characters.

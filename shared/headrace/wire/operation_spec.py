@@ -14,15 +14,6 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import JobSpec
 from headrace.wire.preemption import InterruptSignal
 
-__all__ = [
-    "LARGEST_JOB_COUNT",
-    "OnLostNode",
-    "OperationSpec",
-    "PerTree",
-    "PreemptionMode",
-    "Weight",
-]
-
 LARGEST_JOB_COUNT = 1_000_000
 
 

@@ -17,8 +17,6 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode, runs_of_bytes
 from headrace.wire.snapshots import Part, WholeRequest
 from headrace.wire.version import NEVER, Term, Version
 
-__all__ = ["Applied", "SnapshotPublisher", "SnapshotReader"]
-
 Item = TypeVar("Item", bound=msgspec.Struct)
 Frame = TypeVar("Frame", bound=msgspec.Struct)
 

@@ -10,14 +10,6 @@ import msgspec
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.wire.version import Counter
 
-__all__ = [
-    "EphemeralPool",
-    "PoolHolder",
-    "PoolLevel",
-    "TreePlacement",
-    "WaitingFor",
-]
-
 
 class TreePlacement(msgspec.Struct, frozen=True):
     """An operation in one tree."""

@@ -14,8 +14,6 @@ from headrace.tree_file.problems import FileProblem
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareItem
 from headrace.wire.version import Counter
 
-__all__ = ["Bound", "BoundKind", "Plan", "PlanElement", "PlanRefused", "Scaled"]
-
 
 class PlanRefused(msgspec.Struct, frozen=True, tag_field="outcome", tag="refused"):
     """The file cannot be used. All that is wrong with it stands here in the order of its lines."""

@@ -10,20 +10,6 @@ import msgspec
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.wire.version import Counter
 
-__all__ = [
-    "AttributeDifference",
-    "ChangePools",
-    "Create",
-    "Move",
-    "PoolChange",
-    "PoolDifference",
-    "PoolPlan",
-    "Remove",
-    "Set",
-    "SetOptions",
-    "Transfer",
-]
-
 
 class _Change(msgspec.Struct, frozen=True, tag_field="change"):
     pass

@@ -18,19 +18,6 @@ from headrace.ids import AllocationId, NodeName, OperationId, PoolName
 from headrace.resources import ZERO_SHARE, Share
 from headrace.wire.version import Counter
 
-__all__ = [
-    "LARGEST_RECORD_BYTES",
-    "InterruptSignal",
-    "ListObserved",
-    "ObservedPreemption",
-    "ObservedPreemptions",
-    "PreemptionCount",
-    "PreemptionReason",
-    "PreemptionRecord",
-    "parse_signal",
-    "read_record",
-]
-
 #: Of one record, whatever it says.
 LARGEST_RECORD_BYTES: Final = 300
 

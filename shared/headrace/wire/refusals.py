@@ -14,26 +14,6 @@ from headrace.errors import HeadraceError, said_of
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
 from headrace.wire.version import Term
 
-__all__ = [
-    "SLOW_BUS",
-    "AnswerTooLarge",
-    "BadRequest",
-    "BrokenRules",
-    "Busy",
-    "Exists",
-    "LimitBroken",
-    "NotAllowed",
-    "NotFound",
-    "NotReady",
-    "NotRecorded",
-    "OverLimit",
-    "Refusal",
-    "Refused",
-    "StaleTerm",
-    "WrongState",
-    "decode_answer",
-]
-
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 #: Why something may not have been written, where the bus said nothing.

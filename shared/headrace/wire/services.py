@@ -6,8 +6,6 @@ import msgspec
 
 from headrace.wire.version import Counter, Term
 
-__all__ = ["ListServices", "ServiceView"]
-
 
 class ListServices(msgspec.Struct, frozen=True):
     """person → every process of every service."""

@@ -19,25 +19,6 @@ from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
 from headrace.wire.integral import Downtime
 from headrace.wire.version import NEVER, Counter, Version
 
-__all__ = [
-    "DetailedShare",
-    "ElementKind",
-    "NodesOfTags",
-    "Part",
-    "PreemptionPriority",
-    "SchedulingStatus",
-    "ShareComplaint",
-    "ShareFrame",
-    "ShareItem",
-    "SharePart",
-    "StarvationReason",
-    "StarvationStatus",
-    "UsageFrame",
-    "UsageItem",
-    "UsagePart",
-    "WholeRequest",
-]
-
 Item = TypeVar("Item")
 Frame = TypeVar("Frame")
 

@@ -8,47 +8,6 @@ from __future__ import annotations
 
 from headrace.ids import NodeName, OperationId, TreeName, UserName
 
-__all__ = [
-    "CHECKPOINT_BUCKET",
-    "CLOCKS_BUCKET",
-    "ENROL",
-    "EVENTS",
-    "FIGURES",
-    "LEASES_BUCKET",
-    "LEDGER",
-    "LOG",
-    "NODES_BUCKET",
-    "NODE_LEASES_BUCKET",
-    "OPERATIONS_WHOLE",
-    "POOLS_BUCKET",
-    "POOLS_HISTORY",
-    "STREAM",
-    "TERMS_BUCKET",
-    "VOLUMES_BUCKET",
-    "WANTED",
-    "WHO",
-    "copies_of",
-    "decisions",
-    "enrol",
-    "give_up_node",
-    "heartbeat",
-    "history",
-    "history_stream",
-    "inbox",
-    "integral_advance",
-    "integral_volumes",
-    "ledger",
-    "nth",
-    "nudge",
-    "of_tree",
-    "operation_view",
-    "share",
-    "share_whole",
-    "usage",
-    "usage_whole",
-    "user",
-]
-
 _V1 = "headrace.v1"
 
 #: The stream of operation events and the one subject it records.

@@ -12,8 +12,6 @@ from headrace.ids import PoolName, TreeName
 from headrace.pools.tree_options import TreeOptions
 from headrace.wire.version import Counter
 
-__all__ = ["CreateTree", "ListTrees", "MovePoolToTree", "RemoveTree", "TreeList", "TreeView"]
-
 
 class ListTrees(msgspec.Struct, frozen=True):
     """All trees by name, or one."""

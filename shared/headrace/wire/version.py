@@ -9,8 +9,6 @@ from typing import Annotated, Final
 
 import msgspec
 
-__all__ = ["LARGEST_JUMP", "NEVER", "Counter", "Term", "Version", "WhoAnswer", "WhoRequest"]
-
 Counter = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 #: A life of a service; starts at 1, 0 is «none seen yet».
 Term = Counter

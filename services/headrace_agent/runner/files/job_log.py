@@ -15,17 +15,6 @@ from typing import Literal
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.host.files import LinuxFiles, write_file
 
-__all__ = [
-    "SMALLEST_CAP_BYTES",
-    "LogUnwritable",
-    "Stream",
-    "StreamWriter",
-    "job_fields",
-    "job_name",
-    "log_name",
-    "open_folder",
-]
-
 Stream = Literal["stdout", "stderr"]
 #: A smaller cap would mean a rename for every few lines.
 SMALLEST_CAP_BYTES = 64 * 1024

@@ -19,8 +19,6 @@ from headrace.wire.heartbeat import JobEnd, JobKey
 from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.host.files import LinuxFiles, write_file
 
-__all__ = ["JobRecord", "Kept", "KeptJobs", "Leftover", "ProcessRecord"]
-
 _HEAD_BYTES = 8
 _LARGEST_FILE_BYTES = 8 * 1024 * 1024
 _NEW = ".new"

@@ -9,8 +9,6 @@ import msgspec
 
 from headrace_agent.runner.host.files import LinuxFiles
 
-__all__ = ["Retention"]
-
 
 class _Held(msgspec.Struct):
     size_bytes: int

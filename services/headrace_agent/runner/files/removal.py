@@ -9,8 +9,6 @@ import contextlib
 
 from headrace_agent.runner.host.files import LinuxFiles
 
-__all__ = ["Removal"]
-
 
 class Removal:
     """The folder `trash`. Errors leave things where they are, to be tried again by the next runner."""

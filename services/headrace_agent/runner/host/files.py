@@ -6,8 +6,6 @@ import errno
 import os
 from typing import NamedTuple
 
-__all__ = ["FolderEntry", "LinuxFiles", "write_file"]
-
 
 class FolderEntry(NamedTuple):
     """One entry of a folder. A symbolic link is no folder and is not followed."""

@@ -10,8 +10,6 @@ from typing import NamedTuple
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.processes import LinuxProcesses
 
-__all__ = ["Host"]
-
 
 class Host(NamedTuple):
     """The host as the runner sees it."""

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.subreaper import adopt_orphans
 
-__all__ = ["MARKER", "LinuxProcesses", "Reaped", "Spawn"]
-
 #: Every process of a job carries it: `HEADRACE_JOB=<operation>.<index>.<attempt>`.
 MARKER = "HEADRACE_JOB"
 

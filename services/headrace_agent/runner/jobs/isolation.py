@@ -26,8 +26,6 @@ from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import LinuxProcesses
 from headrace_agent.runner.protocol import Run
 
-__all__ = ["Account", "CannotIsolate", "Cgroup2", "Isolation", "RlimitIsolation", "choose_isolation"]
-
 _CPU_PERIOD_US = 100_000
 _LEAST_CPU_QUOTA_US = 1_000
 _SMALL_FILE_BYTES = 64 * 1024

@@ -19,8 +19,6 @@ from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import Settings
 
-__all__ = ["Launched", "Launcher", "NotStarted"]
-
 #: What a shell returns for a command that is not there, and for one that cannot be run.
 _NOT_FOUND, _NOT_RUNNABLE = 127, 126
 

@@ -14,8 +14,6 @@ from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.files.kept_jobs import Leftover
 from headrace_agent.runner.host.port import Host
 
-__all__ = ["end_leftovers", "lost"]
-
 _PASSES = 200
 _PAUSE_MS = 10
 

@@ -24,8 +24,6 @@ from headrace_agent.runner.jobs.launch import Launched, Launcher
 from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import Settings
 
-__all__ = ["ProcessTable"]
-
 _READ_BYTES = 64 * 1024
 #: After the end of the main process its job's end waits at most so long for the rest to die of SIGKILL.
 REST_TIMEOUT_MS = 2_000

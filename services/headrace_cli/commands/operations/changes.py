@@ -16,8 +16,6 @@ from headrace_cli.session import Common, Flag, talk
 from headrace_cli.show.operations import operation_table
 from headrace_cli.show.screen import Screen
 
-__all__ = ["KEYS", "complete", "resume", "scan", "set_", "suspend"]
-
 #: What `op set` can change.
 KEYS: Final = ("weight", "pool")
 

@@ -14,8 +14,6 @@ from headrace_cli.session import Common, talk
 from headrace_cli.show.happenings import happening_line, history_table
 from headrace_cli.show.screen import Screen
 
-__all__ = ["history"]
-
 
 def history(operation: str, /, *, limit: int = 1_000, common: Common | None = None) -> int:
     """Show the states of an operation, every run of a job that ended, and every preemption with its proof.

@@ -14,8 +14,6 @@ from headrace_cli.show.operations import operation_table
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
 
-__all__ = ["explain"]
-
 
 def explain(operation: str, /, *, common: Common | None = None) -> int:
     """Say why jobs of an operation wait: every reason with its figures, and what would end it.

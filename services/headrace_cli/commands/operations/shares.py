@@ -8,8 +8,6 @@ from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace.wire.placements import TreePlacement
 from headrace.wire.snapshots import ShareFrame, ShareItem
 
-__all__ = ["options_of", "share_of"]
-
 
 async def share_of(
     client: Client, view: OperationView, placement: TreePlacement

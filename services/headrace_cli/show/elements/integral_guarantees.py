@@ -14,8 +14,6 @@ from headrace.wire.pools import PoolView, ResourceDistribution
 from headrace_cli.show.amounts import percent
 from headrace_cli.show.tables import resource_table
 
-__all__ = ["integral_facts", "integral_tables"]
-
 #: Amounts times hours are told where there are many seconds.
 _SECONDS_PER_HOUR: Final = 3_600
 

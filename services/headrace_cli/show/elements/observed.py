@@ -11,8 +11,6 @@ from headrace.pools.pool_config import PreemptionSwitch
 from headrace.wire.pools import PoolView
 from headrace.wire.preemption import ObservedPreemption, ObservedPreemptions
 
-__all__ = ["observes", "preemption_facts"]
-
 #: So many of the last ones are told one by one.
 _MOST_TOLD: Final = 5
 

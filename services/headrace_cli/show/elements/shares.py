@@ -18,8 +18,6 @@ from headrace_cli.show.elements.observed import preemption_facts
 from headrace_cli.show.elements.starving import starvation_facts
 from headrace_cli.show.tables import facts_table, resource_table
 
-__all__ = ["complaint_lines", "gibberish_free", "pool_facts", "share_facts", "share_table"]
-
 _ROOM_FOR_SHARES: Final = 100
 
 

@@ -24,8 +24,6 @@ from headrace.wire.snapshots import (
 )
 from headrace_cli.show.tables import table, widest
 
-__all__ = ["Starving", "starvation_facts", "starving_in", "starving_table"]
-
 #: So many operations are named in a line of the table.
 _MOST_NAMED: Final = 3
 _REASONS: Final = {StarvationReason.FAIR_SHARE: "fair share", StarvationReason.MIN_SHARE: "strong guarantee"}

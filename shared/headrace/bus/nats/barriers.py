@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from nats.aio.client import Client
 
-__all__ = ["Barriers"]
-
 #: A PONG that comes after its waiter gave up ends nats-py's read loop, so the waiter must outlive a stale connection (15 s).
 _FLUSH_TIMEOUT_S = 60
 

@@ -36,8 +36,6 @@ from headrace.obs.logging import logger
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-__all__ = ["NatsBus", "connect"]
-
 #: How long handlers may take to end while draining.
 _DRAIN_TIMEOUT_S = 10.0
 _DISCOVERY_PENDING = 100

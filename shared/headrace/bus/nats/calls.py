@@ -9,8 +9,6 @@ import msgspec
 
 from headrace.bus.protocol import BusError, Message
 
-__all__ = ["Calls"]
-
 
 class _Call(msgspec.Struct, frozen=True, eq=False):
     #: In lower case, as the server's refusals come.

@@ -18,8 +18,6 @@ from headrace.bus.nats.trouble import CredentialLost, understand
 from headrace.bus.protocol import CredentialRefused, NotConnected, ServerTooOld
 from headrace.errors import BadInput
 
-__all__ = ["Credential", "next_server", "open_client"]
-
 #: Older ones take newer requests without complaint: keys that should expire never do, atomic batches are stored singly.
 _REQUIRED_SERVER = (2, 12)
 #: A dead peer is noticed after this and one more ping intervals; nats-py's own setting takes six minutes.

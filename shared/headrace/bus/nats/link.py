@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from nats.aio.client import Client
 
-__all__ = ["Link"]
-
 _BARRIER_TIMEOUT_S = 10.0
 #: Between two looks at nats-py's own tasks, while it is connected and while it is not.
 _INSPECT_EVERY_S = 5.0

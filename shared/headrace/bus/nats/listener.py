@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription as NatsSubscription
 
-__all__ = ["Listener"]
-
 
 class Listener:
     """Hands each message to `on_message`, which is called on the loop, should not raise and cannot wait.

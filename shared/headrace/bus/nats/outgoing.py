@@ -14,8 +14,6 @@ from headrace.bus.protocol import MAX_MESSAGE_BYTES, NotConnected, TooLarge
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-__all__ = ["Outgoing"]
-
 #: Waiting to be written; above it a sender waits. nats-py would wait, too, but swallow a cancellation meanwhile.
 _HIGH_WATER_BYTES = 1024 * 1024
 #: How long a sender waits for room. Longer means that the server takes nothing.

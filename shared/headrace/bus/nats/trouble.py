@@ -6,8 +6,6 @@ import re
 
 import msgspec
 
-__all__ = ["ConnectionTrouble", "CredentialLost", "Refusal", "understand"]
-
 #: Also `subscription to "x" using queue "q"` and `publish with reply of "x"`.
 _PERMISSION = re.compile(r'permissions violation for (?P<what>publish|subscription)[^"]*"(?P<subject>[^"]*)"')
 #: Not `authentication timeout`: that is a slow machine, and trying again helps.

@@ -10,8 +10,6 @@ import sys
 from enum import StrEnum
 from types import ModuleType
 
-__all__ = ["Header", "import_client"]
-
 _NAME = "nats.js"
 
 

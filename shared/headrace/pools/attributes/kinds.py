@@ -17,21 +17,6 @@ from headrace.durations import LONGEST_MS, exact_duration, parse_duration_ms
 from headrace.errors import BadInput, HeadraceError
 from headrace.pools.node_filter import parse_formula
 
-__all__ = [
-    "Choice",
-    "Choices",
-    "Defects",
-    "Duration",
-    "Flag",
-    "Formula",
-    "Kind",
-    "Number",
-    "Whole",
-    "Word",
-    "Words",
-    "refuse_too_deep",
-]
-
 E = TypeVar("E", bound=enum.StrEnum)
 _LARGEST_WHOLE = 2**53
 _LONGEST_WORD = 1_000

@@ -12,8 +12,6 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.attributes.kinds import Defects, Kind, Word
 from headrace.resources import RESOURCE_NAMES, parse_amount
 
-__all__ = ["Data", "ResourceAmounts", "TextMap"]
-
 
 class ResourceAmounts(Kind):
     """Amounts by resource. One that is left out is not said."""

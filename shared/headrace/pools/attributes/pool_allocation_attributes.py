@@ -9,8 +9,6 @@ from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import Attribute, Support, Who
 from headrace.pools.pool_config import FifoPoolSchedulingOrder, PreemptionSwitch
 
-__all__ = ["PLACING", "PREEMPTION"]
-
 _ADMIN: Final = Who.ADMINISTRATOR
 _KEPT: Final = Support.KEPT
 _PARENT: Final = "that of the parent"

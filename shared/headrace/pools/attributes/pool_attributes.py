@@ -20,8 +20,6 @@ from headrace.pools.pool_config import (
     PoolMode,
 )
 
-__all__ = ["ACCESS", "POOL_ATTRIBUTES", "PRESET_ATTRIBUTES"]
-
 _ADMIN: Final = Who.ADMINISTRATOR
 _KEPT: Final = Support.KEPT
 _TREE: Final = "that of the tree"

@@ -20,8 +20,6 @@ from headrace.near import hint, is_misspelt
 from headrace.pools.attributes.kinds import Defects, Kind
 from headrace.pools.attributes.map_kinds import Data
 
-__all__ = ["Attribute", "Changed", "Record", "Schema", "Support", "Who", "split_key"]
-
 #: So many attributes are named where none is similar to what was written.
 _MOST_LISTED = 12
 

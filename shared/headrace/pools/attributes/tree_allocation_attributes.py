@@ -19,8 +19,6 @@ from headrace.pools.tree_options import (
     YarnOptions,
 )
 
-__all__ = ["LIMITS", "ORDER", "PREEMPTION", "STARVATION"]
-
 _KEPT: Final = Support.KEPT
 _ABSENT: Final = Support.ABSENT
 _MET: Final = Support.MET

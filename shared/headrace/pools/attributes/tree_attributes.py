@@ -18,8 +18,6 @@ from headrace.pools.tree_options import (
 )
 from headrace.resources import RESOURCE_NAMES
 
-__all__ = ["TREE_ATTRIBUTES"]
-
 _KEPT: Final = Support.KEPT
 
 

@@ -22,17 +22,6 @@ from headrace.bus.protocol import (
     WrongConfiguration,
 )
 
-__all__ = [
-    "JetStream",
-    "JetStreamRefused",
-    "Stored",
-    "StreamConfig",
-    "StreamInfo",
-    "delivered",
-    "seconds_ns",
-    "standard_stream",
-]
-
 STREAM_NOT_FOUND: Final = 10059
 MESSAGE_NOT_FOUND: Final = 10037
 NAME_IN_USE: Final = 10058

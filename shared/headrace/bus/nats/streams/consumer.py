@@ -12,8 +12,6 @@ from headrace.bus.nats.listener import Listener
 from headrace.bus.nats.streams.api import JetStream, seconds_ns
 from headrace.bus.protocol import BusError, Message
 
-__all__ = ["Consumer"]
-
 
 class _SequencePair(msgspec.Struct):
     consumer_seq: int = 0

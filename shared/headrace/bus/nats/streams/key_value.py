@@ -20,8 +20,6 @@ from headrace.bus.nats.streams.pulling import pulled
 from headrace.bus.protocol import Entry, Mirror, WrongRevision
 from headrace.errors import BadInput
 
-__all__ = ["NatsKeyValue"]
-
 _BUCKET = re.compile(r"[A-Za-z0-9_-]+\Z")
 _KEY = re.compile(r"[A-Za-z0-9_=/-]+(\.[A-Za-z0-9_=/-]+)*\Z")
 _MOST_HISTORY = 64

@@ -25,8 +25,6 @@ from headrace.bus.protocol import (
 )
 from headrace.errors import BadInput
 
-__all__ = ["NatsLog"]
-
 _NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 

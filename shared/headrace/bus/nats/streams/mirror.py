@@ -19,8 +19,6 @@ from headrace.bus.protocol import BusClosed, BusError, Entry
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
-__all__ = ["BucketMirror"]
-
 #: Who waits for a revision has the bucket looked at, after this time and then as often.
 _ASK_AFTER_S = 0.1
 _ASK_EVERY_S = 0.25

@@ -16,8 +16,6 @@ from headrace.bus.nats.streams.api import JetStream, Stored, delivered
 from headrace.bus.nats.streams.consumer import Consumer
 from headrace.bus.protocol import Message, NoResponders, RequestTimeout
 
-__all__ = ["Pull", "pulled"]
-
 #: One pull: enough to hide the round trip, little enough to hold in memory.
 _PULL_ENTRIES = 1_000
 _PULL_BYTES = 8 * 1024 * 1024

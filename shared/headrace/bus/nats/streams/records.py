@@ -21,8 +21,6 @@ from headrace.bus.nats.streams.api import (
 from headrace.bus.nats.streams.pulling import pulled
 from headrace.bus.protocol import AppendRefused, BusError, LogEntry
 
-__all__ = ["NatsRecords"]
-
 
 class NatsRecords:
     """Implements `headrace.bus.protocol.Records`."""

@@ -11,8 +11,6 @@ from headrace.bus.nats.streams.api import JetStream, Stored, delivered, seconds_
 from headrace.bus.nats.streams.consumer import Consumer
 from headrace.bus.protocol import Message, RequestTimeout
 
-__all__ = ["Watch"]
-
 #: A consumer says this often that it lives; three times as long without a word and it is made anew.
 IDLE_HEARTBEAT_S: Final = 1.0
 _SILENCE_S = 3.0
