@@ -153,7 +153,8 @@ class HeartbeatAnswers:
             node.preemptive_stages_s = moment.steady_s
             started, taken = self._carry_out(node, stage, budget, moment)
             starts, take_back = starts + started, take_back + taken
-            node.tries[stage.stage.priority] = _try(stage, started, moment)
+            if stage.somebody_starves:
+                node.tries[stage.stage.priority] = _try(stage, started, moment)
         take_back += [self._preempt(one, moment) for one in decided.preemptions if budget.fits(LARGEST_RECORD_BYTES)]
         self.made.note_starts(node.record.node, starts, moment)
         if decided.observed:

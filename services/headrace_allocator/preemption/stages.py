@@ -70,6 +70,8 @@ class StageOutcome(msgspec.Struct, frozen=True):
     """The start and the preemptions of one stage."""
 
     stage: PreemptiveStage
+    #: True if it looked for a place for somebody, and not only at what is to be repaired.
+    somebody_starves: bool
     placement: Placement | None
     preemptions: list[Preemption]
     #: Allocations that could have been taken, and what they use together.
@@ -85,24 +87,27 @@ class StageOutcome(msgspec.Struct, frozen=True):
 
 def run_stages(overlay: Overlay, choose: Choice = next_in_line) -> Iterator[StageOutcome]:
     """Runs the stages until one started something. The normal one repairs violated limits, too, though nobody starves."""
-    classes = overlay.view.order.classes
-    starving = [stage for stage in (_AGGRESSIVE, _NORMAL) if classes.of_priority(stage.priority)]
+    order = overlay.view.order
+    # Classes are kept for those who come again, so that a priority may have some that nobody is of.
+    starving = [
+        stage for stage in (_AGGRESSIVE, _NORMAL) if order.classes.of_priority(stage.priority) & order.root.classes
+    ]
     if not (starving or needs_repair(overlay)):
         # A run in which nothing can happen counts as one, too.
-        yield StageOutcome(_NORMAL, None, [], 0, ZERO, overlay.room, ZERO, {})
+        yield StageOutcome(_NORMAL, False, None, [], 0, ZERO, overlay.room, ZERO, {})
         return
     overlay.pass_limits(True)
     for stage in (_AGGRESSIVE, _NORMAL):
         if stage is _AGGRESSIVE and stage not in starving:
             continue
-        outcome = _run(overlay, stage, choose)
+        outcome = _run(overlay, stage, choose, somebody_starves=stage in starving)
         yield outcome
         if outcome.placement is not None:
             break
     overlay.pass_limits(False)
 
 
-def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice) -> StageOutcome:
+def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_starves: bool) -> StageOutcome:
     """Looks who could go, starts what fits then, and takes as many as that needs."""
     found, room = candidates(overlay, stage.least), overlay.room
     # What was freed before is no candidate.
@@ -124,7 +129,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice) -> StageOutco
         Preemption(victim, PreemptionReason.RESOURCE_LIMITS_VIOLATED, found.groups[victim])
         for victim in victims_above_limits(overlay, [one for one in kept if not found.held or one in found.free])
     ]
-    return StageOutcome(stage, placement, preemptions, len(found.free), discount, room, unused, held)
+    return StageOutcome(stage, somebody_starves, placement, preemptions, len(found.free), discount, room, unused, held)
 
 
 def _placed(

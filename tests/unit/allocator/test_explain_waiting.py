@@ -60,6 +60,22 @@ def test_a_job_that_was_started_by_a_stage_is_counted_as_its_own_and_for_others_
     assert (late.nodes, late.started, late.started_others) == (1, 0, 1)
 
 
+def test_a_stage_in_which_nobody_starved_tells_nothing_to_whoever_starves_later() -> None:
+    host = Host(an_operation("poor"), an_operation("late"))
+    host.next_beat()
+    host.tell([a_share("rich", 2), a_share("poor", 1, starves=True)], total=FOUR)
+    orders = host.next_beat()
+    host.starts = [*host.starts[:3], *orders.start]
+    host.tell([a_share("rich", 2), a_share("poor", 1)], total=FOUR)
+    host.next_beat(allocations=host.picture())
+    (stage,) = host.engine.answers.decided.stages
+
+    host.tell([a_share("rich", 2), a_share("poor", 1), a_share("late", 1, starves=True)], total=FOUR)
+
+    tries = explained(host, "late").tries
+    assert (stage.candidates, tries.held_back, tries.started_others) == (0, 0, 1)
+
+
 def test_nodes_are_counted_by_what_of_a_job_fits() -> None:
     tagged = an_operation("tagged", size=cores(3))
     spec = msgspec.structs.replace(tagged.spec, scheduling_tag_filter="fast")
