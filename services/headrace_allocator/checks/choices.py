@@ -81,14 +81,14 @@ class ChoiceCheck:
     def begin(self, *, settled: bool = True) -> None:
         """A heartbeat is about to be decided on. While some places are to be found anew, the plain loop knows better for a while."""
         self._heartbeats += 1
-        self._left = 0
-        if settled and self._heartbeats >= self._every:
-            self._heartbeats, self._left = 0, _CHOICES
+        self._left = _CHOICES if settled and self._heartbeats >= self._every else 0
 
     def choose(self, overlay: Overlay, room: Resources, priority: PreemptionPriority | None = None) -> Operation | None:
         """The operation whose job goes first into `room`, by the quick way."""
         chosen = next_in_line(overlay, room, priority)
         if self._left > 0:
+            # Only now: on most heartbeats of a full cluster nothing is to be chosen, and nothing would be checked.
+            self._heartbeats = 0
             self._left -= 1
             self._check(overlay, room, priority, chosen)
         return chosen

@@ -52,6 +52,16 @@ def test_only_one_heartbeat_of_very_many_is_checked() -> None:
     assert figures_of(check) == [2, 0]
 
 
+def test_a_check_that_falls_on_a_heartbeat_with_nothing_to_choose_is_made_on_the_next_one() -> None:
+    tree = RandomTree(Random(1))
+    check = ChoiceCheck(every=5)
+    for heartbeat in range(14):
+        check.begin()
+        if heartbeat in (3, 6, 13):
+            place(tree.overlay("n"), most=1, choose=check.choose)
+    assert figures_of(check) == [2, 0]
+
+
 def test_a_choice_by_places_that_are_to_be_found_anew_is_not_told_as_wrong() -> None:
     """The room of the tree changed, and the shares of it mean something else."""
     checked = 0.0
