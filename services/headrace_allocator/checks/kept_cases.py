@@ -6,6 +6,7 @@ In a checkout `python -m tests.support.choice_case FILE` replays one.
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ _MOST_KEPT: Final = 20
 def keep_case(case: ChoiceCase, folder: Path, at_ms: int) -> Path:
     """Writes a case as JSON. Returns its path. Raises `OSError`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / f"choice-{at_ms}.json"
+    path = folder / f"choice-{at_ms}-{secrets.token_hex(3)}.json"
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(msgspec.json.encode(case))
     for old in sorted(folder.glob("choice-*.json"))[:-_MOST_KEPT]:

@@ -140,3 +140,4 @@ def test_the_oldest_cases_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     paths = [keep_case(case, tmp_path, at_ms) for at_ms in (1, 2, 3)]
 
     assert sorted(tmp_path.iterdir()) == paths[1:]
+    assert keep_case(case, tmp_path, 3) not in paths, "a heartbeat may have two"
