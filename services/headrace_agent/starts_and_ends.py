@@ -66,7 +66,7 @@ class StartsAndEnds:
         if allocation is None or allocation.state is AllocationState.ENDED:
             return []
         allocation.preemption = order.preemption or allocation.preemption
-        reason = f"{order.reason.value.replace('_', ' ')}: {order.detail}" if order.detail else order.reason.value
+        reason = order.reason.value.replace("_", " ") + (f": {order.detail}" if order.detail else "")
         return self.close(allocation, order.timeout_ms, reason)
 
     def forget(self, order: Forget, keep: set[AllocationId]) -> list[AgentEffect]:

@@ -78,10 +78,10 @@ def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
 
 
 def happening_line(happening: Happening) -> dict[str, object]:
-    """The same as one JSON object, which says in `happened` what it is."""
+    """The same as one JSON object, which says in `happened` what it is, and in `at_ms` when it was."""
     fields = plain(happening)
     assert isinstance(fields, dict)
-    return {"happened": happening.__struct_config__.tag, **fields}
+    return {"happened": happening.__struct_config__.tag, "at_ms": _at_ms(happening), **fields}
 
 
 def preemption_words(record: PreemptionRecord) -> str:

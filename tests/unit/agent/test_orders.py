@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.ids import AllocationId
-from headrace.wire.heartbeat import AllocationState, Forget, JobSlot
+from headrace.wire.heartbeat import AllocationState, Forget, JobSlot, TakeBack, TakeBackReason
 from headrace_agent.runner.protocol import Acknowledge, Interrupt, NodeLease, Run
 from tests.support.agent_desk import OPERATION, Desk, end_of, extend, job, spec, start, take_back
 
@@ -204,6 +204,19 @@ def test_taking_back_interrupts_the_job_and_gives_the_other_slots_back() -> None
     assert [job(0)] == desk.runs
     last = desk.turn()
     assert [(AllocationState.ENDED, [JobSlot(1), JobSlot(2)])] == [(a.state, a.unstarted) for a in last.allocations]
+
+
+def test_the_end_of_a_job_says_in_plain_words_why_its_place_was_taken_back() -> None:
+    desk = Desk()
+    desk.turn(start("a", [0]), start("b", [1]))
+
+    over = TakeBack(AllocationId("a"), TakeBackReason.OPERATION_ENDED, 50)
+    desk.turn(over, take_back("b", detail="for serve, which starves"))
+
+    assert [order.reason for order in desk.told(Interrupt)] == [
+        "operation ended",
+        "preempted: for serve, which starves",
+    ]
 
 
 def test_taking_back_without_a_timeout_lets_the_job_end_by_itself_until_somebody_is_in_a_hurry() -> None:

@@ -26,7 +26,7 @@ from headrace.wire.operations import OperationState
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem, SharePart, StarvationStatus
 from headrace.wire.version import Version
-from headrace_cli.show.happenings import happening_words, history_table
+from headrace_cli.show.happenings import happening_line, happening_words, history_table
 from tests.unit.cli.test_render import shown
 
 TREE = TreeName("default")
@@ -186,6 +186,12 @@ def test_the_history_has_a_row_for_each_run_with_where_and_how_long_it_ran() -> 
 
     unbegun = shown(history_table([msgspec.structs.replace(ended, started_at_ms=0, signal=None)]), 300)
     assert " 3.2  n          aborted, before it began; it runs again; preempted for needs-it" in unbegun[1]
+
+
+def test_each_object_says_what_happened_and_when() -> None:
+    for happening in (preempted(OURS, "p"), an_end(OURS), a_step(OURS)):
+        line = happening_line(happening)
+        assert (line["happened"], line["at_ms"]) == (happening.__struct_config__.tag, 0)
 
 
 def test_each_line_says_on_its_own_what_happened_to_whom() -> None:
