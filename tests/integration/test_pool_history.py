@@ -45,7 +45,7 @@ BURST = PoolConfig(
 
 def pools_of(world: SmallWorld) -> Pools:
     clock = SystemClock()
-    return Pools(Asker(world.user, clock, lambda verb: subjects.user("anna", verb)), TREE, PATIENCE_S)
+    return Pools(Asker(world.user, clock, lambda verb: subjects.user("anna", verb), PATIENCE_S), TREE)
 
 
 async def history_until(world: SmallWorld, pool: str, what: Callable[[HistoryPoint], object]) -> PoolHistory:

@@ -49,6 +49,9 @@ def test_every_service_has_a_readme_of_one_screen_whose_files_are_there() -> Non
         assert readme.is_file(), f"{service.name} has no README.md"
         text = readme.read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 70, f"{readme}: {len(text.splitlines())} lines are more than one screen"
+        files = [path.relative_to(service).as_posix() for path in service.rglob("*.py")]
+        for file in re.findall(r"`([\w/]+\.py)\b", text):
+            assert any(f"/{each}".endswith(f"/{file}") for each in files), f"{readme}: there is no {file}"
         for file, names in re.findall(r"`([\w/]+\.py): ([\w., ]+)`", text):
             found = names_in(service / file)
             for name in re.split(r", *", names):

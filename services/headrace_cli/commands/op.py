@@ -122,7 +122,7 @@ def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) 
 
 
 async def _places(client: Client, view: OperationView, trees: Sequence[TreeName]) -> OperationPlaces | None:
-    """The lines on where it runs. None if it is over, or if the allocator does not answer or does not know it yet."""
+    """The places of its running jobs. None if it is over, or if the allocator does not answer or does not know it yet."""
     if view.state in FINAL_STATES:
         return None
     try:

@@ -41,20 +41,27 @@ class Pauses:
 
 
 class Asker:
-    """Asks in the name of one user. `subject_of` makes the subject of a verb."""
+    """Asks in the name of one user. `subject_of` makes the subject of a verb, `timeout_s` holds unless a question has its own."""
 
-    def __init__(self, bus: Bus, clock: Clock, subject_of: Callable[[str], str]) -> None:
+    def __init__(self, bus: Bus, clock: Clock, subject_of: Callable[[str], str], timeout_s: float) -> None:
         self._bus = bus
         self._clock = clock
         self._subject_of = subject_of
+        self._timeout_s = timeout_s
 
     async def ask(
-        self, verb: str, request: msgspec.Struct, kind: type[T], *, timeout_s: float, repeatable: bool = True
+        self,
+        verb: str,
+        request: msgspec.Struct,
+        kind: type[T],
+        *,
+        timeout_s: float | None = None,
+        repeatable: bool = True,
     ) -> T:
         """The answer, of type `kind`. Raises `Refused`, or `Unanswered` when the time is over."""
         data = encode(request)
         started = self._clock.steady_s()
-        deadline = started + timeout_s
+        deadline = started + (self._timeout_s if timeout_s is None else timeout_s)
         pauses = Pauses()
         #: What left open whether it was done.
         doubt: Exception | None = None

@@ -69,14 +69,13 @@ class Client:
         self._bus = bus
         self._clock = clock
         self._place = place
-        self._timeout_s = timeout_s
         self.user = user
-        self._asker = Asker(bus, clock, lambda verb: subjects.user(user, verb))
-        self.pools = Pools(self._asker, place.tree, timeout_s)
-        self.trees = Trees(self._asker, place.tree, timeout_s)
+        self._asker = Asker(bus, clock, lambda verb: subjects.user(user, verb), timeout_s)
+        self.pools = Pools(self._asker, place.tree)
+        self.trees = Trees(self._asker, place.tree)
         self.processes = Processes(bus, user)
         follower = Follower(bus, clock, place.tree, self.pools.starving)
-        self.happenings = Happenings(self._asker, follower, timeout_s)
+        self.happenings = Happenings(self._asker, follower)
 
     async def run(
         self,
@@ -138,7 +137,7 @@ class Client:
     async def get(self, operation: str) -> OperationView:
         """One operation. Raises `Refused`, `Unanswered`."""
         request = GetOperation(operation=operation_id(operation))
-        return await self._asker.ask("op.get", request, OperationView, timeout_s=self._timeout_s)
+        return await self._asker.ask("op.get", request, OperationView)
 
     async def list(
         self, *, pool: str = "", state: str = "", user: str = "", live: bool = False, limit: int = 100
@@ -149,7 +148,7 @@ class Client:
         while len(found) < limit:
             page = min(500, limit - len(found))
             request = ListOperations(pool=pool, state=state, user=user, live=live, limit=page, after=after)
-            answer = await self._asker.ask("op.list", request, OperationList, timeout_s=self._timeout_s)
+            answer = await self._asker.ask("op.list", request, OperationList)
             found.extend(answer.operations)
             if not answer.more or not answer.operations:
                 break
@@ -159,12 +158,12 @@ class Client:
     async def abort(self, operation: str, reason: str = "") -> OperationView:
         """Ends an operation: no new jobs, running ones are interrupted. Aborting twice is no error."""
         request = AbortOperation(operation=operation_id(operation), reason=reason)
-        return await self._asker.ask("op.abort", request, OperationView, timeout_s=self._timeout_s)
+        return await self._asker.ask("op.abort", request, OperationView)
 
     async def explain(self, operation: str) -> OperationExplanation:
         """Every level from the root down to its pool, with counts and limits, and what holds it back."""
         request = ExplainOperation(operation=operation_id(operation))
-        return await self._asker.ask("op.explain", request, OperationExplanation, timeout_s=self._timeout_s)
+        return await self._asker.ask("op.explain", request, OperationExplanation)
 
     async def update(
         self, operation: str, *, weight: float | None = None, pool: str | None = None, tree: str = ""
@@ -180,26 +179,26 @@ class Client:
             request = UpdateOperation(
                 request.operation, scheduling_options_per_pool_tree=said, min_revision=self.pools.revision
             )
-        return await self._asker.ask("op.update", request, OperationView, timeout_s=self._timeout_s)
+        return await self._asker.ask("op.update", request, OperationView)
 
     async def suspend(self, operation: str, *, abort_running_jobs: bool = False) -> OperationView:
         """Lets no job of it start until `resume`. Running jobs go on, unless they are to be aborted."""
         request = SuspendOperation(operation_id(operation), abort_running_jobs)
-        return await self._asker.ask("op.suspend", request, OperationView, timeout_s=self._timeout_s)
+        return await self._asker.ask("op.suspend", request, OperationView)
 
     async def resume(self, operation: str) -> OperationView:
         """Lets a suspended operation go on. Raises `Refused` for one that is not suspended."""
         request = ResumeOperation(operation_id(operation))
-        return await self._asker.ask("op.resume", request, OperationView, timeout_s=self._timeout_s, repeatable=False)
+        return await self._asker.ask("op.resume", request, OperationView, repeatable=False)
 
     async def complete(self, operation: str) -> OperationView:
         """Ends a running operation as completed. Raises `Refused` in any other state."""
         request = CompleteOperation(operation_id(operation))
-        return await self._asker.ask("op.complete", request, OperationView, timeout_s=self._timeout_s, repeatable=False)
+        return await self._asker.ask("op.complete", request, OperationView, repeatable=False)
 
     async def scan(self) -> Scanned:
         """Has everybody who waits for a running slot judged anew. It is for administrators."""
-        return await self._asker.ask("op.scan", ScanQueues(), Scanned, timeout_s=self._timeout_s)
+        return await self._asker.ask("op.scan", ScanQueues(), Scanned)
 
     async def counts(self, pool: str = "", tree: str = "") -> Sequence[PoolLevel]:
         """Pools with what their limits on operations compare: one, or all with the root first."""
@@ -207,7 +206,7 @@ class Client:
         while True:
             after = found[-1].pool if found else ""
             request = CountPools(PoolName(pool), TreeName(tree) if tree else self._place.tree, after)
-            page = await self._asker.ask("pool.counts", request, PoolCounts, timeout_s=self._timeout_s)
+            page = await self._asker.ask("pool.counts", request, PoolCounts)
             found.extend(page.pools)
             if not page.more or not page.pools:
                 return found
@@ -262,7 +261,7 @@ class Client:
         first = 0
         while True:
             request = GetJobs(operation=name, first=first, limit=1000)
-            page = await self._asker.ask("op.jobs", request, JobPage, timeout_s=self._timeout_s)
+            page = await self._asker.ask("op.jobs", request, JobPage)
             for row in page.jobs:
                 yield row
             if not page.jobs or page.jobs[-1].slot.index + 1 >= page.job_count:
@@ -279,7 +278,7 @@ class Client:
         for tree in asked or [self._place.tree]:
             verb = subjects.of_tree("op.where", tree)
             try:
-                found.append(await self._asker.ask(verb, request, OperationPlaces, timeout_s=self._timeout_s))
+                found.append(await self._asker.ask(verb, request, OperationPlaces))
             except (Refused, Unanswered) as error:
                 missing = error
         if missing is not None and not found:
@@ -295,7 +294,7 @@ class Client:
         while True:
             verb = subjects.of_tree("node.list", tree or self._place.tree)
             request = ListNodes(first=len(answer.nodes))
-            page = await self._asker.ask(verb, request, NodeList, timeout_s=self._timeout_s)
+            page = await self._asker.ask(verb, request, NodeList)
             answer = NodeList(nodes=answer.nodes + page.nodes, recovering=page.recovering)
             if not page.more or not page.nodes:
                 return answer
@@ -303,7 +302,7 @@ class Client:
     async def change_node(self, node: str, change: NodeChange) -> ChangedNode:
         """Drains, undrains or removes a node. It is for administrators. Raises `Refused`, `Unanswered`, `BadInput`."""
         request = ChangeNode(node_name(node), change)
-        return await self._asker.ask("node.change", request, ChangedNode, timeout_s=self._timeout_s)
+        return await self._asker.ask("node.change", request, ChangedNode)
 
     def logs(
         self, operation: str, job: int | None = None, *, stderr: bool = False, follow: bool = False
@@ -376,8 +375,9 @@ class Operation:
 
     async def waiting(self, tree: TreeName) -> WaitingExplained:
         """All that keeps its jobs from starting in one tree. Raises `Refused`, `Unanswered`."""
-        verb, client = subjects.of_tree("op.why", tree), self._client
-        return await client._asker.ask(verb, ExplainWaiting(self.id), WaitingExplained, timeout_s=client._timeout_s)
+        return await self._client._asker.ask(
+            subjects.of_tree("op.why", tree), ExplainWaiting(self.id), WaitingExplained
+        )
 
     def logs(self, job: int | None = None, *, stderr: bool = False, follow: bool = False) -> AsyncIterator[LogLine]:
         """Its jobs' output, as `Client.logs` gives it."""

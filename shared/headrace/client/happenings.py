@@ -13,16 +13,15 @@ from headrace.wire.happenings import GetOperationHistory, Happening, OperationHi
 class Happenings:
     """Questions about what happened."""
 
-    def __init__(self, asker: Asker, follower: Follower, timeout_s: float) -> None:
+    def __init__(self, asker: Asker, follower: Follower) -> None:
         self._asker = asker
         self._follower = follower
-        self._timeout_s = timeout_s
 
     async def history(self, operation: str) -> AsyncIterator[OperationHistory]:
         """Pages of all that the log keeps of an operation, the oldest first. Raises `Refused`, `Unanswered`, `BadInput`."""
         request = GetOperationHistory(operation_id(operation))
         while True:
-            page = await self._asker.ask("op.history", request, OperationHistory, timeout_s=self._timeout_s)
+            page = await self._asker.ask("op.history", request, OperationHistory)
             yield page
             if page.next is None:
                 return

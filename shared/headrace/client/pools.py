@@ -21,16 +21,15 @@ from headrace.wire.trees import MovePoolToTree
 class Pools:
     """The pools of one tree. Remembers the newest revision of its own changes, so that a run after a change sees it."""
 
-    def __init__(self, asker: Asker, tree: TreeName, timeout_s: float) -> None:
+    def __init__(self, asker: Asker, tree: TreeName) -> None:
         self._asker = asker
         self._tree = tree
-        self._timeout_s = timeout_s
         #: Revision of the last change made through this client; 0 for none.
         self.revision = 0
 
     def of(self, tree: TreeName) -> Pools:
         """The pools of another tree."""
-        return Pools(self._asker, tree, self._timeout_s)
+        return Pools(self._asker, tree)
 
     async def list(self, name: str = "", *, operations: bool = False, only_starving: bool = False) -> PoolList:
         """All pools with their shares, or one, parents before children.
@@ -43,7 +42,7 @@ class Pools:
             request = GetPools(
                 name=name, tree=self._tree, operations=operations, first=first, only_starving=only_starving
             )
-            page = await self._asker.ask("pool.list", request, PoolList, timeout_s=self._timeout_s)
+            page = await self._asker.ask("pool.list", request, PoolList)
             pages.append(page)
             first += len(page.pools)
             if not page.more or not page.pools:
@@ -63,7 +62,7 @@ class Pools:
         """
         verb = subjects.of_tree("preemption.observed", self._tree)
         request = ListObserved(PoolName(name))
-        return await self._asker.ask(verb, request, ObservedPreemptions, timeout_s=timeout_s or self._timeout_s)
+        return await self._asker.ask(verb, request, ObservedPreemptions, timeout_s=timeout_s)
 
     async def starving(self) -> Sequence[ShareItem]:
         """Pools and operations of which some starve, and all that may preempt. Raises `Refused`, `Unanswered`."""
@@ -98,7 +97,7 @@ class Pools:
         joined: dict[int, HistoryPoint] = {}
         known = False
         while True:
-            page = await self._asker.ask("pool.history", request, PoolHistory, timeout_s=self._timeout_s)
+            page = await self._asker.ask("pool.history", request, PoolHistory)
             known = known or page.known
             for point in page.points:
                 earlier = joined.get(point.stretch)
@@ -139,15 +138,13 @@ class Pools:
         With `expected_revision` nothing is changed that has changed meanwhile. Raises `Refused`, `Unanswered`.
         """
         request = ChangePools([*changes], self._tree, dry_run, expected_revision=expected_revision)
-        answer = await self._asker.ask("pool.change", request, PoolPlan, timeout_s=self._timeout_s, repeatable=dry_run)
+        answer = await self._asker.ask("pool.change", request, PoolPlan, repeatable=dry_run)
         self.revision = max(self.revision, answer.revision)
         return answer
 
     async def move_to_tree(self, request: MovePoolToTree) -> PoolPlan:
         """Makes a pool, with all below it, in another tree and takes it away here. Raises `Refused`, `Unanswered`."""
         request = msgspec.structs.replace(request, tree=self._tree)
-        answer = await self._asker.ask(
-            "pool.move_to_tree", request, PoolPlan, timeout_s=self._timeout_s, repeatable=request.dry_run
-        )
+        answer = await self._asker.ask("pool.move_to_tree", request, PoolPlan, repeatable=request.dry_run)
         self.revision = max(self.revision, answer.revision)
         return answer

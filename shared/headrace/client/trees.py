@@ -15,17 +15,16 @@ from headrace.wire.trees import CreateTree, ListTrees, RemoveTree, TreeList, Tre
 class Trees:
     """All pool trees. The fair_share of the client's own tree is asked about each of them."""
 
-    def __init__(self, asker: Asker, own: TreeName, timeout_s: float) -> None:
+    def __init__(self, asker: Asker, own: TreeName) -> None:
         self._asker = asker
         self.own = own
-        self._timeout_s = timeout_s
 
     async def list(self, name: str = "") -> TreeList:
         """All trees, or one. Raises `Refused`, `Unanswered`."""
         found: list[TreeView] = []
         while True:
             request = ListTrees(name, self.own, found[-1].tree if found else "")
-            page = await self._asker.ask("tree.list", request, TreeList, timeout_s=self._timeout_s)
+            page = await self._asker.ask("tree.list", request, TreeList)
             found += page.trees
             if name or not page.more:
                 return TreeList(found)
@@ -48,4 +47,4 @@ class Trees:
         return await self._ask("tree.remove", request, repeatable=dry_run)
 
     async def _ask(self, verb: str, request: msgspec.Struct, *, repeatable: bool) -> PoolPlan:
-        return await self._asker.ask(verb, request, PoolPlan, timeout_s=self._timeout_s, repeatable=repeatable)
+        return await self._asker.ask(verb, request, PoolPlan, repeatable=repeatable)

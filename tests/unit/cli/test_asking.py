@@ -40,8 +40,8 @@ class StubbornBus:
 
 
 async def ask(bus: StubbornBus, *, repeatable: bool = True, timeout_s: float = 60.0) -> PoolPlan:
-    asker = Asker(cast("Bus", bus), HandClock(tick_s=1.0), lambda verb: f"me.{verb}")
-    return await asker.ask("pool.change", REQUEST, PoolPlan, timeout_s=timeout_s, repeatable=repeatable)
+    asker = Asker(cast("Bus", bus), HandClock(tick_s=1.0), lambda verb: f"me.{verb}", timeout_s)
+    return await asker.ask("pool.change", REQUEST, PoolPlan, repeatable=repeatable)
 
 
 async def test_an_answer_is_an_answer() -> None:
