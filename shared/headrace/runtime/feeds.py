@@ -19,6 +19,7 @@ from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock
+from headrace.runtime.role import Deposed
 from headrace.runtime.terms import TermBook
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
@@ -87,7 +88,7 @@ class OperationsFeed:
             await self._progress.wait()
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Runs until cancelled. Raises `Deposed` if the log has lost entries that are known here."""
         inbox = await self._bus.subscribe(subjects.EVENTS)
         log = await self._bus.log(subjects.STREAM, subjects.LOG)
         await self._take_whole()
@@ -112,8 +113,8 @@ class OperationsFeed:
             lost_entries = self._term and 0 < published.announced <= self.sequence
             self._term = published.term
             if lost_entries:
-                logger().error("the log has lost entries", known=self.sequence, announced=published.announced)
-                await self._take_whole()
+                # What was decided by them cannot be told from the rest. Who begins anew takes nothing for recorded.
+                raise Deposed(f"the log has lost entries: {published.announced} is new, {self.sequence} were known")
         if published.sequence <= self.sequence:
             return
         if published.previous > self.sequence or not published.events:
