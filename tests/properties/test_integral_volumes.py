@@ -27,7 +27,7 @@ SATURATION_S: Final = 60.0
 
 
 def a_tree(seed: int) -> TreeInput:
-    tree = random_tree(random.Random(seed), 14, 0, overflowing=True, nested=True)
+    tree = random_tree(random.Random(seed), 14, 0, overflowing=True)
     nothing = {pool.name: IntegralState() for pool in tree.pools if pool.integral is not IntegralType.NONE}
     return msgspec.structs.replace(tree, integral=nothing | tree.integral)
 

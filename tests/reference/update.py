@@ -73,14 +73,19 @@ def compute(
     tree.root.estimated = tree.root.strong
     estimate(tree.root)
     reorder(tree)
-    grant_burst(tree, burst, fast_fifo=fast_fifo)
-    grant_relaxed(tree, relaxed, fast_fifo=fast_fifo)
+    grant_burst(tree, _promising(burst), fast_fifo=fast_fifo)
+    grant_relaxed(tree, _promising(relaxed), fast_fifo=fast_fifo)
     make_functions(tree, tree.root, fast_fifo=fast_fifo)
     hand_out(tree)
     promise(tree, tree.root)
     for pool in tree.pools:
         ensure(fits(pool.limits_share, add(pool.strong, pool.proposed)), f"guarantees of {pool.name} exceed its limits")
     return tree, errors
+
+
+def _promising(pools: list[Pool]) -> list[Pool]:
+    """Pools with a flow or a burst. Others are granted nothing, also below an integral pool."""
+    return [pool for pool in pools if pool.flow_ratio > 0 or pool.burst_ratio > 0]
 
 
 class Parts(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
 """Random trees of pools and operations for the fair share: from a seed, or as hypothesis draws and shrinks them.
 
 They keep to what is checked before a tree reaches the algorithm: fifo pools have operations only, usage is within demand, pools below
-an integral one have no integral guarantees, weights are positive. All else is free: guarantees and flows beyond the cluster,
-limits of nothing, gangs, resources that the cluster lacks, savings of any size.
+an integral one have no flow and no burst, weights are positive. All else is free: guarantees and flows beyond the cluster, limits of
+nothing, gangs, resources that the cluster lacks, savings of any size, integral pools of either type that promise nothing.
 """
 
 from __future__ import annotations
@@ -149,18 +149,18 @@ def some_options(draw: Random, steps: bool | None = None) -> TreeOptions:
     )
 
 
-def _pool(draw: Random, total: Resources, pools: list[PoolInput], flavour: _Flavour, *, nested: bool) -> PoolInput:
+def _pool(draw: Random, total: Resources, pools: list[PoolInput], flavour: _Flavour) -> PoolInput:
     """One more pool below the root or any of the pools that may have pools."""
     above = [-1, *(place for place, pool in enumerate(pools) if pool.mode is not PoolMode.FIFO)]
     parent = draw.choice(above[:2] if flavour.flat else above)
     if flavour.overflows:
         parent = min(len(pools), 1) - 1
-    integral = _chance(draw, flavour.integral) and (nested or not _within_integral(pools, parent))
-    if flavour.overflows and not pools:
-        integral = False
+    typed = _chance(draw, flavour.integral) and not (flavour.overflows and not pools)
+    integral = typed and not _within_integral(pools, parent)
     kinds = [IntegralType.BURST, IntegralType.RELAXED, *[IntegralType.RELAXED] * (2 * flavour.hungry)]
-    kind = draw.choice(kinds) if integral else IntegralType.NONE
+    kind = draw.choice(kinds) if typed else IntegralType.NONE
     flow, burst = (_large_part if flavour.hungry else _part)(draw), _part(draw)
+    is_quota = not typed and _rarely(draw) and not _within_integral(pools, parent)
     return PoolInput(
         name=f"pool{len(pools)}",
         parent=parent,
@@ -169,7 +169,7 @@ def _pool(draw: Random, total: Resources, pools: list[PoolInput], flavour: _Flav
         strong_guarantee=_guarantee(draw, total, flavour),
         limits=_some(draw, total, 1) if _rarely(draw) else NO_LIMIT,
         integral=kind,
-        resource_flow=_of(total, (flow // 2,) * 5) if integral or _rarely(draw) else Resources(),  # or a quota
+        resource_flow=_of(total, (flow // 2,) * 5) if integral or is_quota else Resources(),
         burst_guarantee=_of(total, (burst // 2,) * 5) if integral else Resources(),
         relaxed_share_multiplier_limit=draw.choice([None, 1.0, 5.0]) if integral else None,
         can_accept_free_volume=_often(draw),
@@ -234,28 +234,26 @@ def _operation(draw: Random, total: Resources, number: int, pools: list[int], fl
     )
 
 
-def _state(draw: Random, total: Resources, flavour: _Flavour) -> IntegralState:
+def _state(draw: Random, total: Resources, flavour: _Flavour, *, promises: bool) -> IntegralState:
     """Savings for some seconds of a part of the cluster."""
     seconds = draw.choice(flavour.savings_s)
     parts = (_part(draw),) * 5 if flavour.even else _five_parts(draw)
     u, c, g, m, n = (whole * seconds * part / _PARTS for whole, part in zip(total.as_tuple(), parts, strict=True))
     volume: Volume = (u, float(round(c)), g, m, n)
-    return IntegralState(volume, draw.choice([0.0, 0.1, 0.3]))
+    return IntegralState(volume, draw.choice([0.0, 0.1, 0.3]) if promises else 0.0)
 
 
-def random_tree(
-    draw: Random, max_pools: int = 7, max_operations: int = 9, *, overflowing: bool = False, nested: bool = False
-) -> TreeInput:
+def random_tree(draw: Random, max_pools: int = 7, max_operations: int = 9, *, overflowing: bool = False) -> TreeInput:
     """Any tree: pools of all kinds, operations in some of them, all sets of options.
 
-    `overflowing`: often one whose savings overflow. `nested`: integral pools below others, which no configuration has.
+    `overflowing`: often one whose savings overflow.
     """
     flavours = [each for each in _FLAVOURS if each.overflows]
     flavour = draw.choice(_FLAVOURS if not (overflowing and _often(draw)) else flavours)
     total = draw.choice([*_TOTALS[:2] * 2, *_TOTALS])
     pools: list[PoolInput] = []
     for _ in range(draw.randint(1, max_pools)):
-        pools.append(_pool(draw, total, pools, flavour, nested=nested))
+        pools.append(_pool(draw, total, pools, flavour))
     parents = {pool.parent for pool in pools}
     leaves = [place for place in range(len(pools)) if place not in parents]
     inner = [place for place, pool in enumerate(pools) if place in parents and pool.mode is not PoolMode.FIFO]
@@ -269,7 +267,9 @@ def random_tree(
         pools=pools,
         operations=[_operation(draw, total, number, leaves * 3 + inner, flavour) for number in range(count)],
         integral={
-            pool.name: _state(draw, total, flavour)
+            pool.name: _state(
+                draw, total, flavour, promises=(pool.resource_flow, pool.burst_guarantee) != (Resources(), Resources())
+            )
             for pool in pools
             if pool.integral is not IntegralType.NONE and _often(draw)
         },
@@ -302,12 +302,10 @@ def changed(draw: Random, tree: TreeInput) -> TreeInput:
     return after(other, draw.choice([200_000, 60_000_000])) if kind == "time" else other
 
 
-def trees(
-    max_pools: int = 7, max_operations: int = 9, *, overflowing: bool = False, nested: bool = False
-) -> st.SearchStrategy[TreeInput]:
+def trees(max_pools: int = 7, max_operations: int = 9, *, overflowing: bool = False) -> st.SearchStrategy[TreeInput]:
     """Random trees, drawn and shrunk by hypothesis."""
     return st.randoms(use_true_random=False).map(
-        lambda draw: random_tree(draw, max_pools, max_operations, overflowing=overflowing, nested=nested)
+        lambda draw: random_tree(draw, max_pools, max_operations, overflowing=overflowing)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.pools import IntegralType
 from headrace.resources import ZERO_SHARE, Share
 from headrace_fair_share.hdrf.arrays import Floats
 from headrace_fair_share.hdrf.model import UNLIMITED, GuaranteeError, IntegralState, TreeInput
@@ -76,7 +77,9 @@ def result_of(shares: TreeShares) -> UpdateResult:
 
 def integral_states(shares: TreeShares) -> dict[str, IntegralState]:
     """Makes the states of integral pools after an update, by name. Volumes are as they came."""
-    states = dict(shares.tree.integral)
+    known = shares.tree.integral
+    typed = [pool.name for pool in shares.tree.pools if pool.integral is not IntegralType.NONE]
+    states = {name: IntegralState(known[name].volume) if name in known else IntegralState() for name in typed}
     names = dict(zip(shares.layout.of_pool.tolist(), (pool.name for pool in shares.tree.pools), strict=True))
     members = shares.fixed.integral.all.tolist()
     for pool, volume, last_share_ratio in zip(members, shares.volume.T, shares.last_share_ratio.tolist(), strict=True):

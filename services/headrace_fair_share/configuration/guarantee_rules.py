@@ -14,7 +14,13 @@ from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace.wire.refusals import BadRequest
 from headrace_fair_share.integral_guarantees import specified_ratio
 
-__all__ = ["broken_guarantees", "guarantee_warnings", "overcommitted", "saves_nothing"]
+__all__ = [
+    "broken_guarantees",
+    "broken_integral_guarantees",
+    "guarantee_warnings",
+    "overcommitted",
+    "saves_nothing",
+]
 
 _FLOW = "integral_guarantees.resource_flow"
 _BURST = "integral_guarantees.burst_guarantee_resources"
@@ -25,7 +31,32 @@ def broken_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
     """Yields the broken rules on a pool, and between it and its children."""
     yield from _without_main_resource(tree, name)
     yield from _sums(tree, name)
-    yield from _integral(tree, name)
+    yield from broken_integral_guarantees(tree, name)
+
+
+def broken_integral_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
+    """Yields what is wrong with the integral guarantees of a pool: a burst that is not for its type, any below another's."""
+    own = tree.pools[name].settings.integral_guarantees
+    if own.guarantee_type is IntegralType.RELAXED and own.burst_guarantee_resources != NOTHING:
+        yield BadRequest(
+            _BURST,
+            f"{_figures(own.burst_guarantee_resources)} on {tree.path(name)}, whose guarantee_type is relaxed",
+            "none there, or guarantee_type burst",
+            rule="burst_on_relaxed",
+        )
+    if own.resource_flow == NOTHING and own.burst_guarantee_resources == NOTHING:
+        return
+    for above in list(tree.upwards(name))[1:-1]:
+        kind = tree.pools[above].settings.integral_guarantees.guarantee_type
+        if kind is not IntegralType.NONE:
+            said = [("flow", own.resource_flow), ("burst", own.burst_guarantee_resources)]
+            words = " and ".join(f"{what} {_figures(amounts)}" for what, amounts in said if amounts != NOTHING)
+            yield BadRequest(
+                "integral_guarantees",
+                f"{words} on {tree.path(name)}",
+                f"none below {tree.path(above)}, which is {kind}",
+                rule="integral_under_integral",
+            )
 
 
 def overcommitted(tree: PoolTree, total: Resources) -> list[str]:
@@ -121,30 +152,6 @@ def _sums(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
                     f"at most the {format_amount(resource, limits[resource])} of {name} itself",
                     rule="guarantee_sum",
                 )
-
-
-def _integral(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
-    own = tree.pools[name].settings.integral_guarantees
-    if own.guarantee_type is IntegralType.RELAXED and own.burst_guarantee_resources != NOTHING:
-        yield BadRequest(
-            _BURST,
-            f"{_figures(own.burst_guarantee_resources)} on {tree.path(name)}, whose guarantee_type is relaxed",
-            "none there, or guarantee_type burst",
-            rule="burst_on_relaxed",
-        )
-    if own.resource_flow == NOTHING and own.burst_guarantee_resources == NOTHING:
-        return
-    for above in list(tree.upwards(name))[1:-1]:
-        kind = tree.pools[above].settings.integral_guarantees.guarantee_type
-        if kind is not IntegralType.NONE:
-            said = [("flow", own.resource_flow), ("burst", own.burst_guarantee_resources)]
-            words = " and ".join(f"{what} {_figures(amounts)}" for what, amounts in said if amounts != NOTHING)
-            yield BadRequest(
-                "integral_guarantees",
-                f"{words} on {tree.path(name)}",
-                f"none below {tree.path(above)}, which is {kind}",
-                rule="integral_under_integral",
-            )
 
 
 def _figures(amounts: PartialResources) -> str:

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, column, fits_into, shares_of
+from headrace_fair_share.hdrf.arrays import (
+    RESOURCES,
+    Bools,
+    BrokenInvariant,
+    Floats,
+    Ints,
+    column,
+    fits_into,
+    shares_of,
+)
 from headrace_fair_share.hdrf.fifo import fifo_indices
 from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays
 from headrace_fair_share.hdrf.layout import Layout
@@ -34,7 +43,10 @@ __all__ = ["FixedAttributes", "IntegralPools", "fixed_attributes_of", "limits_of
 
 @dataclass(frozen=True, slots=True)
 class IntegralPools:
-    """The pools that have integral guarantees, and those whose functions depend on grants."""
+    """The pools that have integral guarantees, and those whose functions depend on grants.
+
+    A pool whose flow and burst are both 0 is never granted anything, whatever its type, and counts as one without.
+    """
 
     #: In the order in which they are served.
     burst: Ints
@@ -45,8 +57,6 @@ class IntegralPools:
     untouched: Ints
     #: Of each integral pool, itself and all that stands above it below the root.
     paths: dict[int, Ints]
-    #: True when one of them stands below another, which a pool manager should not allow.
-    nested: bool
 
     @property
     def all(self) -> Ints:
@@ -105,7 +115,7 @@ def fixed_attributes_of(
         weight=weight,
         fifo_index=ranks,
         offers=offers_of(layout, pools, weight, ranks),
-        integral=_integral(layout, pools),
+        integral=_integral(tree, layout, pools, ratios),
         promised=np.flatnonzero(pools.promised & ~opted),
         errors=_errors(tree, layout, fitted, ratios, pools.promised & opted, pools.priority & ~donated),
     )
@@ -124,8 +134,12 @@ def _with_above(layout: Layout, marked: Bools) -> Bools:
     return below
 
 
-def _integral(layout: Layout, pools: PoolArrays) -> IntegralPools:
-    own = pools.burst | pools.relaxed
+def _integral(tree: TreeInput, layout: Layout, pools: PoolArrays, ratios: Ratios) -> IntegralPools:
+    own = (ratios.flow > 0.0) | (ratios.burst > 0.0)
+    nested = _with_above(layout, own) & own
+    if nested.any():
+        names = ", ".join(_names(tree, layout, nested))
+        raise BrokenInvariant(f"pools with integral guarantees stand below others that have them: {names}")
     touched = own.copy()
     for family in reversed(layout.pool_families):
         touched[family.parents] |= np.bincount(family.owner, touched[family.children], len(family.parents)) > 0
@@ -133,12 +147,11 @@ def _integral(layout: Layout, pools: PoolArrays) -> IntegralPools:
     order = layout.preorder
     others = np.flatnonzero(layout.is_pool & ~touched)
     return IntegralPools(
-        burst=order[pools.burst[order]],
-        relaxed=order[pools.relaxed[order]],
+        burst=order[(own & pools.burst)[order]],
+        relaxed=order[(own & pools.relaxed)[order]],
         touched=np.flatnonzero(touched),
         untouched=others[others > 0],
         paths={pool: layout.path(pool) for pool in np.flatnonzero(own).tolist()},
-        nested=bool((_with_above(layout, own) & own).any()),
     )
 
 

@@ -120,7 +120,6 @@ class Grants:
                 self._try_out(pools[place : place + 1], proposal[:, np.newaxis])
             used = self.functions.store.at_zero(self.functions.trial_rows[pool : pool + 1])[:, 0]
             self._give(pool, beyond_strong(used, strong))
-        self.functions.served(pools)
 
     def to_relaxed_pools(self, pools: Ints, by_volume: Floats, most: Floats, demand: Floats) -> None:
         """Grants to relaxed pools, all together. `by_volume` are their ratios, `most` the bound of each."""
@@ -128,7 +127,7 @@ class Grants:
             return
         strong = self.strong[:, pools]
         limits = np.minimum(self.limits[:, pools], strong + most)
-        self.functions.try_out(pools, strong + self.proposed[:, pools], limits, self.proposed)
+        self.functions.try_out(pools, strong + self.proposed[:, pools], limits)
         rows, weights = self.functions.trial_rows[pools], relaxed_weights(by_volume)
         top = self.layout.top.children
         available = available_to_relaxed(self.strong[:, top] + self.proposed[:, top], demand[:, top])
@@ -143,11 +142,9 @@ class Grants:
         grants = granted(largest(0.0, 1.0, fits) if fits(0.0) else 0.0)
         for place, pool in enumerate(pools.tolist()):
             self._give(pool, np.minimum(grants[:, place], self._room(pool)))
-        self.functions.served(pools)
 
     def _try_out(self, pools: Ints, proposals: Floats) -> None:
-        guarantees = self.strong[:, pools] + proposals
-        self.functions.try_out(pools, guarantees, self.limits[:, pools], self.proposed)
+        self.functions.try_out(pools, self.strong[:, pools] + proposals, self.limits[:, pools])
 
     def _rooms(self) -> Floats:
         """The least room of each pool and of all above it below the root."""

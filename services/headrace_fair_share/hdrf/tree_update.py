@@ -70,7 +70,7 @@ class TreeUpdater:
         if self._input.take(tree) or (functions is not None and functions.wasteful):
             functions = None
         fixed, attributes = self._input.fixed, self._attributes(tree)
-        if functions is None or fixed.integral.nested:
+        if functions is None:
             layout, fifo, improved = self._input.layout, self._input.pools.fifo, tree.options.improved
             functions = IncrementalFunctions(layout, fixed, fifo, attributes.inputs, improved=improved)
             self._last = None

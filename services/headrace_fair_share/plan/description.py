@@ -25,6 +25,7 @@ from headrace.resources import LARGEST_SUM, ZERO, Resources
 from headrace.tree_file.pools import ConfiguredPool, TreeFile, named_entries, read_tree_file
 from headrace.tree_file.problems import Problems
 from headrace.tree_file.values import Map, parse
+from headrace_fair_share.configuration.guarantee_rules import broken_integral_guarantees
 from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.facts.pool_inputs import pool_input, tree_options
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput
@@ -120,19 +121,15 @@ def _tree(file: TreeFile, problems: Problems) -> PoolTree:
 
 
 def _check_savings(pool: ConfiguredPool, settings: PlannedPool, problems: Problems) -> None:
-    integral = settings.integral_guarantees
     given = (settings.accumulated_resource_volume, settings.accumulated_resource_ratio_volume)
     if None not in given:
         problems.say(pool.place, "savings are given twice", "either the volume or the ratio volume")
-    if given != (None, None) and integral.guarantee_type is IntegralType.NONE:
+    if given != (None, None) and settings.integral_guarantees.guarantee_type is IntegralType.NONE:
         problems.say(pool.place, "savings without integral guarantees", "a guarantee_type, burst or relaxed")
-    if integral.guarantee_type is IntegralType.RELAXED and integral.burst_guarantee_resources.whole != ZERO:
-        place = f"{pool.place}.integral_guarantees.burst_guarantee_resources"
-        problems.say(place, "a figure on a relaxed pool", "none there, or guarantee_type burst")
 
 
 def _check_places(pools: list[ConfiguredPool], tree: PoolTree, problems: Problems) -> None:
-    """Complains of parents that are not there, cycles, pools in fifo pools, and of too many levels."""
+    """Complains of parents that are not there, cycles, pools in fifo pools, nested integral guarantees, and of too many levels."""
     by_name = {pool.name: pool for pool in pools}
     levels = {str(ROOT_POOL): 0}
     for name in tree.preorder:
@@ -145,6 +142,10 @@ def _check_places(pools: list[ConfiguredPool], tree: PoolTree, problems: Problem
         if parent is not None and tree.pools[PoolName(parent.name)].settings.mode is PoolMode.FIFO:
             wrong = f"a pool in fifo pool {parent.name} (line {problems.line_of(parent.place)})"
             problems.say(pool.place, wrong, "operations only in a fifo pool")
+        for broken in broken_integral_guarantees(tree, PoolName(pool.name)) if pool.name in levels else ():
+            problems.say(
+                f"{pool.place}.{broken.place}", f"{broken.value} cannot be used", broken.expected, broken.value
+            )
         if levels.get(pool.name) == Bounds().most_levels + 1:
             problems.say(pool.place, f"level {levels[pool.name]} of pools", f"at most {Bounds().most_levels} levels")
     _tell_cycles([pool for pool in pools if pool.name not in levels], by_name, problems)

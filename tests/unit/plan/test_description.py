@@ -144,8 +144,16 @@ operations:
         (
             TOTAL + "pools: {a: {integral_guarantees: {guarantee_type: relaxed, burst_guarantee_resources: {cpu: 1}}}}",
             [
-                "f:2: pools.a.integral_guarantees.burst_guarantee_resources: a figure on a relaxed pool; "
-                "expected none there, or guarantee_type burst"
+                "f:2: pools.a.integral_guarantees.burst_guarantee_resources: "
+                "cpu 1 on /a, whose guarantee_type is relaxed cannot be used; expected none there, or guarantee_type burst"
+            ],
+        ),
+        (
+            TOTAL + "pools:\n  a:\n    integral_guarantees: {guarantee_type: relaxed, resource_flow: {cpu: 9}}\n"
+            "    pools:\n      b: {integral_guarantees: {guarantee_type: burst, resource_flow: {cpu: 5}}}",
+            [
+                "f:6: pools.a.pools.b.integral_guarantees: flow cpu 5 on /a/b cannot be used; "
+                "expected none below /a, which is relaxed"
             ],
         ),
         (

@@ -58,8 +58,6 @@ class IncrementalFunctions:
         #: True for elements whose functions have to be built again.
         self._stale = np.ones(layout.size, np.bool_)
         self._stale[0] = False
-        #: True for elements whose functions an integral pool above has had built, and which stay until their turn.
-        self._early = np.zeros(layout.size, np.bool_)
         #: True while nothing has been built since the last distribution.
         self.idle = False
 
@@ -89,19 +87,10 @@ class IncrementalFunctions:
         stale[operations] = False
         self._build(self._fixed.integral.untouched, self._fixed.strong)
 
-    def try_out(self, pools: Ints, guarantees: Floats, limits: Floats, granted: Floats) -> None:
-        """Builds the trial functions of integral pools, with these guarantees and limits.
-
-        Integral pools below them get functions with what is `granted` so far. The trial function of such a pool is the one that has
-        been built then, whatever it is to be tried with.
-        """
-        if self._fixed.integral.nested:
-            self._build_below(pools, granted)
-            early = pools[self._early[pools]]
-            rows = self.trial_rows[early]
-            self.store.first[rows], self.store.count[rows] = self.store.first[early], self.store.count[early]
+    def try_out(self, pools: Ints, guarantees: Floats, limits: Floats) -> None:
+        """Builds the trial functions of integral pools, with these guarantees and limits."""
         differs = (guarantees != self._trial_guarantees[:, pools]) | (limits != self._trial_limits[:, pools])
-        todo = (self._stale[pools] | differs.any(axis=0)) & ~self._early[pools]
+        todo = self._stale[pools] | differs.any(axis=0)
         if todo.any():
             fresh = pools[todo]
             self.builder.level(fresh, self.trial_rows[fresh], guarantees[:, todo], limits[:, todo])
@@ -109,21 +98,14 @@ class IncrementalFunctions:
             self._trial_limits[:, fresh] = limits[:, todo]
             self.idle = False
 
-    def served(self, pools: Ints) -> None:
-        """Notes that the pools have their grants, so that functions built early for them are no longer good."""
-        self._stale[pools] |= self._early[pools]
-        self._early[pools] = False
-
     def settle(self, granted: Floats) -> None:
         """Builds the functions of the pools that grants touch."""
         touched = self._fixed.integral.touched
         guarantees = self._fixed.strong + granted
         differs = (guarantees[:, touched] != self._guarantees[:, touched]).any(axis=0)
-        self._stale[touched[differs & ~self._early[touched]]] = True
-        if not self._fixed.integral.nested:
-            self._mark_upwards()
+        self._stale[touched[differs]] = True
+        self._mark_upwards()
         self._build(touched, guarantees)
-        self._early[:] = False
 
     def _build(self, pools: Ints, guarantees: Floats) -> None:
         wanted = np.zeros_like(self._stale)
@@ -133,17 +115,6 @@ class IncrementalFunctions:
             self._guarantees[:, wanted] = guarantees[:, wanted]
             self._stale[wanted] = False
             self.idle = False
-
-    def _build_below(self, pools: Ints, granted: Floats) -> None:
-        below = np.zeros_like(self._stale)
-        marked = below.copy()
-        marked[pools] = True
-        for family in self._layout.pool_families:
-            below[family.children] = family.spread((below | marked)[family.parents])
-        touched = self._fixed.integral.touched
-        early = touched[below[touched] & self._stale[touched]]
-        self._build(early, self._fixed.strong + granted)
-        self._early[early] = True
 
     def _mark_upwards(self) -> None:
         """Whatever stands above something stale is stale too, but for the root, whose function is not kept."""
