@@ -35,7 +35,7 @@ def broken_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
 
 
 def broken_integral_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
-    """Yields what is wrong with the integral guarantees of a pool: a burst that is not for its type, any below another's."""
+    """Yields the broken rules of integral guarantees: relaxed pools have no burst, and none stands below another."""
     own = tree.pools[name].settings.integral_guarantees
     if own.guarantee_type is IntegralType.RELAXED and own.burst_guarantee_resources != NOTHING:
         yield BadRequest(

@@ -239,9 +239,9 @@ def a_relaxed_pool(name: str, parent: int, cpu: int) -> PoolInput:
     return PoolInput(name=name, parent=parent, integral=IntegralType.RELAXED, resource_flow=Resources(cpu=cpu))
 
 
-def test_savings_of_a_pool_without_flow_grant_it_nothing_below_a_relaxed_pool() -> None:
+def test_savings_of_a_pool_without_flow_grant_it_nothing_below_an_integral_pool() -> None:
     """It would be tried out by the functions of the pool above, which know no limit for it."""
-    pools = [a_relaxed_pool("upper", -1, 100), an_integral_pool("lower", 0, 0), a_pool("other")]
+    pools = [a_relaxed_pool("upper", -1, 100), a_relaxed_pool("lower", 0, 0), a_pool("other")]
     everything = [an_operation(name, place, TOTAL) for name, place in (("x", 1), ("y", 2))]
     saved = IntegralState((1e4, 1e6, 0.0, 1e5, 0.0))
     tree = msgspec.structs.replace(a_tree_of(pools, *everything), integral={"upper": saved, "lower": saved})
@@ -257,7 +257,7 @@ def test_savings_of_a_pool_without_flow_grant_it_nothing_below_a_relaxed_pool() 
 
 def test_integral_guarantees_below_others_are_refused_with_their_names() -> None:
     """No configuration has them: what the pool above may have at most is less than what the one below was granted."""
-    pools = [a_relaxed_pool("upper", -1, 100), a_pool("between", 0), an_integral_pool("lower", 1, 50)]
+    pools = [a_relaxed_pool("upper", -1, 100), a_pool("between", 0), a_relaxed_pool("lower", 1, 50)]
 
     with pytest.raises(BrokenInvariant, match="stand below others that have them: lower"):
         update(a_tree_of(pools))
