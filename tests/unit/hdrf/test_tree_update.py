@@ -248,10 +248,8 @@ def test_savings_of_a_pool_without_flow_grant_it_nothing_below_an_integral_pool(
 
     got = update(tree)
 
-    assert (got.integral["upper"].last_share_ratio, got.integral["lower"].last_share_ratio) == (
-        pytest.approx(0.03),
-        0.0,
-    )
+    assert pytest.approx(0.03) == got.integral["upper"].last_share_ratio
+    assert got.integral["lower"].last_share_ratio == 0.0
     assert got.pools["lower"].integral_guarantee_share == (0.0,) * 5
 
 
