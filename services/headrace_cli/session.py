@@ -28,7 +28,7 @@ from headrace_cli.up.state_folder import InUse, full_disk
 _MAY_BE_FULL = Busy | NotReady | NotRecorded
 
 #: A switch. That it is off goes without saying.
-Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
 
 
 @Parameter(name="*")
@@ -38,7 +38,7 @@ class Common:
 
     state: Path | None = None
     """State folder of `headrace up`; else `$HEADRACE_STATE`, else the usual one."""
-    json: Flag = False
+    json: Switch = False
     """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
 
 
@@ -49,7 +49,7 @@ class CommonOfLists:
 
     state_folder: Path | None = None
     """State folder of `headrace up`; else `$HEADRACE_STATE`, else the usual one."""
-    json: Flag = False
+    json: Switch = False
     """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
 
     def common(self) -> Common:

@@ -11,7 +11,7 @@ from headrace.client.following import HappeningFilter
 from headrace.errors import BadInput
 from headrace.ids import operation_id
 from headrace.wire.happenings import Happening
-from headrace_cli.session import Common, Flag, talk
+from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.happenings import happening_line, happening_words
 from headrace_cli.show.screen import Screen
 
@@ -21,7 +21,7 @@ _MOST_MEMBERS = 10_000
 
 def events(
     *,
-    follow: Annotated[Flag, Parameter(name=["--follow", "-f"])] = False,
+    follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False,
     pool: str | None = None,
     op: str | None = None,
     common: Common | None = None,

@@ -17,7 +17,7 @@ from headrace_cli.commands.operations import changes
 from headrace_cli.commands.operations.history import history
 from headrace_cli.commands.operations.reasons import explain
 from headrace_cli.commands.operations.shares import options_of, share_of
-from headrace_cli.session import Common, CommonOfLists, Flag, talk
+from headrace_cli.session import Common, CommonOfLists, Switch, talk
 from headrace_cli.show.elements.shares import share_facts, share_table
 from headrace_cli.show.elements.starving import starvation_facts
 from headrace_cli.show.operations import failure_lines, job_table, operation_facts, operation_table
@@ -34,7 +34,7 @@ def list_(
     pool: str | None = None,
     user: str | None = None,
     op_state: Annotated[str | None, Parameter(name=["--state", "--in-state"])] = None,
-    live: Flag = False,
+    live: Switch = False,
     limit: int = 50,
     common: CommonOfLists | None = None,
 ) -> int:
@@ -73,7 +73,7 @@ def list_(
 
 
 @app.command
-def get(operation: str, /, *, jobs: Flag = False, common: Common | None = None) -> int:
+def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None) -> int:
     """Show one operation: its state, its jobs, what it uses and is owed, and the heaviest reason why jobs wait.
 
     Examples:
@@ -137,8 +137,8 @@ def logs(
     /,
     *,
     job: int | None = None,
-    stderr: Flag = False,
-    follow: Annotated[Flag, Parameter(name=["--follow", "-f"])] = False,
+    stderr: Switch = False,
+    follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False,
     common: Common | None = None,
 ) -> int:
     """Print what jobs wrote. With several jobs each line begins with its job's index.
@@ -177,7 +177,7 @@ def wait(
     operation: str,
     /,
     *,
-    abort_on_interrupt: Flag = False,
+    abort_on_interrupt: Switch = False,
     common: Common | None = None,
 ) -> int:
     """Wait until an operation is over. The exit status is 0 only if it completed.

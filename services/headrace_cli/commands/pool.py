@@ -14,7 +14,7 @@ from headrace.wire.refusals import NotFound
 from headrace_cli.commands import pool_changes
 from headrace_cli.commands.pool_volume import volume
 from headrace_cli.pools.fields import field_of, read, words
-from headrace_cli.session import Common, Flag, talk
+from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.elements.observed import observes
 from headrace_cli.show.elements.shares import pool_facts
 from headrace_cli.show.elements.starving import starving_in, starving_table
@@ -128,7 +128,7 @@ def _show_fields(screen: Screen, pool: PoolView, fields: Sequence[str]) -> None:
 
 
 @app.command
-def tree(*, operations: Flag = False, common: Common | None = None) -> int:
+def tree(*, operations: Switch = False, common: Common | None = None) -> int:
     """Draw the tree: what each pool uses, is owed and wants, as shares of the cluster by its dominant resource.
 
     Examples:

@@ -22,7 +22,7 @@ from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.files import changes_between, exported, read_file
 from headrace_cli.pools.key_values import assignments, checked
 from headrace_cli.pools.options import PoolOptions
-from headrace_cli.session import Common, Flag, change, talk
+from headrace_cli.session import Common, Switch, change, talk
 from headrace_cli.show.screen import Screen
 
 Unset = Annotated[list[str] | None, Parameter(negative=())]
@@ -34,7 +34,7 @@ def create(
     *assigned: str,
     parent: str = ROOT_POOL,
     options: PoolOptions | None = None,
-    dry_run: Flag = False,
+    dry_run: Switch = False,
     common: Common | None = None,
 ) -> int:
     """Make a pool. Its name must be new in the whole tree.
@@ -71,7 +71,7 @@ def set_(
     *assigned: str,
     options: PoolOptions | None = None,
     unset: Unset = None,
-    dry_run: Flag = False,
+    dry_run: Switch = False,
     common: Common | None = None,
 ) -> int:
     """Change a pool: what is given changes, the rest stays.
@@ -111,9 +111,9 @@ def remove(
     name: str,
     /,
     *,
-    recursive: Flag = False,
-    in_use: Flag = False,
-    dry_run: Flag = False,
+    recursive: Switch = False,
+    in_use: Switch = False,
+    dry_run: Switch = False,
     common: Common | None = None,
 ) -> int:
     """Take a pool away that has neither child pools nor operations.
@@ -146,8 +146,8 @@ def move(
     parent: str = "",
     new_name: str = "",
     tree: str = "",
-    in_use: Flag = False,
-    dry_run: Flag = False,
+    in_use: Switch = False,
+    dry_run: Switch = False,
     common: Common | None = None,
 ) -> int:
     """Put a pool, with all below it, under another parent, or into another tree.
@@ -191,7 +191,7 @@ def move(
     return change(common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} moved")
 
 
-def rename(name: str, new_name: str, /, *, dry_run: Flag = False, common: Common | None = None) -> int:
+def rename(name: str, new_name: str, /, *, dry_run: Switch = False, common: Common | None = None) -> int:
     """Give a pool another name. Operations stay with the old one, in an ephemeral pool.
 
     Examples:
@@ -213,7 +213,9 @@ def rename(name: str, new_name: str, /, *, dry_run: Flag = False, common: Common
     )
 
 
-def transfer(source: str, destination: str, /, *given: str, dry_run: Flag = False, common: Common | None = None) -> int:
+def transfer(
+    source: str, destination: str, /, *given: str, dry_run: Switch = False, common: Common | None = None
+) -> int:
     """Give of one pool's guarantees and limits to another.
 
     It is taken from every pool from the source up to the pool that both stand in, and added to every pool down to the destination. The
@@ -244,7 +246,7 @@ def transfer(source: str, destination: str, /, *given: str, dry_run: Flag = Fals
     )
 
 
-def import_(file: Path, /, *, keep: Flag = False, dry_run: Flag = False, common: Common | None = None) -> int:
+def import_(file: Path, /, *, keep: Switch = False, dry_run: Switch = False, common: Common | None = None) -> int:
     """Make the pools of the tree those of a file, all of it or nothing. `headrace pool export` writes such files, YAML or JSON.
 
     Pools that the file does not name are taken away. Options of the tree stay unless the file has them.
@@ -278,7 +280,7 @@ def import_(file: Path, /, *, keep: Flag = False, dry_run: Flag = False, common:
     return change(common, ask, f"{file} is in force", whole=True)
 
 
-def export(*, options: Flag = False, common: Common | None = None) -> int:
+def export(*, options: Switch = False, common: Common | None = None) -> int:
     """Print all pools that are configured, as YAML that `headrace pool import` reads. With --json it is JSON.
 
     Examples:
@@ -304,7 +306,7 @@ def export(*, options: Flag = False, common: Common | None = None) -> int:
     return talk(common, work)
 
 
-def attributes(name: str = "", /, *, json: Flag = False) -> int:
+def attributes(name: str = "", /, *, json: Switch = False) -> int:
     """List everything that can be set on a pool. It has its kind and range, default, who may set it, and whether it has an effect.
 
     Examples:

@@ -21,7 +21,7 @@ from headrace.resources import Resources, parse_amount
 from headrace.wire.operation_spec import OnLostNode, OperationSpec, PerTree, PreemptionMode
 from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.pool_tree_option import parse_pool_trees
-from headrace_cli.session import Common, Flag, talk
+from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.progress import follow
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.waiting_reasons import pool_words
@@ -68,7 +68,7 @@ class ShareOptions:
 
     weight: float = 1.0
     """Its part among the operations of its pool."""
-    gang: Flag = False
+    gang: Switch = False
     """Its jobs are of use only together: where the pool and the tree have it so, it is owed all that it wants or nothing."""
     pool_tree: Annotated[list[str] | None, Parameter(negative=())] = None
     """A pool tree that runs it, such as gpu or gpu:pool=vision,weight=2 where it is different there; may be repeated. Of several each runs
@@ -94,7 +94,7 @@ class ShareOptions:
 class PreemptionOptions:
     """The way in which an operation gives places back to others."""
 
-    interruptible: Flag = False
+    interruptible: Switch = False
     """Its jobs understand the signal of an interruption: status 0 after it means done, 75 saved and to be run again."""
     interrupt_signal: str = "TERM"
     """The signal that tells a job that its place is taken back: TERM, INT, HUP, QUIT, USR1 or USR2, or its number."""
@@ -124,10 +124,10 @@ def run(
     share_options: ShareOptions | None = None,
     preemption_options: PreemptionOptions | None = None,
     title: str | None = None,
-    existing_pool: Flag = False,
+    existing_pool: Switch = False,
     id: str | None = None,
-    wait: Flag = False,
-    abort_on_interrupt: Flag = False,
+    wait: Switch = False,
+    abort_on_interrupt: Switch = False,
     common: Common | None = None,
 ) -> int:
     """Start an operation: so many jobs, each a process that runs the command.

@@ -15,7 +15,7 @@ from headrace.wire.trees import TreeList, TreeView
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.key_values import assignments, checked
-from headrace_cli.session import Common, Flag, change, talk
+from headrace_cli.session import Common, Switch, change, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 
@@ -57,7 +57,7 @@ def list_(*, common: Common | None = None) -> int:
 
 
 @app.command
-def get(name: str, /, *, all_: Annotated[Flag, Parameter(name="--all")] = False, common: Common | None = None) -> int:
+def get(name: str, /, *, all_: Annotated[Switch, Parameter(name="--all")] = False, common: Common | None = None) -> int:
     """Show the options of a tree that differ from their defaults.
 
     Examples:
@@ -85,7 +85,7 @@ def get(name: str, /, *, all_: Annotated[Flag, Parameter(name="--all")] = False,
 
 
 @app.command
-def create(name: str, /, *assigned: str, dry_run: Flag = False, common: Common | None = None) -> int:
+def create(name: str, /, *assigned: str, dry_run: Switch = False, common: Common | None = None) -> int:
     """Make a tree without pools.
 
     Options are given as key=value. `headrace tree options` lists them.
@@ -114,7 +114,7 @@ def set_(
     /,
     *assigned: str,
     unset: Annotated[list[str] | None, Parameter(negative=())] = None,
-    dry_run: Flag = False,
+    dry_run: Switch = False,
     common: Common | None = None,
 ) -> int:
     """Change options of a tree: what is given changes, the rest stays.
@@ -148,7 +148,7 @@ def set_(
 
 
 @app.command
-def remove(name: str, /, *, recursive: Flag = False, dry_run: Flag = False, common: Common | None = None) -> int:
+def remove(name: str, /, *, recursive: Switch = False, dry_run: Switch = False, common: Common | None = None) -> int:
     """Take a tree away that has no pools. Stop what serves it first: a fair_share that runs makes its tree anew.
 
     Examples:
@@ -172,7 +172,7 @@ def remove(name: str, /, *, recursive: Flag = False, dry_run: Flag = False, comm
 
 
 @app.command
-def options(name: str = "", /, *, json: Flag = False) -> int:
+def options(name: str = "", /, *, json: Switch = False) -> int:
     """List everything that can be set on a tree: its kind and range, default, and whether it has an effect.
 
     Examples:

@@ -20,7 +20,7 @@ from headrace.errors import BadInput
 from headrace.ids import node_name_from_host
 from headrace.wire.nodes import StopMode
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.session import Flag
+from headrace_cli.session import Switch
 from headrace_cli.show.amounts import amounts
 from headrace_cli.show.screen import Screen
 from headrace_cli.up.configuration import DEFAULT_PORT
@@ -34,9 +34,9 @@ from headrace_cli.up.supervisor import Ready, run_up
 class StopOptions:
     """The fate of running jobs when it is stopped."""
 
-    wait: Flag = False
+    wait: Switch = False
     """The first Ctrl-C lets running jobs end, however long they take."""
-    leave_running: Flag = False
+    leave_running: Switch = False
     """The first Ctrl-C leaves running jobs for the next `headrace up`."""
 
     def mode(self) -> StopMode:
@@ -52,11 +52,11 @@ def up(
     port: int = DEFAULT_PORT,
     node: Annotated[list[str] | None, Parameter(negative=())] = None,
     tree: Annotated[list[str] | None, Parameter(negative=())] = None,
-    standby: Flag = False,
+    standby: Switch = False,
     stop_options: StopOptions | None = None,
     ready_timeout: str = "60s",
     log_level: Literal["debug", "info", "warning", "error"] = "info",
-    verbose: Annotated[Flag, Parameter(name=["--verbose", "-v"])] = False,
+    verbose: Annotated[Switch, Parameter(name=["--verbose", "-v"])] = False,
 ) -> int:
     """Run all of Headrace on this machine until Ctrl-C: NATS server, services, and an agent for this host.
 

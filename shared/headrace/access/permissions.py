@@ -35,7 +35,7 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
         return _filled(self.kind.inbox, **{self.kind.value: self.name})
 
 
-class Rights(msgspec.Struct, frozen=True):
+class Permissions(msgspec.Struct, frozen=True):
     """Subjects that a credential may publish to and subscribe to. Everything else is refused."""
 
     publish: tuple[str, ...]
@@ -44,7 +44,7 @@ class Rights(msgspec.Struct, frozen=True):
     may_answer: bool = False
 
 
-def rights_of(party: Party) -> Rights:
+def permissions_of(party: Party) -> Permissions:
     """The rights of one credential."""
     publish: set[str] = set()
     subscribe = {f"{party.inbox}.>", "$SRV.PING"}
@@ -63,7 +63,7 @@ def rights_of(party: Party) -> Rights:
         publish |= {f"{_of_anybody(PartyKind.PERSON.inbox)}.>"}
         for store in STORES:
             publish.update(_rights_in(store, party))
-    return Rights(tuple(sorted(publish)), tuple(sorted(subscribe)), may_answer)
+    return Permissions(tuple(sorted(publish)), tuple(sorted(subscribe)), may_answer)
 
 
 def server_users(users: Mapping[Party, Mapping[str, str]]) -> str:
@@ -73,10 +73,10 @@ def server_users(users: Mapping[Party, Mapping[str, str]]) -> str:
 
 
 def _entry(party: Party, proof: Mapping[str, str]) -> str:
-    rights = rights_of(party)
-    permissions = {"publish": list(rights.publish), "subscribe": list(rights.subscribe)}
+    own = permissions_of(party)
+    permissions = {"publish": list(own.publish), "subscribe": list(own.subscribe)}
     told = ", ".join(f"{key}: {json.dumps(value)}" for key, value in {**proof, "permissions": permissions}.items())
-    if rights.may_answer:
+    if own.may_answer:
         told = told.removesuffix("}") + ', "allow_responses": {"max": 1, "expires": "10s"}}'
     return f"{{ {told} }}"
 

@@ -19,7 +19,7 @@ from headrace.wire.version import Counter, Term
 MOST_POINTS = 4_000
 
 #: Milliseconds of Unix time, for three thousand years more.
-Moment = Annotated[int, msgspec.Meta(ge=0, le=10**14)]
+UnixMs = Annotated[int, msgspec.Meta(ge=0, le=10**14)]
 
 
 class IntegralSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -72,8 +72,8 @@ class GetHistory(msgspec.Struct, frozen=True):
     The answer comes in pages. Each request for a further one carries what the page before said of it."""
 
     pool: Annotated[PoolName, msgspec.Meta(max_length=200)]
-    since_ms: Moment
-    until_ms: Moment
+    since_ms: UnixMs
+    until_ms: UnixMs
     resource: Annotated[str, msgspec.Meta(max_length=100)] = "cpu"
     points: Annotated[int, msgspec.Meta(ge=1, le=MOST_POINTS)] = 1_000
     tree: TreeName = TreeName("default")

@@ -12,7 +12,7 @@ from headrace.errors import BadInput
 from headrace.near import hint
 from headrace.runtime.clock import SystemClock
 from headrace.wire.operations import OperationView
-from headrace_cli.session import Common, Flag, talk
+from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.operations import operation_table
 from headrace_cli.show.screen import Screen
 
@@ -60,7 +60,7 @@ def set_(
     return talk(common, work)
 
 
-def suspend(operation: str, /, *, abort_running_jobs: Flag = False, common: Common | None = None) -> int:
+def suspend(operation: str, /, *, abort_running_jobs: Switch = False, common: Common | None = None) -> int:
     """Let no job of an operation start until it is resumed. It keeps its running slot, and what runs goes on.
 
     Parameters

@@ -20,7 +20,7 @@ from headrace.bus.nats.barriers import Barriers
 from headrace.bus.nats.calls import Calls
 from headrace.bus.nats.listener import Listener
 from headrace.bus.nats.outgoing import Outgoing
-from headrace.bus.nats.trouble import CredentialLost, Refusal, understand
+from headrace.bus.nats.trouble import CredentialLost, PermissionViolation, understand
 from headrace.bus.protocol import (
     BusClosed,
     BusError,
@@ -307,12 +307,12 @@ class Link:
 
     def _take_error(self, error: Exception) -> None:
         match understand(error):
-            case Refusal(publish=True, subject=subject):
+            case PermissionViolation(publish=True, subject=subject):
                 self.refused_publishes += 1
                 self._calls.refuse(subject, PermissionRefused(f"the server refuses us to publish on {subject}"))
                 if self._throttle.due(f"publish {subject.rpartition('.')[0]}"):
                     logger().error("publishing refused", subject=subject)
-            case Refusal(subject=subject):
+            case PermissionViolation(subject=subject):
                 self._take_refusal(subject)
             case CredentialLost(text):
                 # Trying for ever with a credential that was withdrawn helps nobody; a new process will say what is wrong.

@@ -12,7 +12,7 @@ _PERMISSION = re.compile(r'permissions violation for (?P<what>publish|subscripti
 _CREDENTIAL = re.compile(r"authorization violation|authentication (expired|revoked)|credentials? (expired|revoked)")
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class PermissionViolation(msgspec.Struct, frozen=True):
     """The server refused one publication or subscription, and the connection goes on."""
 
     publish: bool
@@ -32,12 +32,12 @@ class ConnectionTrouble(msgspec.Struct, frozen=True):
     text: str
 
 
-def understand(error: Exception) -> Refusal | CredentialLost | ConnectionTrouble:
+def understand(error: Exception) -> PermissionViolation | CredentialLost | ConnectionTrouble:
     """Tells what an error of the connection means."""
     text = str(error) or type(error).__name__
     refused = _PERMISSION.search(text.lower())
     if refused is not None:
-        return Refusal(publish=refused["what"] == "publish", subject=refused["subject"])
+        return PermissionViolation(publish=refused["what"] == "publish", subject=refused["subject"])
     if _CREDENTIAL.search(text.lower()):
         return CredentialLost(text)
     return ConnectionTrouble(text)
