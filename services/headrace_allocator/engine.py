@@ -35,7 +35,7 @@ from headrace_allocator.effects import (
     report_of,
 )
 from headrace_allocator.explain import Answer, Question, answer_to
-from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.facts import Facts, filter_nodes
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
@@ -160,14 +160,16 @@ class AllocatorEngine:
         return Outcome(None)
 
     def on_refresh_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
-        """Settles a few silent nodes and up to `most` operations, and gives these their place. The answer is True while there are more."""
+        """Settles a few nodes and up to `most` operations, and gives these their place. The answer is True while there are more."""
         effects = self._settle(most, moment)
+        if filter_nodes(self.facts):
+            self.ranking.mark_all()
         if self._lost.some_due:
             effects += self._lost.settle(moment) + self._finish_recovery(moment)
         for operation in self.ranking.refresh_marked(most):
             effects += self._nudges(operation)
         more = self.ranking.some_marked or self.facts.unsettled.some_due or self._lost.some_due
-        return Outcome(more, effects)
+        return Outcome(more or bool(self.facts.unfiltered), effects)
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
@@ -199,7 +201,8 @@ class AllocatorEngine:
         """
         self.facts.starts_paused, self.facts.preemption_paused = options.pause_starts, options.pause_preemption
         parse_formula(options.node_filter)
-        if self.facts.set_node_filter(options.node_filter):
+        self.facts.set_node_filter(options.node_filter)
+        if filter_nodes(self.facts):
             self.ranking.mark_all()
         return Outcome(None)
 

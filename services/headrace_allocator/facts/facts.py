@@ -6,6 +6,7 @@ the tree's total and what is used of it are the sums over the online nodes. See 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import count
@@ -28,10 +29,12 @@ from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.rooms import Rooms
 from headrace_allocator.unsettled import Unsettled
 
-__all__ = ["Facts", "judge_size", "restless", "with_room"]
+__all__ = ["Facts", "filter_nodes", "judge_size", "restless", "with_room"]
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
+#: Nodes that are judged at once by a node filter that changed, a millisecond.
+_FILTERED_AT_ONCE: Final = 50
 
 K = TypeVar("K", NodeName, OperationId)
 
@@ -82,6 +85,8 @@ class Facts:
         self.told_frame = UsageFrame()
         self.unsettled = Unsettled()
         self._node_filter = ""
+        #: Nodes that were not judged by the node filter since it changed.
+        self.unfiltered: deque[NodeName] = deque()
         #: Tags and sizes of nodes that accept jobs.
         self.shapes = NodeShapes()
         self.tagged_rooms = TaggedRooms()
@@ -127,12 +132,11 @@ class Facts:
         self.leaving.discard(node.record.node)
         del self.nodes[node.record.node]
 
-    def set_node_filter(self, formula: str) -> bool:
-        """The tree uses nodes whose tags match the formula. True if its room changed by it."""
-        if formula == self._node_filter:
-            return False
-        self._node_filter = formula
-        return any([self._set_room(node) for node in self.nodes.values()])
+    def set_node_filter(self, formula: str) -> None:
+        """The tree uses nodes whose tags match the formula. `filter_nodes` judges all of them by it."""
+        if formula != self._node_filter:
+            self._node_filter = formula
+            self.unfiltered = deque(self.nodes)
 
     def hear(self, node: Node, heartbeat: Heartbeat, moment: Moment) -> bool:
         """Notes what a heartbeat says of its node. True if the tree's room changed by it."""
@@ -140,7 +144,8 @@ class Facts:
         node.hear(heartbeat)
         self.last_heard.note(node, moment)
         changed = False
-        if not node.online or node.record.drained or node.drained_empty or node.reported != heartbeat.total:
+        is_settled = node.online and not (self.unfiltered or node.record.drained or node.drained_empty)
+        if not is_settled or node.reported != heartbeat.total:
             empty = not (heartbeat.allocations or heartbeat.ends or node.allocations or node.reporting)
             changed = self._set_room(node, online=True, reported=heartbeat.total, empty=empty)
         if accepted == node.accepts_jobs:
@@ -361,6 +366,12 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         for one in node.allocations.values()
         if one.rest.job_ms < ahead_ms or one.take_back is not None or one.state is not _RUNNING or len(one.slots) > 1
     ]
+
+
+def filter_nodes(facts: Facts) -> bool:
+    """Judges some nodes by a node filter that changed. True if the tree's room changed by it."""
+    names = [facts.unfiltered.popleft() for _ in range(min(_FILTERED_AT_ONCE, len(facts.unfiltered)))]
+    return any([facts._set_room(node) for name in names if (node := facts.nodes.get(name)) is not None])
 
 
 def with_room(facts: Facts, size: Resources, operation: Operation) -> Iterator[Node]:

@@ -8,6 +8,8 @@ import msgspec
 
 from headrace.ids import NodeName, PoolName
 from headrace.pools import TreeOptions
+from headrace.pools.node_filter import matches
+from headrace.resources import ZERO
 from headrace.wire.heartbeat import AllocationReport, AllocationState, RunningJob, Start
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
@@ -45,6 +47,26 @@ def test_options_that_leave_the_node_filter_as_it_was_cost_no_look_at_the_nodes(
         return lines_run(lambda: desk.engine.on_options(TreeOptions(), desk.moment))
 
     assert same_options(MANY) == same_options(FEW)
+
+
+def test_another_node_filter_judges_few_nodes_at_a_time_and_each_node_that_speaks() -> None:
+    def other_filter(nodes: int) -> int:
+        desk = of_nodes(nodes)
+        # A formula is read once.
+        assert not matches("ssd", [])
+        asked = lines_run(lambda: desk.engine.on_options(TreeOptions(node_filter="ssd"), desk.moment))
+        assert desk.facts.total != ZERO
+        return asked
+
+    assert other_filter(MANY) == other_filter(FEW)
+    desk = of_nodes(FEW)
+    desk.engine.on_options(TreeOptions(node_filter="ssd"), desk.moment)
+    last = list(desk.nodes)[-1]
+    assert not desk.node(last).outside
+    desk.beat(last)
+    assert desk.node(last).outside
+    desk.refresh()
+    assert desk.facts.total == ZERO
 
 
 def test_who_looks_for_room_enters_only_what_changed_of_late() -> None:
