@@ -15,7 +15,7 @@ import msgspec
 
 from headrace.errors import HeadraceError
 from headrace.ids import PoolName, TreeName
-from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
+from headrace.runtime.engine import Check, Figure, Moment, Outcome, by_label, counter, gauge, run_checks
 from headrace.wire import ledger
 from headrace.wire import operations as wire
 from headrace.wire.log import Event
@@ -170,11 +170,9 @@ class AdmissionEngine:
         state = self.state
         states = Counter(operation.state for operation in state.operations.values())
         ephemeral = sum(len(book.ephemeral.by_name) for book in state.books.values())
+        found = gauge("operations_by_state", "operations", 0, "Operations that are remembered, by state.")
         return [
-            *(
-                gauge(f"operations_{each.value}", "operations", states[each], f"Operations that are {each.value}.")
-                for each in OperationState
-            ),
+            *by_label(found, "operations", "state", {each.value: states[each] for each in OperationState}),
             gauge(
                 "waiting",
                 "places in queues",

@@ -130,7 +130,7 @@ class AdmissionService:
         tasks.start_soon(self._scan_queues)
         tasks.start_soon(self._lose_gone_allocators)
         await self._serve()
-        tasks.start_soon(self._shell.watch, bus, self._role)
+        tasks.start_soon(self._shell.watch, self._runtime, self._role)
         self._log.info("admission serves", operations=len(self.engine.state.operations), sequence=last)
 
     async def write_checkpoint(self) -> None:

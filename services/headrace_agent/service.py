@@ -97,6 +97,7 @@ class Agent:
         )
         self.engine = AgentEngine(identity)
         self._shell = Shell("agent", self.engine, runtime.clock, runtime.border, perform=self._perform)
+        self._runtime = runtime
         self.runner = RunnerLink(settings, incarnation, self._on_runner, self._on_trouble)
         self._heartbeat: Heartbeat | None = None
         self._enrol_after_ms = 0
@@ -128,7 +129,7 @@ class Agent:
         await self.listen()
         tasks.start_soon(self._send_heartbeats)
         tasks.start_soon(self._send_enrolments)
-        tasks.start_soon(self._shell.watch, self._bus)
+        tasks.start_soon(self._shell.watch, self._runtime)
 
     def _do(self, outcome: Outcome[None, AgentEffect]) -> None:
         self._shell.take(outcome)

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from headrace.ids import AllocationId, OperationId
 from headrace.resources import ZERO
-from headrace.runtime.engine import Figure, Moment, Outcome, counter
+from headrace.runtime.engine import Figure, Moment, Outcome, by_label, counter
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.happenings import Decisions
 from headrace.wire.heartbeat import (
@@ -172,17 +172,10 @@ class HeartbeatAnswers:
 
     def figures(self) -> list[Figure]:
         """Allocations that were made or preempted, why room stayed free, and choices that were checked."""
+        room_left = counter("room_left", "heartbeats", 0, "Heartbeats that left room on their node, by reason.")
         return [
             counter("allocations_made", "allocations", self.allocations_made, "Allocations given to operations."),
-            *(
-                counter(
-                    f"room_left_{why.value}",
-                    "heartbeats",
-                    self._room_left[why],
-                    f"Heartbeats that left room on their node, by the reason {why.value}.",
-                )
-                for why in RoomLeft
-            ),
+            *by_label(room_left, "room_left", "reason", {why.value: self._room_left[why] for why in RoomLeft}),
             *self.preemptions.figures(),
             counter(
                 "preempted_unused_cpu",

@@ -32,6 +32,7 @@ class Pace:
 
     def __init__(self, last_heard: LastHeard) -> None:
         self.stretch = 1.0
+        self._waited_ms = 0.0
         self._last_heard = last_heard
 
     def ms(self, nodes: int, timing: Timing) -> int:
@@ -47,6 +48,7 @@ class Pace:
 
     def on_load(self, waited_ms: float, moment: Moment) -> Outcome[None, Effect]:
         """Since the last word heartbeats have waited so long on average before their turn came."""
+        self._waited_ms = waited_ms
         if waited_ms > _LONG_WAIT_MS:
             self.stretch = min(_MOST_STRETCH, self.stretch * _GROWTH)
         elif waited_ms < _SHORT_WAIT_MS:
@@ -62,7 +64,13 @@ class Pace:
         return Outcome(None)
 
     def figures(self) -> list[Figure]:
-        """The stretch."""
+        """The stretch, and the waiting that decides on it."""
         return [
-            gauge("pace_stretch", "times", self.stretch, "How much longer than usual nodes wait between heartbeats.")
+            gauge("pace_stretch", "times", self.stretch, "How much longer than usual nodes wait between heartbeats."),
+            gauge(
+                "heartbeat_wait",
+                "ms",
+                self._waited_ms,
+                "How long heartbeats waited for their turn of late, on average.",
+            ),
         ]

@@ -27,7 +27,7 @@ from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.explanations import ExplainWaiting
-from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
+from headrace.wire.heartbeat import Heartbeat, Nudge
 from headrace.wire.ledger import LiveOperation, Wanted
 from headrace.wire.log import Event, concerned
 from headrace.wire.nodes import GiveUpNode, ListNodes, NodeRecord, WhereRequest
@@ -60,6 +60,7 @@ from headrace_allocator.links.enrolled_nodes import EnrolledNodes
 from headrace_allocator.links.ledger_link import LedgerLink
 from headrace_allocator.links.longest_lease import LongestLease, term_of_longest_lease
 from headrace_allocator.settings import AllocatorSettings
+from headrace_allocator.telling.heartbeat_log import HeartbeatLog
 from headrace_allocator.telling.usage_telling import UsageTelling
 
 __all__ = ["AllocatorService", "serve"]
@@ -114,8 +115,14 @@ class AllocatorService:
         self._tree = tree
         self._log = logger(tree=tree)
         self.engine = AllocatorEngine(tree, 0, runtime.settings.timing(longest_lease_ms=0))
+        self._heartbeat_log = HeartbeatLog(self._log)
         self._shell: Shell[Effect] = Shell(
-            "allocator", self.engine, runtime.clock, runtime.border, perform=self._perform
+            "allocator",
+            self.engine,
+            runtime.clock,
+            runtime.border,
+            perform=self._perform,
+            figures=self._heartbeat_log.figures,
         )
         self.operations = OperationsFeed(runtime.bus, runtime.border, tree, self, terms=runtime.terms)
         self._nodes = EnrolledNodes(tree, runtime.border)
@@ -168,7 +175,7 @@ class AllocatorService:
         self._take(self.engine.on_nodes(self._nodes.records, self._shell.moment()))
         tasks.start_soon(self._refresh)
         tasks.start_soon(self._usage.run)
-        tasks.start_soon(self._shell.watch, runtime.bus, role)
+        tasks.start_soon(self._shell.watch, runtime, role)
         await self._serve()
         tasks.start_soon(self._tick)
         self._log.info("allocator serves", operations=len(self.engine.facts.operations))
@@ -206,30 +213,14 @@ class AllocatorService:
             return BadRequest("tree", heartbeat.tree, f"this allocator's tree, {self._tree}")
         # A node that was just restarted knows no term, and would obey us beside the true leader.
         await self._role.until_sure()
-        orders = self._take(self.engine.on_heartbeat(heartbeat, self._shell.moment()))
-        for report in heartbeat.allocations:
-            if report.given_back_for:
-                ids = {"operation": report.operation, "allocation": report.id, "node": heartbeat.node}
-                self._log.info("allocation given back", **ids, why=report.given_back_for)
-        if orders is not None:
-            self._log_orders(orders)
+        moment = self._shell.moment()
+        orders = self._take(self.engine.on_heartbeat(heartbeat, moment))
+        self._heartbeat_log.note(heartbeat, orders, (self._shell.moment().steady_ns - moment.steady_ns) / 1e6)
         return orders
 
     def _on_late_heartbeat(self, message: Message) -> None:
         node = NodeName(subjects.nth(message.subject, _NODE_AT))
         self._take(self.engine.pace.on_late(node, self._shell.moment()))
-
-    def _log_orders(self, orders: Orders) -> None:
-        log, node = self._log, orders.node
-        for start in orders.start:
-            jobs = [slot.index for slot in start.slots]
-            log.debug(
-                "allocation ordered", operation=start.operation, allocation=start.allocation, node=node, jobs=jobs
-            )
-        for extend in orders.extend:
-            log.debug("allocation extended", allocation=extend.allocation, node=node, jobs=len(extend.slots))
-        for take_back in orders.take_back:
-            log.debug("allocation taken back", allocation=take_back.allocation, node=node, reason=take_back.reason)
 
     # --- feeds ----------------------------------------------------------------------------------------------------
 

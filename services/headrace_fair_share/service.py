@@ -52,6 +52,7 @@ from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.exchange_with_integral import answer_to
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.history.keeping import HistoryKeeper
+from headrace_fair_share.pool_figures import pool_figures
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.starvation.saved_clocks import ClockStore, term_of_clocks
 from headrace_fair_share.update.broken_trees import keep_broken_tree
@@ -163,7 +164,7 @@ class FairShareService:
             tasks.start_soon(self._keep_updated)
             tasks.start_soon(self._keep_clocks)
             tasks.start_soon(self._history.run)
-            tasks.start_soon(self._shell.watch, self._bus, role)
+            tasks.start_soon(self._shell.watch, self._runtime, role, partial(pool_figures, self.engine))
             pools = len(self.engine.configuration.pools.pools)
             self._log.info("fair_share serves", term=self._role.term, pools=pools)
             await self._runtime.stopping.wait()

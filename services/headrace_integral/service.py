@@ -68,7 +68,7 @@ class IntegralService:
             pending=self._runtime.settings.waiting_advances,
         )
         volumes = await border.serve(subjects.integral_volumes(tree), GetVolumes, CallerKind.SERVICE, self._on_get)
-        self._runtime.tasks.start_soon(self._shell.watch, self._runtime.bus, self._role)
+        self._runtime.tasks.start_soon(self._shell.watch, self._runtime, self._role)
         logger().info("integral serves", tree=tree, term=self._role.term, version=str(self.engine.record.version))
         await self._runtime.stopping.wait()
         await advances.close()

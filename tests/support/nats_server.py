@@ -51,7 +51,7 @@ class NatsServer:
     def start(self) -> None:
         """Starts it and returns when it listens. Another process may take a free port first, so a few are tried."""
         for _ in range(1 if self.port else 5):
-            if self._start_once(self.port or _free_port()):
+            if self._start_once(self.port or free_port()):
                 return
         raise RuntimeError(f"nats-server does not start:\n{self.log()}")
 
@@ -153,7 +153,7 @@ def nats_server(config: str = "", *, jetstream: bool = True, store_bytes: int | 
         server.remove()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -12,7 +12,7 @@ from itertools import islice
 
 from headrace.ids import AllocationId, OperationId
 from headrace.resources import ZERO, Resources
-from headrace.runtime.engine import NS_PER_MS, Figure, Moment, gauge
+from headrace.runtime.engine import NS_PER_MS, Figure, Moment, by_label, gauge
 from headrace.wire.heartbeat import (
     LARGEST_ALLOCATION_JOBS,
     MOST_RECORDS_PER_HEARTBEAT,
@@ -173,11 +173,9 @@ class NodeAllocations:
         counts = {state: 0 for state in AllocationState}
         for allocation in self.by_id.values():
             counts[allocation.state] += 1
+        found = gauge("allocations", "allocations", 0, "Allocations on this node, by state.")
         return [
-            *(
-                gauge(f"allocations_{state.value}", "allocations", count, f"Allocations that are {state.value}.")
-                for state, count in counts.items()
-            ),
+            *by_label(found, "allocations", "state", {state.value: count for state, count in counts.items()}),
             gauge("jobs", "jobs", len(self.by_job), "Jobs on this node."),
             gauge("unstarted_slots", "slots", self._slots, "Places for jobs that have not started."),
             gauge("unrecorded_ends", "ends", len(self.ends), "Ends of jobs that admission has not recorded."),

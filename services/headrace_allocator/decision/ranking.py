@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from headrace.ids import OperationId, PoolName
-from headrace.runtime.engine import Check, Figure, gauge
+from headrace.runtime.engine import Check, Figure, by_label, gauge
 from headrace.wire.snapshots import ShareItem
 from headrace_allocator.decision import reasons
 from headrace_allocator.decision.holding_back import held_back
@@ -163,10 +163,9 @@ class Ranking:
 
     def figures(self) -> list[Figure]:
         """Operations in the order, and those out of it by the first reason of their own."""
-        held_back = (
-            gauge(f"held_back_{name}", "operations", self._count_of[why], f"Operations that may not start: {name}.")
-            for why, name in _HELD_BACK.items()
-        )
+        says = "Operations that want more and may not start, by reason."
+        counts = {name: self._count_of[why] for why, name in _HELD_BACK.items()}
+        held_back = by_label(gauge("held_back", "operations", 0, says), "held_back", "reason", counts)
         return [
             gauge("operations_in_order", "operations", len(self.order), "Operations that want more and may start."),
             gauge(

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final
 
 from headrace.ids import PoolName
-from headrace.runtime.engine import Figure, counter
+from headrace.runtime.engine import Figure, by_label, counter
 from headrace.wire.preemption import PreemptionCount, PreemptionReason
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.pool_tree import PoolTree
@@ -47,27 +47,14 @@ class PreemptionCounts:
 
     def figures(self) -> list[Figure]:
         """Counts by reason, and by group."""
-        by_reason, by_group = (Counter[PreemptionReason](), Counter[Group]())
+        by_reason = {each.value: 0 for each in PreemptionReason}
+        by_group = dict.fromkeys(_NAMES.values(), 0)
         for (reason, group), count in self._all.items():
-            by_reason[reason] += count
-            by_group[group] += count
+            by_reason[reason.value] += count
+            by_group[_NAMES[group]] += count
+        preempted = counter("preempted", "allocations", 0, "Allocations that were preempted, by reason.")
+        of_groups = counter("preempted_of_group", "allocations", 0, "The same by the group that they were in.")
         return [
-            *(
-                counter(
-                    f"preempted_by_{each.value}",
-                    "allocations",
-                    by_reason[each],
-                    f"Allocations that were preempted, by the reason {each.value}.",
-                )
-                for each in PreemptionReason
-            ),
-            *(
-                counter(
-                    f"preempted_of_{name}",
-                    "allocations",
-                    by_group[each],
-                    f"Allocations that were preempted out of the group {name}.",
-                )
-                for each, name in _NAMES.items()
-            ),
+            *by_label(preempted, "preempted_by", "reason", by_reason),
+            *by_label(of_groups, "preempted_of", "group", by_group),
         ]

@@ -13,7 +13,7 @@ from typing import Final
 from headrace.ids import OperationId, PoolName
 from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import ZERO, Resources
-from headrace.runtime.engine import Figure, Moment, counter
+from headrace.runtime.engine import Figure, Moment, by_label, counter
 from headrace.wire.codec import runs_within
 from headrace.wire.preemption import ListObserved, ObservedPreemption, ObservedPreemptions, PreemptionReason
 from headrace_allocator.decision.view import Overlay
@@ -77,15 +77,10 @@ class ObservedPreemptionLog:
 
     def figures(self) -> list[Figure]:
         """Counts of what would have been preempted, by reason."""
-        return [
-            counter(
-                f"would_preempt_by_{reason.value}",
-                "allocations",
-                self._counts[reason],
-                f"Allocations that observed preemption would have taken, by the reason {reason.value}.",
-            )
-            for reason in PreemptionReason
-        ]
+        says = "Allocations that observed preemption would have taken, by reason."
+        would_preempt = counter("would_preempt", "allocations", 0, says)
+        counts = {reason.value: self._counts[reason] for reason in PreemptionReason}
+        return by_label(would_preempt, "would_preempt_by", "reason", counts)
 
     def _below(self, facts: Facts, pool: PoolName) -> Iterator[ObservedPreemption]:
         everywhere = pool in ("", facts.pools.root.name)

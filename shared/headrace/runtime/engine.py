@@ -14,7 +14,7 @@ Example: a counter as an engine, and what its shell gets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -29,6 +29,7 @@ __all__ = [
     "Histogram",
     "Moment",
     "Outcome",
+    "by_label",
     "counter",
     "gauge",
     "run_checks",
@@ -79,6 +80,17 @@ def counter(name: str, unit: str, value: float, says: str) -> Figure:
 def gauge(name: str, unit: str, value: float, says: str) -> Figure:
     """A figure that goes up and down."""
     return Figure(name, unit, FigureKind.GAUGE, value, says)
+
+
+def by_label(family: Figure, name: str, label: str, values: Mapping[str, float]) -> list[Figure]:
+    """One figure of a family for each value of a label, named `name` and the value.
+
+    Example: the counter `preempted` by `reason`, where `name` is `preempted_by`, has `preempted_by_preemption` among others.
+    """
+    return [
+        msgspec.structs.replace(family, name=f"{name}_{key}", value=value, family=family.name, labels={label: key})
+        for key, value in values.items()
+    ]
 
 
 #: Looks at one structure; returns its broken invariants in words.

@@ -26,6 +26,7 @@ from headrace.errors import BadInput
 from headrace.obs.logging import configure, logger
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.metrics import Metrics
 from headrace.runtime.presence import Presence
 from headrace.runtime.role import Deposed, Deposition, Role, lead
 from headrace.runtime.settings import CommonSettings, load
@@ -55,6 +56,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
     terms: TermBook
     deposition: Deposition
     presence: Presence
+    metrics: Metrics
     #: For tasks that live as long as the service.
     tasks: anyio.abc.TaskGroup
     #: Set when the process was asked to stop.
@@ -122,6 +124,7 @@ def runtime_on(
         terms=TermBook(name),
         deposition=deposition,
         presence=Presence(bus, name, settings.instance_name, clock),
+        metrics=Metrics(bus, _labels(name, settings)),
         tasks=tasks,
         stopping=stopping,
     )
@@ -205,6 +208,8 @@ async def _run(
             tasks.start_soon(_watch_bus, users)
             runtime = runtime_on(bus, name, settings, tasks, stopping, users=users)
             tasks.start_soon(runtime.deposition.watch)
+            if settings.metrics_port:
+                await tasks.start(runtime.metrics.serve, settings.metrics_host, settings.metrics_port)
             await runtime.terms.serve(bus)
             await serve(runtime)
             await bus.drain()
@@ -213,6 +218,11 @@ async def _run(
         status = _exit_status(failed)
     logger().info("service ended", status=status)
     return status
+
+
+def _labels(name: str, settings: CommonSettings) -> dict[str, str]:
+    """Admission alone serves all trees."""
+    return {"service": name} if name == "admission" else {"service": name, "tree": settings.tree}
 
 
 async def _watch_signals(stopping: anyio.Event) -> None:

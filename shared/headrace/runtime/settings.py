@@ -45,6 +45,9 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     lease_ms: Annotated[int, msgspec.Meta(ge=200, le=600_000)] = 3_000
     #: Another process of other name stands by: after a crash of this one it leads, and not the next life of this one.
     has_standby: bool = False
+    #: Where `/metrics` and `/health` are served over HTTP; 0: nowhere.
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
+    metrics_host: str = "127.0.0.1"
     #: Users who may change everything, separated by commas; `*` is everybody who has a credential for the server, empty nobody.
     administrators: str = ""
 

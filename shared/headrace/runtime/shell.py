@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import anyio
 
-from headrace.bus import Bus, Message
+from headrace.bus import Message
 from headrace.obs.logging import logger, lost_lines
 from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Check, Engine, Figure, FigureKind, Histogram, Moment, Outcome, counter, gauge
+from headrace.runtime.metrics import Details, no_details
 from headrace.runtime.role import Role
+from headrace.runtime.service import Runtime
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.figures import FiguresAnswer, FiguresRequest
@@ -31,7 +33,7 @@ FIGURES_PERIOD_S: Final = 60.0
 PAUSE_LOOK_S: Final = 0.25
 #: Looks for pauses from the check of one structure to that of the next.
 LOOKS_OF_A_CHECK: Final = 4
-_PAUSE_BOUNDS_MS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0)
+_BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0)
 
 
 class Shell(Generic[E]):
@@ -87,9 +89,14 @@ class Shell(Generic[E]):
             *self.pauses.figures(),
         ]
 
-    async def watch(self, bus: Bus, role: Role | None = None) -> None:
-        """Answers and logs the figures, and looks at one structure a second. Runs until cancelled. `role` is the one that we lead."""
+    async def watch(self, runtime: Runtime[Any], role: Role | None = None, details: Details = no_details) -> None:
+        """Answers and logs the figures, and looks at one structure a second. Runs until cancelled.
+
+        `role` is the one that we lead. The `details` are for `/metrics` alone.
+        """
+        bus = runtime.bus
         self._role = role
+        runtime.metrics.tell(role, self.figures, details)
         await bus.serve(subjects.FIGURES, self._on_figures, statistics=self._plain_figures)
         asked = subjects.user("*", "service.figures")
         await self._border.serve(asked, FiguresRequest, CallerKind.USER, self._on_figures_asked)
@@ -134,35 +141,41 @@ class Shell(Generic[E]):
         return FiguresAnswer(self._service, self.figures(), role, term)
 
 
-class LoopPauses:
+class LengthsOfTime:
+    """Lengths of time, counted by size."""
+
+    def __init__(self, name: str, says: str) -> None:
+        self._name = name
+        self._says = says
+        self._counts = [0] * (len(_BOUNDS_MS) + 1)
+        self._sum_ms = 0.0
+        self.longest_ms = 0.0
+
+    def note(self, length_ms: float) -> None:
+        """One more."""
+        self._counts[bisect.bisect_left(_BOUNDS_MS, length_ms)] += 1
+        self._sum_ms += length_ms
+        self.longest_ms = max(self.longest_ms, length_ms)
+
+    def figures(self) -> list[Figure]:
+        """All by size."""
+        lengths = Histogram(_BOUNDS_MS, tuple(self._counts), self._sum_ms)
+        return [Figure(self._name, "ms", FigureKind.HISTOGRAM, lengths, self._says)]
+
+
+class LoopPauses(LengthsOfTime):
     """The pauses in which the loop kept its tasks waiting: a watcher that sleeps wakes so much too late.
 
     A server disconnects a client whose loop takes nothing for ten seconds, and everything in flight is lost.
     """
 
     def __init__(self) -> None:
-        self._counts = [0] * (len(_PAUSE_BOUNDS_MS) + 1)
-        self._sum_ms = 0.0
-        self._longest_ms = 0.0
-
-    def note(self, late_ms: float) -> None:
-        """The watcher woke so late."""
-        self._counts[bisect.bisect_left(_PAUSE_BOUNDS_MS, late_ms)] += 1
-        self._sum_ms += late_ms
-        self._longest_ms = max(self._longest_ms, late_ms)
+        super().__init__("loop_pauses", "Times in which the process took no message.")
 
     def figures(self) -> list[Figure]:
         """The longest pause of this life, and all by length."""
-        pauses = Histogram(_PAUSE_BOUNDS_MS, tuple(self._counts), self._sum_ms)
-        return [
-            gauge(
-                "longest_loop_pause",
-                "ms",
-                self._longest_ms,
-                "The longest time in this life in which the process took no message.",
-            ),
-            Figure("loop_pauses", "ms", FigureKind.HISTOGRAM, pauses, "Times in which the process took no message."),
-        ]
+        says = "The longest time in this life in which the process took no message."
+        return [gauge("longest_loop_pause", "ms", self.longest_ms, says), *super().figures()]
 
     async def look(self) -> None:
         """Waits for the time of the next look, and notes how much later it is."""

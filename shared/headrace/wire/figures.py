@@ -43,7 +43,9 @@ class Figure(msgspec.Struct, frozen=True):
     value: float | Histogram
     #: One sentence for people.
     says: str = ""
-    #: Names and values that tell figures of one name apart, such as a pool's.
+    #: The name without what the labels say, where there are any.
+    family: str = ""
+    #: What tells figures of one family apart, such as the name of a pool.
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 

@@ -1,0 +1,42 @@
+"""The log of heartbeats: what each ordered, what was given back, and how long its decision took."""
+
+from __future__ import annotations
+
+from headrace.obs.logging import Logger
+from headrace.runtime.engine import Figure
+from headrace.runtime.shell import LengthsOfTime
+from headrace.wire.heartbeat import Heartbeat, Orders
+
+
+class HeartbeatLog:
+    """Writes lines about heartbeats, and keeps the lengths of decisions."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._decisions = LengthsOfTime("heartbeat_decisions", "Times that decisions on heartbeats took.")
+
+    def note(self, heartbeat: Heartbeat, orders: Orders | None, took_ms: float) -> None:
+        """A heartbeat was decided on."""
+        self._decisions.note(took_ms)
+        for report in heartbeat.allocations:
+            if report.given_back_for:
+                ids = {"operation": report.operation, "allocation": report.id, "node": heartbeat.node}
+                self._log.info("allocation given back", **ids, why=report.given_back_for)
+        if orders is not None:
+            self._note_orders(orders)
+
+    def figures(self) -> list[Figure]:
+        """Lengths of the decisions."""
+        return self._decisions.figures()
+
+    def _note_orders(self, orders: Orders) -> None:
+        log, node = self._log, orders.node
+        for start in orders.start:
+            jobs = [slot.index for slot in start.slots]
+            log.debug(
+                "allocation ordered", operation=start.operation, allocation=start.allocation, node=node, jobs=jobs
+            )
+        for extend in orders.extend:
+            log.debug("allocation extended", allocation=extend.allocation, node=node, jobs=len(extend.slots))
+        for take_back in orders.take_back:
+            log.debug("allocation taken back", allocation=take_back.allocation, node=node, reason=take_back.reason)

@@ -1,0 +1,110 @@
+"""`/metrics` and `/health` of a process, for Prometheus and for whoever restarts what hangs.
+
+A thread listens; what it tells is read on the loop between two messages. So an answer also shows that the loop turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import anyio.to_thread
+
+from headrace.bus import Bus
+from headrace.errors import BadInput
+from headrace.obs.health import Health
+from headrace.obs.logging import logger
+from headrace.runtime.engine import Figure, gauge
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
+    from anyio.abc import TaskStatus
+
+    from headrace.runtime.role import Role
+
+#: Whoever connects and asks nothing is cut off.
+_SILENCE_S: Final = 10
+#: Takes a picture on the loop. What it returns makes figures of it in a thread: there may be so many that the loop would stand.
+Details = Callable[[], Callable[[], Iterable[Figure]]]
+
+
+def no_details() -> Callable[[], Iterable[Figure]]:
+    """Nothing beside the figures."""
+    return tuple
+
+
+class Metrics:
+    """The figures and the health of one process. Before it leads a role it tells of itself alone."""
+
+    def __init__(self, bus: Bus, labels: dict[str, str]) -> None:
+        """`labels` stand at every figure."""
+        self._bus = bus
+        self._labels = labels
+        self._figures: Callable[[], list[Figure]] = list
+        self._details: Details = no_details
+        self._role: Role | None = None
+
+    def tell(self, role: Role | None, figures: Callable[[], list[Figure]], details: Details) -> None:
+        """Tells these from now on."""
+        self._role, self._figures, self._details = role, figures, details
+
+    async def serve(self, host: str, port: int, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Answers until cancelled. Raises `BadInput` if the port cannot be had."""
+        application = self._application(anyio.lowlevel.current_token())
+        try:
+            # To look up the name of the host may take long.
+            server = await anyio.to_thread.run_sync(make_server, host, port, application, _Server, _Handler)
+        except OSError as error:
+            raise BadInput("metrics_port", f"{host}:{port}", f"a free port ({error.strerror})") from None
+        logger().info("metrics are served", host=host, port=server.server_port)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(anyio.to_thread.run_sync, server.serve_forever))
+            task_status.started()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                server.shutdown()
+                server.server_close()
+
+    def figures(self) -> list[Figure]:
+        """Everything but the details, and whether the process leads."""
+        leads, term = (0, 0) if self._role is None else (1, self._role.term)
+        return [
+            *self._figures(),
+            gauge("leads", "", leads, "1 while this process leads its role, 0 while it stands by."),
+            gauge("term", "", term, "The term in which it leads; 0 while it stands by."),
+        ]
+
+    def _application(self, loop: anyio.lowlevel.EventLoopToken) -> WSGIApplication:
+        # It takes a tenth of a second, which who tells nothing need not spend.
+        from headrace.obs.metrics import application
+
+        def read() -> tuple[list[Figure], Callable[[], Iterable[Figure]]]:
+            return anyio.from_thread.run_sync(lambda: (self.figures(), self._details()), token=loop)
+
+        def health() -> Health:
+            return anyio.from_thread.run_sync(self.health, token=loop)
+
+        return application(read, health, self._labels)
+
+    def health(self) -> Health:
+        """The health of this moment."""
+        return Health(self._bus.connected, self._role is not None, 0 if self._role is None else self._role.term)
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _SILENCE_S
+
+    def log_message(self, *_arguments: object) -> None:
+        """Requests are not logged."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
