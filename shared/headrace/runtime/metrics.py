@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -99,11 +100,13 @@ class Metrics:
         return Health(self._bus.connected, self._role is not None, 0 if self._role is None else self._role.term)
 
 
+def _not_logged(_handler: BaseHTTPRequestHandler, format: str, *_arguments: object) -> None:
+    """Requests come every few seconds."""
+
+
 class _Handler(WSGIRequestHandler):
     timeout = _SILENCE_S
-
-    def log_message(self, *_arguments: object) -> None:
-        """Requests are not logged."""
+    log_message = _not_logged
 
 
 class _Server(ThreadingMixIn, WSGIServer):
