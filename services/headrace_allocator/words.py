@@ -56,6 +56,9 @@ def words_of(reason: why.Reason) -> str:
             return "more of its jobs are being recorded as given out; the log has not answered yet"
         case why.PreemptionPaused():
             return "it starves, and preemption is paused in this tree: nothing is taken back for it"
+        case why.PlacesKept():
+            pools = ", ".join(f"{pool} ({switch.value})" for pool, switch in reason.pools)
+            return f"it starves, and nothing is taken from pools that do not let it: {pools}"
         case why.SharesOld():
             return f"fair_share has told no shares for {reason.age_s:.0f} s; nothing is preempted until it does"
         case why.NoShareYet():
@@ -117,6 +120,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.StillRecovering: "the word of the other nodes, or the end of their leases",
     why.LimitsUnknown: "the first snapshot of fair_share; `headrace service list` shows if it leads",
     why.PreemptionPaused: "`headrace resume preemption`",
+    why.PlacesKept: "`preemption=on` for them, by `headrace pool set` or `headrace tree set`",
     why.RoomBeingMade: "the end of the job that goes, at its interruption timeout at the latest",
     why.SharesOld: "a snapshot of fair_share; `headrace service list` shows if it leads",
     why.PoolLimitReached: "an end of a job below pool {pool}, or `headrace pool set {pool}` with a higher limit",

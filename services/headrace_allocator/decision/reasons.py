@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.ids import NodeName, PoolName
+from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import Resources
 from headrace.wire.operations import OperationState
 from headrace_allocator.facts.nodes import NodeCondition
@@ -134,6 +135,13 @@ class PreemptionPaused(msgspec.Struct, frozen=True, tag="preemption_paused"):
     """It might take places of others, and an operator lets nothing be taken in the tree."""
 
 
+class PlacesKept(msgspec.Struct, frozen=True, tag="places_kept"):
+    """It might take places of others, and pools that have some let none be taken."""
+
+    #: The first few, each the highest of those of one `preemption` that stand below each other.
+    pools: tuple[tuple[PoolName, PreemptionSwitch], ...]
+
+
 class RoomBeingMade(msgspec.Struct, frozen=True, tag="room_being_made"):
     """On every node with room for a job of it a start waits for another job to go. Nothing else starts there."""
 
@@ -177,6 +185,7 @@ Reason = (
     | BlockBeingDrawn
     | SharesOld
     | PreemptionPaused
+    | PlacesKept
     | RoomBeingMade
     | NoShareYet
     | OverFairShare

@@ -6,7 +6,8 @@ from itertools import compress, islice
 from typing import Final
 
 from headrace.ids import NodeName, PoolName
-from headrace.resources import EPS, RESOURCE_NAMES, Resources
+from headrace.pools.pool_config import PreemptionSwitch
+from headrace.resources import EPS, RESOURCE_NAMES, ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.snapshots import PreemptionPriority
@@ -27,8 +28,9 @@ from headrace_allocator.facts.operations import Operation
 
 __all__ = ["matching_nodes_owed", "waiting_reasons"]
 
-#: Nodes whose condition is told when none accepts jobs.
+#: Nodes whose condition is told when none accepts jobs, and pools that let nothing be taken.
 _MOST_NODES: Final = 5
+_MOST_POOLS: Final = 5
 
 
 def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[why.Reason]:
@@ -45,6 +47,7 @@ def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[
         None if facts.pools.limits_known else why.LimitsUnknown(),
         _shares_old(facts, moment),
         why.PreemptionPaused() if facts.preemption_paused and may_preempt else None,
+        _places_kept(facts) if may_preempt else None,
         pool_limit_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
         _no_room(facts, operation),
@@ -57,6 +60,21 @@ def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[
         _behind_others(facts, operation) if operation.fits_somewhere else None,
     ]
     return [reason for reason in reasons if reason is not None]
+
+
+def _places_kept(facts: Facts) -> why.PlacesKept | None:
+    pools = [facts.pools.pool(name) for name in facts.pools.known]
+    own = {pool: pool.used for pool in pools}
+    for pool in pools:
+        if pool.above in own:
+            own[pool.above] = own[pool.above] - pool.used
+    kept = {}
+    for pool in [pool for pool in pools if own[pool] != ZERO and pool.preemption is not PreemptionSwitch.ON]:
+        highest = pool
+        while highest.above is not None and highest.above.preemption is pool.preemption:
+            highest = highest.above
+        kept[highest.name] = pool.preemption
+    return why.PlacesKept(tuple(islice(kept.items(), _MOST_POOLS))) if kept else None
 
 
 def _shares_old(facts: Facts, moment: Moment) -> why.SharesOld | None:

@@ -43,7 +43,8 @@ class Pool:
     """One pool, and what is in use below it."""
 
     __slots__ = (
-        "above", "filters", "follows_own_satisfaction", "item", "keeps_fifo_order", "limited", "most", "name", "owed", "used",
+        "above", "filters", "follows_own_satisfaction", "item", "keeps_fifo_order", "limited", "most", "name", "owed", "preemption",
+        "used",
     )  # fmt: skip
 
     def __init__(self, name: PoolName, above: Pool | None) -> None:
@@ -67,6 +68,8 @@ class Pool:
         self.keeps_fifo_order = options.fifo_pool_scheduling_order is FifoPoolSchedulingOrder.FIFO
         #: True if its own satisfaction counts where room is given out, not that of an operation below it.
         self.follows_own_satisfaction = options.use_pool_satisfaction_for_scheduling
+        #: Whether places of its operations may be taken.
+        self.preemption = options.preemption
         #: Formulas over tags of nodes, each of which a node must match to run jobs below it.
         self.filters = options.scheduling_tag_filters
 

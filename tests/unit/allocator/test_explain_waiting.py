@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
+import pytest
 
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName
 from headrace.pools import TreeOptions
@@ -20,6 +21,7 @@ from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.nodes import PreemptiveTry
 from tests.support.allocating import Desk, an_operation, cores
+from tests.support.taken_back import on_a_full_node
 from tests.support.work import lines_run
 from tests.unit.allocator.test_limits import Tree, a_pool, in_pool
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share
@@ -121,6 +123,17 @@ def test_one_that_starves_while_preemption_is_paused_is_told_so() -> None:
 
     (paused,) = [cause for cause in explained(host, "poor").causes if cause.kind == "preemption_paused"]
     assert paused.cure == "`headrace resume preemption`"
+
+
+@pytest.mark.parametrize("switch", ["observe", "off"])
+def test_one_that_starves_is_told_from_which_pools_nothing_may_be_taken(switch: str) -> None:
+    host = on_a_full_node(pool={"preemption": switch})
+
+    (cause,) = [cause for cause in explained(host, "poor").causes if cause.kind == "places_kept"]
+    assert cause.words == f"it starves, and nothing is taken from pools that do not let it: p ({switch})"
+    assert "places_kept" not in [cause.kind for cause in explained(host, "rich").causes]
+    taking = on_a_full_node({"preemption": switch}, pool={"preemption": "on"})
+    assert "places_kept" not in [cause.kind for cause in explained(taking, "poor").causes]
 
 
 def test_a_node_on_which_a_start_waits_for_another_job_to_go_says_so() -> None:
