@@ -15,7 +15,7 @@ import pytest
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import Pool, PoolConfig, PoolMode, TreeOptions
 from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.pools.tree_options import PriorityScope
+from headrace.pools.tree_options import PriorityScope, VictimRules
 from headrace.resources import Resources
 from headrace.wire.heartbeat import Orders
 from headrace.wire.ledger import LiveOperation
@@ -40,7 +40,7 @@ class RandomFleet(Fleet):
         count = random.randint(1, 3)
         hosts = {f"n{number}": Resources(12, random.choice([400, 600, 800]), 0, 16 * GIB) for number in range(count)}
         self.names = [f"p{number}" for number in range(random.randint(2, 5))]
-        self.tree_options = a_tree(random)
+        self.tree_options = self.options_of_tree(random)
         super().__init__(random, hosts, [a_pool(random, name, self.names) for name in self.names], self.tree_options)
         self.totals = dict(hosts)
         #: Hosts that have less than was given out on them.
@@ -54,7 +54,7 @@ class RandomFleet(Fleet):
             self.begin(an_operation_in(random, f"o{len(self.live)}", self.names), random.choice([5, 60, 600]))
         if random.random() < 0.05:
             self.revision += 1
-            self.tree_options = a_tree(random)
+            self.tree_options = self.options_of_tree(random)
             self.reconfigure(
                 [a_pool(random, name, self.names) for name in self.names], self.tree_options, self.revision
             )
@@ -64,6 +64,10 @@ class RandomFleet(Fleet):
             cpu = random.choice([200, self.totals[host].cpu, self.totals[host].cpu])
             self.nodes[host] = msgspec.structs.replace(self.totals[host], cpu=cpu)
             self.shrunk.add(host)
+
+    def options_of_tree(self, random: Random) -> TreeOptions:
+        """The rules by which places are taken."""
+        return a_tree(random)
 
     def judge(self, decided: Decided) -> None:
         judge(decided.before, decided.due, decided.made)
@@ -134,9 +138,31 @@ def taken_for_somebody(decided: Decided | None, orders: Orders) -> int:
     return victims
 
 
+class OlderRules(RandomFleet):
+    """The same under the older rules of victims, by which pools are shielded, too."""
+
+    def options_of_tree(self, random: Random) -> TreeOptions:
+        return msgspec.structs.replace(
+            super().options_of_tree(random),
+            victim_rules=VictimRules.LEGACY,
+            enable_conditional_preemption=random.random() < 0.7,
+            preemption_check_starvation=random.random() < 0.7,
+            preemption_check_satisfaction=random.random() < 0.7,
+        )
+
+
 @pytest.mark.parametrize("seed", seeds(FEW, 200))
 def test_always_takes_what_the_rules_allow_and_no_more(seed: int) -> None:
-    fleet = RandomFleet(seed)
+    TAKEN[seed] = taken_in(RandomFleet(seed))
+
+
+@pytest.mark.parametrize("seed", seeds(4, 200))
+def test_always_takes_what_the_older_rules_allow_and_no_more(seed: int) -> None:
+    taken_in(OlderRules(seed))
+
+
+def taken_in(fleet: RandomFleet) -> int:
+    """How many lose their place in a fleet."""
     taken = 0
     for _ in range(STEPS):
         fleet.step()
@@ -147,7 +173,7 @@ def test_always_takes_what_the_rules_allow_and_no_more(seed: int) -> None:
                 fleet.look(host)
                 taken += taken_for_somebody(fleet.decided, orders)
     assert fleet.engine.alarms.repeated <= sum(times - 1 for times in fleet.preempted.values())
-    TAKEN[seed] = taken
+    return taken
 
 
 def test_places_are_taken_in_these_fleets() -> None:

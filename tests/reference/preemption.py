@@ -11,9 +11,12 @@ from typing import Final
 
 import msgspec
 
+from headrace.ids import PoolName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.pool_config import PreemptionSwitch
+from headrace.pools.tree_options import VictimRules
 from headrace.resources import ZERO, Resources, Share
+from headrace.satisfaction import local_satisfaction
 from headrace.wire.heartbeat import AllocationState
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason
@@ -21,6 +24,7 @@ from headrace.wire.snapshots import StarvationStatus
 from headrace_allocator.decision.view import View
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import Pool
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision
 from headrace_allocator.preemption.stages import StageOutcome
 
@@ -114,10 +118,24 @@ class Judgement(msgspec.Struct):
 
     def candidates(self, least: int) -> list[Allocation]:
         """Sections 6.9, 9.1 and 9.2."""
-        return [one for one in self.view.allocations if self._may_go(one, least)]
+        return [one for one in self.view.allocations if self._may_go(one, least) and self._shield(one, least) is None]
+
+    def held(self, least: int) -> dict[PoolName, list[Allocation]]:
+        """Section 9.3: what those below a shielded pool may take of others below it."""
+        held: dict[PoolName, list[Allocation]] = {}
+        for one in self.view.allocations:
+            shield = self._shield(one, least) if self._may_go(one, least) else None
+            if isinstance(shield, Pool) and self.group(one) == PREEMPTIBLE:
+                held.setdefault(shield.name, []).append(one)
+        return held if self.view.pools.options.enable_conditional_preemption else {}
+
+    def held_for(self, operation: Operation, held: dict[PoolName, list[Allocation]]) -> list[Allocation]:
+        """The part of that which an operation may take."""
+        above = [pool.name for pool in self.view.pools.pool(operation.spec.pool).path()]
+        return [one for pool in above for one in held.get(pool, [])]
 
     def _may_go(self, allocation: Allocation, least: int) -> bool:
-        operation, policy = self.view.operations.get(allocation.operation), self.view.pools.options
+        operation = self.view.operations.get(allocation.operation)
         if operation is None or operation.ending or self.usage(allocation) == ZERO:
             return False
         if allocation.take_back is not None or allocation.state is AllocationState.ENDED:
@@ -127,11 +145,43 @@ class Judgement(msgspec.Struct):
             return False
         if least == PREEMPTIBLE and not options.allow_normal_preemption:
             return False
-        starves = operation.starvation is not StarvationStatus.NON_STARVING
-        if starves and not policy.allow_preemption_from_starving_operations:
-            return False
         group = self.group(allocation)
         return group >= least and not (group == AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption)
+
+    def _shield(self, allocation: Allocation, least: int) -> Operation | Pool | None:
+        """Section 9.2, or 9.3 where the older rules hold: whoever keeps an allocation from being taken."""
+        operation, policy = self.operation_of(allocation), self.view.pools.options
+        if policy.victim_rules is not VictimRules.LEGACY:
+            starves = operation.starvation is not StarvationStatus.NON_STARVING
+            return operation if starves and not policy.allow_preemption_from_starving_operations else None
+        elements: list[Operation | Pool] = [operation, *self.view.pools.pool(operation.spec.pool).path()]
+        return next((one for one in elements if self._is_shielded(one, least)), None)
+
+    def _is_shielded(self, element: Operation | Pool, least: int) -> bool:
+        pools, policy = self.view.pools, self.view.pools.options
+        if isinstance(element, Operation):
+            starvation, options = element.starvation, element.options(pools)
+            used, fair, demand = element.held, element.fair_share, element.demand_share
+            below = [element]
+        else:
+            item = element.item
+            assert item is not None
+            assert item.options is not None
+            starvation, options = item.starvation_status, item.options
+            used, fair, demand = ZERO, item.fair_share.total, item.demand_share
+            below = [one for one in self.view.operations.values() if element in pools.pool(one.spec.pool).path()]
+            used = Resources.sum(one.charged for one in below)
+        if policy.preemption_check_starvation and starvation is not StarvationStatus.NON_STARVING:
+            return True
+        aggressive = least == AGGRESSIVELY_PREEMPTIBLE and options.allow_aggressive_preemption
+        threshold = (
+            policy.aggressive_preemption_satisfaction_threshold
+            if aggressive
+            else policy.preemption_satisfaction_threshold
+        )
+        used = used + Resources.sum(self.added.get(one.id, ZERO) for one in below)
+        satisfied = local_satisfaction(used.share_of(pools.total), fair, demand)
+        return policy.preemption_check_satisfaction and satisfied < threshold + 1e-4
 
     def keep_order(self, allocations: Collection[Allocation]) -> list[Allocation]:
         """Section 9.4."""
@@ -209,16 +259,19 @@ def judge(now: Judgement, due: Due, made: HeartbeatDecision) -> None:
 def judge_stage(now: Judgement, stage: StageOutcome) -> None:
     """Who could go, who went, and what their operations keep."""
     least = int(stage.stage.least)
-    found = now.candidates(least)
+    found, held = now.candidates(least), now.held(least)
+    may_go = list(found)
     # Where nobody starves and nothing is to be repaired nobody looks; that nobody had to is judged below.
-    if stage.candidates:
+    if stage.candidates or stage.held:
         assert (stage.candidates, stage.discount) == (len(found), Resources.sum(map(now.usage, found)))
+        assert stage.held == {pool: Resources.sum(map(now.usage, ones)) for pool, ones in held.items()}
     if stage.placement is not None:
         starter = stage.placement.operation
         assert starter.preemption_priority is stage.stage.priority
-        assert (now.room + stage.discount).dominates(starter.spec.resources)
+        may_go += now.held_for(starter, held)
+        assert (now.room + Resources.sum(map(now.usage, may_go))).dominates(starter.spec.resources)
         now.use(starter, starter.spec.resources)
-    kept = now.keep_order(found)
+    kept = now.keep_order(may_go)
     victims = now.until_it_fits(kept)
     taken = [one for one in stage.preemptions if one.reason is stage.stage.reason]
     assert [one.allocation for one in taken] == victims, "no victim more than the greedy rule needs, and none less"
@@ -228,7 +281,7 @@ def judge_stage(now: Judgement, stage: StageOutcome) -> None:
         room_made = Resources.sum(victim.usage for victim in victims)
         assert stage.unused == room_made.within(now.room)
     repaid = [one.allocation for one in stage.preemptions if one.reason is PreemptionReason.RESOURCE_LIMITS_VIOLATED]
-    assert repaid == now.above_limits(kept)
+    assert repaid == now.above_limits([one for one in kept if one in found])
     policy = now.view.pools.options
     for victim in victims + repaid:
         operation, prefix = now.operation_of(victim), now.prefix(victim)
