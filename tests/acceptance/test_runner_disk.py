@@ -150,7 +150,7 @@ def test_of_long_output_the_newest_is_kept_and_never_more_than_the_cap(runner: A
 
     assert sum(file.stat().st_size for file in files if file.suffix != ".at") <= 128 * KIB
     assert len(chunk.data) >= 64 * KIB
-    assert chunk.data == whole[chunk.rotated_bytes :]
+    assert chunk.data == whole[chunk.next_offset - len(chunk.data) :]
     assert (chunk.size, chunk.next_offset) == (len(whole), len(whole))
 
 

@@ -32,8 +32,6 @@ class LogPiece(msgspec.Struct, frozen=True):
     next_offset: int
     #: All that the job has written so far.
     size: int
-    #: Of that, from the beginning: rotated away, not to be had any more.
-    rotated_bytes: int
     #: False: the stream has no file, since the job has written nothing or its logs were removed.
     exists: bool = True
 
@@ -56,7 +54,7 @@ def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: i
     limit = max(0, min(limit, LARGEST_CHUNK_BYTES))
     logs = _open_folder(folder, job.operation)
     if logs is None:
-        return LogPiece(b"", max(0, offset), 0, 0, exists=False)
+        return LogPiece(b"", max(0, offset), 0, exists=False)
     try:
         for _ in range(_ATTEMPTS):
             fds: list[int] = []
@@ -104,18 +102,17 @@ def _check(job: JobKey, stream: str) -> None:
 
 def _read(parts: list[_Part], offset: int, limit: int) -> LogPiece:
     if not parts:
-        return LogPiece(b"", max(0, offset), 0, 0, exists=False)
+        return LogPiece(b"", max(0, offset), 0, exists=False)
     size = parts[-1].start + parts[-1].size
-    rotated = parts[0].start
     if offset < 0:
         offset = max(0, size + offset)
-    offset = max(offset, rotated)
+    offset = max(offset, parts[0].start)
     data = b""
     for part in parts:
         at = offset + len(data) - part.start
         if 0 <= at < part.size and len(data) < limit:
             data += os.pread(part.fd, min(limit - len(data), part.size - at), at)
-    return LogPiece(data, offset + len(data), size, rotated)
+    return LogPiece(data, offset + len(data), size)
 
 
 def _parts(logs: int, name: str, fds: list[int]) -> list[_Part] | None:

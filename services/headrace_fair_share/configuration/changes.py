@@ -67,7 +67,6 @@ class Draft:
         self._options = before.options
         self._index: PoolTree | None = before
         self._touched: dict[PoolName, None] = {}
-        self._removed: dict[PoolName, None] = {}
         self.problems: list[Refusal] = []
         self.warnings: list[str] = []
 

@@ -30,8 +30,8 @@ _LONGEST_PAUSE_S = 1.0
 class Pauses:
     """Growing pauses with jitter, so that many clients do not come back together."""
 
-    def __init__(self, seed: int | None = None) -> None:
-        self._random = random.Random(seed)
+    def __init__(self) -> None:
+        self._random = random.Random()
         self._next_s = _FIRST_PAUSE_S
 
     def next_s(self) -> float:

@@ -245,9 +245,9 @@ class Link:
         listener.in_force = True
         return listener
 
-    async def barrier(self, timeout_s: float = _BARRIER_TIMEOUT_S) -> None:
+    async def barrier(self) -> None:
         """Returns when the server has processed everything sent before. Raises `NotConnected`, `BusClosed`, `RequestTimeout`."""
-        await self._barriers.wait(timeout_s)
+        await self._barriers.wait(_BARRIER_TIMEOUT_S)
 
     def _check_connected(self) -> None:
         if self.closed or self._closing:
