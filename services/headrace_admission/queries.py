@@ -21,7 +21,7 @@ from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperations
 from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.placements import PoolHolder, PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, NotFound
-from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, size_bytes
+from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, PAGE_OF_WHOLE_BYTES, size_bytes
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
@@ -198,11 +198,14 @@ def whole_operations(state: State, request: WholeOperationsRequest, admission_te
         if attempts:
             return WholeOperations(state.sequence, admission_term, [], more=True, more_attempts=attempts)
     tree = request.tree
-    names = sorted(name for name, each in state.live.items() if name > request.after and _is_known_in(tree, each))
-    page = next(runs_within((live_operation(state.live[name], tree) for name in names), PAGE_OF_OPERATIONS_BYTES), [])
+    names = sorted(filter(request.after.__lt__, state.live))
+    known = (each for each in map(state.live.__getitem__, names) if _is_known_in(tree, each))
+    page = next(runs_within((live_operation(each, tree) for each in known), PAGE_OF_WHOLE_BYTES), [])
     unfinished = (at for at, each in enumerate(page, 1) if len(each.attempts) == _ATTEMPTS_WITH_OPERATION)
     last = next(unfinished, None)
-    return WholeOperations(state.sequence, admission_term, page[:last], more=last is not None or len(page) < len(names))
+    # Whoever follows may belong to other trees only: then the next page is empty.
+    more = last is not None or (bool(page) and page[-1].operation != names[-1])
+    return WholeOperations(state.sequence, admission_term, page[:last], more=more)
 
 
 def view(state: State, operation: Operation) -> OperationView:
