@@ -18,6 +18,7 @@ import tests.bench.heartbeats
 import tests.bench.heartbeats_at_size
 import tests.bench.history
 import tests.bench.integral
+import tests.bench.leader_loss
 import tests.bench.recovery
 import tests.bench.starvation
 import tests.bench.whole_stack  # noqa: F401

@@ -33,7 +33,7 @@ _IN_FLIGHT = 64
 #: So long the server is away: pauses between tries have grown to their longest by then.
 AWAY_S = 3.0
 _TRY_S = 0.5
-_PATIENCE_S = 60.0
+PATIENCE_S = 60.0
 
 
 @REGISTRY.add(
@@ -55,26 +55,26 @@ def takeover() -> Figure:
 async def _returns_ms() -> list[float]:
     found = []
     with nats_server() as server:
-        async with _admissions(server, "one"), _a_user(server) as anna:
-            await _recorded(anna)
+        async with _admissions(server, "one"), a_user(server.url) as anna:
+            await recorded(anna)
             for _ in range(ROUNDS):
                 server.kill()
                 await anyio.sleep(AWAY_S)
                 server.start()
-                found.append(await _recorded(anna))
+                found.append(await recorded(anna))
     return found
 
 
 async def _takeovers_ms() -> list[float]:
     found = []
     with nats_server() as server:
-        async with _admissions(server, "one", "two") as admissions, _a_user(server) as anna:
+        async with _admissions(server, "one", "two") as admissions, a_user(server.url) as anna:
             await _start_all(anna)
             for _ in range(ROUNDS):
                 await _stands_by(anna)
                 name = await _leader(server)
                 await admissions.kill(name)
-                found.append(await _recorded(anna))
+                found.append(await recorded(anna))
                 await admissions.start(name)
     return found
 
@@ -87,7 +87,7 @@ async def _start_all(anna: Bus) -> None:
 
     async def one_after_another() -> None:
         for _ in numbers:
-            await _recorded(anna)
+            await recorded(anna)
 
     numbers = iter(range(OPERATIONS))
     async with anyio.create_task_group() as tasks:
@@ -98,7 +98,7 @@ async def _start_all(anna: Bus) -> None:
 async def _stands_by(anna: Bus) -> None:
     """Waits until one process stands by and knows all that is in the log."""
     subject, request = subjects.user("anna", "service.list"), encode(ListServices())
-    with anyio.fail_after(_PATIENCE_S):
+    with anyio.fail_after(PATIENCE_S):
         while True:
             answers = [decode_answer(data, ServiceView) for data in await anna.gather(subject, request, wait_s=0.5)]
             views = [view for view in answers if isinstance(view, ServiceView)]
@@ -107,20 +107,20 @@ async def _stands_by(anna: Bus) -> None:
 
 
 @asynccontextmanager
-async def _a_user(server: NatsServer) -> AsyncIterator[Bus]:
+async def a_user(*urls: str) -> AsyncIterator[Bus]:
     """A connection that is there again as soon as the server is: not its pauses are measured."""
     inbox = subjects.inbox("user", "anna")
-    async with connect([server.url], name="anna", inbox_prefix=inbox, longest_reconnect_delay_s=0.02) as bus:
+    async with connect(urls, name="anna", inbox_prefix=inbox, longest_reconnect_delay_s=0.02) as bus:
         yield bus
 
 
-async def _recorded(anna: Bus) -> float:
+async def recorded(anna: Bus) -> float:
     """Milliseconds until a start is recorded that nobody knew before."""
     name = OperationId(f"operation-{time.monotonic_ns()}")
     spec = OperationSpec(PoolName("work"), ["true"], 1, Resources(user_slots=1, cpu=100))
     request = encode(StartOperation(name, spec))
     began = time.monotonic()
-    with anyio.fail_after(_PATIENCE_S):
+    with anyio.fail_after(PATIENCE_S):
         while True:
             try:
                 data = await anna.request(subjects.user("anna", "op.start"), request, timeout_s=_TRY_S)
