@@ -38,7 +38,7 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     use_pool_satisfaction_for_scheduling: bool = False
     fifo_pool_scheduling_order: FifoPoolSchedulingOrder = FifoPoolSchedulingOrder.SATISFACTION
     preemption: PreemptionSwitch = PreemptionSwitch.ON
-    #: Of the element itself: preemptive stages may pass its limits by so much.
+    #: Of a pool itself: preemptive stages may pass its limits by so much. An operation's own stands in its spec.
     resource_limits_overcommit_tolerance: PartialResources = NOTHING
     #: Formulas over tags of nodes, of the pool and of all above it: a node runs its jobs if it matches each.
     scheduling_tag_filters: tuple[str, ...] = ()
@@ -63,10 +63,6 @@ class OperationWishes(Protocol):
     def allocation_preemption_timeout_ms(self) -> int | None: ...
     @property
     def allocation_graceful_preemption_timeout_ms(self) -> int | None: ...
-    @property
-    def resource_limits_overcommit_tolerance(self) -> PartialResources: ...
-    @property
-    def scheduling_tag_filter(self) -> str: ...
 
 
 def of_tree(options: AllocationOptions) -> EffectiveOptions:
@@ -118,7 +114,7 @@ def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD)
 
 def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: AllocationOptions) -> EffectiveOptions:
     """The options of an operation in a pool: its own where they ask for less. Times after a start are its own anyhow."""
-    if _says_nothing(wishes) and above.resource_limits_overcommit_tolerance == NOTHING:
+    if _says_nothing(wishes):
         return above
     tolerance, timeout_ms = wishes.fair_share_starvation_tolerance, wishes.fair_share_starvation_timeout_ms
     threshold = _with_slots(wishes.non_preemptible_resource_usage_threshold, wishes.max_unpreemptible_allocation_count)
@@ -134,8 +130,6 @@ def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: Allo
         fair_share_starvation_timeout_ms=max(above.fair_share_starvation_timeout_ms, timeout_ms or 0),
         allow_aggressive_preemption=above.allow_aggressive_preemption and not shielded,
         non_preemptible_resource_usage_threshold=_lowered(above.non_preemptible_resource_usage_threshold, threshold),
-        resource_limits_overcommit_tolerance=wishes.resource_limits_overcommit_tolerance,
-        scheduling_tag_filters=above.scheduling_tag_filters + _formulas(wishes.scheduling_tag_filter),
         **{name: value for name, value in times.items() if value is not None},
     )
 
@@ -151,9 +145,7 @@ def _says_nothing(wishes: OperationWishes) -> bool:
         is wishes.allocation_graceful_preemption_timeout_ms
         is None
         and not wishes.is_gang
-        and not wishes.scheduling_tag_filter
         and wishes.non_preemptible_resource_usage_threshold == NOTHING
-        and wishes.resource_limits_overcommit_tolerance == NOTHING
     )
 
 

@@ -63,7 +63,6 @@ def test_what_may_pass_limits_is_of_each_element_itself() -> None:
 
     assert pool.resource_limits_overcommit_tolerance == ONE
     assert of_pool(pool, PoolConfig()).resource_limits_overcommit_tolerance == NOTHING
-    assert of(pool, resource_limits_overcommit_tolerance=TWO).resource_limits_overcommit_tolerance == TWO
 
 
 @pytest.mark.parametrize(("own", "expected"), [(None, 0.8), (0.5, 0.5), (0.9, 0.8)])
