@@ -224,6 +224,19 @@ def test_gang_operations_run_in_fifo_pools_only_where_the_tree_says_so() -> None
     desk.started("d", pool="fair")
 
 
+def test_a_gang_operation_moves_only_where_it_might_have_started() -> None:
+    """A hub makes pools of its own mode: the gang counts by that, and not by the hub's."""
+    subpools = {"create_ephemeral_subpools": True, "ephemeral_subpool_config": {"mode": "fifo"}}
+    desk = Desk({"fair": {}, "fifo": {"mode": "fifo"}, "hub": subpools}, allow_gang_operations_only_in_fifo_pools=True)
+    desk.started("gang", pool="fifo", is_gang=True)
+    desk.started("plain", pool="fifo")
+
+    assert isinstance(desk.move("gang", "fair"), WrongState)
+    assert not isinstance(desk.move("plain", "fair"), WrongState)
+    assert not isinstance(desk.move("gang", "hub"), WrongState)
+    desk.started("first", "second", pool="hub", is_gang=True)
+
+
 def test_an_unknown_type_is_answered_with_the_nearest() -> None:
     assert desk_refusal("p", type="vanila") == BadRequest("spec.type", "vanila", "did you mean vanilla?")
 

@@ -22,7 +22,7 @@ from headrace.wire.log import (
 )
 from headrace.wire.operations import OperationSpec, OperationState, PerTree
 from headrace.wire.placements import TreePlacement
-from headrace.wire.refusals import WrongState
+from headrace.wire.refusals import BadRequest, WrongState
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.operation import Operation, OperationRecord
@@ -321,3 +321,40 @@ def test_a_job_of_no_tree_that_ends_all_the_same_is_drawn_by_nobody_any_more() -
 
 def _fields(struct: Any) -> dict[str, Any]:
     return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def test_an_update_for_one_tree_keeps_what_was_said_for_the_other() -> None:
+    desk = Trees()
+    desk.started(
+        "a", pool="p", pool_trees=BOTH, weight=4.0, scheduling_options_per_pool_tree={ONE: PerTree(weight=2.0)}
+    )
+
+    desk.update("a", scheduling_options_per_pool_tree={TWO: PerTree(weight=3.0)})
+    desk.update("a", scheduling_options_per_pool_tree={ONE: PerTree(pool=PoolName("q"))})
+
+    spec = desk.operation.spec
+    assert [spec.in_tree(tree, PoolName("p")).weight for tree in BOTH] == [2.0, 3.0]
+    assert (spec.weight, desk.operation.placements[ONE].pool, desk.operation.placements[TWO].pool) == (4.0, "q", "p")
+
+
+def test_a_weight_for_the_whole_holds_in_each_tree_and_the_same_again_changes_nothing() -> None:
+    desk = Trees()
+    desk.started("a", pool="p", pool_trees=BOTH, scheduling_options_per_pool_tree={ONE: PerTree(weight=2.0)})
+
+    desk.update("a", weight=5.0)
+    known = len(desk.entries)
+    desk.update("a", weight=5.0)
+
+    assert [desk.operation.spec.in_tree(tree, PoolName("p")).weight for tree in BOTH] == [5.0, 5.0]
+    assert len(desk.entries) == known
+
+
+def test_options_for_a_tree_that_a_start_does_not_name_are_refused_and_those_for_a_tentative_one_are_not() -> None:
+    desk = Trees()
+    said = {TWO: PerTree(weight=2.0)}
+
+    refused = desk.start("a", pool="p", pool_trees=[ONE], scheduling_options_per_pool_tree=said)
+
+    assert isinstance(refused, BadRequest)
+    assert (refused.place, refused.expected) == ("spec.scheduling_options_per_pool_tree.two", "one of its trees: one")
+    desk.started("b", pool="p", pool_trees=[ONE], tentative_pool_trees=[TWO], scheduling_options_per_pool_tree=said)
