@@ -9,7 +9,7 @@ import anyio
 import msgspec
 import pytest
 
-from headrace.bus import Bus, Message, NoResponders
+from headrace.bus import Bus, ConnectionLost, Message, NoResponders
 from headrace.runtime.lease import Candidate, LeaseRecord
 from headrace.runtime.role import Deposed, Deposition, Role, lead
 from headrace.runtime.terms import TermBook, take_term
@@ -264,6 +264,37 @@ async def test_a_lost_bucket_of_terms_brings_no_term_back_and_silences_nobody_wh
                 assert not await reader.believes(b, ROLE, terms[-1][1] + 1)
                 leader.stopping.set()
     assert terms == [("a", 1), ("a", 2)]
+
+
+def test_silence_is_no_proof_that_nobody_else_leads() -> None:
+    """A leader that woke from a freeze heard neither bucket nor peers at first, and answered for a time that was over."""
+
+    async def world(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop)
+        async with connect_to(server, "a") as a, connect_to(server, "b") as b, anyio.create_task_group() as tasks:
+            first = Process(a, "a", [])
+            tasks.start_soon(first.run)
+            await eventually(lambda: first.leads)
+            assert first.role is not None
+            await take_term(b, ROLE)
+
+            async def no_bucket(*_arguments: object, **_options: object) -> None:
+                raise ConnectionLost
+
+            async def nobody(*_arguments: object, **_options: object) -> list[bytes]:
+                return []
+
+            gather, key_value = a.gather, a.key_value
+            a.gather, a.key_value = nobody, no_bucket  # type: ignore[method-assign,assignment]
+            first.role.doubt()
+            with anyio.move_on_after(5):
+                await first.role.until_sure()
+                raise AssertionError("it is sure, though nobody told it anything")
+            a.gather, a.key_value = gather, key_value  # type: ignore[method-assign]
+            await anyio.sleep(20)
+
+    with pytest.RaisesGroup(pytest.RaisesExc(Deposed, match="knows term 2"), flatten_subgroups=True):
+        run_virtually(1, world)
 
 
 def in_a_simulated_world(seed: int, kill: Callable[[VirtualLoop, str], None]) -> list[tuple[str, int]]:

@@ -135,7 +135,11 @@ class Role:
             return await taken_term(bus, self.name, at_least=self.term + 1)
         while not bus.connected:  # noqa: ASYNC110 - a user's request may come by another connection that is back sooner
             await anyio.sleep(_CONNECTED_S)
-        return await term_of_peers(bus, self.name, known=self.term)
+        told = await term_of_peers(bus, self.name, known=self.term)
+        if told < self.term:
+            # This process is a peer as well. Where its own answer did not come back, nor would that of whoever leads.
+            raise BusError(f"nobody answers who leads {self.name}")
+        return told
 
 
 async def _cancel_when(stopping: anyio.Event, scope: anyio.CancelScope) -> None:
