@@ -273,6 +273,20 @@ async def test_a_bus_that_is_closed_or_closing_is_not_connected(server: NatsServ
         assert not bus.connected
 
 
+async def test_a_bus_closes_though_its_server_went_first_with_bytes_on_their_way() -> None:
+    with nats_server() as server:
+        async with connect([server.url], name="test") as bus:
+            client = bus._link._nats
+            server.kill()
+            await eventually(lambda: not bus.connected)
+            # As nats-py holds what was not flushed when the connection broke.
+            client._pending, client._pending_data_size = [b"PING\r\n"], 6
+
+            await bus.close()
+
+        assert not bus.connected
+
+
 def test_servers_are_tried_in_turn_after_pauses_that_grow_and_differ() -> None:
     """A fixed pause brings a whole fleet back at one moment; naming none tries the first server for ever."""
     fresh, tried = [

@@ -112,7 +112,7 @@ class AgentLink:
         for fd in list(self._connections):
             self._close(fd, "")
         self._listener.close()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the next runner removes it
             os.unlink(self._path)
 
     def _accept(self) -> None:
@@ -141,9 +141,9 @@ class AgentLink:
         try:
             data = connection.socket.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
-            return
+            return  # the poll tells when there is something
         except OSError:
-            data = b""
+            data = b""  # broken is as good as ended: the agent comes again
         if not data:
             self._close(fd, "")
             return
@@ -181,7 +181,7 @@ class AgentLink:
                 else:
                     outbox.popleft()
         except (BlockingIOError, InterruptedError):
-            pass
+            pass  # the rest goes when the poll says so
         except OSError as error:
             self._close(fd, str(error))
             return

@@ -154,7 +154,7 @@ class RunnerLink:
                             self._outbox, timeout.deadline = outbox, math.inf
                         self._on_message(message)
             except anyio.EndOfStream:
-                pass
+                pass  # the runner has ended, which `run` tells as trouble
             except (anyio.BrokenResourceError, BadFrame) as error:
                 logger().warning("runner not understood", error=str(error))
         if timeout.cancelled_caught:
@@ -195,11 +195,13 @@ class RunnerLink:
         try:
             return connect(self._state)
         except OSError:
-            return None
+            return None  # none listens, as before the first one is started
 
     def _has_jobs(self) -> bool:
-        """True if a former runner left jobs of which nothing is known."""
+        """True if a former runner may have left jobs of which nothing is known."""
         try:
             return bool(os.listdir(f"{self._state}/jobs"))
+        except FileNotFoundError:
+            return False  # no runner has made the folder
         except OSError:
-            return False
+            return True  # nobody can tell

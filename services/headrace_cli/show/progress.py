@@ -160,5 +160,5 @@ async def _node_of(operation: Operation, index: int) -> str:
     try:
         rows: list[JobRow] = [row for row in await operation.jobs() if row.slot.index == index]
     except (ClientError, Refused):
-        return ""
+        return ""  # the failure is told without it
     return str(rows[0].node) if rows else ""

@@ -156,6 +156,7 @@ class Border:
 
     def _caller(self, message: Message, kind: CallerKind, name_at: int) -> Caller | None:
         caller, prefix = _sender(message.subject, kind, name_at)
+        # What wants no answer is known by its subject alone, to which the server lets nobody else publish.
         if message.reply_to and not message.reply_to.startswith(prefix):
             # Answering would let the sender direct our words at somebody else.
             sender = caller.name or message.reply_to

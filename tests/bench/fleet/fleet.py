@@ -136,7 +136,7 @@ class Fleet:
                 async with asyncio.timeout(max(0.0, wait_s)):
                     await self._changed.wait()
             except TimeoutError:
-                pass
+                pass  # the next event is due
 
     # --- what nodes ask for ---------------------------------------------------------------------------------------
 

@@ -91,3 +91,23 @@ def test_a_runner_that_accepts_nobody_keeps_nobody_waiting(tmp_path: Path) -> No
             connections.enter_context(connect(str(tmp_path)))
         with pytest.raises(BlockingIOError):
             connect(str(tmp_path))
+
+
+async def test_a_node_whose_jobs_nobody_can_look_up_does_not_say_that_nothing_runs(tmp_path: Path) -> None:
+    """No runner can be started here. A node that is silent keeps its jobs until its lease is over."""
+    (tmp_path / "jobs").symlink_to("jobs")
+    troubles: list[Trouble] = []
+    troubled = anyio.Event()
+
+    def on_trouble(kind: Trouble, _words: str) -> None:
+        troubles.append(kind)
+        troubled.set()
+
+    link = RunnerLink(AgentSettings(state_folder=str(tmp_path)), "life-1", lambda _: None, on_trouble)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.run)
+        with anyio.fail_after(60):
+            await troubled.wait()
+        tasks.cancel_scope.cancel()
+
+    assert troubles == [Trouble.RUNNER_AWAY]

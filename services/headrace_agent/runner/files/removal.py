@@ -32,7 +32,7 @@ class Removal:
             self._files.remove_folder(path)
             return
         except OSError:
-            pass
+            pass  # it is not empty, or there is another reason that moving it will show
         self._serial += 1
         target = f"{self._trash}/{self._serial}.{path.rpartition('/')[2]}"
         self._files.rename(path, target)
@@ -45,7 +45,7 @@ class Removal:
             try:
                 found = self._files.entries(folder)
             except OSError:
-                self._folders.pop()
+                self._folders.pop()  # the next runner tries again
                 continue
             inner = [f"{folder}/{entry.name}" for entry in found if entry.is_folder]
             plain = [f"{folder}/{entry.name}" for entry in found if not entry.is_folder]
@@ -65,10 +65,10 @@ class Removal:
         try:
             self._files.unlink(path)
         except OSError:
-            return False
+            return False  # the folder stays, and the next runner tries again
         return True
 
     def _remove(self, folder: str) -> None:
         self._folders.pop()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the next runner tries again
             self._files.remove_folder(folder)
