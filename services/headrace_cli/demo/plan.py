@@ -49,7 +49,7 @@ POOLS = [
 JOBS = sum(pool.jobs for pool in POOLS)
 
 LENDER = Load("research", 6, 7)
-RETURNING = Load("production", 3, 1)
+RETURNING = Load("production", 3, 3)
 #: Nobody watches a demo for the 30 seconds that a tree has by default.
 STARVATION_TIMEOUT_MS = 500
 #: Nor for the 5 seconds for which a node is left alone after it was asked to give something up, even in vain.
