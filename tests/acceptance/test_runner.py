@@ -372,7 +372,7 @@ def test_an_operation_can_be_followed_through_the_log_by_its_id(runner: ARunner)
     agent = runner.start()
     agent.sh(0, "exit 3")
 
-    [started], [ended] = runner.events("job_started"), runner.events("job_ended")
+    [started], [ended] = runner.events("job started"), runner.events("job ended")
     for line in (started, ended):
         assert (line["operation"], line["index"], line["attempt"], line["allocation"]) == (OPERATION, 0, 1, "alloc-1")
     assert (ended["result"], ended["exit_code"]) == ("failed", 3)
@@ -382,7 +382,7 @@ def test_the_figures_are_in_the_log_and_no_invariant_is_broken(runner: ARunner) 
     runner.start().sh(0, "echo out; exit 3")
 
     assert [line["logs_bytes"] for line in runner.events("figures")] == [0]
-    assert runner.events("broken_invariant") == []
+    assert runner.events("broken invariant") == []
 
 
 def test_a_picture_is_told_before_anything_else(runner: ARunner) -> None:

@@ -64,7 +64,7 @@ def test_garbage_closes_its_connection_and_changes_nothing(runner: ARunner, garb
     stranger = runner.agent()
     stranger.socket.sendall(garbage)
     assert stranger.closed()
-    assert runner.events("connection_closed")[-1]["garbage"] == 1
+    assert runner.events("connection closed")[-1]["garbage"] == 1
 
     agent.socket.sendall(garbage)
     assert agent.closed()
@@ -99,7 +99,7 @@ def test_a_job_is_started_once_however_often_it_is_ordered(runner: ARunner, sign
 
     assert first == second
     assert agent.hear(Ended).end.result is JobResult.ABORTED
-    assert len(runner.events("job_started")) == 1
+    assert len(runner.events("job started")) == 1
 
 
 def test_told_to_end_the_runner_interrupts_all_jobs_and_goes(runner: ARunner) -> None:

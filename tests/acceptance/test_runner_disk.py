@@ -164,7 +164,7 @@ def test_when_logs_take_too_much_room_those_of_operations_at_rest_go_and_no_othe
     agent.hello()
 
     assert sorted(folder.name for folder in runner.logs.iterdir()) == ["op-in-use", "op-middle", "op-newest"]
-    assert runner.events("logs_removed")[0]["operation"] == "op-oldest"
+    assert runner.events("logs removed")[0]["operation"] == "op-oldest"
 
 
 def test_logs_of_a_former_runner_count_too(runner: ARunner) -> None:

@@ -119,12 +119,12 @@ class AgentLink:
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
-            self._log.info("connection_refused", why=str(error))
+            self._log.info("connection refused", why=str(error))
             return
         uid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
         if uid != self._uid:
             self.garbage += 1
-            self._log.info("connection_refused", why=f"user {uid} is not ours")
+            self._log.info("connection refused", why=f"user {uid} is not ours")
             connection.close()
             return
         guests = [fd for fd in self._connections if fd != self._agent]
@@ -166,7 +166,7 @@ class AgentLink:
             if self._agent >= 0:
                 self._close(self._agent, "another agent came")
             self._agent = fd
-            self._log.info("agent_connected", incarnation=message.incarnation)
+            self._log.info("agent connected", incarnation=message.incarnation)
         return message
 
     def _flush(self, fd: int) -> None:
@@ -196,9 +196,9 @@ class AgentLink:
         self._poll.unregister(fd)
         if fd == self._agent:
             self._agent = -1
-            self._log.info("agent_gone", why=why, garbage=self.garbage)
+            self._log.info("agent gone", why=why, garbage=self.garbage)
         elif why:
-            self._log.info("connection_closed", why=why, garbage=self.garbage)
+            self._log.info("connection closed", why=why, garbage=self.garbage)
         connection.socket.close()
 
 

@@ -74,7 +74,7 @@ class Runner:
         self._survey_logs()
         self._signals = self._listen_to_signals()
         self._link = AgentLink(state, self._poll, log, os.getuid())
-        log.info("runner_started", isolation=self._isolation.name, detail=self._isolation.detail, pid=os.getpid())
+        log.info("runner started", isolation=self._isolation.name, detail=self._isolation.detail, pid=os.getpid())
 
     def run(self) -> None:
         """Runs until everything has ended."""
@@ -107,7 +107,7 @@ class Runner:
         self._link.close()
         self._signals.close()
         self._poll.close()
-        self._log.info("runner_ended", unwritten_ends=self._kept.unwritten)
+        self._log.info("runner ended", unwritten_ends=self._kept.unwritten)
 
     def _watch(self, now: Moment) -> None:
         """Checks one structure, and logs the figures once a minute."""
@@ -115,7 +115,7 @@ class Runner:
         if check is None:
             self._checks = chain(self._engine.checks(), [self._jobs.retention.check])
         for words in check() if check is not None else ():
-            self._log.error("broken_invariant", what=words)
+            self._log.error("broken invariant", what=words)
         if now.steady_ns >= self._figures_ns:
             self._figures_ns = now.steady_ns + _FIGURES_MS * NS_PER_MS
             figures = {figure.name: figure.value for figure in self._engine.figures()}
@@ -134,13 +134,13 @@ class Runner:
             self._jobs.remove_later(end.key)
             self._kept.write_end(end)
             ends.append(end)
-            self._log.info("job_lost", **job_fields(end.key, end.allocation), reason=end.reason)
+            self._log.info("job lost", **job_fields(end.key, end.allocation), reason=end.reason)
         if kept.spoiled:
             names = ", ".join(kept.spoiled[:5])
             self._notes.append(
                 f"{len(kept.spoiled)} files of jobs could not be read and are in {state}/spoiled: {names}"
             )
-            self._log.info("files_spoiled", count=len(kept.spoiled), names=names)
+            self._log.info("files spoiled", count=len(kept.spoiled), names=names)
         for entry in self._host.files.entries(f"{state}/scratch"):
             with contextlib.suppress(OSError):
                 self._removal.take(f"{state}/scratch/{entry.name}")
@@ -154,7 +154,7 @@ class Runner:
             self._jobs.retention.survey(self._host.files, self._settings.logs)
         except OSError as error:
             self._notes.append(f"the logs folder {self._settings.logs} cannot be used: {error.strerror}")
-            self._log.info("logs_unusable", folder=self._settings.logs, why=error.strerror)
+            self._log.info("logs unusable", folder=self._settings.logs, why=error.strerror)
 
     def _listen_to_signals(self) -> socket.socket:
         ours, theirs = socket.socketpair()
@@ -215,7 +215,7 @@ class Runner:
                 self._settle([message.job])
                 self._take(self._engine.on_interrupt(message, self._host.processes.now()))
             case EndAll():
-                self._log.info("end_all", timeout_ms=message.timeout_ms, reason=message.reason)
+                self._log.info("asked to end all", timeout_ms=message.timeout_ms, reason=message.reason)
                 self._settle(self._jobs.jobs())
                 self._take(self._engine.on_end_all(message, self._host.processes.now()))
             case NodeLease():
@@ -237,15 +237,15 @@ class Runner:
                 case Launch(run):
                     todo.extend(self._launch(run))
                 case Signal(job, number):
-                    self._log.debug("job_signal", **job_fields(job), number=number)
+                    self._log.debug("job signal", **job_fields(job), number=number)
                     self._jobs.signal(job, number)
                 case Keep(end):
                     facts = {name: getattr(end, name) for name in ("result", "exit_code", "signal", "reason", "cpu_ms")}
-                    self._log.info("job_ended", **job_fields(end.key, end.allocation), **facts)
+                    self._log.info("job ended", **job_fields(end.key, end.allocation), **facts)
                     if not self._kept.write_end(end):
-                        self._log.info("end_not_written", **job_fields(end.key), trouble=self._kept.trouble)
+                        self._log.info("end not written", **job_fields(end.key), trouble=self._kept.trouble)
                 case Drop(job):
-                    self._log.debug("job_acknowledged", **job_fields(job))
+                    self._log.debug("job acknowledged", **job_fields(job))
                     self._kept.forget(job)
                 case Tell(message):
                     self._link.tell(message)
@@ -261,13 +261,13 @@ class Runner:
         except NotStarted as refusal:
             return [*self._engine.on_not_started(run.job, str(refusal), refusal.exit_code, now()).effects]
         effects = [*self._engine.on_started(run.job, launched.pid, launched.at).effects]
-        self._log.info("job_started", **job_fields(run.job, run.allocation), pid=launched.pid)
+        self._log.info("job started", **job_fields(run.job, run.allocation), pid=launched.pid)
         if launched.failure:
             effects += self._engine.on_not_confined(run.job, launched.failure, now()).effects
         return effects
 
     def _fail(self, job: JobKey, reason: str) -> None:
-        self._log.info("job_failing", **job_fields(job), reason=reason)
+        self._log.info("job failing", **job_fields(job), reason=reason)
         self._take(self._engine.on_failure(job, reason, self._host.processes.now()))
 
     def _settle(self, jobs: list[JobKey]) -> None:
@@ -285,9 +285,9 @@ class Runner:
         if operation is not None:
             try:
                 self._removal.take(f"{self._settings.logs}/{operation}")
-                self._log.info("logs_removed", operation=operation, why="all logs together took too much room")
+                self._log.info("logs removed", operation=operation, why="all logs together took too much room")
             except OSError as error:
-                self._log.info("logs_not_removed", operation=operation, why=str(error))
+                self._log.info("logs not removed", operation=operation, why=str(error))
 
     def _is_abandoned(self, now: Moment) -> bool:
         if self._link.connected or len(self._jobs) or self._kept.unwritten:
