@@ -134,7 +134,7 @@ class AdmissionService:
         self._log.info("admission serves", operations=len(self.engine.state.operations), sequence=last)
 
     async def write_checkpoint(self) -> None:
-        """Writes what a successor starts from."""
+        """Writes the checkpoint that a successor starts from."""
         await self._checkpointing.write()
 
     def figures(self) -> list[Figure]:

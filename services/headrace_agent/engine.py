@@ -85,7 +85,7 @@ class AgentEngine:
         return Outcome(None, self._enrol(moment))
 
     def on_tick(self, moment: Moment) -> Outcome[None, AgentEffect]:
-        """Does what is due. To call it earlier does no harm."""
+        """Does what is due at this moment: waits that are over, deadlines, the next heartbeat. To call it earlier does no harm."""
         if self._faults.end_pause(moment):
             return self.on_trouble(Trouble.HOST_FAULT, "", moment)
         effects = self._jobs.give_back_overdue(moment)

@@ -171,7 +171,10 @@ class RunnerEngine:
         return Outcome(None, [Drop(key) for key in jobs if self._ended.pop(key, None) is not None])
 
     def on_time(self, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Does what is due. It is called not later than `next_wake_ns`, and earlier does no harm."""
+        """Does what is due at this moment: deadlines of jobs, and the end of the lease.
+
+        It is called not later than `next_wake_ns`. To call it earlier does no harm.
+        """
         effects: list[RunnerEffect] = []
         lease = self._lease
         if lease is not None and not self._lease_enforced and moment.steady_ns >= lease.until_boottime_ns:

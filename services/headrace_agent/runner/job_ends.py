@@ -1,4 +1,4 @@
-"""The end of a job: as what it counts, and the record of it that the agent is told."""
+"""The end of a job: the result that it counts as, and the record of it that the agent is told."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REASON_CHARACTERS = 2_000
 
 
 class Stop(NamedTuple):
-    """The reason for which the runner ends a job, and as what the end then counts."""
+    """The reason for which the runner ends a job, and the result that the end then counts as."""
 
     result: JobResult
     reason: str
@@ -33,7 +33,7 @@ class Stop(NamedTuple):
 def result_of(
     exit: JobExit, stop: Stop | None, *, interruptible: bool = False, killed_after_ms: int | None = None
 ) -> tuple[JobResult, str]:
-    """Returns as what an end counts, and why. `stop` is the runner's own if its signal came before the end.
+    """Returns the result that an end counts as, and the reason. `stop` is the runner's own if its signal came before the end.
 
     After a signal of ours a job counts as we meant it: from outside, work done and obedience look alike. Only an interruptible
     job says by its exit status which of the two it was.

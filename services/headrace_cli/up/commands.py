@@ -43,7 +43,7 @@ def find_nats_server() -> str:
 
 
 def write_configuration(state: StateFolder, options: UpOptions, port: int) -> None:
-    """Writes what the processes read. Raises OSError."""
+    """Writes the files that the processes read. Raises OSError."""
     users = {}
     for party, file in _credentials(state, options).items():
         user = "headrace" if file == state.credential else file.name

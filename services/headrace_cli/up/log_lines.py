@@ -22,7 +22,7 @@ def size_of(path: Path) -> int:
 
 
 def tail(path: Path, lines: int, *, since: int = 0) -> list[str]:
-    """The last lines of what stands behind byte `since`."""
+    """The last lines of a file behind its byte `since`."""
     try:
         with open(path, "rb") as file:
             end = file.seek(0, os.SEEK_END)

@@ -86,7 +86,7 @@ class Mailbox:
         return None
 
     def clear(self) -> None:
-        """Drops what waits."""
+        """Drops the messages that wait."""
         self.dropped += len(self._waiting)
         self._waiting.clear()
         self._bytes = 0

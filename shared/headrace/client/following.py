@@ -88,7 +88,7 @@ class StarvationTail:
         self.has_gap = False
 
     def know(self, starving: Iterable[ShareItem]) -> None:
-        """Takes what starves now. Nothing is told of that."""
+        """Takes all that starves now, in place of what was known. Nothing is told of that."""
         self._known = {item.key: item.starvation_status for item in starving if _starves(item)}
         self.has_gap = False
 

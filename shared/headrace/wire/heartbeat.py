@@ -28,7 +28,7 @@ LARGEST_PICTURE_BYTES = 360 * 1024
 
 
 def picture_bytes(allocations: int, unstarted: int) -> int:
-    """The most bytes that so many allocations take in a heartbeat, with so many slots that have not begun."""
+    """The most bytes of a number of allocations in a heartbeat, with `unstarted` slots that have not begun."""
     return 250 * allocations + 12 * unstarted
 
 

@@ -25,7 +25,7 @@ class Retention:
         self.total_bytes = 0
 
     def survey(self, files: LinuxFiles, logs: str) -> None:
-        """Books what is there already. Raises OSError."""
+        """Books the logs that are there already. Raises OSError."""
         for folder in files.entries(logs):
             if folder.is_folder:
                 size = sum(entry.size_bytes for entry in files.entries(f"{logs}/{folder.name}"))

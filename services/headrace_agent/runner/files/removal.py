@@ -39,7 +39,7 @@ class Removal:
         self._folders.append(target)
 
     def step(self, entries: int = 200) -> None:
-        """Removes about so many files."""
+        """Removes about `entries` files."""
         while self._folders and entries > 0:
             folder = self._folders[-1]
             try:

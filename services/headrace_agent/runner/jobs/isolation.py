@@ -45,7 +45,7 @@ class Account(NamedTuple):
 
 
 class Isolation:
-    """Keeps jobs to nothing, and is what the stronger ways are made of."""
+    """The weakest isolation, which limits nothing. The stronger ones are made of it."""
 
     #: As in the picture.
     name = "none"
