@@ -1,4 +1,4 @@
-"""The end of a job: the result that it counts as, and the record of it that the agent is told."""
+"""The end of a job: the result that it counts as, and the record that the agent is told."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
-from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot, ShortText
 from headrace.wire.operation_spec import LARGEST_JOB_COUNT, OnLostNode, OperationSpec, PerTree, Weight
 from headrace.wire.placements import PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.version import Counter
@@ -41,8 +41,6 @@ __all__ = [
     "SuspendOperation",
     "UpdateOperation",
 ]
-
-ShortText = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
 class OperationState(enum.StrEnum):
