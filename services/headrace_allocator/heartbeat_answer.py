@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from headrace.ids import AllocationId, OperationId
@@ -63,6 +64,7 @@ _INTERRUPTION_TIMEOUT_MS: Final = 10_000
 #: The most of one order beside its slots and its command, and of one slot.
 _ORDER_BYTES: Final = 256
 _SLOT_BYTES: Final = 16
+_unstarted: Final = attrgetter("unstarted")
 _NOTHING_TO_FORGET: Final = Forget()
 
 Item = TypeVar("Item")
@@ -86,7 +88,7 @@ class _Budget:
         """True if an order of so many jobs fits, and the node can tell of them."""
         if self._left_picture_bytes is None:
             held = self._heartbeat.allocations
-            held_bytes = picture_bytes(len(held), sum([len(one.unstarted) for one in held]))
+            held_bytes = picture_bytes(len(held), sum(map(len, map(_unstarted, held))))
             self._left_picture_bytes = LARGEST_PICTURE_BYTES - held_bytes
         more_bytes = picture_bytes(allocations, jobs)
         if more_bytes > self._left_picture_bytes or not self.fits(jobs * _SLOT_BYTES + command_bytes):

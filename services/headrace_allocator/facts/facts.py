@@ -279,12 +279,12 @@ class Facts:
             yield partial(self.rooms.check, node)
             yield partial(self.shapes.check, node)
             yield partial(self.tagged_rooms.check, node)
-        yield self.last_heard.check
+        yield from self.last_heard.checks()
         yield self._check_online
-        # One resource each: at 10,000 nodes the sum of one takes some 4 ms.
+        yield self._check_used
+        # One resource each: at 10,000 nodes the sum of one takes some 3 ms.
         for resource in RESOURCE_NAMES:
             yield partial(self._check_total, resource)
-            yield partial(self._check_used, resource)
         for pool in self.pools.known:
             yield partial(self._check_pool, pool)
 
@@ -292,10 +292,10 @@ class Facts:
         online = sum(node.online for node in self.nodes.values())
         return [] if self.online_nodes == online else ["online_nodes differs from the online nodes"]
 
-    def _check_used(self, resource: str) -> list[str]:
-        amount = attrgetter(resource)
-        used = sum(amount(node.used) for node in self.nodes.values() if node.online)
-        return [] if amount(self.used) == used else [f"used {resource} differs from the online nodes"]
+    def _check_used(self) -> list[str]:
+        # From the table, in which each node is checked: at 10,000 nodes a look at each takes 9 ms.
+        sums = zip(RESOURCE_NAMES, self.rooms.online().as_tuple(), (self.total - self.used).as_tuple(), strict=True)
+        return [f"used {resource} differs from the online nodes" for resource, room, free in sums if room != free]
 
     def _check_total(self, resource: str) -> list[str]:
         amount, broken = attrgetter(resource), []

@@ -17,6 +17,8 @@ __all__ = ["Rooms"]
 
 #: Nodes that are entered at once, some 1 ms.
 _MOST_CHANGED: Final = 500
+#: The bits of half an amount.
+_HALF: Final = 32
 #: Filters of which the matching tags are kept.
 _MOST_KEPT: Final = 512
 
@@ -32,6 +34,8 @@ class Rooms:
         self._free = np.full((5, 16), -1)
         #: The number of a node's tags by column, 0 where no job may start.
         self._tagged = np.zeros(16, dtype=int)
+        #: By column, whether the room counts in the tree.
+        self._online = np.zeros(16, dtype=bool)
         self._numbers: dict[Tags, int] = {}
         #: By filters: whether tags match, by their number. Until there are others.
         self._matching: dict[tuple[str, ...], npt.NDArray[np.bool_]] = {}
@@ -50,7 +54,7 @@ class Rooms:
         if column is not None:
             self._nodes[column] = None
             self._free[:, column] = -1
-            self._tagged[column] = 0
+            self._tagged[column] = self._online[column] = 0
             self._unused.append(column)
 
     def fitting(self, size: Resources, filters: tuple[str, ...] = ()) -> Iterator[Node]:
@@ -64,13 +68,23 @@ class Rooms:
         u, c, g, m, n = map(int, free[:, np.lexsort((free[3], free[1]))[-1]])
         return Resources(u, c, g, m, n)
 
+    def online(self) -> Resources:
+        """The free room of all online nodes together, to the last byte."""
+        self._enter_changed()
+        free = self._free[:, self._online]
+        # In halves, since a few nodes that say they have the most the wire carries would not fit a sum.
+        upper, lower = (free >> _HALF).sum(axis=1).tolist(), (free & (1 << _HALF) - 1).sum(axis=1).tolist()
+        u, c, g, m, n = ((more << _HALF) + less for more, less in zip(upper, lower, strict=True))
+        return Resources(u, c, g, m, n)
+
     def check(self, node: Node) -> list[str]:
         """Broken invariants in words, none if all hold."""
         column = self._columns.get(node.record.node)
         if node.record.node in self._changed or column is None:
             return []
         tagged = int(self._tagged[column]) == self._number(node)
-        same = tagged and tuple(self._free[:, column].tolist()) == node.free.as_tuple()
+        same = tagged and bool(self._online[column]) is node.online
+        same = same and tuple(self._free[:, column].tolist()) == node.free.as_tuple()
         return [] if same else [f"node {node.record.node}: its free room or its tags differ from the table"]
 
     def _admitting(self, filters: tuple[str, ...]) -> npt.NDArray[np.bool_]:
@@ -99,6 +113,7 @@ class Rooms:
             column = self._column(changed)
             self._free[:, column] = changed.free.as_tuple()
             self._tagged[column] = self._number(changed)
+            self._online[column] = changed.online
         self._changed.clear()
 
     def _column(self, node: Node) -> int:
@@ -110,6 +125,7 @@ class Rooms:
             if column == self._free.shape[1]:
                 self._free = np.pad(self._free, ((0, 0), (0, column)), constant_values=-1)
                 self._tagged = np.pad(self._tagged, (0, column))
+                self._online = np.pad(self._online, (0, column))
             self._columns[node.record.node] = column
             self._nodes[column] = node
         return column

@@ -40,7 +40,7 @@ S = TypeVar("S", bound=CommonSettings)
 _SWITCH_INTERVAL_S = 0.0005
 #: The collector looks for cycles among all objects, and services hold very many that are in none: at 10,000 operations it kept the
 #: loop for 80 ms at a time. So it looks at the youngest alone, but for once in a million. The loop stands still for 0.3 us an object.
-_COLLECTOR_THRESHOLDS = (5_000, 200, 200)
+COLLECTOR_THRESHOLDS = (5_000, 200, 200)
 
 
 class Runtime(msgspec.Struct, Generic[S], frozen=True):
@@ -171,7 +171,7 @@ def run_service(
         sys.exit(2)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.freeze()
-    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
     prefix = inbox(settings) if inbox else subjects.inbox("service", name.replace("_", "-"))
     sys.exit(anyio.run(_run, name, settings, credential, prefix, serve, inbox is None))
 

@@ -69,6 +69,15 @@ def test_another_node_filter_judges_few_nodes_at_a_time_and_each_node_that_speak
     assert desk.facts.total == ZERO
 
 
+def test_what_is_used_of_all_nodes_is_checked_without_a_look_at_each() -> None:
+    def check(nodes: int) -> int:
+        desk = of_nodes(nodes)
+        assert desk.facts.rooms.online() == desk.facts.total
+        return sum(lines_run(check) for check in desk.facts.checks() if "used" in getattr(check, "__name__", ""))
+
+    assert 0 < check(MANY) == check(FEW)
+
+
 def test_who_looks_for_room_enters_only_what_changed_of_late() -> None:
     def look(nodes: int) -> int:
         desk, rooms = of_nodes(nodes), Rooms()

@@ -11,6 +11,7 @@ from headrace_allocator.effects import Effect, Report
 from headrace_allocator.facts.nodes import LastHeard, Node, Timing
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.clocks import at
+from tests.support.work import lines_run
 
 
 def running(start: Start) -> AllocationReport:
@@ -53,6 +54,16 @@ def test_a_broken_order_is_told() -> None:
     nodes[0].heard_s = nodes[1].heard_s + 1
 
     assert heard.check() == ["nodes do not stand in the order in which they were heard"]
+
+
+def test_the_order_of_very_many_is_checked_some_at_a_time() -> None:
+    heard, nodes = heard_in_turn(5_000)
+    assert max(map(lines_run, heard.checks())) < 5_000
+    for late in (nodes[1], nodes[2_000], nodes[4_999]):
+        before, late.heard_s = late.heard_s, -1.0
+        assert any(check() for check in heard.checks())
+        late.heard_s = before
+    assert not any(check() for check in heard.checks())
 
 
 def test_many_nodes_that_are_cut_off_at_once_are_settled_a_few_at_a_time() -> None:
