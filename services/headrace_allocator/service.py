@@ -73,7 +73,7 @@ _TICK_S: Final = 1.0
 #: Operations whose place in the order is found anew between two turns of the loop; some 3 ms.
 _REFRESH_SLICE: Final = 50
 #: Operations or events that are learnt between two turns of the loop; some 3 ms.
-_LEARNT_SLICE: Final = 32
+_LEARNT_SLICE: Final = 16
 #: Of shares: three periods.
 _SILENCE_S: Final = 3.0
 #: The place of the node in the subject of its heartbeats.

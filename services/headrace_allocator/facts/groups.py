@@ -128,11 +128,19 @@ class Border:
 
 
 def _near(one: Share, other: Share) -> bool:
-    # A loop, and no generator: it runs for each operation of a node after each snapshot.
+    # A loop, and no generator: it runs for each operation that takes a share.
     for a, b in zip(one, other, strict=True):  # noqa: SIM110
         if abs(a - b) >= EPS:
             return False
     return True
+
+
+def _with_borders(protection: Protection) -> tuple[Protection, Border, Border]:
+    first = Border(protection, protection.bound(_AGGRESSIVELY_PREEMPTIBLE))
+    return protection, first, Border(protection, protection.bound(_PREEMPTIBLE))
+
+
+_UNTOLD: Final = _with_borders(Protection())
 
 
 class AllocationGroups:
@@ -144,15 +152,15 @@ class AllocationGroups:
         self._places: dict[Allocation, Place] = {}
         #: The places of those that use the same amount, in their order. Most operations have jobs of one size alone.
         self._by_usage: dict[Resources, list[Place]] = {}
-        self.publish(Protection())
+        # The same for all that no snapshot has told of, since very many may start at once.
+        self._protection, self._first, self._second = _UNTOLD
+        self._is_nested = self._protection.is_nested
 
     def publish(self, protection: Protection) -> None:
         """Cuts by what a snapshot of shares says from now on."""
-        self._protection = protection
+        # Both borders at once, when a share is taken: no heartbeat waits for them.
+        self._protection, self._first, self._second = _with_borders(protection)
         self._is_nested = protection.is_nested
-        # Both at once, when a share is taken: no heartbeat waits for them.
-        self._first = Border(protection, protection.bound(_AGGRESSIVELY_PREEMPTIBLE))
-        self._second = Border(protection, protection.bound(_PREEMPTIBLE))
 
     def add(self, allocation: Allocation, place: Place) -> None:
         """Enters an allocation."""
