@@ -331,9 +331,11 @@ def test_an_update_for_one_tree_keeps_what_was_said_for_the_other() -> None:
 
     desk.update("a", scheduling_options_per_pool_tree={TWO: PerTree(weight=3.0)})
     desk.update("a", scheduling_options_per_pool_tree={ONE: PerTree(pool=PoolName("q"))})
+    desk.update("a", scheduling_options_per_pool_tree={ONE: PerTree(weight=2.5)})
 
     spec = desk.operation.spec
-    assert [spec.in_tree(tree, PoolName("p")).weight for tree in BOTH] == [2.0, 3.0]
+    assert [spec.in_tree(tree, PoolName("p")).weight for tree in BOTH] == [2.5, 3.0]
+    assert spec.scheduling_options_per_pool_tree[ONE].pool == "q"
     assert (spec.weight, desk.operation.placements[ONE].pool, desk.operation.placements[TWO].pool) == (4.0, "q", "p")
 
 

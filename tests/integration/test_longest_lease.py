@@ -1,0 +1,28 @@
+"""The record of the longest lease that a node may know of is written by one allocator at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.ids import TreeName
+from headrace.runtime.fenced import KeyFenced
+from headrace_allocator.links.longest_lease import LongestLease
+from tests.contract.both_worlds import World, on_both_worlds
+
+TREE = TreeName("default")
+
+
+@on_both_worlds
+async def test_an_allocator_that_was_succeeded_changes_the_longest_lease_no_more(world: World) -> None:
+    """Frozen, replaced and thawed it would say that no node knows the long lease, and jobs would run twice."""
+    async with world.connect("allocator") as bus:
+        first, second = (LongestLease(bus, TREE, term) for term in (1, 2))
+        await first.raise_to(600_000)
+
+        assert await second.raise_to(60_000) == 600_000
+        with pytest.raises(KeyFenced):
+            await first.lower_to(30_000)
+        with pytest.raises(KeyFenced):
+            await first.raise_to(900_000)
+
+        assert await LongestLease(bus, TREE, 3).raise_to(60_000) == 600_000
