@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace_allocator.facts.operations import TaskGroup
 from tests.support.allocating import Desk, an_operation, cores
@@ -44,3 +47,12 @@ def test_an_operation_of_which_no_size_fits_holds_up_nobody() -> None:
 
     assert [start.operation for start in desk.beat("n")[0].start] == ["b"]
     assert desk.engine.answers.decided.refused == {"a"}
+
+
+def test_no_more_of_several_sizes_start_than_the_operation_may_have() -> None:
+    desk = a_desk(cores(8, slots=9), TaskGroup(SMALL, 4))
+    operation = desk.operation("a")
+    operation.set_spec(msgspec.structs.replace(operation.spec, resource_limits=PartialResources(cpu=400)))
+    operation.set_task_groups([TaskGroup(LARGE, 1), TaskGroup(SMALL, 3)])
+
+    assert [start.resources for start in desk.beat("n")[0].start] == [LARGE, SMALL]
