@@ -206,10 +206,9 @@ def option_warnings(tree: PoolTree) -> list[str]:
             found.append(f"{place} {name} is not used: {why}; the next candidate is taken, at last the root")
     for name in options.pool_config_presets:
         found.extend(f"preset {name} is of no use: {problem}" for problem in problems_of_preset(name, options))
-    if options.preemption_policy is not PreemptionPolicy.YTSAURUS and not options.yarn.enabled:
-        found.append(
-            f"preemption_policy is {options.preemption_policy}, but yarn/enabled is false: nothing is taken back"
-        )
+    if options.preemption_policy is not PreemptionPolicy.YTSAURUS:
+        policy = options.preemption_policy
+        found.append(f"preemption_policy {policy} is not in force yet: places are taken by the rules of ytsaurus")
     return some_lines(found + _not_in_force(tree), _MOST_WORDS_BYTES)
 
 

@@ -70,6 +70,17 @@ def test_options_that_are_not_in_force_are_said_to_be_kept_only() -> None:
     assert configuration.alerts() == change.plan.warnings
 
 
+@pytest.mark.parametrize("policy", ["yarn", "yarn_legacy"])
+def test_a_policy_that_is_not_in_force_is_not_said_to_take_nothing(policy: str) -> None:
+    configuration = TreeConfiguration(TREE)
+    configuration.on_stored(stored(a_tree({}, {"preemption_policy": policy}), 1))
+
+    assert configuration.alerts() == [
+        f"preemption_policy {policy} is not in force yet: places are taken by the rules of ytsaurus",
+        "kept, but not in force: preemption_policy",
+    ]
+
+
 # --- shares ---------------------------------------------------------------------------------------------------------------
 
 STRONG = "strong_guarantee_resources"
