@@ -8,8 +8,9 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.near import near
+from headrace.pools import IntegralType, PoolConfig
 from headrace.wire.integral import Volume
-from headrace.wire.pools import GetPools, IntegralType, PoolConfig, PoolList, PoolView, ResourceDistribution
+from headrace.wire.pools import GetPools, PoolList, PoolView, ResourceDistribution
 from headrace.wire.refusals import NotFound
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem, StarvationStatus
 from headrace.wire.version import Version

@@ -17,12 +17,12 @@ import msgspec
 
 from headrace.bus import BusError, Message
 from headrace.ids import PoolName
-from headrace.pools import PartialResources
+from headrace.pools import PartialResources, Pool, PoolConfig, Tree
 from headrace.resources import Resources
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.ledger import WholeOperations, WholeOperationsRequest
-from headrace.wire.pools import GetPools, Pool, PoolConfig, PoolList, Tree
+from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.refusals import decode_answer
 from headrace.wire.snapshots import SharePart, UsageItem
 from tests.bench.registry import REGISTRY, Figure

@@ -10,11 +10,10 @@ import anyio
 import anyio.to_thread
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import PartialResources, PoolTree
+from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, Pool, PoolConfig, PoolTree, Tree
 from headrace.resources import Resources
 from headrace.wire.codec import decode
 from headrace.wire.history import GetHistory, HistorySample
-from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolConfig, Tree
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
 from headrace_fair_share.history.downsampling import Downsampler

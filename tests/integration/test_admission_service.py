@@ -15,6 +15,7 @@ import headrace
 from headrace.bus import Bus, BusError, Message
 from headrace.bus.nats.streams.mirror import BucketMirror
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.pools import Pool, Tree
 from headrace.resources import Resources
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.role import Deposed, Role, role_of
@@ -52,7 +53,6 @@ from headrace.wire.operations import (
     SuspendOperation,
     UpdateOperation,
 )
-from headrace.wire.pools import Pool, Tree
 from headrace.wire.refusals import (
     BadRequest,
     Busy,

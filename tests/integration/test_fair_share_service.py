@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.pools import PoolConfig, Tree
 from headrace.pools.amounts import PartialResources
 from headrace.pools.pool_config import PoolMode
 from headrace.resources import Resources
@@ -18,7 +19,7 @@ from headrace.wire.codec import decode
 from headrace.wire.log import OperationStarted
 from headrace.wire.operations import OperationState
 from headrace.wire.pool_changes import ChangePools, PoolPlan
-from headrace.wire.pools import GetPools, PoolConfig, PoolList, Tree
+from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.refusals import BadRequest, Exists, NotFound, NotRecorded, WrongState
 from headrace.wire.snapshots import SchedulingStatus, UsageItem
 from headrace_fair_share.hdrf.arrays import BrokenInvariant

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.bus import Bus, Entry, ServiceInfo
 from headrace.ids import PoolName
-from headrace.pools import PartialResources
+from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, PoolConfig
 from headrace.resources import Resources
 from headrace.runtime.role import Deposed, role_of
 from headrace.wire import subjects
@@ -20,13 +20,7 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.figures import FiguresAnswer, FiguresRequest
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, GetVolumes, PoolFlow, Volume
 from headrace.wire.pool_changes import PoolPlan
-from headrace.wire.pools import (
-    GetPools,
-    IntegralGuarantees,
-    IntegralType,
-    PoolConfig,
-    PoolList,
-)
+from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.snapshots import StarvationStatus
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.exchange_with_integral import answer_to

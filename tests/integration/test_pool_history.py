@@ -14,7 +14,7 @@ from headrace.bus.nats.streams.records import NatsRecords
 from headrace.client.asking import Asker
 from headrace.client.pools import Pools
 from headrace.ids import ROOT_POOL, OperationId, PoolName
-from headrace.pools import PartialResources
+from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, PoolConfig
 from headrace.resources import Resources
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.role import Deposition, Role
@@ -22,7 +22,6 @@ from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, PoolHistory
 from headrace.wire.pool_changes import PoolPlan
-from headrace.wire.pools import IntegralGuarantees, IntegralType, PoolConfig
 from headrace.wire.refusals import BadRequest, NotFound, Refused
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.engine import EngineOptions, FairShareEngine

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import PartialResources, TreeOptions
+from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, Pool, PoolConfig, Tree, TreeOptions
 from headrace.pools.node_filter import matches
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.integral import PoolVolume, Volume
 from headrace.wire.log import OperationStateChanged, ParametersChanged, StateCause
 from headrace.wire.operations import OperationState
-from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolConfig, Tree
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.configuration.tree_configuration import StoredTree

@@ -17,8 +17,6 @@ from headrace.ids import operation_id
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import Stream, log_name
 
-__all__ = ["LARGEST_CHUNK_BYTES", "LogPiece", "Stream", "newest_attempt", "read_log"]
-
 LARGEST_CHUNK_BYTES = 1024 * 1024
 #: Rotations that may come between our looks at the files before we give up.
 _ATTEMPTS = 100

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.ids import PoolName, TreeName
-from headrace.pools import PoolTree
+from headrace.pools import IntegralType, PoolTree
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Figure, counter, gauge
 from headrace.wire.codec import MessageTooLarge, encode
 from headrace.wire.history import HistorySample, IntegralSample, PoolSample
 from headrace.wire.integral import PoolVolume
-from headrace.wire.pools import IntegralType
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import NEVER, Term
 from headrace_fair_share.engine import FairShareEngine

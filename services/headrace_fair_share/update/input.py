@@ -13,12 +13,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
-from headrace.pools import PoolTree, TreeOptions
+from headrace.pools import Pool, PoolTree, TreeOptions
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.effective_options import EffectiveOptions, of_operation
 from headrace.resources import LARGEST_SUM, Resources
 from headrace.wire import integral as wire
-from headrace.wire.pools import Pool
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.demand import Demand, demand_of
 from headrace_fair_share.facts.ephemeral_pools import ephemeral_pools_of

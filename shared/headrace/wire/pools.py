@@ -7,25 +7,11 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import PoolName, TreeName
-from headrace.pools.pool_config import IntegralGuarantees, IntegralType, PoolConfig, PoolMode
-from headrace.pools.stored_tree import Pool, Tree
+from headrace.pools.pool_config import PoolConfig
 from headrace.resources import ZERO, Resources
 from headrace.wire.integral import Downtime
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import Counter, Version
-
-__all__ = [
-    "GetPools",
-    "IntegralGuarantees",
-    "IntegralType",
-    "Pool",
-    "PoolConfig",
-    "PoolList",
-    "PoolMode",
-    "PoolView",
-    "ResourceDistribution",
-    "Tree",
-]
 
 
 class GetPools(msgspec.Struct, frozen=True):

@@ -9,7 +9,17 @@ import anyio
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import PartialResources, Person, PoolConfig, Tree, TreeOptions, write_tree
+from headrace.pools import (
+    IntegralGuarantees,
+    IntegralType,
+    PartialResources,
+    Person,
+    Pool,
+    PoolConfig,
+    Tree,
+    TreeOptions,
+    write_tree,
+)
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
@@ -17,7 +27,7 @@ from headrace.wire.history import MOST_POINTS, GetHistory, HistorySample, PoolHi
 from headrace.wire.integral import Advance, Advanced, GetVolumes, PoolFlow, PoolVolume, Volume, parts_of
 from headrace.wire.parts import SnapshotPublisher
 from headrace.wire.pool_changes import ChangePools, Create, PoolPlan, SetOptions
-from headrace.wire.pools import GetPools, IntegralGuarantees, IntegralType, Pool, PoolList
+from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import (
     DetailedShare,

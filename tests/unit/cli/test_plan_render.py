@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.ids import PoolName, TreeName
-from headrace.pools import PartialResources
+from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, PoolConfig
 from headrace.resources import Resources
 from headrace.wire.integral import Downtime
 from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement, Scaled
-from headrace.wire.pools import IntegralGuarantees, IntegralType, PoolConfig, PoolList, PoolView
+from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareComplaint, ShareFrame, ShareItem, StarvationStatus
 from headrace.wire.version import Version
 from headrace_cli.show.amounts import compact, percent

@@ -10,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.pools import PoolConfig
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.nodes import NodeView, OperationPlaces
 from headrace.wire.operations import OperationSpec, OperationState, OperationView
-from headrace.wire.pools import PoolConfig, PoolList, PoolView
+from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
 from headrace_cli.show.nodes import node_table

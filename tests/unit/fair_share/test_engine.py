@@ -8,7 +8,16 @@ import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import PartialResources, Person, TreeOptions
+from headrace.pools import (
+    IntegralGuarantees,
+    IntegralType,
+    PartialResources,
+    Person,
+    Pool,
+    PoolConfig,
+    Tree,
+    TreeOptions,
+)
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
@@ -27,15 +36,7 @@ from headrace.wire.operations import OperationState
 from headrace.wire.parts import SnapshotPublisher
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.pool_changes import ChangePools, PoolPlan
-from headrace.wire.pools import (
-    GetPools,
-    IntegralGuarantees,
-    IntegralType,
-    Pool,
-    PoolConfig,
-    PoolList,
-    Tree,
-)
+from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal, StaleTerm, WrongState
 from headrace.wire.snapshots import (
     SchedulingStatus,

@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import PartialResources, PoolTree
+from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, Pool, PoolConfig, PoolTree, Tree
 from headrace.resources import Resources
 from headrace.wire.codec import decode
 from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, IntegralSample, PoolSample, Spread
 from headrace.wire.integral import PoolVolume, Volume
-from headrace.wire.pools import IntegralGuarantees, IntegralType, Pool, PoolConfig, Tree
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.history.downsampling import Downsampler

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.pools import PartialResources
+from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, PoolConfig
 from headrace.wire.integral import Advance, Advanced, Downtime, PoolVolume, Volume
-from headrace.wire.pools import GetPools, IntegralGuarantees, IntegralType, PoolConfig, PoolList, PoolView
+from headrace.wire.pools import GetPools, PoolList, PoolView
 from headrace.wire.version import NEVER
 from headrace_fair_share.effects import Compute
 from headrace_fair_share.integral_guarantees import estimated_burst_usage_duration_seconds

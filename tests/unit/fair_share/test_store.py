@@ -7,12 +7,11 @@ import pytest
 
 from headrace.bus import BusError, Entry, KeyValue, NotConnected, RequestTimeout
 from headrace.ids import NodeName, TreeName
-from headrace.pools import Person, TreeOptions
+from headrace.pools import Person, Tree, TreeOptions
 from headrace.resources import ZERO
 from headrace.runtime.fenced import KeyFenced
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan, SetOptions
-from headrace.wire.pools import Tree
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.snapshots import StarvationStatus
 from headrace.wire.trees import CreateTree, RemoveTree

@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from headrace.wire.heartbeat import JobEnd, JobKey
-from headrace_agent.job_logs.reader import Stream, read_log
+from headrace_agent.job_logs.reader import read_log
+from headrace_agent.runner.files.job_log import Stream
 from headrace_agent.runner.frames import FrameReader, connect, pack
 from headrace_agent.runner.protocol import (
     LARGEST_ANSWER_BYTES,
