@@ -724,6 +724,7 @@ def test_figures_count_what_there_is() -> None:
         "nodes": 2,
         "online_nodes": 1,
         "pace_stretch": 1.0,
+        "heartbeat_wait": 0.0,
         "operations": 2,
         "operations_in_order": 2,
         "held_back_operation_not_running": 0,
