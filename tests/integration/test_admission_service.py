@@ -65,6 +65,8 @@ from headrace.wire.refusals import (
     decode_answer,
 )
 from headrace.wire.services import ListServices, ServiceView
+from headrace_admission.decisions import updates
+from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.restoring import LogReader
 from headrace_admission.pools_watch import PoolsWatch
@@ -412,6 +414,34 @@ async def test_a_former_admission_is_fenced_off_by_its_successor(server: NatsSer
                 while True:
                     await request(server, "op.abort", AbortOperation(OperationId("operation-1")), OperationView)
                     await anyio.sleep(0.05)
+
+
+async def test_a_decision_that_fails_half_way_ends_the_process_and_its_successor_knows_nothing_of_it(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had applied and not recorded would go on: the state and the log would tell two stories."""
+    whole = updates.abort
+
+    def half(transaction: Transaction, asked: AbortOperation, user: str) -> object:
+        raise ZeroDivisionError(whole(transaction, asked, user))
+
+    abort, get = AbortOperation(OperationId("operation-1")), GetOperation(OperationId("operation-1"))
+    with pytest.RaisesGroup(pytest.RaisesExc(Deposed, match="ZeroDivisionError"), flatten_subgroups=True):
+        async with killed(server, SETTINGS, serve, "first"):
+            await request(server, "op.start", a_start(), StartAnswer)
+            monkeypatch.setattr(updates, "abort", half)
+            with anyio.fail_after(20):
+                with suppress(BusError):
+                    await request(server, "op.abort", abort, OperationView)
+                await anyio.sleep_forever()
+    monkeypatch.undo()
+
+    async with running(server, SETTINGS, serve, "second"):
+        known = await request(server, "op.get", get, OperationView)
+        aborted = await request(server, "op.abort", abort, OperationView)
+
+    assert known.state is OperationState.RUNNING
+    assert aborted.state is not OperationState.RUNNING
 
 
 async def test_a_node_is_enrolled_once_and_cannot_speak_for_another(server: NatsServer) -> None:
