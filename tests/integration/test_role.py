@@ -207,6 +207,32 @@ async def test_a_liar_who_names_higher_and_higher_terms_keeps_nobody_waiting(wor
 
 
 @on_both_worlds
+async def test_a_leader_whose_lease_is_over_answers_only_once_it_knows_that_nobody_took_a_term(world: World) -> None:
+    """It wakes from a freeze, and the first heartbeat in its mailbox would be answered in the name of a former leader."""
+    answered: list[bool] = []
+
+    async def woken(taken: bool) -> None:
+        async with world.connect("a") as a, anyio.create_task_group() as tasks:
+            first = Process(a, "a", [])
+            tasks.start_soon(first.run)
+            await eventually(lambda: first.leads)
+            if taken:
+                await take_term(a, ROLE)
+            assert first.role is not None
+            assert first.role._lease is not None
+            first.role._lease.sure_until_s = 0.0
+            with anyio.fail_after(10):
+                await first.role.until_sure()
+            answered.append(taken)
+            first.stopping.set()
+
+    await woken(taken=False)
+    with pytest.RaisesGroup(pytest.RaisesExc(Deposed, match="knows term"), flatten_subgroups=True):
+        await woken(taken=True)
+    assert answered == [False]
+
+
+@on_both_worlds
 async def test_who_regains_a_lost_lease_ends_if_another_one_took_a_term_meanwhile(world: World) -> None:
     """The bucket of leases was lost twice: another one led in between, and its readers were deaf to the lower term for good."""
 
