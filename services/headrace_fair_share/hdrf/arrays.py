@@ -23,6 +23,7 @@ from headrace.resources import RESOURCE_NAMES, Resources
 __all__ = [
     "CPU",
     "RESOURCES",
+    "ROUNDING",
     "Bools",
     "BrokenInvariant",
     "Family",
@@ -30,6 +31,7 @@ __all__ = [
     "Ints",
     "amounts_of",
     "between",
+    "beyond",
     "column",
     "fits_into",
     "in_units",
@@ -46,6 +48,9 @@ Bools = NDArray[np.bool_]
 
 RESOURCES: Final = len(RESOURCE_NAMES)
 CPU: Final = RESOURCE_NAMES.index("cpu")
+
+#: What exceeds a figure by less than this part of it does not exceed it: a remainder of rounding.
+ROUNDING: Final = 1e-13
 
 _Figure = TypeVar("_Figure", bound=np.generic)
 
@@ -104,6 +109,13 @@ def between(a: Floats, b: Floats, t: Floats) -> Floats:
     """Interpolates: a at t = 0, b at t = 1, exactly, and never turning back between them."""
     way = b - a
     return np.where(t < 0.5, a + way * t, b - way * (1.0 - t))
+
+
+def beyond(figures: Floats, floor: Floats) -> Floats:
+    """Finds by how much figures exceed a floor, below 0 where they do not reach it. Rounding alone counts as 0."""
+    more = figures - floor
+    more[np.abs(more) < ROUNDING * floor] = 0.0
+    return more
 
 
 def fits_into(figures: Floats, room: Floats) -> Bools:

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from headrace.resources import EPS
-from headrace_fair_share.hdrf.arrays import RESOURCES, BrokenInvariant, Floats, Ints, shares_of
+from headrace_fair_share.hdrf.arrays import RESOURCES, BrokenInvariant, Floats, Ints, beyond, shares_of
 from headrace_fair_share.hdrf.functions.incremental import IncrementalFunctions
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.search import largest
@@ -72,7 +72,7 @@ def relaxed_weights(by_volume: Floats) -> Floats:
 
 def beyond_strong(share: Floats, strong: Floats) -> Floats:
     """Takes the strong guarantee off a share: max(share - strong, 0). That much has to be granted."""
-    return np.maximum(share - strong, 0.0)
+    return np.maximum(beyond(share, strong), 0.0)
 
 
 def room_within_limits(limits: Floats, strong: Floats, proposed: Floats) -> Floats:

@@ -17,7 +17,17 @@ from typing import Final
 import numpy as np
 
 from headrace.resources import EPS
-from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, BrokenInvariant, Family, Floats, Ints, between, fits_into
+from headrace_fair_share.hdrf.arrays import (
+    RESOURCES,
+    Bools,
+    BrokenInvariant,
+    Family,
+    Floats,
+    Ints,
+    between,
+    beyond,
+    fits_into,
+)
 from headrace_fair_share.hdrf.functions.by_fit_factor import BreakpointStore
 from headrace_fair_share.hdrf.functions.by_suggestion import within_limits
 from headrace_fair_share.hdrf.functions.curves import FunctionStore
@@ -148,7 +158,8 @@ class Distribution:
         """Children of fifo pools."""
         all_of_them = np.bincount(family.owner, minlength=len(family.parents)).astype(np.float64)
         fit = self._largest_fit(family, all_of_them, room)
-        return self._given(family, np.where(fit < EPS, 0.0, fit))[1]
+        whole = np.floor(fit)
+        return self._given(family, np.where(fit - whole < EPS, whole, fit))[1]
 
     def _one_move_at_a_time(self, family: Family, room: Floats) -> Floats:
         """Moves children of fair-share pools past the last move that fits, then towards the next within the room."""
@@ -168,7 +179,7 @@ class Distribution:
         over = past & (end > room)
         t = np.where(over, (room - start) / np.where(over, end - start, 1.0), 1.0).min(axis=0)
         t = np.where(past, np.clip(t, 0.0, 1.0), 0.0)
-        t = np.where((here == breakpoints.first[pools]) & (t < EPS), 0.0, t)
+        t = np.where(t < EPS, 0.0, t)
         return between(low, high, family.spread(t))
 
     def _at(self, family: Family, x: Floats, right: Bools) -> Floats:
@@ -198,6 +209,8 @@ def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Float
     bounds = within_limits(ends[:, :1], ends[:, 1:], guarantee, limits)
     reached, ceiling = bounds[0] + 1.0, bounds[1]
     below = np.minimum(np.nextafter(reached, 0.0), ceiling)
+    if (~(beyond(below, ends[:, :1]) > 0.0) & (beyond(ends[:, 1:], ends[:, :1]) > 0.0)).any():
+        return 0.0  # guarantees leave nothing of a resource but a remainder of rounding
     rooms = (below - ends).min(axis=0).tolist()
     fit = largest_of_many(high, rooms, lambda fit: (below - together(fit)).min(axis=0), tries)
     following = min(math.nextafter(fit, math.inf), high)
@@ -214,5 +227,5 @@ def detailed_shares(layout: Layout, total: Floats, strong: Floats, proposed: Flo
     top = layout.top
     if len(top.parents):
         by_strong[:, :1] = np.minimum(total[:, :1], top.sum(by_strong[:, top.children]))
-    by_integral = np.minimum(total - by_strong, proposed)
-    return DetailedShares(by_strong, by_integral, total - by_strong - by_integral)
+    by_integral = np.minimum(beyond(total, by_strong), proposed)
+    return DetailedShares(by_strong, by_integral, beyond(total, by_strong + by_integral))

@@ -20,6 +20,7 @@ import numpy as np
 from headrace.resources import EPS, LARGEST_SUM, RESOURCE_NAMES, format_amount
 from headrace_fair_share.hdrf.arrays import (
     CPU,
+    ROUNDING,
     Bools,
     BrokenInvariant,
     Family,
@@ -177,6 +178,7 @@ def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floa
             kids = first[has] + place
             estimated[:, kids] = np.minimum(strong[:, kids], left[:, has])
             left[:, has] -= estimated[:, kids]
+        left[left < ROUNDING * estimated[:, above]] = 0.0
         kids = family.children
         weights = np.bincount(family.owner, weight[kids], len(above))
         estimated[:, kids] += family.spread(left) * weight[kids] / family.spread(weights)
@@ -246,4 +248,6 @@ def _scale(family: Family, part: Floats, room: Floats) -> Floats:
     def holds(factor: Floats) -> Bools:
         return fits_into(family.sum(part * family.spread(factor)), room)
 
-    return largest_each(np.ones(len(family.parents)), holds)
+    factor = largest_each(np.ones(len(family.parents)), holds)
+    # Where there is no room at all, only factors fit whose products vanish.
+    return np.where(factor < np.finfo(np.float64).tiny, 0.0, factor)

@@ -259,3 +259,17 @@ def test_integral_guarantees_below_others_are_refused_with_their_names() -> None
 
     with pytest.raises(BrokenInvariant, match="stand below others that have them: lower"):
         update(a_tree_of(pools))
+
+
+@pytest.mark.parametrize("improved", [False, True])
+def test_a_remainder_of_rounding_is_nobodys_share(improved: bool) -> None:
+    """In this order the sum of the guarantees is 0.9999999999999999."""
+    pools = [a_pool(str(cpu), cpu=cpu) for cpu in (7_000, 1_000, 2_000)]
+    everything = [an_operation(f"of {place}", place, TOTAL) for place in range(4)]
+
+    got = update(a_tree_of([*pools, a_pool("other")], *everything, improved=improved))
+
+    nothing = (0.0,) * 5
+    assert got.operations["of 3"].fair_share == got.pools["other"].fair_share == nothing
+    assert got.pools["other"].estimated_guarantee_share == nothing
+    assert [pool.weight_proportional_part for pool in (got.root, *got.pools.values())] == [nothing] * 5

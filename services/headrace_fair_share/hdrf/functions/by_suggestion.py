@@ -16,17 +16,13 @@ Section: docs/reference/fair-share-algorithm.md#12-functions-by-suggestion
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
-from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, ranges, starts_of
+from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, beyond, ranges, starts_of
 from headrace_fair_share.hdrf.functions.curves import Curves, Functions
 
 __all__ = ["functions_by_suggestion", "within_limits"]
-
-#: What exceeds a guarantee by less than this part of it does not exceed it: a remainder of rounding.
-_ROUNDING: Final = 1e-13
 
 
 @dataclass(slots=True)
@@ -46,22 +42,15 @@ def functions_by_suggestion(curves: Curves, guarantees: Floats, limits: Floats) 
     )
     curves = _up_to_limits(curves, ceiling)
     owner = curves.owner()
-    beyond = _beyond(curves.y, floor.take(owner, axis=1))
-    suggestion = np.maximum(beyond.max(axis=0), 0.0)
+    over = beyond(curves.y, floor.take(owner, axis=1))
+    suggestion = np.maximum(over.max(axis=0), 0.0)
     same = owner[1:] == owner[:-1]
-    after, t = _bends(curves, beyond, suggestion, same)
+    after, t = _bends(curves, over, suggestion, same)
     jumps = np.flatnonzero((curves.x[1:] == curves.x[:-1]) & same)
     points = _Points(suggestion, curves.x, curves.y, owner)
     if len(after) or len(jumps):
         points = _merged(points, floor, after, t, jumps)
     return _tidied(points, len(curves))
-
-
-def _beyond(shares: Floats, floor: Floats) -> Floats:
-    """The part of the shares that exceeds guarantees."""
-    beyond = shares - floor
-    beyond[np.abs(beyond) < _ROUNDING * floor] = 0.0
-    return beyond
 
 
 def within_limits(low: Floats, high: Floats, guarantees: Floats, limits: Floats) -> tuple[Floats, Floats]:
@@ -99,7 +88,7 @@ def _end_at_crossing(curves: Curves, stop: Ints, ceiling: Floats) -> None:
     curves.x[stop] = curves.x[stop - 1] + (curves.x[stop] - curves.x[stop - 1]) * t
 
 
-def _bends(curves: Curves, beyond: Floats, suggestion: Floats, same: Bools) -> tuple[Ints, Floats]:
+def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tuple[Ints, Floats]:
     """The bends within stretches, where another resource begins to exceed most: the point before, and the distance behind it.
 
     The suggestion is the upper envelope of a line for every resource and of 0. It is walked from left to right, the next line being
@@ -107,9 +96,9 @@ def _bends(curves: Curves, beyond: Floats, suggestion: Floats, same: Bools) -> t
     """
     rise = curves.y[:, 1:] - curves.y[:, :-1]
     level = suggestion[:-1]
-    steepest = np.where(beyond[:, :-1] == level, rise, 0.0).max(axis=0)
+    steepest = np.where(over[:, :-1] == level, rise, 0.0).max(axis=0)
     at = np.flatnonzero((level + steepest < suggestion[1:]) & (curves.x[1:] > curves.x[:-1]) & same)
-    height, slope = beyond[:, at], rise[:, at]
+    height, slope = over[:, at], rise[:, at]
     top, top_slope, t = level[at], steepest[at], np.zeros(len(at))
     found: list[tuple[Ints, Floats]] = []
     for _ in range(RESOURCES + 1):
@@ -139,7 +128,7 @@ def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, jumps: Ints)
     after, t = after[bend], t[bend]
     y = between(points.shares[:, after], points.shares[:, after + 1], t)
     owner = points.owner[after]
-    needs = np.maximum(_beyond(y, floor[:, owner]).max(axis=0), 0.0)
+    needs = np.maximum(beyond(y, floor[:, owner]).max(axis=0), 0.0)
     places = np.concatenate((after, jumps))
     order = np.argsort(places, kind="stable")
     count = len(points.fit) + len(places)
