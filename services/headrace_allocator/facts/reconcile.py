@@ -108,7 +108,7 @@ def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob
             continue
         if operation.waits_for_lost_nodes:
             continue
-        node = facts.recovery.lost_nodes[0]
+        node = next(iter(facts.recovery.lost_nodes))
         # Very many may be in doubt: the others stay so until the next time.
         for slot in operation.slots.in_doubt(_MOST_LOST - len(lost)):
             lost.append(LostJob(node, operation.id, slot, AllocationId("unknown"), LostNodeInDoubt()))

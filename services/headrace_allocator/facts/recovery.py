@@ -25,7 +25,7 @@ class Recovery:
         #: When doubt was over (steady clock); None before.
         self.over_s: float | None = None
         #: Nodes that lost their lease without a word and have not spoken since, so that nobody knows what they ran.
-        self.lost_nodes: list[NodeName] = []
+        self.lost_nodes: dict[NodeName, None] = {}
         self._enrolled = 0
         #: Nodes that may run what nobody knows of; and those of them for which usage is not complete.
         self._unheard: set[NodeName] = set()
@@ -58,9 +58,9 @@ class Recovery:
         if node in self._unheard:
             self._unheard.discard(node)
             if lost:
-                self.lost_nodes.append(node)
-        elif not lost and node in self.lost_nodes:
-            self.lost_nodes.remove(node)
+                self.lost_nodes[node] = None
+        elif not lost:
+            self.lost_nodes.pop(node, None)
 
     @property
     def doubt_over(self) -> bool:

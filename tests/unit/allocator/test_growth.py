@@ -14,6 +14,7 @@ from headrace.wire.heartbeat import AllocationReport, AllocationState, RunningJo
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
 from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.rooms import Rooms
 from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.support.work import lines_run
@@ -76,6 +77,30 @@ def test_what_is_used_of_all_nodes_is_checked_without_a_look_at_each() -> None:
         return sum(lines_run(check) for check in desk.facts.checks() if "used" in getattr(check, "__name__", ""))
 
     assert 0 < check(MANY) == check(FEW)
+
+
+def test_the_word_of_a_node_is_not_held_against_all_that_were_lost() -> None:
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str(self) == str(other)
+
+    recovery = Recovery()
+    lost = [NodeName(Name(f"n{number}")) for number in range(FEW)]
+    recovery.begin(lost)
+    for name in lost:
+        recovery.settle(name, lost=True)
+    compared = 0
+    recovery.settle(NodeName("stranger"), lost=False)
+    recovery.settle(NodeName(f"n{FEW - 1}"), lost=False)
+    assert compared < 10
+    assert list(recovery.lost_nodes) == lost[:-1]
 
 
 def test_who_looks_for_room_enters_only_what_changed_of_late() -> None:
