@@ -231,7 +231,7 @@ def _assert_same(one: msgspec.Struct, other: msgspec.Struct) -> None:
 
 
 Course.TestCase.settings = settings(
-    max_examples=few_or_many(30, 300),
+    max_examples=few_or_many(20, 300),
     stateful_step_count=15,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

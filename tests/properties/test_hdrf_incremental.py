@@ -25,7 +25,7 @@ IMPROVED: Final = 1e-7
 
 
 @pytest.mark.timeout(180)
-@settings(max_examples=few_or_many(20, 30), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=few_or_many(12, 30), suppress_health_check=[HealthCheck.too_slow])
 @given(trees(), st.randoms(use_true_random=False))
 def test_always_an_update_upon_others_gives_what_one_by_itself_gives(tree: TreeInput, draw: Random) -> None:
     engine = TreeUpdater()

@@ -172,7 +172,7 @@ waits_ms = st.sampled_from([5_000, 60_000, 200, 333, 1, 3_600_000])
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=few_or_many(15, 200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=few_or_many(10, 200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_always_savings_and_grants_are_those_of_a_single_process(data: st.DataObject) -> None:
     split = Split(TOTALS[0], *data.draw(configurations()), data)

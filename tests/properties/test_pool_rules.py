@@ -66,7 +66,7 @@ def changes(draw: st.DrawFn) -> PoolChange:
             )
 
 
-@settings(max_examples=few_or_many(60, 600))
+@settings(max_examples=few_or_many(40, 600))
 @given(st.lists(st.lists(changes(), min_size=1, max_size=3), max_size=12))
 def test_always_what_is_granted_keeps_every_rule_and_what_is_refused_changes_nothing(
     requests: list[list[PoolChange]],

@@ -93,7 +93,7 @@ def waiting(work: Work) -> Waiting:
     )
 
 
-@settings(max_examples=few_or_many(40, 1_000))
+@settings(max_examples=few_or_many(25, 1_000))
 @given(trees(), st.data())
 def test_always_starves_and_preempts_by_the_plain_rules(
     tree: tuple[dict[str, Options], list[Work], Options], data: st.DataObject

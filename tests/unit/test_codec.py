@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.resources import Resources
@@ -20,9 +20,11 @@ from headrace.wire.pool_changes import ChangePools, SetOptions
 from headrace.wire.pools import GetPools
 from headrace.wire.refusals import NotFound, Refusal, decode_answer
 from headrace.wire.snapshots import SharePart, UsagePart
+from tests.support.effort import few_or_many
 from tests.support.mutate import damaged, mutated, valid
 
 KINDS: list[Any] = [Heartbeat, Orders, SharePart, UsagePart, StartOperation, GetPools, ChangePools, Advance]
+of_each_kind = settings(max_examples=few_or_many(10, 200))
 
 
 class Deep(msgspec.Struct):
@@ -31,6 +33,7 @@ class Deep(msgspec.Struct):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@of_each_kind
 @given(data=st.data())
 def test_always_what_was_encoded_is_decoded(kind: Any, data: st.DataObject) -> None:
     message = data.draw(valid(kind))
@@ -39,6 +42,7 @@ def test_always_what_was_encoded_is_decoded(kind: Any, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@of_each_kind
 @given(data=st.data())
 def test_never_do_damaged_bytes_raise_anything_but_bad_message(kind: Any, data: st.DataObject) -> None:
     message = data.draw(mutated(kind))

@@ -74,7 +74,10 @@ class Resident(Production):
         return result_of(self._updater.update(after(tree, dt_us)))
 
 
-@pytest.mark.parametrize(("suite", "case"), SERIES)
+@pytest.mark.parametrize(
+    ("suite", "case"),
+    [pytest.param(*case.values, id=case.id, marks=pytest.mark.long if case in LONG_SERIES else ()) for case in SERIES],
+)
 def test_the_resident_engine_agrees_with_the_vectors(suite: str, case: dict[str, Any]) -> None:
     outcome = run_case(suite, case, Resident())
 
