@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from headrace_cli.up import marks
 from tests.support.headrace_up import HEADRACE
 
@@ -20,6 +22,8 @@ def begin_demo(folder: Path) -> subprocess.Popen[str]:
     )
 
 
+# Whoever runs the short tests has just seen it, and its jobs take as long as real ones.
+@pytest.mark.long
 def test_the_demo_shows_every_pool_and_leaves_nothing() -> None:
     with tempfile.TemporaryDirectory(prefix="hr-") as folder:
         demo = begin_demo(Path(folder))

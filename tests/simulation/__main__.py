@@ -19,8 +19,9 @@ import headrace_fair_share
 import headrace_integral
 from headrace.obs.logging import configure
 from tests.simulation.forks import courses_of
+from tests.simulation.length import BRIEF, LONG
 from tests.simulation.planted import PLANTED, planted
-from tests.simulation.programs import BRIEF, LONG, run_seed
+from tests.simulation.programs import run_seed
 
 
 def main() -> int:

@@ -64,8 +64,9 @@ def aim_of(seed: int) -> Aim | None:
 
 async def want_aimed(world: World, aim: Aim) -> None:
     """Starts the work and waits for its end."""
+    jobs = min(aim.jobs, world.length.aimed_jobs)
     await world.run_operation(
-        _OPERATION, a_spec("production", aim.jobs, ["work", aim.seconds or str(world.longest_job_s)])
+        _OPERATION, a_spec("production", jobs, ["work", aim.seconds or str(world.length.longest_job_s)])
     )
 
 

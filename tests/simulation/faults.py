@@ -190,7 +190,7 @@ async def lose_a_host(world: World) -> None:
         return
     world.note(f"{name} loses its power")
     world.switch_off(name)
-    await anyio.sleep(world.random.choice((1.0, 8.0, 30.0)))
+    await anyio.sleep(min(world.random.choice((1.0, 8.0, 30.0)), world.length.longest_away_s))
     world.note(f"{name} has its power back")
     world.switch_on(name)
 
@@ -285,7 +285,7 @@ async def cut_a_node_off(world: World) -> None:
     name = _a_host(world)
     if name is not None:
         seconds = world.random.choice((1.0, world.node_lease_s + 6.0, world.node_lease_s + 12.0))
-        await _cut(world, world.process(f"agent.{name}"), seconds)
+        await _cut(world, world.process(f"agent.{name}"), min(seconds, world.length.longest_away_s))
 
 
 async def cut_a_service_off(world: World) -> None:

@@ -53,7 +53,7 @@ async def _stall_admission(world: World, operation: str) -> None:
 
 def _wanted(world: World, number: int) -> tuple[OperationSpec, Sequence[Wish]]:
     draw = world.random
-    longest = (str(world.longest_job_s), 3)
+    longest = (str(world.length.longest_job_s), 3)
     seconds, most = draw.choice((("0.05", 30), ("0.5", 20), ("3", 6), longest, longest))
     if number == 0 and chance_from(world.loop, 0.5):
         # The hosts are full when the next one comes, of another pool that is owed its part.

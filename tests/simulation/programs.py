@@ -14,12 +14,13 @@ from headrace.pools import TreeOptions
 from headrace.pools.amounts import PartialResources
 from tests.simulation.aims import Aim, aim_of, befall_aimed, want_aimed
 from tests.simulation.faults import FAULTS, a_network, heal, take_a_name
+from tests.simulation.length import LONG, Length
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.people import come
 from tests.simulation.recorded import Violation
 from tests.simulation.world import TREE, World, a_pool, chance_from, everything_by_seed
 
-__all__ = ["BRIEF", "LONG", "Course", "Length", "run_seed"]
+__all__ = ["Course", "run_seed"]
 
 _SERVICES: Final = ("admission", "allocator", "fair_share", "integral")
 _ANOTHER_TREE: Final = TreeName("another")
@@ -31,23 +32,6 @@ _HOSTS_OF_TWINS: Final = 4
 _HEALED_S: Final = 240.0
 #: After the last end nodes and books are clean within this.
 _SETTLED_S: Final = 15.0
-
-
-class Length(msgspec.Struct, frozen=True):
-    """How much happens in a course."""
-
-    people: int
-    #: Faults begin within so long.
-    unkind_s: float
-    faults_per_s: float
-    #: Leases of nodes, one of which a world draws.
-    leases_s: tuple[float, ...]
-    #: A job that outlasts most of these leases.
-    longest_job_s: int
-
-
-LONG: Final = Length(people=4, unkind_s=12.0, faults_per_s=1.0, leases_s=(8.0, 8.0, 14.0, 30.0), longest_job_s=30)
-BRIEF: Final = Length(people=2, unkind_s=6.0, faults_per_s=2.0, leases_s=(8.0, 8.0, 8.0, 12.0), longest_job_s=14)
 
 
 class Course(msgspec.Struct):
@@ -90,7 +74,7 @@ def run_seed(seed: int, *, length: Length = LONG) -> Course:
 
 
 async def _course(world: World, length: Length, aim: Aim | None) -> None:
-    world.longest_job_s = length.longest_job_s
+    world.length = length
     doubled = aim is not None or chance_from(world.loop, 0.5)
     await _furnish(world, length.leases_s, doubled=doubled, tagged=aim is None)
     if len(world.trees) > 1:

@@ -44,6 +44,7 @@ from tests.simulation.bus import connect_to
 from tests.simulation.clock import LoopClock
 from tests.simulation.hosts import Host, SimulatedAgent, Truth
 from tests.simulation.invariants import Invariants
+from tests.simulation.length import LONG
 from tests.simulation.loop import PROCESS, VirtualLoop
 from tests.simulation.recorded import Recorded, Violation
 from tests.simulation.server import SimulatedServer
@@ -55,7 +56,6 @@ Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 TREE: Final = TreeName("default")
 _RESTART_S: Final = 0.5
-_CHECK_S: Final = 0.5
 #: A function that many modules of anyio have imported by its name.
 _BACKEND: Final = "get_async_backend"
 
@@ -72,8 +72,7 @@ class World:
         self.invariants = Invariants(self)
         #: Read by allocators when they start.
         self.node_lease_s = 40.0
-        #: What people want takes no longer.
-        self.longest_job_s = 30
+        self.length = LONG
         #: Processes that start later have a wall clock that is so far off at most.
         self.wrong_clocks_ms = 0
         self.hosts: dict[str, Host] = {}
@@ -285,7 +284,7 @@ class World:
     async def keep_checking(self) -> None:
         """Looks at everything that must always hold, over and over."""
         while True:
-            await anyio.sleep(_CHECK_S)
+            await anyio.sleep(self.length.check_s)
             self.invariants.check()
 
 
@@ -310,10 +309,11 @@ _SERVICES: Final[dict[str, Callable[[World, dict[str, Any]], tuple[Any, Any]]]] 
             usage_interval_ms=100,
         ),
     ),
-    "fair_share": lambda _world, common: (
+    "fair_share": lambda world, common: (
         serve_fair_share,
-        # An update costs more than all else in these small worlds.
-        FairShareSettings(**common, fair_share_update_period_ms=2_000, update_spacing_ms=700),
+        FairShareSettings(
+            **common, fair_share_update_period_ms=2_000, update_spacing_ms=int(world.length.update_spacing_s * 1000)
+        ),
     ),
     "integral": lambda _world, common: (serve_integral, IntegralSettings(**common)),
 }
