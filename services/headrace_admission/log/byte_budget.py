@@ -25,7 +25,7 @@ __all__ = [
 LARGEST_SPEC_BYTES: Final = 128 * 1024
 #: A page of live operations, or of ephemeral pools; a single larger one has a page of its own.
 PAGE_OF_OPERATIONS_BYTES: Final = 256 * 1024
-#: Of everything live, for services: people's requests wait some 5 ms for a page of it.
+#: Of everything live, for services. People's requests wait while a page of it is made.
 PAGE_OF_WHOLE_BYTES: Final = 64 * 1024
 #: A page of a checkpoint; a single larger record has a page of its own.
 CHECKPOINT_PAGE_BYTES: Final = 128 * 1024
