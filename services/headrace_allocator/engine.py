@@ -20,7 +20,7 @@ from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, Wanted
 from headrace.wire.log import Event
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, NodeRecord
 from headrace.wire.refusals import WrongState
-from headrace_allocator.decision.drawing import give_half, next_draw, returns, wants
+from headrace_allocator.decision.drawing import next_draw, pending_returns, set_aside_to_return, wants
 from headrace_allocator.decision.holding_back import pool_limit_reached
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.decision.ranking import Ranking
@@ -128,9 +128,9 @@ class AllocatorEngine:
     def on_wanted(self, wanted: Wanted, moment: Moment) -> Outcome[None, Effect]:
         """Another tree could run jobs of these operations. It gets half of those that wait here."""
         operations = [self.facts.operations.get(name) for name in wanted.operations if wanted.tree != self.facts.tree]
-        returned = [each for each in operations if each is not None and give_half(each)]
+        returned = [each for each in operations if each is not None and set_aside_to_return(each)]
         self.ranking.refresh_all(each.id for each in returned)
-        return Outcome(None, returns(returned))
+        return Outcome(None, pending_returns(returned))
 
     def on_recorded(self, ends: Iterable[ReportedEnd], moment: Moment) -> Outcome[None, Effect]:
         """The ledger has these ends. Their nodes may forget them with the next answer."""
@@ -267,7 +267,9 @@ class AllocatorEngine:
         for operation in shared:
             operation.yields = False
             effects += self._draws(operation)
-        return Outcome(None, effects + returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment))
+        return Outcome(
+            None, effects + pending_returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment)
+        )
 
     def on_usage_due(self, most: int, moment: Moment) -> Outcome[UsageCut | None, Effect]:
         """Cuts the usage of up to `most` operations. Answers all that changed since the last answer, None while there is more to cut."""
@@ -375,7 +377,7 @@ class AllocatorEngine:
         return [LowerLease(int(ours_s * 1000))]
 
     def _finish_recovery(self, moment: Moment) -> list[Effect]:
-        if not self.facts.recovery.finish(moment):
+        if not self.facts.recovery.end_doubt(moment):
             return []
         self.facts.unsettled.make_due(self.facts.doubtful)
         return self._settle(_SETTLED_AT_ONCE, moment)

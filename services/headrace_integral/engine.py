@@ -100,7 +100,7 @@ class IntegralEngine:
         if whole is None:
             return Outcome(AdvancePartTaken(request.version, request.part))
         request = whole
-        refusal = self._refusal(request)
+        refusal = self._why_not_applied(request)
         if refusal is not None:
             self.refused += 1
             return Outcome(refusal)
@@ -188,7 +188,7 @@ class IntegralEngine:
         parts, self._parts = [self._parts[number] for number in sorted(self._parts)], {}
         return msgspec.structs.replace(part, pools=[flow for each in parts for flow in each.pools], part=0, parts=1)
 
-    def _refusal(self, request: Advance) -> BadRequest | NotFound | StaleTerm | None:
+    def _why_not_applied(self, request: Advance) -> BadRequest | NotFound | StaleTerm | None:
         if request.tree != self._tree:
             return NotFound(what="tree", name=request.tree, near=[self._tree])
         if request.version.term < self.term:

@@ -14,7 +14,7 @@ from headrace_allocator.effects import Draw, Effect, Return, Want
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation, Returning
 
-__all__ = ["give_half", "next_draw", "returns", "wants"]
+__all__ = ["next_draw", "pending_returns", "set_aside_to_return", "wants"]
 
 #: A block is drawn when fewer jobs than this can be given out at once.
 _LOW_BLOCK: Final = 128
@@ -50,7 +50,7 @@ def wants(facts: Facts) -> list[Effect]:
     return [Want(wanted[:_MOST_WANTED])] if wanted else []
 
 
-def give_half(operation: Operation) -> bool:
+def set_aside_to_return(operation: Operation) -> bool:
     """Takes half of the ready jobs out to be returned, and a single one too. False if there is none."""
     ready = operation.slots.ready_count
     if operation.slots.free is None or operation.returning is not None or not ready:
@@ -61,7 +61,7 @@ def give_half(operation: Operation) -> bool:
     return True
 
 
-def returns(operations: Iterable[Operation]) -> list[Effect]:
+def pending_returns(operations: Iterable[Operation]) -> list[Effect]:
     """Returns what is to be returned, until the log tells what became of it."""
     return [Return(each.id, each.returning.change, each.returning.runs) for each in operations if each.returning]
 

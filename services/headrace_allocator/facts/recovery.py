@@ -67,7 +67,7 @@ class Recovery:
         """True if no job is in doubt any more: every node obeys this term, or lost its lease."""
         return self.over_s is not None
 
-    def finish(self, moment: Moment) -> bool:
+    def end_doubt(self, moment: Moment) -> bool:
         """True if doubt is over at this moment, and was not before."""
         if self.doubt_over or not (self.operations_known and self.nodes_known) or self._unheard:
             return False
