@@ -39,8 +39,6 @@ from headrace_admission.state.operation import Operation, OperationRecord
 from headrace_admission.state.rules import GlobalRules, TreeRules
 from headrace_admission.state.state import State
 
-__all__ = ["AdmissionEngine", "Decision", "HalfDecided"]
-
 A = TypeVar("A")
 P = ParamSpec("P")
 #: An answer to let out when the events are durable.

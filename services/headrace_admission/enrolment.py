@@ -13,8 +13,6 @@ from headrace.runtime.engine import Moment
 from headrace.wire.nodes import ChangedNode, ChangeNode, Enrol, Enrolled, GivenUpNode, NodeChange, NodeRecord
 from headrace.wire.refusals import NotAllowed, NotFound, Refusal, WrongState
 
-__all__ = ["change_node", "enrol", "node_record"]
-
 
 def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> NodeRecord | WrongState:
     """The record to keep of a node. A node stays in its tree and keeps its drain."""

@@ -18,8 +18,6 @@ from headrace.wire.codec import BadMessage, decode
 from headrace.wire.figures import FiguresAnswer
 from headrace.wire.nodes import LongestLeaseRecord
 
-__all__ = ["Silence", "is_gone"]
-
 #: An allocator may still have answered a heartbeat so long after its last renewal.
 _MARGIN_S: Final = 2 * LEASE_S
 _ANSWER_S: Final = 1.0

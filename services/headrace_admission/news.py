@@ -16,8 +16,6 @@ from headrace.wire.codec import encode
 from headrace_admission.queries import news_of
 from headrace_admission.state.operation import Operation
 
-__all__ = ["News"]
-
 #: Views that are published between two turns of the loop.
 _SLICE: Final = 8
 

@@ -17,8 +17,6 @@ from headrace.wire import subjects
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import TreeRules, rules_of
 
-__all__ = ["PoolsWatch"]
-
 _RETRY_S: Final = 0.5
 
 

@@ -27,21 +27,6 @@ from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
-__all__ = [
-    "Queues",
-    "count_pools",
-    "explain_operation",
-    "get_operation",
-    "jobs_of",
-    "list_operations",
-    "live_operation",
-    "news_of",
-    "not_found",
-    "view",
-    "view_of",
-    "whole_operations",
-]
-
 #: Of the first word of a command in lists and in news: one may have 120,000.
 _WORD_CHARACTERS: Final = 200
 #: Attempts that are told with their operation, and on a page of their own: 11 bytes each at most.

@@ -42,8 +42,6 @@ from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import GlobalRules
 from headrace_admission.state.state import State
 
-__all__ = ["AdmissionService", "serve"]
-
 Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
 _STOP_FLUSH_S: Final = 3.0
 _LOOK_AT_ALLOCATORS_S: Final = 5.0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from headrace.runtime.settings import CommonSettings
 
-__all__ = ["AdmissionSettings"]
-
 
 class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     """Starts operations, keeps the ledger of their jobs, enrols nodes."""

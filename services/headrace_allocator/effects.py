@@ -13,23 +13,6 @@ from headrace.wire.log import IndexRun
 from headrace.wire.version import Term
 from headrace_allocator.checks.choices import ChoiceCase
 
-__all__ = [
-    "Alarm",
-    "Draw",
-    "Effect",
-    "HeldTwice",
-    "KeepCase",
-    "LowerLease",
-    "NudgeNode",
-    "Release",
-    "Report",
-    "Return",
-    "StepDown",
-    "Superseded",
-    "Want",
-    "report_of",
-]
-
 
 class Report(msgspec.Struct, frozen=True):
     """Tell the ledger, until it confirms. Then call `on_recorded`."""

@@ -48,8 +48,6 @@ from headrace_allocator.preemption.alarms import PreemptionAlarms
 from headrace_allocator.telling.usage_cut import UsageCut, UsageCutting
 from headrace_allocator.words import ends_of_lost
 
-__all__ = ["AllocatorEngine"]
-
 #: Operations in one message to the ledger; their ids are up to 64 letters.
 _MOST_RELEASED: Final = 4_000
 #: Operations that are settled with a message; the others follow with `on_refresh_due`.

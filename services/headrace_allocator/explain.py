@@ -18,8 +18,6 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.words import words_of
 
-__all__ = ["Answer", "Question", "answer_to", "list_nodes", "operation_places"]
-
 Question = ListNodes | WhereRequest | ExplainWaiting
 Answer = NodeList | OperationPlaces | WaitingExplained | NotFound
 

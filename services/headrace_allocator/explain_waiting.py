@@ -29,8 +29,6 @@ from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.words import cure_of, words_of
 
-__all__ = ["explain_waiting"]
-
 _MOST_AHEAD: Final = 3
 _MOST_TRIES: Final = 3
 #: Nodes whose stages are looked at, those that were heard last.

@@ -49,8 +49,6 @@ from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.stages import Preemption, StageOutcome
 from headrace_allocator.telling.decisions_made import DecisionsMade
 
-__all__ = ["HeartbeatAnswers"]
-
 #: Until the next heartbeat of a node whose word is awaited.
 _RECOVERING_PACE_MS: Final = 50
 #: Until the heartbeat that shows what was just started; a tenth of the pace where that is more.

@@ -17,8 +17,6 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.reconcile import lose_node
 from headrace_allocator.words import ends_of_lost
 
-__all__ = ["LostNodes"]
-
 #: Nodes that are dealt with at once: the jobs of one, some twenty, take half a millisecond.
 _AT_ONCE: Final = 5
 

@@ -13,8 +13,6 @@ from headrace.runtime.engine import Figure, Moment, Outcome, gauge
 from headrace_allocator.effects import Effect
 from headrace_allocator.facts.nodes import LastHeard, Timing
 
-__all__ = ["Pace"]
-
 #: For its turn a heartbeat may wait so long on average. Above it the pace grows; far below it the pace shrinks again.
 #: Other processes on a busy machine cost tens of milliseconds, and a longer pace would not help against that.
 _LONG_WAIT_MS: Final = 200.0

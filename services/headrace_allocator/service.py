@@ -63,8 +63,6 @@ from headrace_allocator.settings import AllocatorSettings
 from headrace_allocator.telling.heartbeat_log import HeartbeatLog
 from headrace_allocator.telling.usage_telling import UsageTelling
 
-__all__ = ["AllocatorService", "serve"]
-
 A = TypeVar("A")
 #: Takes the entries of a bucket, and the keys of those that changed.
 Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]

@@ -11,8 +11,6 @@ import msgspec
 from headrace.runtime.settings import CommonSettings
 from headrace_allocator.facts.nodes import Timing
 
-__all__ = ["AllocatorSettings"]
-
 
 class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
     """Decides on every node's heartbeat what starts there."""

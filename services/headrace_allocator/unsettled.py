@@ -11,9 +11,6 @@ from typing import Final
 
 from headrace.ids import OperationId
 
-__all__ = ["Unsettled"]
-
-
 _MOST_A_TICK: Final = 1_000
 
 

@@ -12,8 +12,6 @@ from headrace.wire.ledger import ReportedEnd
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, PlaceTaken, UnknownToNode
 
-__all__ = ["cure_of", "ends_of_lost", "words_of"]
-
 
 def words_of(reason: why.Reason) -> str:
     """A reason for which jobs wait, with its figures."""

@@ -18,8 +18,6 @@ from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.operation import Operation
 
-__all__ = ["attach", "draw", "refused_term", "return_indexes"]
-
 #: One draw of an operation of several trees is at most its tree's part of so many.
 _PARTS_OF_A_TREE: Final = 2
 

@@ -18,8 +18,6 @@ from headrace_admission.state.configuration import HeldBack
 from headrace_admission.state.rules import TreeRules
 from headrace_admission.state.tree_book import TreeBook
 
-__all__ = ["take_held_back", "take_rules"]
-
 
 def take_rules(transaction: Transaction, tree: TreeName, rules: TreeRules) -> None:
     """Takes a tree's rules, or holds them back while ephemeral pools live below a pool that would become fifo."""

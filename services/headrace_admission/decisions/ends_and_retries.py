@@ -24,16 +24,6 @@ from headrace_admission.state.ledger import Verdict
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
 
-__all__ = [
-    "AllocatorGone",
-    "end_operation",
-    "has_failed_too_often",
-    "lose_indexes",
-    "next_attempt",
-    "release",
-    "report",
-]
-
 
 class AllocatorGone(msgspec.Struct, frozen=True):
     """The nodes of a tree had no allocator for their whole lease."""

@@ -16,17 +16,6 @@ from headrace_admission.decisions.target_pool import NAME_RULE, Target, is_name_
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import Member, TreeBook
 
-__all__ = [
-    "blocking_pool",
-    "ephemeral_pool_limit",
-    "full_pool",
-    "global_limit",
-    "move_limit",
-    "new_pool_limit",
-    "pool_limit",
-    "unfit_pool",
-]
-
 
 def blocking_pool(book: TreeBook, pool: PoolName, *, vanilla: bool) -> PoolName | None:
     """The pool at which an operation of this pool has to wait. None if it may run."""

@@ -18,8 +18,6 @@ from headrace_admission.state.life import may_change_parameters
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
 
-__all__ = ["move", "plan_move"]
-
 
 def plan_move(
     state: State, operation: Operation, request: UpdateOperation, user: str

@@ -8,8 +8,6 @@ from headrace.wire.operations import OperationState
 from headrace.wire.placements import TreePlacement
 from headrace_admission.decisions.transaction import Transaction
 
-__all__ = ["place"]
-
 
 def place(transaction: Transaction, name: OperationId, placement: TreePlacement) -> None:
     """Puts an operation at a place. One that waits in all its trees runs with its first slot."""

@@ -17,8 +17,6 @@ from headrace_admission.decisions.placing import place
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.tree_book import Member, TreeBook
 
-__all__ = ["check_settled", "offer_slots", "release_lightweight", "scan", "settle"]
-
 
 def offer_slots(transaction: Transaction, tree: TreeName, chain: Iterable[PoolName]) -> None:
     """Offers a slot that was given back to the queues of `chain`, from its pool upwards."""

@@ -10,8 +10,6 @@ from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
-__all__ = ["may_change", "may_move", "may_scan", "no_use"]
-
 
 def no_use(book: TreeBook, person: Person, target: Target) -> NotAllowed | None:
     """The refusal for a person who may not run operations in a pool: the right `use`."""

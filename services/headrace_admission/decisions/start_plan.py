@@ -16,8 +16,6 @@ from headrace_admission.decisions.target_pool import Target, target_pool
 from headrace_admission.state.rules import OPERATION_TYPES
 from headrace_admission.state.state import State
 
-__all__ = ["StartPlan", "plan_start"]
-
 _NOTHING_SAID = PerTree()
 
 

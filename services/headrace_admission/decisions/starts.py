@@ -24,8 +24,6 @@ from headrace_admission.state.operation import Operation
 from headrace_admission.state.rules import VANILLA
 from headrace_admission.state.state import State
 
-__all__ = ["start", "unusable_request"]
-
 
 def start(transaction: Transaction, request: StartOperation, user: str) -> StartAnswer | Refusal:
     """Starts an operation, or repeats the answer for an id that this user started before."""

@@ -11,8 +11,6 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.wire.placements import EphemeralPool
 from headrace_admission.state.tree_book import TreeBook
 
-__all__ = ["NAME_RULE", "Target", "default_parent", "is_name_for_users", "target_pool", "with_parent_settings"]
-
 _NAME: Final = re.compile(r"[-_a-z0-9:A-Z]{1,100}\Z")
 NAME_RULE: Final = "1 to 100 of a-z, A-Z, 0-9, '-', '_' and ':'"
 

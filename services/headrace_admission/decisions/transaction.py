@@ -9,8 +9,6 @@ from headrace_admission.state.life import next_state
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
 
-__all__ = ["Transaction"]
-
 
 class Transaction:
     """Collects the events of a decision. Each takes effect at once."""

@@ -7,8 +7,6 @@ from headrace.wire.log import OperationLeftTree, StateCause
 from headrace_admission.decisions.ends_and_retries import end_operation
 from headrace_admission.decisions.transaction import Transaction
 
-__all__ = ["remove_tree"]
-
 
 def remove_tree(transaction: Transaction, tree: TreeName) -> None:
     """Takes a tree from all its operations. Those that are in no other are aborted."""

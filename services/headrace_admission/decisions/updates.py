@@ -18,8 +18,6 @@ from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
 
-__all__ = ["abort", "complete", "resume", "suspend", "update"]
-
 
 def abort(transaction: Transaction, request: wire.AbortOperation, user: str) -> OperationView | Refusal:
     """Ends an operation. One that is ending or over is left as it is."""

@@ -9,18 +9,6 @@ import msgspec
 from headrace.errors import HeadraceError
 from headrace.wire.log import Event
 
-__all__ = [
-    "CHECKPOINT_PAGE_BYTES",
-    "ENDS_OF_AN_EVENT_BYTES",
-    "LARGEST_EVENT_BYTES",
-    "LARGEST_SPEC_BYTES",
-    "PAGE_OF_OPERATIONS_BYTES",
-    "PAGE_OF_WHOLE_BYTES",
-    "EventTooLarge",
-    "encode_event",
-    "size_bytes",
-]
-
 #: A spec travels in one event, which must fit into one entry of the log beside others.
 LARGEST_SPEC_BYTES: Final = 128 * 1024
 #: A page of live operations, or of ephemeral pools; a single larger one has a page of its own.

@@ -23,8 +23,6 @@ from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import Operation, OperationRecord
 from headrace_admission.state.state import State
 
-__all__ = ["Checkpoint", "CheckpointStore", "Page", "Restored", "read_page", "writer_of_checkpoint"]
-
 _HEAD: Final = "head"
 
 

@@ -22,8 +22,6 @@ from headrace_admission.log.recorder import Recorder
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.state import State
 
-__all__ = ["Checkpointing"]
-
 #: It is looked so often whether the checkpoint still stands.
 _LOOK_S: Final = 10.0
 

@@ -19,8 +19,6 @@ from headrace_admission.log.byte_budget import size_bytes
 from headrace_admission.queries import not_found
 from headrace_admission.state.state import State
 
-__all__ = ["history_page"]
-
 #: With so much a page is full. One entry, of 256 KiB at most, has room beside it.
 _PAGE_BYTES: Final = 128 * 1024
 _MOST_ENTRIES: Final = 5_000

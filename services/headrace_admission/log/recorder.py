@@ -22,8 +22,6 @@ from headrace.wire.codec import MessageTooLarge, encode
 from headrace.wire.log import Event, Published
 from headrace_admission.log.byte_budget import encode_event
 
-__all__ = ["Recorder", "encode_batch", "term_of"]
-
 
 class _RawBatch(msgspec.Struct, frozen=True):
     """A `LogBatch` whose events are encoded already."""

@@ -23,8 +23,6 @@ from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.checkpoint import CheckpointStore, writer_of_checkpoint
 from headrace_admission.log.recorder import encode_batch, term_of
 
-__all__ = ["LogReader", "highest_recorded_term"]
-
 #: Whoever stands by reads the log so often: seldom enough to cost the server nothing.
 _FOLLOW_PERIOD_S: Final = 1.0
 #: Entries that may be appended between reading the log's end and announcing a term, before something is wrong.

@@ -6,8 +6,6 @@ from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.wire.placements import TreePlacement
 from headrace_admission.state.tree_book import TreeBook
 
-__all__ = ["check_pool", "holds", "pools_to_check"]
-
 
 def pools_to_check(book: TreeBook) -> set[PoolName]:
     """The root, all configured and ephemeral pools, and those that operations name."""

@@ -7,8 +7,6 @@ import msgspec
 from headrace.ids import TreeName
 from headrace_admission.state.rules import GlobalRules, TreeRules
 
-__all__ = ["Configuration", "HeldBack"]
-
 
 class HeldBack(msgspec.Struct, frozen=True):
     """A tree's new rules that cannot be taken yet, and why."""

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable
 
 from headrace.ids import PoolName
 
-__all__ = ["Counts", "PoolCounts"]
-
 
 class Counts:
     """The operations of a pool and of the pools below it."""

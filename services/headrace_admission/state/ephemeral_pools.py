@@ -9,8 +9,6 @@ import msgspec
 from headrace.ids import PoolName, TreeName
 from headrace.wire.placements import EphemeralPool
 
-__all__ = ["EphemeralPools", "TreePools"]
-
 K = TypeVar("K")
 
 

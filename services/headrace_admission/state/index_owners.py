@@ -15,8 +15,6 @@ import msgspec
 from headrace.ids import TreeName
 from headrace.wire.log import IndexRun
 
-__all__ = ["IndexOwners", "OwnersRecord"]
-
 _NOBODY: Final = 0
 #: In place of an owner: the job is done, or failed for good.
 _OVER: Final = 255

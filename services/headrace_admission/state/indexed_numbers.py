@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-__all__ = ["IndexedNumbers"]
-
 _INDEXES_OF_A_PAGE: Final = 4096
 #: In a page: the number is among the larger ones.
 _LARGE: Final = 255

@@ -12,8 +12,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["JobResults", "ResultPage"]
-
 _JOBS_OF_A_PAGE: Final = 4096
 _BYTES_OF_A_JOB: Final = 3
 

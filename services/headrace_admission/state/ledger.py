@@ -21,8 +21,6 @@ from headrace_admission.state.index_owners import IndexOwners, OwnersRecord
 from headrace_admission.state.indexed_numbers import IndexedNumbers
 from headrace_admission.state.job_results import JobResults, ResultPage
 
-__all__ = ["KEPT_FAILURES", "Ledger", "LedgerRecord", "Verdict"]
-
 #: Last failures of an operation kept in full.
 KEPT_FAILURES: Final = 10
 

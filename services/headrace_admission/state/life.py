@@ -7,8 +7,6 @@ from typing import Final
 from headrace.wire.log import StateCause
 from headrace.wire.operations import FINAL_STATES, OperationState
 
-__all__ = ["TRANSITIONS", "is_ending", "is_final", "may_change_parameters", "next_state"]
-
 _S = OperationState
 _C = StateCause
 

@@ -12,8 +12,6 @@ from headrace.wire.placements import TreePlacement
 from headrace_admission.state.ledger import Ledger, LedgerRecord
 from headrace_admission.state.rules import VANILLA
 
-__all__ = ["Operation", "OperationRecord"]
-
 
 class _Fields(msgspec.Struct, kw_only=True):
     """The fields that an operation has in memory and in a checkpoint alike."""

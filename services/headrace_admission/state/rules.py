@@ -9,17 +9,6 @@ import msgspec
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import EVERYBODY, Person, PoolConfig, PoolMode, PoolTree, Tree, person_of
 
-__all__ = [
-    "NON_TENTATIVE_TYPES",
-    "OPERATION_TYPES",
-    "VANILLA",
-    "GlobalRules",
-    "PoolRules",
-    "SubpoolRules",
-    "TreeRules",
-    "rules_of",
-]
-
 VANILLA: Final = "vanilla"
 #: Labels that an operation may carry.
 OPERATION_TYPES: Final = (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import heapq
 
-__all__ = ["SlotIndexes"]
-
 
 class SlotIndexes:
     """The slot indexes of one pool: those given back are given out again, the lowest first."""

@@ -45,8 +45,6 @@ from headrace_admission.state.operation import Operation, OperationRecord
 from headrace_admission.state.rules import GlobalRules, TreeRules
 from headrace_admission.state.tree_book import TreeBook
 
-__all__ = ["State"]
-
 
 class State:
     """Operations, books of trees, and beside them the present configuration."""

@@ -19,8 +19,6 @@ from headrace_admission.state.ephemeral_pools import EphemeralPools
 from headrace_admission.state.rules import PoolRules, TreeRules
 from headrace_admission.state.slot_indexes import SlotIndexes
 
-__all__ = ["Member", "TreeBook"]
-
 _NO_RULES: Final = PoolRules()
 #: Deeper than any tree that may be configured, so the way up ends here whatever was recorded.
 _DEEPEST: Final = 64

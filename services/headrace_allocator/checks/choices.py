@@ -24,8 +24,6 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["ChoiceCase", "ChoiceCheck", "OperationCase", "PoolCase"]
-
 #: One heartbeat of so many is checked, in it so many choices, each against so many operations: some 10 ms.
 _EVERY: Final = 10_000
 _CHOICES: Final = 2

@@ -14,8 +14,6 @@ import msgspec
 
 from headrace_allocator.checks.choices import ChoiceCase
 
-__all__ = ["keep_case"]
-
 #: Cases that are kept; the oldest go first.
 _MOST_KEPT: Final = 20
 

@@ -14,8 +14,6 @@ from headrace_allocator.effects import Draw, Effect, Return, Want
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation, Returning
 
-__all__ = ["next_draw", "pending_returns", "set_aside_to_return", "wants"]
-
 #: A block is drawn when fewer jobs than this can be given out at once.
 _LOW_BLOCK: Final = 128
 #: Of an operation of several trees when there are fewer than this part of those that no tree has: the last ones go where they run at once.

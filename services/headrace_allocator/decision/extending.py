@@ -15,8 +15,6 @@ from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["Extension", "GiveBack", "extend", "gives_back"]
-
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 

@@ -27,17 +27,6 @@ from headrace_allocator.decision.reasons import (
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree, tolerant_limit
 
-__all__ = [
-    "demand_covered",
-    "fair_share_reached",
-    "fifo_count_reached",
-    "held_back",
-    "not_schedulable",
-    "only_by_preemption",
-    "own_limit_reached",
-    "pool_limit_reached",
-]
-
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _NONE: Final = PreemptionPriority.NONE
 _NO_ADDITION: Mapping[PoolName, Resources] = {}

@@ -20,8 +20,6 @@ from headrace.pools.node_filter import matches
 from headrace.resources import LARGEST_SUM, ZERO, Resources
 from headrace.wire.snapshots import PreemptionPriority
 
-__all__ = ["ALL_CLASSES", "Bucket", "JobClass", "JobClasses", "room_below"]
-
 #: The set of all classes, those still to come included.
 ALL_CLASSES: Final = -1
 #: Up to so many classes it is quicker to ask one after the other.

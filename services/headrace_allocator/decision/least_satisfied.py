@@ -27,15 +27,6 @@ from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClas
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
-__all__ = [
-    "Entry",
-    "LeastSatisfied",
-    "PoolOrder",
-    "entry_of",
-    "entry_of_pool",
-    "satisfaction",
-]
-
 #: Satisfaction, minus what it is owed, rank, order of arrival, name: what the children of a pool are sorted by.
 Entry = tuple[float, float, int, int, str]
 

@@ -8,8 +8,6 @@ from headrace_allocator.facts.facts import Facts, with_room
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["nodes_to_nudge"]
-
 #: Nodes that one operation's news may nudge at once.
 _MOST_NUDGES: Final = 200
 

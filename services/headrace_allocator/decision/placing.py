@@ -20,8 +20,6 @@ from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
 from headrace_allocator.facts.pool_tree import tolerant_limit
 
-__all__ = ["Choice", "Placement", "jobs_ahead", "place", "spare_jobs", "start_regularly"]
-
 #: Chooses who gets the next place in a room: the overlay, the room, and whose priority alone takes part.
 Choice = Callable[[Overlay, Resources, PreemptionPriority | None], Operation | None]
 

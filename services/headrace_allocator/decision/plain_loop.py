@@ -18,8 +18,6 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
 
-__all__ = ["is_considered", "next_in_line_plainly"]
-
 
 class _Child(NamedTuple):
     entry: Entry

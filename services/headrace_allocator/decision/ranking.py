@@ -25,8 +25,6 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.facts import Facts, judge_size
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["Ranking"]
-
 #: The reasons that an operation may have of its own, and their names.
 _HELD_BACK: Final = {
     why: str(why.__struct_config__.tag)

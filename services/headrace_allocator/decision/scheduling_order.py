@@ -16,8 +16,6 @@ from headrace.ids import OperationId, PoolName
 from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, PoolOrder, entry_of_pool, satisfaction
 from headrace_allocator.facts.facts import Facts
 
-__all__ = ["Batch", "Batches", "in_scheduling_order"]
-
 
 class Batch(msgspec.Struct, frozen=True):
     """Operations that are looked at together, and all pools above them, the root included."""

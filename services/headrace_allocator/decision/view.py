@@ -33,8 +33,6 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
-__all__ = ["Overlay", "View"]
-
 
 class View(msgspec.Struct, frozen=True):
     """One node and the tree at the moment of a heartbeat. Whoever holds it reads, and changes nothing."""

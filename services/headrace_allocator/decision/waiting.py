@@ -26,8 +26,6 @@ from headrace_allocator.facts.facts import Facts, with_room
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["matching_nodes_owed", "waiting_reasons"]
-
 #: Nodes whose condition is told when none accepts jobs, and pools that let nothing be taken.
 _MOST_NODES: Final = 5
 _MOST_POOLS: Final = 5

@@ -17,8 +17,6 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
 
-__all__ = ["RoomLeft", "next_in_line", "why_room_is_left"]
-
 
 class RoomLeft(enum.StrEnum):
     """A reason for which free room of a node stays free on a heartbeat. They are looked for in this order."""

@@ -10,8 +10,6 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.preemption import PreemptionRecord
 
-__all__ = ["NOBODY", "Allocation", "Rest", "waits_for_room"]
-
 #: The operation of an allocation whose own is over, or not known.
 NOBODY: Final = OperationId("")
 

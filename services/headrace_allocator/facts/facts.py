@@ -29,8 +29,6 @@ from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.rooms import Rooms
 from headrace_allocator.unsettled import Unsettled
 
-__all__ = ["Facts", "filter_nodes", "judge_size", "restless", "with_room"]
-
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 #: Nodes that are judged at once by a node filter that changed, a millisecond.

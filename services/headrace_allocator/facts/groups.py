@@ -26,8 +26,6 @@ from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import EPS, ZERO, ZERO_SHARE, Resources, Share
 from headrace_allocator.facts.allocations import Allocation
 
-__all__ = ["AllocationGroups", "Border", "Group", "Place", "Protection"]
-
 #: Stands for the fair share of an operation that is owed everything: nothing of it is above that.
 _UNBOUNDED: Final[Share] = (1e10, 1e10, 1e10, 1e10, 1e10)
 

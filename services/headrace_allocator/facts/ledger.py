@@ -32,8 +32,6 @@ from headrace_allocator.facts.facts import Facts, judge_size
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.slots import newer_attempts, not_ended
 
-__all__ = ["OperationNews", "drawing_terms", "forget_untold", "learn_events", "learn_live"]
-
 
 class OperationNews:
     """The operations that a word of the ledger changed."""

@@ -8,8 +8,6 @@ from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.wire.heartbeat import JobKey, JobResult, JobSlot
 from headrace.wire.preemption import PreemptionRecord
 
-__all__ = ["LossReason", "LostJob", "LostNodeInDoubt", "NodeSilent", "PlaceTaken", "UnknownToNode"]
-
 
 class UnknownToNode(msgspec.Struct, frozen=True, tag="unknown_to_node"):
     """The node's heartbeat does not show the job any more."""

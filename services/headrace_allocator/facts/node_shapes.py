@@ -15,8 +15,6 @@ from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace_allocator.facts.nodes import Node
 
-__all__ = ["NodeShapes", "TaggedRooms", "Tags", "matching_tags"]
-
 Tags = tuple[str, ...]
 #: Nodes of one shape.
 Nodes = dict[NodeName, Node]

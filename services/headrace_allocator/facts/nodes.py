@@ -20,8 +20,6 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.facts.allocations import Allocation
 
-__all__ = ["LastHeard", "Node", "NodeCondition", "PreemptiveTry", "Timing"]
-
 
 class Timing(msgspec.Struct, frozen=True):
     """Lengths of time and switches by which nodes are judged."""

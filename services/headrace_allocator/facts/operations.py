@@ -26,8 +26,6 @@ from headrace_allocator.facts.groups import AllocationGroups, Protection
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.slots import JobSlots
 
-__all__ = ["ROUND_TRIPS_AHEAD", "Operation", "Returning", "TaskGroup"]
-
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = OperationState.RUNNING
 _GRACEFUL: Final = PreemptionMode.GRACEFUL

@@ -22,8 +22,6 @@ from headrace.satisfaction import Owed
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import ShareItem
 
-__all__ = ["Pool", "PoolTree", "ShareCut", "exceeds", "tolerant_limit"]
-
 _DEFAULTS: Final = EffectiveOptions()
 
 

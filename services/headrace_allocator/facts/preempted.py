@@ -13,8 +13,6 @@ from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 
-__all__ = ["preempt", "settle_preemption", "undo_preemption"]
-
 _FOR_LIMITS: Final = frozenset({PreemptionReason.RESOURCE_LIMITS_VIOLATED, PreemptionReason.RESOURCE_OVERCOMMIT})
 
 

@@ -37,9 +37,6 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.preempted import settle_preemption, undo_preemption
 
-__all__ = ["Findings", "lose_doubtful", "lose_node", "reconcile"]
-
-
 #: Jobs in doubt that are given up as lost at once.
 _MOST_LOST: Final = 1_000
 

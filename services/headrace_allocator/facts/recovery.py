@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from headrace.ids import NodeName
 from headrace.runtime.engine import Moment
 
-__all__ = ["Recovery"]
-
 
 class Recovery:
     """The nodes whose word is missing."""

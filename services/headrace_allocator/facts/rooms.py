@@ -13,8 +13,6 @@ from headrace.resources import Resources
 from headrace_allocator.facts.node_shapes import Tags, matching_tags
 from headrace_allocator.facts.nodes import Node
 
-__all__ = ["Rooms"]
-
 #: Nodes that are entered at once, some 1 ms.
 _MOST_CHANGED: Final = 500
 #: The bits of half an amount.

@@ -17,8 +17,6 @@ from headrace.wire.heartbeat import JobSlot
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import IndexRun
 
-__all__ = ["JobSlots", "newer_attempts", "not_ended"]
-
 _READY: Final = 0
 _OUT: Final = 1
 _IN_DOUBT: Final = 2

@@ -12,8 +12,6 @@ from headrace.runtime.border import Border
 from headrace.wire import subjects
 from headrace.wire.nodes import NodeRecord
 
-__all__ = ["EnrolledNodes"]
-
 
 class EnrolledNodes:
     """Records by node."""

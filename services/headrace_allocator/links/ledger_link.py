@@ -25,8 +25,6 @@ from headrace.wire.version import Term
 from headrace_allocator.effects import Draw, Effect, Release, Return
 from headrace_allocator.engine import AllocatorEngine
 
-__all__ = ["LedgerLink"]
-
 A = TypeVar("A", bound=msgspec.Struct)
 
 _TIMEOUT_S: Final = 3.0

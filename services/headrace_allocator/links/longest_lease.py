@@ -17,8 +17,6 @@ from headrace.wire import subjects
 from headrace.wire.nodes import LongestLeaseRecord
 from headrace.wire.version import Term
 
-__all__ = ["LongestLease", "term_of_longest_lease"]
-
 
 class LongestLease:
     """The record of one tree, written by one term at a time."""

@@ -14,8 +14,6 @@ from headrace.wire.heartbeat import JobKey
 from headrace_allocator.effects import Alarm
 from headrace_allocator.facts.facts import Facts
 
-__all__ = ["PreemptionAlarms"]
-
 #: So many preemptions of one job within so long are an alarm.
 _OFTEN: Final = 3
 _WITHIN_S: Final = 3_600.0

@@ -14,8 +14,6 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.preemption.stages import Preemption
 
-__all__ = ["record_of"]
-
 #: Reasons that take no account of groups.
 _WHATEVER_THE_GROUP: Final = frozenset({PreemptionReason.RESOURCE_OVERCOMMIT})
 

@@ -11,8 +11,6 @@ from headrace.wire.preemption import PreemptionCount, PreemptionReason
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.pool_tree import PoolTree
 
-__all__ = ["PreemptionCounts"]
-
 #: Pools that live by their operations come and go: the one that lost something first is forgotten first.
 _MOST_POOLS: Final = 10_000
 _NAMES: Final = {group: group.name.lower() for group in Group}

@@ -13,8 +13,6 @@ from headrace_allocator.facts.groups import Group
 from headrace_allocator.preemption.stages import Preemption
 from headrace_allocator.preemption.victims import may_lose
 
-__all__ = ["asked_gracefully"]
-
 
 def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
     """The preemptible allocations of graceful operations on the node that were not asked before. They count as used until they end."""

@@ -20,8 +20,6 @@ from headrace_allocator.preemption.overcommit import victims_of_overcommit
 from headrace_allocator.preemption.stages import Preemption, StageOutcome, run_stages
 from headrace_allocator.preemption.victims import groups_of
 
-__all__ = ["Due", "HeartbeatDecision", "decide"]
-
 
 class Due(msgspec.Struct, frozen=True):
     """Steps of the decision that may be made on this heartbeat."""

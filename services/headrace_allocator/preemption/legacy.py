@@ -19,8 +19,6 @@ from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
 
-__all__ = ["blocking_ancestor", "held_for", "most_held", "next_in_line_with_held"]
-
 #: An element this near above the threshold is still shielded.
 _NEARLY: Final = 1e-4
 

@@ -13,8 +13,6 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import exceeds
 
-__all__ = ["is_above_a_limit", "needs_repair", "victims_above_limits"]
-
 
 def victims_above_limits(overlay: Overlay, kept: list[Allocation]) -> Iterator[Allocation]:
     """Takes from the end of the keep order whatever is above a limit at that moment. It ends once all are repaired."""

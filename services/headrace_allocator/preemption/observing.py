@@ -22,8 +22,6 @@ from headrace_allocator.preemption.audit import record_of
 from headrace_allocator.preemption.graceful import asked_gracefully
 from headrace_allocator.preemption.stages import Preemption, run_stages
 
-__all__ = ["ObservedPreemptionLog", "would_be_preempted"]
-
 #: The last that are remembered, of the whole tree.
 _MOST_REMEMBERED: Final = 1_000
 _PAGE_BYTES: Final = 256 * 1024

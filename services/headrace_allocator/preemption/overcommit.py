@@ -14,8 +14,6 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.preemption.victims import keep_order
 
-__all__ = ["victims_of_overcommit"]
-
 
 def victims_of_overcommit(overlay: Overlay, groups: Mapping[Allocation, Group]) -> Iterator[Allocation]:
     """Takes each allocation that does not fit beside those that are kept before it. Each of a known operation has a group."""

@@ -34,8 +34,6 @@ from headrace_allocator.preemption.victims import (
     victims_until_it_fits,
 )
 
-__all__ = ["Preemption", "PreemptiveStage", "StageOutcome", "run_stages"]
-
 
 class PreemptiveStage(msgspec.Struct, frozen=True):
     """One kind of preemption."""

@@ -26,9 +26,6 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
 from headrace_allocator.preemption.legacy import blocking_ancestor
 
-__all__ = ["Candidates", "candidates", "groups_of", "keep_order", "may_lose", "spare_needless", "victims_until_it_fits"]
-
-
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _ENDED: Final = AllocationState.ENDED
 _NON_STARVING: Final = StarvationStatus.NON_STARVING

@@ -14,8 +14,6 @@ from headrace.wire.preemption import ObservedPreemption, PreemptionRecord
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["DecisionsMade"]
-
 #: Until the next tick.
 _MOST_WAITING: Final = 2_000
 

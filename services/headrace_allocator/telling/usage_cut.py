@@ -12,8 +12,6 @@ from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
 
-__all__ = ["UsageCut", "UsageCutting", "usage_changed"]
-
 
 class UsageCut(msgspec.Struct, frozen=True):
     """The news since the cut before. Keys of what is gone are ids of operations and those of nodes' items."""

@@ -25,8 +25,6 @@ from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.settings import AllocatorSettings
 from headrace_allocator.telling.usage_cut import UsageCut, usage_changed
 
-__all__ = ["UsageTelling"]
-
 T = TypeVar("T")
 
 #: Operations whose usage is cut between two turns of the loop; some 2 ms.
