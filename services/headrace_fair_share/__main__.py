@@ -6,8 +6,6 @@ from headrace.runtime.service import run_service
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Runs the service until it is asked to stop."""

@@ -11,8 +11,6 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.facts.operations import KnownOperation
 
-__all__ = ["Demand", "demand_of"]
-
 
 class Demand(NamedTuple):
     """The demand and usage of one operation, in amounts."""

@@ -14,18 +14,6 @@ from headrace_fair_share.configuration.tree_configuration import Change
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.update.cut import Cut
 
-__all__ = [
-    "Compute",
-    "Effect",
-    "KeepBrokenTree",
-    "OfferSample",
-    "Publish",
-    "SendAdvance",
-    "StepDown",
-    "UpdateSooner",
-    "WriteTree",
-]
-
 
 class UpdateSooner(msgspec.Struct, frozen=True):
     """The next update may be due sooner than was said: something changed."""

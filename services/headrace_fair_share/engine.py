@@ -49,8 +49,6 @@ from headrace_fair_share.update.results import PoolResults, check_shares
 from headrace_fair_share.update.run import FailedUpdate, Update, WrongTree
 from headrace_fair_share.update.schedule import UpdateSchedule
 
-__all__ = ["EngineOptions", "FairShareEngine"]
-
 #: An update waits so much longer for the volumes of each thousand pools.
 _ADVANCE_US_PER_THOUSAND = 50_000
 #: Faults of which the trees are kept, in one life of the service.

@@ -12,8 +12,6 @@ from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvancePartTaken, GetVolumes, parts_of
 from headrace_fair_share.facts.known_volumes import AdvanceAnswer
 
-__all__ = ["answer_to"]
-
 _ANSWER: Final[Any] = AdvanceAnswer | AdvancePartTaken
 
 

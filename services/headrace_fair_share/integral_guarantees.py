@@ -12,16 +12,6 @@ from headrace.resources import EPS, RESOURCE_NAMES, Resources
 from headrace.wire.integral import Volume
 from headrace.wire.pools import ResourceDistribution
 
-__all__ = [
-    "accumulated_resource_volume",
-    "distribution",
-    "estimated_burst_usage_duration_seconds",
-    "integral_pool_capacity",
-    "integral_pool_capacity_ratio",
-    "resources_of_ratio",
-    "specified_ratio",
-]
-
 _CENTS = 100
 
 

@@ -59,8 +59,6 @@ from headrace_fair_share.update.broken_trees import keep_broken_tree
 from headrace_fair_share.update.run import Update, Updater
 from headrace_fair_share.view import pool_list
 
-__all__ = ["serve"]
-
 _Next = Outcome[None, Effect]
 #: Operations that are learnt between two turns of the loop; some 3 ms.
 _LEARNT_SLICE = 256

@@ -15,8 +15,6 @@ from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.engine import EngineOptions
 from headrace_fair_share.history.samples import HistoryOptions
 
-__all__ = ["FairShareSettings"]
-
 Period = Annotated[int, msgspec.Meta(ge=1, le=86_400_000)]
 
 

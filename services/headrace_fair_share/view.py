@@ -28,8 +28,6 @@ from headrace_fair_share.integral_guarantees import (
 from headrace_fair_share.update.elements import pool_key
 from headrace_fair_share.update.results import PoolResults
 
-__all__ = ["pool_list"]
-
 #: The most that a page takes; pools without room go to the next page.
 _PAGE_BYTES: Final = 64 * 1024
 

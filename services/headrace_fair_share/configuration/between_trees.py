@@ -16,8 +16,6 @@ from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan
 from headrace.wire.refusals import Refusal
 from headrace.wire.trees import MovePoolToTree
 
-__all__ = ["Ask", "move_to_tree"]
-
 #: Puts a change to a tree.
 Ask = Callable[[ChangePools], Awaitable[PoolPlan | Refusal]]
 

@@ -36,8 +36,6 @@ from headrace_fair_share.configuration.rules import Bounds, as_refusal, broken_o
 from headrace_fair_share.configuration.transfer import transferred
 from headrace_fair_share.configuration.written_attributes import kept_unknown, read_object, without_pool_attributes
 
-__all__ = ["Draft"]
-
 _LONGEST_NAME: Final = 100
 #: Of what is set on one pool, and on one tree, as JSON.
 _LARGEST_POOL_BYTES: Final = 64 * 1024

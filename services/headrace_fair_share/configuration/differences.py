@@ -10,8 +10,6 @@ from headrace.ids import PoolName
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolTree, Schema
 from headrace.wire.pool_changes import AttributeDifference, PoolDifference, PoolPlan
 
-__all__ = ["fitting", "planned"]
-
 
 def planned(before: PoolTree, after: PoolTree) -> PoolPlan:
     """Returns the pools made, changed and removed, and the options that change. A pool of another name is another pool."""

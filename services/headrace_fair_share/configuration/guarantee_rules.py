@@ -14,14 +14,6 @@ from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace.wire.refusals import BadRequest
 from headrace_fair_share.integral_guarantees import specified_ratio
 
-__all__ = [
-    "broken_guarantees",
-    "broken_integral_guarantees",
-    "guarantee_warnings",
-    "overcommitted",
-    "saves_nothing",
-]
-
 _FLOW = "integral_guarantees.resource_flow"
 _BURST = "integral_guarantees.burst_guarantee_resources"
 _STRONG = "strong_guarantee_resources"

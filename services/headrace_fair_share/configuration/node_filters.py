@@ -17,8 +17,6 @@ from headrace.wire.refusals import BadRequest, NotReady, Refusal
 from headrace_fair_share.configuration.store import read_stored
 from headrace_fair_share.configuration.tree_configuration import Change
 
-__all__ = ["NodeFilters"]
-
 
 class NodeFilters:
     """The filters of all trees, and the tags of all nodes."""

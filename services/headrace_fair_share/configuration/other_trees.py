@@ -26,8 +26,6 @@ from headrace_fair_share.configuration.rules import Bounds, as_refusal
 from headrace_fair_share.configuration.store import Judge, PoolStore, read_stored
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration, option_warnings
 
-__all__ = ["OtherTrees"]
-
 _PAGE_BYTES: Final = 256 * 1024
 _LONGEST_TROUBLE: Final = 4_096
 

@@ -31,8 +31,6 @@ from headrace_fair_share.configuration.tree_configuration import Change, pools_o
 from headrace_fair_share.effects import Effect, WriteTree
 from headrace_fair_share.engine import FairShareEngine
 
-__all__ = ["ConfigurationRequests"]
-
 _OURSELVES: Final = Person("fair_share", administrator=True)
 #: Until a lost configuration is written again, and between two tries.
 _RETRY_S: Final = 0.5

@@ -13,8 +13,6 @@ from headrace.pools import Access, Person, Right
 from headrace.pools.rights import allowed
 from headrace.wire.refusals import NotAllowed
 
-__all__ = ["Rights", "to_make_trees", "to_remove_trees"]
-
 
 class Rights:
     """The rights of one person in a tree in the making. Questions are answered by a refusal, or None if it is allowed."""

@@ -29,8 +29,6 @@ from headrace.pools.tree_options import PriorityScope
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal
 from headrace_fair_share.configuration.guarantee_rules import broken_guarantees
 
-__all__ = ["Bounds", "as_refusal", "broken_options", "broken_rules", "invalid_values", "misplaced"]
-
 _LONGEST_SHOWN: Final = 100
 
 

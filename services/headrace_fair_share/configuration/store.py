@@ -25,8 +25,6 @@ from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.refusals import SLOW_BUS, BadRequest, NotReady, NotRecorded, Refusal, WrongState
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 
-__all__ = ["LARGEST_TREE_BYTES", "Judge", "PoolStore", "read_stored"]
-
 #: The largest value that is written; far above what the rules of a tree allow with ordinary names.
 LARGEST_TREE_BYTES = 500 * 1024
 #: Whoever asked for a change waits for 4 s, and is to hear why it is not written.

@@ -14,8 +14,6 @@ from headrace.pools.attributes.kinds import Whole
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.resources import LARGEST_AMOUNT, format_amount
 
-__all__ = ["Delta", "transferred"]
-
 
 class Delta(msgspec.Struct, frozen=True):
     """The amounts that are given. None, and a resource that is not named, is nothing."""

@@ -35,8 +35,6 @@ from headrace_fair_share.configuration.rules import (
     misplaced,
 )
 
-__all__ = ["Change", "StoredTree", "TreeConfiguration", "option_warnings", "pools_of", "takes_away"]
-
 #: So many problems of what is stored are told.
 _MOST_TOLD: Final = 3
 _IDLE: Final = {

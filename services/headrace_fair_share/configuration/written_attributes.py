@@ -12,8 +12,6 @@ from headrace.near import near
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Changed, Defects, Schema
 from headrace.pools.attributes.kinds import refuse_too_deep
 
-__all__ = ["kept_unknown", "read_object", "without_pool_attributes"]
-
 
 def read_object(written: bytes, place: str) -> dict[str, Any]:
     """A JSON object. Raises `Defects`."""

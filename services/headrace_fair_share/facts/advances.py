@@ -14,8 +14,6 @@ from headrace.resources import Resources
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, PoolFlow
 from headrace.wire.version import NEVER, Term, Version
 
-__all__ = ["AdvanceChain"]
-
 #: Of all waiting advances together, some 100 MB: flows of many pools are given up before the number of advances is reached.
 _MOST_FLOWS: Final = 1_000_000
 

@@ -11,8 +11,6 @@ from headrace.pools.pool_config import PoolMode
 from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
 from headrace.wire.placements import EphemeralPool
 
-__all__ = ["ToldEphemeralPools", "config_of_ephemeral_pool", "ephemeral_pools_of"]
-
 #: Ephemeral pools that may be known without a look whether they are over.
 _KEPT_AT_LEAST = 1_000
 

@@ -15,8 +15,6 @@ from headrace.wire.integral import PoolFlow
 from headrace_fair_share.hdrf.arrays import amounts_of, column, shares_of
 from headrace_fair_share.hdrf.model import PoolInput
 
-__all__ = ["flows_of", "with_grants"]
-
 #: The wire's bound of ratios of an advance.
 _LARGEST_RATIO: Final = 1e6
 

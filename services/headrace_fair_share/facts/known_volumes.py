@@ -15,8 +15,6 @@ from headrace_fair_share.facts.advances import AdvanceChain
 from headrace_fair_share.facts.flows_to_integral import flows_of, with_grants
 from headrace_fair_share.facts.pool_inputs import pool_input
 
-__all__ = ["AdvanceAnswer", "KnownVolumes", "saturation_period_s"]
-
 AdvanceAnswer = Advanced | AdvanceGap | Refusal
 
 

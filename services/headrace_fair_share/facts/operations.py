@@ -25,8 +25,6 @@ from headrace.wire.log import (
 from headrace.wire.operations import FINAL_STATES, OperationSpec, OperationState
 from headrace.wire.placements import TreePlacement
 
-__all__ = ["KnownOperation", "KnownOperations"]
-
 
 class KnownOperation(msgspec.Struct, frozen=True):
     """One operation, as admission tells it."""

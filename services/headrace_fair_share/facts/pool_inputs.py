@@ -12,8 +12,6 @@ from headrace.resources import RESOURCE_NAMES
 from headrace_fair_share.hdrf import model
 from headrace_fair_share.hdrf.model import PoolInput
 
-__all__ = ["effective_options_of", "filters_of_all_below", "pool_input", "tree_options"]
-
 
 def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
     """Makes the input of a pool whose parent stands at `parent` among the pools (-1: the root).

@@ -12,8 +12,6 @@ from headrace.runtime.engine import Moment
 from headrace.wire.snapshots import NodesOfTags, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Version
 
-__all__ = ["KnownUsage", "UsageChange"]
-
 
 class UsageChange(msgspec.Struct, frozen=True):
     """The difference that a usage snapshot makes, or everything if `whole`."""

@@ -14,8 +14,6 @@ from headrace.ids import PoolName
 from headrace.pools import PoolTree
 from headrace.wire.snapshots import ShareItem
 
-__all__ = ["DEFAULT_PERIOD_S", "UsageAverages"]
-
 DEFAULT_PERIOD_S: Final = 86_400.0
 
 

@@ -20,28 +20,6 @@ from numpy.typing import NDArray
 from headrace.errors import HeadraceError
 from headrace.resources import RESOURCE_NAMES, Resources
 
-__all__ = [
-    "CPU",
-    "RESOURCES",
-    "ROUNDING",
-    "Bools",
-    "BrokenInvariant",
-    "Family",
-    "Floats",
-    "Ints",
-    "amounts_of",
-    "between",
-    "beyond",
-    "column",
-    "fits_into",
-    "in_units",
-    "ranges",
-    "rounded",
-    "shares_of",
-    "starts_of",
-    "sums_by",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

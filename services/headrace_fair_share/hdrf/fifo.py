@@ -18,8 +18,6 @@ from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import PoolInput
 
-__all__ = ["effective_fifo_indices", "fifo_indices"]
-
 
 def fifo_indices(layout: Layout, pools: PoolArrays, given: Sequence[PoolInput], operations: OperationArrays) -> Ints:
     """Orders the operations of every fifo pool by its keys: their places from 0 on, -1 for other elements."""

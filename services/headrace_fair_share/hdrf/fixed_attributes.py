@@ -38,8 +38,6 @@ from headrace_fair_share.hdrf.strong_guarantees import (
 )
 from headrace_fair_share.hdrf.weights import Offers, offers_of, weights_in_force
 
-__all__ = ["FixedAttributes", "IntegralPools", "fixed_attributes_of", "limits_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class IntegralPools:

@@ -21,8 +21,6 @@ from headrace_fair_share.hdrf.layout import Layout, laid_out
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.weights import offers_of
 
-__all__ = ["IncrementalInput"]
-
 
 class IncrementalInput:
     """The arrays of one tree. An operation that is the same object as at the last update costs nothing."""

@@ -16,8 +16,6 @@ from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, amou
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import OperationInput, Partial, PoolInput, TreeOptions
 
-__all__ = ["OperationArrays", "PoolArrays", "operations_as_arrays", "pools_as_arrays"]
-
 
 @dataclass(frozen=True, slots=True)
 class PoolArrays:

@@ -27,18 +27,6 @@ from headrace_fair_share.hdrf.functions.incremental import IncrementalFunctions
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.search import largest
 
-__all__ = [
-    "Grants",
-    "available_to_relaxed",
-    "beyond_strong",
-    "clipped",
-    "most_of_burst",
-    "most_of_relaxed",
-    "ratio_by_volume",
-    "relaxed_weights",
-    "room_within_limits",
-]
-
 _MOST_STEPS: Final = 32
 
 

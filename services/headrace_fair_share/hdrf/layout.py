@@ -19,8 +19,6 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Family, Ints
 from headrace_fair_share.hdrf.model import OperationInput, PoolInput
 
-__all__ = ["Layout", "laid_out"]
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -16,20 +16,6 @@ import msgspec
 from headrace.pools.pool_config import DEFAULT_FIFO_SORT, FifoSortParameter, IntegralType, PoolMode
 from headrace.resources import ZERO, Resources, Share
 
-__all__ = [
-    "NO_LIMIT",
-    "UNLIMITED",
-    "ErrorKind",
-    "GuaranteeError",
-    "IntegralState",
-    "Limits",
-    "OperationInput",
-    "PoolInput",
-    "TreeInput",
-    "TreeOptions",
-    "Volume",
-]
-
 #: An amount or None per resource: absent is not the same as zero.
 Partial = tuple[int | None, int | None, int | None, int | None, int | None]
 #: A limit or None (no limit) per resource.

@@ -19,8 +19,6 @@ import numpy as np
 
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
 
-__all__ = ["double_at", "largest", "largest_each", "largest_of_many", "place_of"]
-
 _SIGN = 1 << 63
 #: How far from a guess it is worth to try, in doubles: roundings of a sum are seen first, bends of a line last.
 _NEAR: Final = (0, 1, -1, 8, -8, 2**8, -(2**8), 2**20, -(2**20), 2**36, -(2**36))

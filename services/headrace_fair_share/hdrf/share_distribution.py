@@ -35,8 +35,6 @@ from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.search import largest_each, largest_of_many
 from headrace_fair_share.hdrf.weights import Offers
 
-__all__ = ["DetailedShares", "Distribution", "detailed_shares", "root_fit_factor"]
-
 #: Sums over breakpoints end in other last bits than sums over children. Without such room a child could lose a jump to an ulp.
 _ROUNDING: Final = 1e-14
 #: Fit factors of the root that are tried at a time: for few children numpy takes as long for many as for one.

@@ -37,18 +37,6 @@ from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.search import largest_each
 
-__all__ = [
-    "FittedGuarantees",
-    "Ratios",
-    "estimated_guarantees",
-    "fitted_into_cluster",
-    "fitted_into_parents",
-    "flow_and_burst",
-    "has_donor_above",
-    "inferred_guarantees",
-    "shortage_in_words",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Ratios:

@@ -15,8 +15,6 @@ from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.share_distribution import DetailedShares
 
-__all__ = ["TreeShares"]
-
 
 @dataclass(frozen=True, slots=True)
 class TreeShares:

@@ -30,8 +30,6 @@ from headrace_fair_share.hdrf.share_distribution import Distribution, detailed_s
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.weights import offers_of
 
-__all__ = ["TreeUpdater", "limits_of_operations", "subtree_amounts", "takes_steps"]
-
 #: Larger amounts than that, nearly, are not what is in the arrays.
 _LARGEST: Final = 2**62 - 2**53
 

@@ -19,8 +19,6 @@ from headrace_fair_share.hdrf.arrays import Family, Floats, Ints
 from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays
 from headrace_fair_share.hdrf.layout import Layout
 
-__all__ = ["Offers", "inferred_weight", "offers_of", "weight_after_usage", "weights_in_force"]
-
 
 @dataclass(frozen=True, slots=True)
 class Offers:

@@ -11,8 +11,6 @@ from typing import Final
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, IntegralPoint, PoolSample, Savings, Spread
 
-__all__ = ["Downsampler"]
-
 #: A sample that is later than this part of its period means that some did not come.
 _LATE: Final = 2.5
 _NOTHING = PoolSample()

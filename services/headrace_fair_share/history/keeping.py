@@ -31,8 +31,6 @@ from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.history.downsampling import Downsampler
 from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
 
-__all__ = ["HistoryKeeper"]
-
 _ADD_TIMEOUT_S = 5.0
 #: How long to wait before the stream is asked for again where it cannot be opened.
 _OPEN_AGAIN_S = 60.0

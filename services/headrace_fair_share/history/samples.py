@@ -26,8 +26,6 @@ from headrace_fair_share.integral_guarantees import specified_ratio
 from headrace_fair_share.update.elements import pool_key
 from headrace_fair_share.update.results import PoolResults
 
-__all__ = ["HistoryOptions", "SampleInput", "Sampler", "TakenSample"]
-
 #: Pools on one page before sizes are looked at.
 _POOLS_PER_PAGE = 2_000
 #: The stream's own share of a message.

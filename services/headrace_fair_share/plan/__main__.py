@@ -14,8 +14,6 @@ from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.plan.compute import computed
 from headrace_fair_share.plan.description import described
 
-__all__ = ["main", "plan_of"]
-
 _BROKEN = 1
 _USAGE = 2
 

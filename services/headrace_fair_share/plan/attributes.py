@@ -12,8 +12,6 @@ from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.pool_config import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from headrace.wire.operations import LARGEST_JOB_COUNT
 
-__all__ = ["OPERATION_ATTRIBUTES", "PLANNED_POOL_ATTRIBUTES", "PlannedOperation", "PlannedPool"]
-
 _AVERAGE: Final = Attribute("historic_usage_average", Number(0, 1e6), "average of its usage share")
 
 

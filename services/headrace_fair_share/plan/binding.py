@@ -11,8 +11,6 @@ from headrace.wire.snapshots import ShareItem
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.update.elements import Elements
 
-__all__ = ["Bindings"]
-
 #: Shares nearer than this count as equal here: far above what the search leaves, far below what a person tells apart.
 _NEAR: Final = 1e-7
 _GANG_STOPPERS: Final = frozenset({BoundKind.FULL, BoundKind.SHAPE, BoundKind.LIMIT})

@@ -31,8 +31,6 @@ from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.results import items_of
 from headrace_fair_share.update.run import results_of
 
-__all__ = ["computed"]
-
 #: Configured guarantees and those in force are told apart where they differ by more than this part.
 _NEARLY: Final = 1e-6
 

@@ -36,8 +36,6 @@ from headrace_fair_share.plan.attributes import (
     PlannedPool,
 )
 
-__all__ = ["Description", "described", "described_root"]
-
 _EXPECTED: Final = "a map with total, pools, operations"
 _LARGEST_RATIO: Final = 1e6
 _LONGEST_NAME: Final = 100

@@ -28,8 +28,6 @@ from headrace_fair_share.plan.attributes import (
     PlannedPool,
 )
 
-__all__ = ["written"]
-
 
 def written(tree: TreeInput) -> str:
     """Returns the plan file, as YAML."""

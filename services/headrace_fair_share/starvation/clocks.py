@@ -18,8 +18,6 @@ from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace.wire.version import Counter, Term
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 
-__all__ = ["NEVER", "STARVATION", "STARVATION_REASON", "Age", "Ages", "Clocks", "Timeouts", "clocks_of", "step"]
-
 #: Codes of statuses and of reasons are places here.
 STARVATION: Final = tuple(StarvationStatus)
 STARVATION_REASON: Final = tuple(StarvationReason)

@@ -10,8 +10,6 @@ from headrace.pools.tree_options import PriorityScope
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_fair_share.hdrf.arrays import Bools, Ints
 
-__all__ = ["PREEMPTION_PRIORITY", "preemption_priorities"]
-
 #: Codes of priorities are places here; each is that of the starvation which gives it.
 PREEMPTION_PRIORITY: Final = tuple(PreemptionPriority)
 

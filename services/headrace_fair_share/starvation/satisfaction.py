@@ -12,8 +12,6 @@ from headrace.resources import EPS
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace_fair_share.hdrf.arrays import Floats, Ints
 
-__all__ = ["local_satisfaction_ratios", "satisfaction_ratios"]
-
 
 def local_satisfaction_ratios(usage: Floats, fair: Floats, demand: Floats) -> Floats:
     """`headrace.satisfaction.local_satisfaction` of each element, for many at once."""

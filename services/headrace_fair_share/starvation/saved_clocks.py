@@ -12,8 +12,6 @@ from headrace.wire.codec import BadMessage, decode, encode, runs_within
 from headrace.wire.version import Term
 from headrace_fair_share.starvation.clocks import Age, Ages
 
-__all__ = ["ClockStore", "term_of_clocks"]
-
 #: Ages in one value.
 _PIECE_BYTES = 256 * 1024
 

@@ -12,8 +12,6 @@ import numpy as np
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import Bools, Floats
 
-__all__ = ["NEARLY", "below_fair_share", "below_guarantee", "lacks_a_job", "owed_everything"]
-
 #: An operation whose fair share comes this near to its demand is owed its whole demand.
 NEARLY: Final = 1e-4
 

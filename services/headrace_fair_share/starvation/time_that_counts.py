@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from headrace.runtime.engine import Moment
 
-__all__ = ["TimeThatCounts"]
-
 
 class TimeThatCounts:
     """Adds up the time between updates of one life of the service."""

@@ -13,8 +13,6 @@ import msgspec
 
 from headrace_fair_share.hdrf.model import TreeInput
 
-__all__ = ["keep_broken_tree"]
-
 #: Trees that are kept; the oldest go first.
 _MOST_KEPT: Final = 20
 

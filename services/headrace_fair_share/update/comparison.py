@@ -9,8 +9,6 @@ import numpy as np
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.update.elements import Elements
 
-__all__ = ["NOTICED", "UpdatesDiffer", "difference"]
-
 #: Two updates that add the same figures up in another order differ by less. In improved mode the last bits weigh most.
 NOTICED: Final = 1e-6
 

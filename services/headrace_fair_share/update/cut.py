@@ -16,8 +16,6 @@ from headrace.wire.version import NEVER, Version
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.starvation.clocks import Clocks
 
-__all__ = ["Cut"]
-
 
 class Cut(msgspec.Struct, frozen=True):
     """The frozen input that an update is made from. Nobody changes what it holds."""

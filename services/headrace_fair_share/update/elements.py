@@ -19,8 +19,6 @@ from headrace.wire.snapshots import ElementKind
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import TreeInput
 
-__all__ = ["Elements", "elements_of", "pool_key"]
-
 
 def pool_key(name: PoolName) -> str:
     """The key of a pool's share item."""

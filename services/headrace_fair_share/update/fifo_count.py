@@ -12,8 +12,6 @@ from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 
-__all__ = ["within_fifo_count"]
-
 
 def within_fifo_count(cut: Cut, elements: Elements, pending: Bools, rank: Ints, fair_share: Floats) -> Bools:
     """False for operations that are owed nothing and stand behind so many others of their fifo pool.

@@ -29,8 +29,6 @@ from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements, elements_of, pool_key
 from headrace_fair_share.update.matching_nodes import MatchingNodes
 
-__all__ = ["InputMaker", "UpdateInput"]
-
 
 @dataclass(frozen=True, slots=True)
 class UpdateInput:

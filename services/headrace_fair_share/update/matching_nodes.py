@@ -14,8 +14,6 @@ from headrace.pools.node_filter import parse_formula
 from headrace.resources import Resources
 from headrace_fair_share.hdrf.arrays import amounts_of
 
-__all__ = ["MatchingNodes"]
-
 
 class MatchingNodes:
     """The nodes of one moment. None: they are not known, and match whatever is asked."""

@@ -19,9 +19,6 @@ from headrace_fair_share.starvation.clocks import STARVATION, STARVATION_REASON
 from headrace_fair_share.starvation.priority import PREEMPTION_PRIORITY
 from headrace_fair_share.update.elements import Elements, pool_key
 
-__all__ = ["NO_MOMENT", "ElementResults", "PoolResults", "check_shares", "differing", "items_of", "pool_results_of"]
-
-
 #: Stands where there is no moment of Unix time.
 NO_MOMENT: Final = -1
 #: Sums of shares may be above what they should be by this much.

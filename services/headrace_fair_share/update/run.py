@@ -32,8 +32,6 @@ from headrace_fair_share.update.results import (
 )
 from headrace_fair_share.update.statuses import JudgedShares, clocks_after
 
-__all__ = ["FAULTS", "FailedUpdate", "Update", "Updater", "WrongTree", "frame_of", "results_of"]
-
 #: Every part of a snapshot carries its frame: so many complaints of the configuration, pools and letters of each.
 _MOST_TROUBLES: Final = 20
 _MOST_POOLS_TOLD: Final = 100

@@ -10,8 +10,6 @@ from typing import Final
 
 from headrace.runtime.engine import Moment
 
-__all__ = ["UpdateSchedule"]
-
 #: The period where none is set: below and from this many operations on.
 _MANY_OPERATIONS: Final = 1_000
 _SHORT_PERIOD_US: Final = 200_000

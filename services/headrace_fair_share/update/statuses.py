@@ -14,8 +14,6 @@ from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
 
-__all__ = ["JudgedShares", "clocks_after"]
-
 
 class JudgedShares(NamedTuple):
     """The shares by which elements are judged, by place."""

@@ -24,8 +24,6 @@ from headrace_fair_share.hdrf.functions.curves import Curves, Functions, Functio
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.weights import Offers
 
-__all__ = ["FunctionBuilder"]
-
 #: Points of a batch: what is needed meanwhile stays in the processor's cache.
 _BATCH_POINTS: Final = 30_000
 _BATCH_OPERATIONS: Final = 4_000

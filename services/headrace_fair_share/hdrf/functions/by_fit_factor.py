@@ -21,16 +21,6 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, fits_into, starts_of, sums_by
 from headrace_fair_share.hdrf.functions.curves import Curves, PointStore
 
-__all__ = [
-    "STEEP",
-    "BreakpointStore",
-    "Breakpoints",
-    "cut_at_one",
-    "operation_by_fit_factor",
-    "sum_of_children",
-    "sum_one_move_at_a_time",
-]
-
 #: Stretches over less of a suggestion are jumps.
 STEEP: Final = 1e-16
 #: Adding and taking away such a number rounds to multiples of 2^-10, of 2^30, and of 2^-30.

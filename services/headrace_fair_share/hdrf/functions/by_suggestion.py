@@ -22,8 +22,6 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, beyond, ranges, starts_of
 from headrace_fair_share.hdrf.functions.curves import Curves, Functions
 
-__all__ = ["functions_by_suggestion", "within_limits"]
-
 
 @dataclass(slots=True)
 class _Points:

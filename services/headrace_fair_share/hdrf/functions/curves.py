@@ -17,8 +17,6 @@ import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, ranges, starts_of
 
-__all__ = ["Curves", "FunctionStore", "Functions", "PointStore"]
-
 #: So few functions are searched faster one by one.
 _FEW: Final = 16
 

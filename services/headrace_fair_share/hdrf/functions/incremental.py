@@ -21,8 +21,6 @@ from headrace_fair_share.hdrf.functions.curves import FunctionStore
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.weights import Offers
 
-__all__ = ["FunctionInputs", "IncrementalFunctions"]
-
 
 @dataclass(frozen=True, slots=True)
 class FunctionInputs:
