@@ -53,7 +53,8 @@ def test_always_the_shares_are_those_of_the_twin(mode: str, tolerance: float) ->
 
     compare()
 
-    assert agreed.count(False) <= TIES * len(agreed)
+    # Two ties among few trees are chance.
+    assert agreed.count(False) <= max(2, TIES * len(agreed))
 
 
 @settings(max_examples=few_or_many(5, 50), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
