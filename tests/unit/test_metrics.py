@@ -76,8 +76,7 @@ def test_a_label_may_hold_any_word() -> None:
 @asynccontextmanager
 async def served(metrics: Metrics, port: int) -> AsyncIterator[None]:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(metrics.serve, "127.0.0.1", port)
-        await anyio.lowlevel.checkpoint()
+        await tasks.start(metrics.serve, "127.0.0.1", port)
         yield
         tasks.cancel_scope.cancel()
 
@@ -135,3 +134,10 @@ async def test_an_engine_that_raises_costs_one_answer_and_not_the_port() -> None
         assert (await get(port, "/metrics"))[0] == 500
         metrics.tell(None, list, no_details)
         assert (await get(port, "/metrics"))[0] == 200
+
+
+async def test_it_ends_though_it_has_hardly_begun() -> None:
+    """To wait for the end of a server that had not begun to serve took for ever, and the loop with it."""
+    for _ in range(4):
+        async with served(Metrics(cast("Bus", SimpleNamespace(connected=True)), {}), free_port()):
+            pass

@@ -6,9 +6,9 @@ A thread listens; what it tells is read on the loop between two messages. So an 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingMixIn
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -65,14 +65,15 @@ class Metrics:
         except OSError as error:
             raise BadInput("metrics_port", f"{host}:{port}", f"a free port ({error.strerror})") from None
         logger().info("metrics are served", host=host, port=server.server_port)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(anyio.to_thread.run_sync, server.serve_forever))
-            task_status.started()
-            try:
-                await anyio.sleep_forever()
-            finally:
-                server.shutdown()
-                server.server_close()
+        # A thread that begins whatever happens: a server that never served would never have shut down.
+        Thread(target=server.serve_forever, daemon=True).start()
+        task_status.started()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(server.shutdown)
+            server.server_close()
 
     def figures(self) -> list[Figure]:
         """Everything but the details, and whether the process leads."""
