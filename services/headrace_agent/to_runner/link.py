@@ -201,7 +201,7 @@ class RunnerLink:
         """True if a former runner may have left jobs of which nothing is known."""
         try:
             return bool(os.listdir(f"{self._state}/jobs"))
-        except FileNotFoundError:
-            return False  # no runner has made the folder
+        except (FileNotFoundError, NotADirectoryError):
+            return False  # no runner has made the folder, or can
         except OSError:
             return True  # nobody can tell
