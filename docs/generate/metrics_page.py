@@ -49,7 +49,7 @@ def metrics_page(scraped: Mapping[str, str]) -> str:
 
 
 def scrape(port: int, timeout_s: float = 10.0) -> str:
-    """What the service at this port of this machine tells. Raises OSError without an answer in time."""
+    """The figures of the service at a port of this machine. Raises OSError without an answer in time."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=timeout_s) as answer:
         text: str = answer.read().decode()
         return text
