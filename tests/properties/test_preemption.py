@@ -156,8 +156,7 @@ def test_always_takes_what_the_rules_allow_and_no_more(seed: int) -> None:
     TAKEN[seed] = taken_in(RandomFleet(seed))
 
 
-# Of the seeds from 123 to 199 seven find a candidate that the plain rules do not have, or the other way round: not understood yet.
-@pytest.mark.parametrize("seed", seeds(4, 120))
+@pytest.mark.parametrize("seed", seeds(4, 500))
 def test_always_takes_what_the_older_rules_allow_and_no_more(seed: int) -> None:
     taken_in(OlderRules(seed))
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from headrace.ids import PoolName
 from headrace.resources import ZERO, Resources
+from headrace.satisfaction import local_satisfaction
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
-from headrace_allocator.decision.least_satisfied import entry_of_pool
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
@@ -36,20 +36,22 @@ def _blocks(overlay: Overlay, element: Operation | Pool, least: Group) -> bool:
     pools = overlay.view.pools
     policy = pools.options
     if isinstance(element, Operation):
-        starvation, satisfied = element.starvation, overlay.satisfaction(element)
-        options = element.options(pools)
+        starvation, options = element.starvation, element.options(pools)
+        used, fair, demand = overlay.held(element), element.fair_share, element.demand_share
     else:
         if element.item is None or element.item.options is None:
             return False
         starvation, options = element.item.starvation_status, element.item.options
         used = element.used + overlay.pools.get(element.name, ZERO)
-        satisfied = entry_of_pool(element, used, overlay.view.total)[0]
+        fair, demand = element.item.fair_share.total, element.item.demand_share
     if policy.preemption_check_starvation and starvation is not StarvationStatus.NON_STARVING:
         return True
     is_aggressive = least is Group.AGGRESSIVELY_PREEMPTIBLE and options.allow_aggressive_preemption
     threshold = policy.preemption_satisfaction_threshold
     if is_aggressive:
         threshold = policy.aggressive_preemption_satisfaction_threshold
+    # Shares are parts of the cluster that the snapshot knew, which may have less or more by now.
+    satisfied = local_satisfaction(used.share_of(pools.total), fair, demand)
     return policy.preemption_check_satisfaction and satisfied < threshold + _NEARLY
 
 
