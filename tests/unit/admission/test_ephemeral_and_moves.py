@@ -127,6 +127,17 @@ def test_a_default_parent_that_is_removed_goes_below_the_root_with_its_ephemeral
     assert parents == {"default_pool": "<Root>", "mine": "default_pool", "p": "default_pool"}
 
 
+def test_pools_that_are_removed_with_the_default_parent_go_below_it_though_they_were_in_use_before() -> None:
+    desk = Desk({"p": {}, "default_pool": {}}, default_parent_pool="default_pool")
+    desk.started("a", pool="p")
+    desk.started("b", pool="default_pool")
+
+    desk.configure({}, default_parent_pool="default_pool")
+
+    book = desk.state.books[TREE]
+    assert (book.parent(PoolName("p")), book.parent(PoolName("default_pool"))) == ("default_pool", "<Root>")
+
+
 def test_a_configuration_that_makes_a_pool_with_ephemeral_ones_below_it_fifo_waits_for_their_end() -> None:
     desk = Desk({"hub": {"create_ephemeral_subpools": True}, "p": {"max_operation_count": 1}})
     desk.started("a", pool="hub")

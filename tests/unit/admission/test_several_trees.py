@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from headrace.ids import AllocationId, NodeName, PoolName, TreeName
 from headrace.resources import Resources
 from headrace.wire import ledger
@@ -20,10 +22,11 @@ from headrace.wire.log import (
     OperationStateChanged,
     StateCause,
 )
-from headrace.wire.operations import OperationSpec, OperationState, PerTree
+from headrace.wire.operations import OnLostNode, OperationSpec, OperationState, PerTree
 from headrace.wire.placements import TreePlacement
 from headrace.wire.refusals import BadRequest, WrongState
 from headrace_admission import queries
+from headrace_admission.decisions.ends_and_retries import AllocatorGone
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.operation import Operation, OperationRecord
 from tests.support.clocks import NOW
@@ -55,6 +58,10 @@ class Trees(Desk):
 
     def released_in(self, tree: TreeName) -> None:
         self._done(self.engine.on_released(ledger.Released(tree, 1, [oid("a")]), NOW))
+
+    def lose_allocator(self, tree: TreeName) -> None:
+        """Its nodes had none for their whole lease."""
+        self._done(self.engine.on_return(AllocatorGone(tree), NOW))
 
     def remove(self, tree: TreeName) -> None:
         del self.trees[tree]
@@ -223,6 +230,32 @@ def test_an_operation_goes_on_in_its_other_tree_when_one_is_removed() -> None:
     assert desk.told(ONE) is None
     desk.draw(TWO, 9)
     assert desk.drawn(TWO) == [1, 0]
+
+
+@pytest.mark.parametrize(("on_lost_node", "lost"), [(OnLostNode.REQUEUE, [0]), (OnLostNode.WAIT, [])])
+def test_jobs_of_a_tree_whose_allocator_is_gone_run_in_the_other_unless_they_are_to_wait(
+    on_lost_node: OnLostNode, lost: list[int]
+) -> None:
+    desk = Trees()
+    desk.started("a", pool="p", pool_trees=BOTH, job_count=2, on_lost_node=on_lost_node)
+    desk.draw(ONE, 1)
+    desk.draw(TWO, 1)
+
+    desk.lose_allocator(ONE)
+    desk.draw(TWO, 9)
+
+    assert desk.drawn(TWO) == [1, *lost]
+
+
+def test_jobs_that_wait_for_an_allocator_that_is_gone_wait_no_more_once_their_operation_is_to_end() -> None:
+    desk = Trees()
+    desk.started("a", pool="p", pool_trees=BOTH, job_count=2, on_lost_node=OnLostNode.WAIT)
+    desk.draw(ONE, 1)
+    desk.abort("a")
+
+    desk.lose_allocator(ONE)
+
+    assert desk.state_of("a") is OperationState.ABORTED
 
 
 def test_an_operation_that_lost_the_tree_in_which_it_ran_waits_for_a_slot_in_the_other() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from headrace.ids import AllocationId, NodeName, OperationId
@@ -32,9 +34,10 @@ def shown(state: AllocationState, *unstarted: int) -> AllocationReport:
     return AllocationReport(AllocationId("5-1"), OperationId("op"), state, cores(1), RunningJob(0, 1, 1, 1), slots)
 
 
-def a_desk_with_a_job_on_a_node() -> Desk:
+def a_desk_with_a_job_on_a_node(**spec: Any) -> Desk:
     desk = Desk({"n": cores(1, slots=9)}, node_heartbeat_timeout_s=60.0, node_lease_s=600.0)
-    desk.start(an_operation("op"))
+    live = an_operation("op")
+    desk.start(msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, **spec)))
     desk.share(op=1.0)
     desk.beat("n")
     desk.beat("n", allocations=[shown(AllocationState.RUNNING)])
@@ -82,8 +85,8 @@ def test_the_room_of_a_drained_node_leaves_the_total_once_it_reported_empty() ->
 
 
 def test_the_job_of_a_closing_allocation_is_interrupted_when_its_operation_ends() -> None:
-    """It was closed gently before: by a drain, or since its place was wanted elsewhere."""
-    desk = a_desk_with_a_job_on_a_node()
+    """It was closed gently before: by a drain, or since its place was wanted elsewhere. It gets the time that its operation asks for."""
+    desk = a_desk_with_a_job_on_a_node(interruption_timeout_ms=70_000)
     desk.beat("n", allocations=[shown(AllocationState.CLOSING)])
     desk.learn(
         OperationStateChanged(OperationId("op"), OperationState.ABORTING, StateCause.ABORTED_BY_USER, "", at_ms=1)
@@ -91,7 +94,7 @@ def test_the_job_of_a_closing_allocation_is_interrupted_when_its_operation_ends(
 
     orders, _ = desk.beat("n", allocations=[shown(AllocationState.CLOSING)])
 
-    assert [(one.reason, one.timeout_ms) for one in orders.take_back] == [(TakeBackReason.OPERATION_ENDED, 10_000)]
+    assert [(one.reason, one.timeout_ms) for one in orders.take_back] == [(TakeBackReason.OPERATION_ENDED, 70_000)]
 
 
 def test_a_living_node_is_not_given_up_unless_it_is_drained_and_empty() -> None:

@@ -8,6 +8,7 @@ from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace_allocator.facts.operations import TaskGroup
 from tests.support.allocating import Desk, an_operation, cores
+from tests.support.taken_back import on_a_full_node
 
 LARGE, SMALL = cores(3), cores(1)
 
@@ -56,3 +57,14 @@ def test_no_more_of_several_sizes_start_than_the_operation_may_have() -> None:
     operation.set_task_groups([TaskGroup(LARGE, 2), TaskGroup(SMALL, 1)])
 
     assert [start.resources for start in desk.beat("n")[0].start] == [LARGE, SMALL]
+
+
+def test_a_preemptive_stage_passes_an_operations_own_limit_by_its_tolerance() -> None:
+    limits = {"resource_limits": PartialResources(cpu=50)}
+    found = []
+    for cpu in (0, 50):
+        host = on_a_full_node(poor=limits | {"resource_limits_overcommit_tolerance": PartialResources(cpu=cpu)})
+        host.operation("poor").set_task_groups([TaskGroup(LARGE, 1), TaskGroup(SMALL, 1)])
+        found.append([(start.operation, start.resources) for start in host.next_beat().start])
+
+    assert found == [[], [("poor", SMALL)]]
