@@ -57,6 +57,8 @@ def test_after_a_stop_nothing_of_ours_runs_and_an_interrupted_job_runs_again_at_
         assert up.stop(signal.SIGTERM) == 0
         assert up.processes() == []
         assert "left after the stop" not in (up.state / "logs" / "up.log").read_text()
+        # None of them asked for what its credential refuses.
+        assert "Violation" not in (up.state / "logs" / "nats-server.log").read_text()
 
 
 def test_with_wait_running_jobs_end_by_themselves() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import AsyncExitStack
 
@@ -10,7 +11,7 @@ import pytest
 
 from headrace.access.permissions import Party, server_users
 from headrace.access.routes import ROUTES, PartyKind, Route
-from headrace.bus import Bus, BusError, Credential, Message, PermissionRefused, connect
+from headrace.bus import Bus, BusError, Credential, Message, PermissionRefused, ServiceInfo, connect
 from headrace.wire import subjects
 from tests.support.nats_server import NatsServer, nats_server
 
@@ -104,6 +105,28 @@ async def is_refused(what: Awaitable[object]) -> bool:
     except BusError:
         return False
     return False
+
+
+async def test_a_node_answers_discovery_on_the_one_subject_that_it_may_hear() -> None:
+    operator = "{ user: operator, password: operator }"
+    node = server_users({PARTIES["n1"]: {"user": "n1", "password": "n1"}}).replace(
+        "users = [", f"users = [ {operator},"
+    )
+    info = ServiceInfo(name="agent", version="1.0.0", only_pinged=True)
+    with nats_server(node) as server:
+        async with (
+            connect([server.url], name="asks", credential=Credential(user="operator", password="operator")) as asks,
+            connect(
+                [server.url],
+                name="agent",
+                credential=Credential(user="n1", password="n1"),
+                inbox_prefix=PARTIES["n1"].inbox,
+                service=info,
+            ),
+        ):
+            (answer,) = await asks.gather("$SRV.PING", b"", wait_s=0.5)
+            assert json.loads(answer)["name"] == "agent"
+        assert "Violation" not in server.log()
 
 
 @pytest.mark.parametrize(

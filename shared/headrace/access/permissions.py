@@ -47,7 +47,7 @@ class Permissions(msgspec.Struct, frozen=True):
 def permissions_of(party: Party) -> Permissions:
     """The rights of one credential."""
     publish: set[str] = set()
-    subscribe = {f"{party.inbox}.>", "$SRV.PING"}
+    subscribe = {f"{party.inbox}.>"}
     may_answer = False
     for route in ROUTES:
         if party.kind in route.senders:
@@ -58,6 +58,8 @@ def permissions_of(party: Party) -> Permissions:
                 may_answer = True
             elif route.is_request:
                 publish.update(f"{_of_anybody(kind.inbox)}.>" for kind in route.senders)
+    if party.kind is PartyKind.NODE:
+        subscribe |= {"$SRV.PING"}
     if party.kind.is_service:
         subscribe |= {"$SRV.>"}
         publish |= {f"{_of_anybody(PartyKind.PERSON.inbox)}.>"}

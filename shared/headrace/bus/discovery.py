@@ -25,6 +25,8 @@ class ServiceInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     #: Semantic version, such as `0.1.0`.
     version: str
+    #: True if it hears nothing but a ping of all services: the credential of a node allows no other subject.
+    only_pinged: bool = False
 
 
 class Discovery:
@@ -40,6 +42,8 @@ class Discovery:
 
     def subjects(self) -> dict[str, Callable[[], bytes]]:
         """Every subject to answer on, with what makes the answer."""
+        if self._info.only_pinged:
+            return {"$SRV.PING": self.ping}
         answers: dict[str, Callable[[], bytes]] = {}
         for verb, answer in (("PING", self.ping), ("INFO", self.info), ("STATS", self.stats)):
             for subject in (verb, f"{verb}.{self._info.name}", f"{verb}.{self._info.name}.{self._instance}"):

@@ -194,7 +194,11 @@ async def _run(
         connect_timeout_s=settings.connect_timeout_ms / 1000,
         ca_file=settings.ca_file,
         longest_reconnect_delay_s=settings.longest_reconnect_delay_ms / 1000,
-        service=ServiceInfo(name=f"headrace-{name.replace('_', '-')}", version="0.1.0"),
+        service=ServiceInfo(
+            name=f"headrace-{name.replace('_', '-')}",
+            version="0.1.0",
+            only_pinged=not has_users,
+        ),
     )
     try:
         async with (
