@@ -114,8 +114,8 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
             if operation.taken_back is not None:
                 news.hold(operation)
         case OperationSuspended():
-            operation.set_state(operation.state, suspended=event.suspended)
             operation.ends_running_jobs = event.abort_running_jobs
+            operation.set_state(operation.state, suspended=event.suspended)
             if operation.taken_back is not None:
                 news.hold(operation)
         case BlockDrawn() | IndexesReturned() if operation.slots.free is not None:
@@ -183,8 +183,8 @@ def _add(facts: Facts, live: LiveOperation, news: OperationNews) -> None:
 
 def _update(facts: Facts, operation: Operation, live: LiveOperation, news: OperationNews) -> None:
     """The whole came again after a gap: it says what the missed events would have told."""
-    operation.set_state(live.state, suspended=live.suspended)
     operation.ends_running_jobs = live.ends_running_jobs
+    operation.set_state(live.state, suspended=live.suspended)
     facts.set_spec(operation, live.spec)
     if live.free is None:
         operation.block_term = live.block_term

@@ -74,12 +74,11 @@ class Operation:
         #: What heartbeats need to know of it to leave its allocations alone.
         self.rest = Rest(math.inf)
         self._mean_job_ms = math.inf
-        self.schedulable = True
         self.id = live.operation
         self.user = live.user
+        self.state, self.suspended, self.ends_running_jobs = live.state, live.suspended, live.ends_running_jobs
         self.set_spec(live.spec)
         self.set_state(live.state, suspended=live.suspended)
-        self.ends_running_jobs = live.ends_running_jobs
         #: How-manieth this allocator heard of: the earlier comes first where satisfaction is equal.
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
@@ -268,7 +267,7 @@ class Operation:
         self._note_rest()
 
     def _note_rest(self) -> None:
-        self.rest.job_ms = 0.0 if self.is_graceful or not self.schedulable else self._mean_job_ms
+        self.rest.job_ms = 0.0 if self.is_graceful or self.taken_back is not None else self._mean_job_ms
 
     def note_length(self, ms: int) -> None:
         """A job of it ran for this long."""
@@ -292,6 +291,8 @@ class Operation:
             broken.append("slots out differ from those in allocations")
         if self.charged_doubt != self.slots.in_doubt_count:
             broken.append("charged_doubt differs from the jobs in doubt")
+        if self.taken_back is not None and self.rest.job_ms > 0:
+            broken.append("its allocations rest, and are to be taken back")
         if set(self.groups) != set(allocations):
             broken.append("the allocations in groups differ from its allocations")
         return [f"{self.id}: {words}" for words in broken + self.slots.check() + self.groups.check()]

@@ -6,6 +6,7 @@ import pytest
 
 from headrace.ids import OperationId
 from headrace.wire.heartbeat import JobEnd, JobResult, Start
+from headrace.wire.log import OperationSuspended
 from headrace_allocator import heartbeat_answer
 from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay
@@ -52,8 +53,13 @@ def test_nothing_is_decided_for_a_full_node_until_something_may_be(monkeypatch: 
     desk.beat("n1", allocations=[running(start)])
     assert decisions.count == 1
 
-    # It was suspended: its place is to be taken back.
-    desk.operation("operation-1").set_state(desk.operation("operation-1").state, suspended=True)
+    # It was suspended, and what runs may run to its end.
+    desk.learn(OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=1))
+    desk.beat("n1", allocations=[running(start)])
+    assert decisions.count == 1
+
+    # Its place is to be taken back.
+    desk.learn(OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=1, abort_running_jobs=True))
     desk.beat("n1", allocations=[running(start)])
     assert decisions.count == 2
 
