@@ -16,6 +16,7 @@ import numpy as np
 
 from headrace.ids import OperationId, PoolName
 from headrace.pools.amounts import PartialResources
+from headrace.pools.node_filter import matches
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.explanations import Ahead, Cause, Level, NodesFit, PoolRoom, Tries, Try, WaitingExplained
@@ -24,7 +25,6 @@ from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied
 from headrace_allocator.decision.waiting import waiting_reasons
 from headrace_allocator.facts.facts import Facts, with_room
-from headrace_allocator.facts.node_shapes import matching_tags
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.words import cure_of, words_of
@@ -117,7 +117,7 @@ def _tries(facts: Facts, operation: Operation, moment: Moment) -> Tries:
     filters = facts.pools.filters_of(operation.spec)
     newest = islice(facts.last_heard.newest(), _MOST_TRIED)
     tries = [(node, made) for node in newest if (made := node.tries.get(priority)) is not None]
-    matching = [one for one in tries if matching_tags(tuple(one[0].record.tags), filters)] if filters else tries
+    matching = [one for one in tries if all(matches(formula, one[0].record.tags) for formula in filters)]
     # There may be a stage for each node of a large cluster, so that figures are worked out as one table.
     rooms = np.array([made.room.as_tuple() for _, made in matching]).reshape(-1, len(RESOURCE_NAMES))
     needed = np.array(size.as_tuple())

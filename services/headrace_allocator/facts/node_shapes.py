@@ -1,35 +1,76 @@
 """The shapes of nodes: which tags and sizes there are, and which nodes are alike.
 
-Whether some node could ever run a job is known from the largest sizes alone, and questions about all nodes are answered from the shapes.
+Shapes are numbered, and a set of them is an integer with the bit of each. So a formula over tags is worked out for all shapes at once,
+and sizes are compared in one table: nodes may have as many different tags as there are nodes.
 Invariant (`check`): each node that accepts jobs is listed with its tags and size, and no other is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from headrace.ids import NodeName
-from headrace.pools.node_filter import matches
+from headrace.pools.node_filter import parse_formula
 from headrace.resources import ZERO, Resources
 from headrace_allocator.facts.nodes import Node
 
 Tags = tuple[str, ...]
+Shape = tuple[Tags, Resources]
 #: Nodes of one shape.
 Nodes = dict[NodeName, Node]
 #: Answers that are kept. There are few sizes of jobs, which are asked for again with each operation.
 _MOST_KEPT: Final = 512
 
 
+class TagSets:
+    """Numbered sets of tags. Whether they match a formula is answered for all at once, as an array of flags by number."""
+
+    def __init__(self) -> None:
+        self._every = 0
+        self._having: dict[str, int] = {}
+
+    def enter(self, number: int, tags: Tags) -> None:
+        """Gives tags a number that none have."""
+        self._every |= 1 << number
+        for tag in tags:
+            self._having[tag] = self._having.get(tag, 0) | 1 << number
+
+    def leave(self, number: int, tags: Tags) -> None:
+        """Takes the number from them."""
+        self._every &= ~(1 << number)
+        for tag in set(tags):
+            self._having[tag] &= ~(1 << number)
+            if not self._having[tag]:
+                del self._having[tag]
+
+    def matching(self, filters: tuple[str, ...], count: int) -> npt.NDArray[np.bool_]:
+        """Flags of the first `count` numbers, true for tags that match all of these filters."""
+        bits = self._every
+        for formula in filters:
+            bits &= parse_formula(formula)(self._with, self._every)
+        packed = np.frombuffer(bits.to_bytes(count // 8 + 1, "little"), np.uint8)
+        return np.unpackbits(packed, count=count, bitorder="little").astype(np.bool_)
+
+    def _with(self, tag: str) -> int:
+        return self._having.get(tag, 0)
+
+
 class NodeShapes:
     """The different tags and sizes of nodes that accept jobs, each with its nodes."""
 
     def __init__(self) -> None:
-        self._shape_of: dict[NodeName, tuple[Tags, Resources]] = {}
-        self._nodes: dict[Tags, dict[Resources, Nodes]] = {}
-        #: The sizes of nodes with these tags, without those that have no more of anything than another.
-        self._largest: dict[Tags, list[Resources]] = {}
+        self._shape_of: dict[NodeName, Shape] = {}
+        self._numbers: dict[Shape, int] = {}
+        self._unused: list[int] = []
+        self._tags = TagSets()
+        #: Amounts by resource and number.
+        self._sizes = np.zeros((5, 16), dtype=np.int64)
+        #: By number; empty for one that is not used.
+        self._nodes: list[Nodes] = []
         self._answers: dict[tuple[Resources, tuple[str, ...]], bool] = {}
 
     def note(self, node: Node) -> None:
@@ -39,9 +80,9 @@ class NodeShapes:
         if shape == before:
             return
         if before is not None:
-            self._leave(name, *before)
+            self._leave(name, before)
         if shape is not None:
-            self._enter(node, *shape)
+            self._enter(node, shape)
 
     def may_fit(self, size: Resources, filters: Iterable[str]) -> bool:
         """True if some node could run a job of this size, were the node empty. Without any node nothing is known."""
@@ -50,18 +91,14 @@ class NodeShapes:
         if answer is None:
             if len(self._answers) >= _MOST_KEPT:
                 self._answers.clear()
-            answer = self._answers[asked] = not self._nodes or any(
-                any(largest.dominates(size) for largest in self._largest_with(tags))
-                for tags in self._nodes
-                if matching_tags(tags, asked[1])
-            )
+            fits = (self._sizes >= np.array(size.as_tuple())[:, None]).all(axis=0) & self._matching(asked[1])
+            answer = self._answers[asked] = not self._shape_of or bool(fits.any())
         return answer
 
     def matching(self, filters: tuple[str, ...]) -> Iterator[tuple[Resources, Nodes]]:
         """The sizes of nodes that accept jobs and match these filters, each with the nodes that have it."""
-        for tags, sizes in self._nodes.items():
-            if matching_tags(tags, filters):
-                yield from sizes.items()
+        for number in np.flatnonzero(self._matching(filters)):
+            yield Resources(*self._sizes[:, number].tolist()), self._nodes[number]
 
     def __len__(self) -> int:
         """The number of nodes that accept jobs."""
@@ -70,41 +107,43 @@ class NodeShapes:
     def check(self, node: Node) -> list[str]:
         """Broken invariants in words, none if all hold."""
         name, shape = node.record.node, _shape(node)
-        listed = shape is None or self._nodes.get(shape[0], {}).get(shape[1], {}).get(name) is node
+        number = None if shape is None else self._numbers.get(shape, -1)
+        listed = number is None or (number >= 0 and self._nodes[number].get(name) is node)
         same = listed and self._shape_of.get(name) == shape
         return [] if same else [f"node {name}: it is not listed with its tags and size"]
 
-    def _enter(self, node: Node, tags: Tags, size: Resources) -> None:
-        name = node.record.node
-        self._shape_of[name] = (tags, size)
-        alike = self._nodes.setdefault(tags, {}).setdefault(size, {})
-        alike[name] = node
-        if len(alike) == 1:
-            self._change(tags)
+    def _matching(self, filters: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+        return self._tags.matching(filters, self._sizes.shape[1])
 
-    def _leave(self, name: NodeName, tags: Tags, size: Resources) -> None:
+    def _enter(self, node: Node, shape: Shape) -> None:
+        self._shape_of[node.record.node] = shape
+        number = self._numbers.get(shape)
+        if number is None:
+            number = self._numbers[shape] = self._number()
+            self._sizes[:, number] = shape[1].as_tuple()
+            self._tags.enter(number, shape[0])
+            self._answers.clear()
+        self._nodes[number][node.record.node] = node
+
+    def _leave(self, name: NodeName, shape: Shape) -> None:
         del self._shape_of[name]
-        sizes = self._nodes[tags]
-        del sizes[size][name]
-        if not sizes[size]:
-            del sizes[size]
-            self._change(tags)
-        if not sizes:
-            del self._nodes[tags]
+        number = self._numbers[shape]
+        del self._nodes[number][name]
+        if not self._nodes[number]:
+            del self._numbers[shape]
+            self._unused.append(number)
+            self._tags.leave(number, shape[0])
+            self._answers.clear()
 
-    def _change(self, tags: Tags) -> None:
-        self._largest.pop(tags, None)
-        self._answers.clear()
-
-    def _largest_with(self, tags: Tags) -> list[Resources]:
-        found = self._largest.get(tags)
-        if found is None:
-            found = self._largest[tags] = []
-            # Who comes later has less of something, so that no one before can be less than it in all.
-            for size in sorted(self._nodes[tags], key=Resources.as_tuple, reverse=True):
-                if not any(largest.dominates(size) for largest in found):
-                    found.append(size)
-        return found
+    def _number(self) -> int:
+        """A number that no shape has."""
+        if self._unused:
+            return self._unused.pop()
+        number = len(self._nodes)
+        self._nodes.append({})
+        if number == self._sizes.shape[1]:
+            self._sizes = np.pad(self._sizes, ((0, 0), (0, number)))
+        return number
 
 
 class TaggedRooms:
@@ -151,9 +190,3 @@ def _shape(node: Node) -> tuple[Tags, Resources] | None:
 def _counted(node: Node) -> tuple[Tags, Resources] | None:
     room = node.total
     return (tuple(node.record.tags), room) if room != ZERO else None
-
-
-@lru_cache(maxsize=_MOST_KEPT)
-def matching_tags(tags: Tags, filters: tuple[str, ...]) -> bool:
-    """True if tags match all of these filters."""
-    return all(matches(formula, tags) for formula in filters)

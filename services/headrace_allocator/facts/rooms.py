@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from headrace.ids import NodeName
 from headrace.resources import Resources
-from headrace_allocator.facts.node_shapes import Tags, matching_tags
+from headrace_allocator.facts.node_shapes import Tags, TagSets
 from headrace_allocator.facts.nodes import Node
 
 #: Nodes that are entered at once, some 1 ms.
@@ -35,6 +35,7 @@ class Rooms:
         #: By column, whether the room counts in the tree.
         self._online = np.zeros(16, dtype=bool)
         self._numbers: dict[Tags, int] = {}
+        self._tags = TagSets()
         #: By filters: whether tags match, by their number. Until there are others.
         self._matching: dict[tuple[str, ...], npt.NDArray[np.bool_]] = {}
         self._changed: dict[NodeName, Node] = {}
@@ -92,8 +93,7 @@ class Rooms:
         if matching is None:
             if len(self._matching) >= _MOST_KEPT:
                 self._matching.clear()
-            matching = np.array([False, *(matching_tags(tags, filters) for tags in self._numbers)])
-            self._matching[filters] = matching
+            matching = self._matching[filters] = self._tags.matching(filters, len(self._numbers) + 1)
         return matching[self._tagged]
 
     def _number(self, node: Node) -> int:
@@ -103,6 +103,7 @@ class Rooms:
         number = self._numbers.get(tags)
         if number is None:
             number = self._numbers[tags] = len(self._numbers) + 1
+            self._tags.enter(number, tags)
             self._matching.clear()
         return number
 

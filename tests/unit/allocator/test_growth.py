@@ -132,6 +132,31 @@ def test_whoever_waits_for_a_busy_node_with_tags_costs_no_look_at_each_free_node
     assert news_of_waiting(MANY) < 1.1 * news_of_waiting(FEW)
 
 
+def test_whether_some_node_could_run_a_job_is_known_without_a_look_at_all_tags_and_sizes_of_nodes() -> None:
+    """Each node has a tag and a size of its own. Another one that changes makes everything that was known of them doubtful."""
+
+    def another_size(nodes: int) -> int:
+        desk = Desk({"other": cores(1)} | {f"n{number}": cores(1) for number in range(nodes)})
+        desk.engine.check = list  # type: ignore[method-assign]  # checking everything is no part of a heartbeat
+        for number, name in enumerate(desk.nodes):
+            record = NodeRecord(NodeName(name), tags=[f"host-{number}", "ssd"])
+            desk.engine.on_nodes({record.node: record}, desk.moment)
+            desk.nodes[name] = cores(1 + number / 100)
+            desk.beat(name)
+        lives = [an_operation(f"operation-{number}", size=cores(number + 10_000)) for number in range(SLICE)]
+        spec = msgspec.structs.replace(lives[0].spec, scheduling_tag_filter="ssd & !host-7")
+        desk.start(*(msgspec.structs.replace(each, spec=spec) for each in lives))
+        desk.nodes["other"] = cores(0.5)
+
+        def change() -> None:
+            desk.beat("other")
+            desk.engine.on_refresh_due(SLICE, desk.moment)
+
+        return lines_run(change)
+
+    assert another_size(MANY) < 1.1 * another_size(FEW)
+
+
 def test_shares_that_changed_cost_the_heartbeats_after_them_nothing() -> None:
     names = [f"operation-{number}" for number in range(10)]
     desk = Desk({"n": cores(20, slots=20)})

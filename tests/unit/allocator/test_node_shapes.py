@@ -8,9 +8,11 @@ import pytest
 
 from headrace.ids import NodeName, OperationId
 from headrace.pools import TreeOptions
+from headrace.pools.node_filter import matches
 from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.heartbeat import NodeState
 from headrace.wire.nodes import NodeRecord
+from headrace_allocator.facts.node_shapes import TagSets
 from headrace_allocator.facts.nodes import Node
 from tests.support.allocating import Desk, an_operation, cores
 
@@ -24,6 +26,42 @@ def test_an_operation_fits_where_any_node_of_its_tags_is_large_enough() -> None:
     fits = {(c, s): desk.facts.shapes.may_fit(cores(c, slots=s), ()) for c in range(1, 11) for s in range(1, 11)}
     assert fits == {(c, s): c + s <= 10 for c in range(1, 11) for s in range(1, 11)}
     assert not desk.facts.shapes.may_fit(cores(1), ("ssd",))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_nodes_that_match_are_those_whose_tags_match_one_by_one(seed: int) -> None:
+    """Tags come and go, so that their numbers are given anew."""
+    random = Random(seed)
+    desk = Desk({f"n{number}": cores(2) for number in range(20)})
+    desk.engine.check = list  # type: ignore[method-assign]  # at the end is enough
+    for _ in range(100):
+        name = NodeName(random.choice(list(desk.nodes)))
+        tags = random.sample(["a", "b", "c", f"host-{name}"], random.randint(0, 3))
+        desk.engine.on_nodes({name: NodeRecord(name, tags=tags)}, desk.moment)
+        desk.nodes[name] = cores(random.randint(1, 3))
+        desk.beat(name)
+        accepting = [node for node in desk.facts.nodes.values() if node.accepts_jobs]
+        for formula in ("a", "a & !b", "!(a | b) & c", f"host-{name} | b"):
+            filters = (formula, "!c")[: random.randint(0, 2)]
+            nodes = [node for node in accepting if all(matches(each, node.record.tags) for each in filters)]
+            found = list(desk.facts.shapes.matching(filters))
+            fits = [node for node in nodes if node.total.dominates(cores(2))]
+            assert all(alike for _, alike in found)
+            assert {node: size for size, alike in found for node in alike} == {
+                node.record.node: node.total for node in nodes
+            }
+            assert desk.facts.shapes.may_fit(cores(2), filters) == bool(fits)
+            assert set(desk.facts.rooms.fitting(cores(2), filters)) == set(fits)
+
+
+def test_tags_that_no_node_has_any_more_are_forgotten() -> None:
+    known = TagSets()
+    for number in range(9):
+        known.enter(number, ("ssd", f"host-{number}"))
+    for number in range(9):
+        known.leave(number, ("ssd", f"host-{number}"))
+
+    assert vars(known) == vars(TagSets())
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -7,12 +7,12 @@ from random import Random
 import msgspec
 
 from headrace.ids import NodeName
+from headrace.pools.node_filter import matches
 from headrace.resources import Resources
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.nodes import NodeRecord
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.effects import NudgeNode
-from headrace_allocator.facts.node_shapes import matching_tags
 from headrace_allocator.facts.rooms import Rooms
 from tests.support.allocating import Desk, an_operation, cores
 
@@ -88,7 +88,8 @@ def test_always_those_nodes_where_the_job_fits_when_each_is_asked() -> None:
         asked = {
             each.record.node
             for each in kept
-            if each.free.dominates(size) and each.accepts_jobs and matching_tags(tuple(each.record.tags), filters)
+            if each.free.dominates(size) and each.accepts_jobs
+            if all(matches(formula, each.record.tags) for formula in filters)
         }
 
         assert {each.record.node for each in rooms.fitting(size, filters)} == asked
