@@ -35,6 +35,10 @@ COMMANDS: Final = {
     ),
     "node": ("headrace_cli.commands.node:app", "List nodes, drain them, and take them out."),
     "service": ("headrace_cli.commands.service:app", "List the processes of Headrace itself, and their figures."),
+    "cluster": (
+        "headrace_cli.cluster.command:app",
+        "Make credentials and settings of services that run on their own, in containers or on hosts.",
+    ),
     "pause": (
         "headrace_cli.commands.pause:pause",
         "Let no job start in a tree, or take nothing back in it, until it is resumed. It outlives every restart.",

@@ -12,7 +12,7 @@ from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.errors import HeadraceError
 from headrace.ids import TreeName
-from headrace_cli.up.configuration import agent_settings, nats_configuration, service_settings
+from headrace_cli.up.configuration import Table, agent_settings, common_settings, nats_configuration, service_settings
 from headrace_cli.up.engine import ProcessPlan, StopGroup
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import Command
@@ -48,16 +48,34 @@ def write_configuration(state: StateFolder, options: UpOptions, port: int) -> No
     for party, file in _credentials(state, options).items():
         user = "headrace" if file == state.credential else file.name
         users[party] = {"user": user, "password": state.secret(file, user)}
-    state.write(state.path / "nats.conf", nats_configuration(state, port, users))
+    state.write(state.path / "nats.conf", nats_configuration(state.nats, f"127.0.0.1:{port}", users))
     for suffix in _suffixes(options):
-        instance = os.uname().nodename + suffix
+        common = {
+            **common_settings(port, options.log_level),
+            # It tells those from one another that do the same.
+            "instance": os.uname().nodename + suffix,
+            "has_standby": options.standby,
+        }
         for tree in options.trees:
-            files = {service: state.credentials / process_name(service, tree, options) for service in SERVICES}
-            text = service_settings(state, port, options.log_level, instance, tree, files, has_standby=options.standby)
+            text = service_settings({**common, "tree": tree}, _own_settings(state, tree, options))
             state.write(state.path / f"{process_name('services', tree, options)}{suffix}.toml", text)
     for node in options.nodes:
         text = agent_settings(state, port, options.log_level, node, state.credentials / f"agent-{node.node}")
         state.write(state.path / f"agent-{node.node}.toml", text)
+
+
+def _own_settings(state: StateFolder, tree: TreeName, options: UpOptions) -> dict[str, Table]:
+    folders = {
+        "allocator": {"cases_folder": str(state.path / "cases")},
+        "fair_share": {"broken_trees_folder": str(state.path / "broken-trees")},
+    }
+    return {
+        service: {
+            "credential_file": str(state.credentials / process_name(service, tree, options)),
+            **folders.get(service, {}),
+        }
+        for service in SERVICES
+    }
 
 
 def _credentials(state: StateFolder, options: UpOptions) -> dict[Party, Path]:

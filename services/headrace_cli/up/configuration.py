@@ -1,4 +1,4 @@
-"""The files that `up` writes for what it starts: the server's configuration and the services' settings.
+"""Files for those who are started: the server's configuration, and settings of services and agents.
 
 Limits are generous here and written out, where the services' own defaults are the cautious ones of a shared installation.
 """
@@ -24,68 +24,45 @@ DEFAULT_PORT = 4270
 Table = Mapping[str, str | int | float | bool | list[str]]
 
 
-def nats_configuration(state: StateFolder, port: int, users: Mapping[Party, Mapping[str, str]]) -> str:
-    """The configuration of a server that listens on the loopback interface only. `users` gives each party its `user` and `password`."""
-    return f"""# Written by `headrace up` at every start.
+def nats_configuration(store: Path, listen: str, users: Mapping[Party, Mapping[str, str]], more: str = "") -> str:
+    """The configuration of a server. `users` gives each party its `user` and `password`, `more` stands at its end."""
+    return f"""# Written by `headrace`, and anew at every start.
 server_name: headrace
-listen: "127.0.0.1:{port}"
+listen: "{listen}"
 max_payload: 1MB
 # Whoever has more than this waiting is cut off and loses it. A flood of one user should cost the others a moment, not their requests.
 max_pending: 256MB
 write_deadline: "10s"
 jetstream {{
-  store_dir: {json.dumps(str(state.nats))}
+  store_dir: {json.dumps(str(store))}
   # An answer means that the disk has it.
   sync_interval: always
 }}
-{server_users(users)}"""
+{server_users(users)}{more}"""
 
 
-def service_settings(
-    state: StateFolder,
-    port: int,
-    log_level: str,
-    instance: str,
-    tree: str,
-    credentials: Mapping[str, Path],
-    *,
-    has_standby: bool,
-) -> str:
-    """The settings of the services of one tree, each with the file of its credential.
+def service_settings(common: Table, services: Mapping[str, Table]) -> str:
+    """The settings of services: what all have in common, and what is each one's own."""
+    limits: Mapping[str, Table] = {"admission": {"max_operation_count": _MANY_OPERATIONS}}
+    tables: dict[str, Table] = {service: {**own, **limits.get(service, {})} for service, own in services.items()}
+    if "fair_share" in tables:
+        tables |= _new_tree_options()
+    return to_toml({"common": common, **tables})
 
-    `instance` tells those from one another that do the same.
-    """
-    own: Mapping[str, Table] = {
-        "admission": {"max_operation_count": _MANY_OPERATIONS},
-        "allocator": {"cases_folder": str(state.path / "cases")},
-        "fair_share": {"broken_trees_folder": str(state.path / "broken-trees")},
-    }
-    return to_toml(
-        {
-            "common": {
-                **_common(port, log_level),
-                "instance": instance,
-                "tree": tree,
-                "has_standby": has_standby,
-            },
-            **{
-                service: {"credential_file": str(file), **own.get(service, {})} for service, file in credentials.items()
-            },
-            "fair_share.new_tree_options": {
-                "max_operation_count": _MANY_OPERATIONS,
-                "max_running_operation_count": _MANY_OPERATIONS,
-                "max_operation_count_per_pool": _MANY_OPERATIONS,
-                "max_running_operation_count_per_pool": _MANY_OPERATIONS,
-                "max_ephemeral_pools_per_user": _MANY_POOLS,
-                **{name: value for name, value in NEW_TREE_OPTIONS.items() if not isinstance(value, Mapping)},
-            },
-            **{
-                f"fair_share.new_tree_options.{name}": value
-                for name, value in NEW_TREE_OPTIONS.items()
-                if isinstance(value, Mapping)
-            },
+
+def _new_tree_options() -> dict[str, Table]:
+    place = "fair_share.new_tree_options"
+    found: dict[str, Table] = {
+        place: {
+            "max_operation_count": _MANY_OPERATIONS,
+            "max_running_operation_count": _MANY_OPERATIONS,
+            "max_operation_count_per_pool": _MANY_OPERATIONS,
+            "max_running_operation_count_per_pool": _MANY_OPERATIONS,
+            "max_ephemeral_pools_per_user": _MANY_POOLS,
+            **{name: value for name, value in NEW_TREE_OPTIONS.items() if not isinstance(value, Mapping)},
         }
-    )
+    }
+    return found | {f"{place}.{name}": value for name, value in NEW_TREE_OPTIONS.items() if isinstance(value, Mapping)}
 
 
 def agent_settings(state: StateFolder, port: int, log_level: str, node: NodeOption, credential: Path) -> str:
@@ -99,10 +76,11 @@ def agent_settings(state: StateFolder, port: int, log_level: str, node: NodeOpti
     agent.update(node.amounts)
     if node.tags:
         agent["tags"] = node.tags
-    return to_toml({"common": {**_common(port, log_level), "tree": node.tree or "default"}, "agent": agent})
+    return to_toml({"common": {**common_settings(port, log_level), "tree": node.tree or "default"}, "agent": agent})
 
 
-def _common(port: int, log_level: str) -> Table:
+def common_settings(port: int, log_level: str) -> Table:
+    """The settings of all that run on one machine."""
     return {
         "nats_url": f"nats://127.0.0.1:{port}",
         "log_level": log_level,

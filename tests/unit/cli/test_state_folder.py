@@ -79,7 +79,7 @@ def test_an_agent_gets_what_its_node_offers(tmp_path: Path) -> None:
 
 def test_the_server_listens_to_this_machine_only_and_syncs_always(tmp_path: Path) -> None:
     text = nats_configuration(
-        StateFolder(tmp_path), 4711, {Party(kind=PartyKind.PERSON): {"user": "headrace", "password": "secret"}}
+        tmp_path, "127.0.0.1:4711", {Party(kind=PartyKind.PERSON): {"user": "headrace", "password": "secret"}}
     )
 
     assert 'listen: "127.0.0.1:4711"' in text

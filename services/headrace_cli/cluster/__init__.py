@@ -1,0 +1,1 @@
+"""`headrace cluster`: credentials and settings of services that run on their own, in containers or on hosts."""

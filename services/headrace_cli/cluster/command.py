@@ -1,0 +1,66 @@
+"""`headrace cluster …`: what services on their own need before they start."""
+
+from __future__ import annotations
+
+import urllib.parse
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from headrace.errors import BadInput
+from headrace.ids import node_name
+from headrace_cli.cluster.folder import ClusterFolder
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.show.screen import Screen
+
+app = App(
+    name="cluster", help="Make credentials and settings of services that run on their own, in containers or on hosts."
+)
+
+Nodes = Annotated[list[str] | None, Parameter(negative=())]
+
+
+@app.command
+def init(
+    folder: Path,
+    /,
+    *,
+    url: str,
+    listen: str = "0.0.0.0:4222",
+    health: str = "",
+    node: Nodes = None,
+    beside: Nodes = None,
+) -> int:
+    """Make credentials and settings of a server, the services, agents and people, each in its own folder.
+
+    What exists is kept, so it may be called again, to add a node for example. A node whose folder was removed is let in no more.
+    The server takes a new configuration at a SIGHUP.
+
+    Examples:
+
+        headrace cluster init cluster --url nats://10.0.0.1:4222
+
+        headrace cluster init cluster --url nats://10.0.0.1:4222 --node host-17
+
+    Parameters
+    ----------
+    folder
+        Made if it is missing. `client` in it is for people: `HEADRACE_STATE=cluster/client headrace node list`.
+    url
+        Where people and agents reach the server.
+    listen
+        Address and port at which the server listens.
+    health
+        Address and port at which the server answers `/healthz`, to whoever asks; nowhere unless given.
+    node
+        A host that may join, with the files in `client/nodes/NAME`; may be repeated.
+    beside
+        The same for an agent that runs beside the services, with its credential in `nodes/NAME`.
+    """
+    if urllib.parse.urlsplit(url).scheme not in ("nats", "tls"):
+        raise BadInput("--url", url, "an address such as nats://10.0.0.1:4222")
+    nodes, inside = ([node_name(name) for name in names or []] for names in (node, beside))
+    known = ClusterFolder(folder.absolute()).write(url, listen, nodes, inside, health=health)
+    Screen().out.print(f"{folder}: credentials of the services, of people, and of {len(known)} nodes", *known)
+    return Exit.DONE

@@ -1,0 +1,112 @@
+"""`headrace cluster init` on a real server: each party gets in by its own folder, and what was there stays."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import anyio
+import pytest
+
+from headrace.access.permissions import Party
+from headrace.access.routes import PartyKind
+from headrace.bus import CredentialRefused, connect
+from headrace.errors import BadInput
+from headrace.runtime.service import read_credential
+from headrace.runtime.settings import load
+from headrace_admission.settings import AdmissionSettings
+from headrace_agent.settings import AgentSettings
+from headrace_cli.cluster.command import init
+from headrace_cli.up.commands import find_nats_server
+from tests.support.nats_server import free_port
+
+
+class Server:
+    """A server with the configuration of a folder, whose words are read as they come."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [find_nats_server(), "-c", str(folder / "nats" / "nats.conf")]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def wait_for(self, words: str) -> None:
+        assert self.process.stderr is not None
+        assert any(words in line for line in self.process.stderr), f"the server never said: {words}"
+
+    def __enter__(self) -> Server:
+        self.wait_for("Server is ready")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.communicate()
+
+
+def lets_in(url: str, credential: Path, party: Party) -> bool:
+    """True if the server lets the credential in."""
+
+    async def try_it() -> bool:
+        known = read_credential(str(credential))
+        try:
+            async with connect([url], name="test", credential=known, inbox_prefix=party.inbox, connect_timeout_s=10):
+                return True
+        except CredentialRefused:
+            return False
+
+    return anyio.run(try_it)
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_each_party_gets_in_by_its_own_folder_and_a_removed_node_does_not(tmp_path: Path) -> None:
+    port = free_port()
+    url, listen, folder, kept = f"nats://127.0.0.1:{port}", f"127.0.0.1:{port}", tmp_path / "cluster", tmp_path / "kept"
+    init(folder, url=url, listen=listen, node=["far"], beside=["near"])
+    near, far = (Party(kind=PartyKind.NODE, name=name) for name in ("near", "far"))
+    parties = {kind.value: Party(kind=kind) for kind in PartyKind if kind.is_service}
+    parties |= {"client": Party(kind=PartyKind.PERSON, name="anna"), "nodes/near": near, "client/nodes/far": far}
+
+    with Server(folder) as server:
+        assert [name for name, party in parties.items() if not lets_in(url, folder / name / "credential", party)] == []
+
+        (folder / "client" / "nodes" / "far").rename(kept)
+        init(folder, url=url, listen=listen)
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for("Reloaded server configuration")
+        assert not lets_in(url, kept / "credential", far)
+        assert lets_in(url, folder / "nodes" / "near" / "credential", near)
+
+
+def test_what_is_there_stays_and_is_for_its_owner_only(tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    init(folder, url="nats://10.0.0.1:4222", node=["far"], health="127.0.0.1:8222")
+    before = files(folder)
+    init(folder, url="nats://10.0.0.1:4222", health="127.0.0.1:8222")
+
+    assert files(folder) == before
+    assert 'http: "127.0.0.1:8222"' in before["nats/nats.conf"]
+    assert {path.stat().st_mode & 0o077 for path in folder.rglob("*")} == {0}
+
+
+def test_services_and_agents_start_with_the_settings(tmp_path: Path) -> None:
+    init(tmp_path, url="nats://10.0.0.1:4222", node=["far"])
+
+    admission = load(AdmissionSettings, "admission", tmp_path / "admission" / "settings.toml", {})
+    assert (admission.nats_url, admission.max_operation_count) == ("nats://10.0.0.1:4222", 50_000)
+    agent = load(AgentSettings, "agent", tmp_path / "client" / "nodes" / "far" / "settings.toml", {})
+    assert (agent.node_name(), agent.credential_file) == ("far", "credential")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"url": "10.0.0.1:4222"}, "--url"),
+        ({"url": "nats://h", "node": ["Far"]}, "Far"),
+        ({"url": "nats://h", "node": ["one"], "beside": ["one"]}, "one"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, options: dict[str, object], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        init(tmp_path, **options)  # type: ignore[arg-type]
