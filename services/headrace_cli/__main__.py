@@ -34,6 +34,7 @@ COMMANDS: Final = {
         "List, make, change and remove pool trees, each with pools, options and nodes of its own.",
     ),
     "node": ("headrace_cli.commands.node:app", "List nodes, drain them, and take them out."),
+    "bus": ("headrace_cli.commands.bus:app", "Make the buckets and streams that services need."),
     "service": ("headrace_cli.commands.service:app", "List the processes of Headrace itself, and their figures."),
     "cluster": (
         "headrace_cli.cluster.command:app",

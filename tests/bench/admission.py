@@ -31,6 +31,7 @@ from headrace_admission.state.rules import GlobalRules, rules_of
 from tests.bench.registry import REGISTRY, Figure
 from tests.support.clocks import NOW, at
 from tests.support.nats_server import NatsServer, nats_server
+from tests.support.stores import provision_stores
 from tests.support.tree_services import TREE, a_bus, ask
 
 #: Raised for the measurement; an installation has 5,000 unless it says otherwise.
@@ -156,6 +157,7 @@ async def _start_all(anna: Bus, prefix: str) -> None:
 @asynccontextmanager
 async def _a_process(server: NatsServer, folder: Path) -> AsyncIterator[None]:
     config = folder / "services.toml"
+    await provision_stores(server.url)
     config.write_text(
         f'[common]\nnats_url = "{server.url}"\nlog_level = "warning"\n[admission]\nmax_operation_count = {CAP}\n',
         encoding="utf-8",

@@ -27,6 +27,7 @@ from headrace.wire.refusals import decode_answer
 from headrace.wire.snapshots import SharePart, UsageItem
 from tests.bench.registry import REGISTRY, Figure
 from tests.support.nats_server import NatsServer, nats_server
+from tests.support.stores import provision_stores
 from tests.support.tree_services import TREE, SmallAdmission, SmallAllocator, a_bus, live
 
 OPERATIONS = 10_000
@@ -125,6 +126,7 @@ async def _configure(server: NatsServer) -> None:
 @asynccontextmanager
 async def _a_process(server: NatsServer, folder: Path) -> AsyncIterator[int]:
     config = folder / "services.toml"
+    await provision_stores(server.url)
     config.write_text(f'[common]\nnats_url = "{server.url}"\nlog_level = "warning"\n', encoding="utf-8")
     process = await anyio.open_process(
         [sys.executable, "-m", "headrace_fair_share", "--config", str(config)], stdout=None, stderr=None

@@ -25,6 +25,7 @@ from headrace.wire.refusals import decode_answer
 from headrace.wire.services import ListServices, ServiceView
 from tests.bench.registry import REGISTRY, Figure
 from tests.support.nats_server import NatsServer, nats_server
+from tests.support.stores import provision_stores
 
 ROUNDS = 5
 #: Known to admission when its leader is killed.
@@ -175,6 +176,7 @@ async def _admissions(server: NatsServer, *instances: str) -> AsyncIterator[_Adm
     with tempfile.TemporaryDirectory() as folder:
         admissions = _Admissions(server, folder)
         try:
+            await provision_stores(server.url)
             for name in instances:
                 await admissions.start(name)
             yield admissions

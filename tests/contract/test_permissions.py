@@ -26,6 +26,7 @@ PARTIES = {
     "n2": Party(kind=PartyKind.NODE, name="n2", tree="east"),
     "anna": Party(kind=PartyKind.PERSON, name="anna"),
     "ben": Party(kind=PartyKind.PERSON, name="ben"),
+    "provisioner": Party(kind=PartyKind.PROVISIONER),
 }
 
 

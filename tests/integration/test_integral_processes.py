@@ -34,6 +34,7 @@ from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.savers import a_saver, a_tree_of_savers, begin
 from tests.support.simulated_tree import SimulatedTree
+from tests.support.stores import provision_stores
 from tests.support.tree_services import TREE, a_bus, ask, running, small_world, stand_in_for
 
 KILLS = few_or_many(2, 12)
@@ -87,6 +88,7 @@ async def test_processes_that_end_by_sigkill_lose_nothing_and_apply_nothing_twic
     tree, alone = a_tree_of_savers(), a_tree_of_savers()
     number = 0
     with nats_server() as server:
+        await provision_stores(server.url)
         async with a_bus(server) as bus:
             for _ in range(KILLS):
                 with a_process(server) as process:

@@ -82,6 +82,7 @@ def _credentials(state: StateFolder, options: UpOptions) -> dict[Party, Path]:
     """The parties that the server lets in, each with the file of its credential. A standby shares that of its leader."""
     # Whoever owns the state folder is everybody on this machine.
     found = {Party(kind=PartyKind.PERSON): state.credential}
+    found[Party(kind=PartyKind.PROVISIONER)] = state.credentials / PartyKind.PROVISIONER.value
     for service in SERVICES:
         for tree in options.trees:
             party = Party(kind=PartyKind(service), tree="*" if service == ADMISSION else tree)

@@ -13,11 +13,12 @@ import anyio
 import anyio.abc
 
 from headrace.child_process import until_ended
-from headrace.client.place import Endpoint
+from headrace.client.place import Endpoint, Place
 from headrace.obs.logging import configure, logger
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.engine import Moment
 from headrace.wire.nodes import NodeView, StopMode
+from headrace_cli.stores import as_provisioner, keep_stores
 from headrace_cli.up import marks
 from headrace_cli.up.commands import commands, scrubbed, write_configuration
 from headrace_cli.up.engine import (
@@ -153,6 +154,7 @@ class _Supervisor:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_signals)
             tasks.start_soon(self._watch_disk)
+            tasks.start_soon(self._keep_stores)
             if self._options.verbose:
                 logs = {name: command.log for name, command in self._commands.items()}
                 tasks.start_soon(follow_logs, logs, self._tell)
@@ -257,6 +259,11 @@ class _Supervisor:
             if free is not None:
                 await self._events.send(_DiskSeen(free))
             await anyio.sleep(_LOOK_AT_DISK_S)
+
+    async def _keep_stores(self) -> None:
+        """Makes what the services wait for, and again what is lost while they run."""
+        trees, where = self._options.trees, str(self._state.path)
+        await keep_stores(as_provisioner(Place(self._url, "", "", trees[0], where)), trees)
 
     async def _bring_up(self, begun: Moment) -> None:
         nodes: list[NodeView] = []

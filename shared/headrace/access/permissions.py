@@ -65,7 +65,15 @@ def permissions_of(party: Party) -> Permissions:
         publish |= {f"{_of_anybody(PartyKind.PERSON.inbox)}.>"}
         for store in STORES:
             publish.update(_rights_in(store, party))
+    if party.kind is PartyKind.PROVISIONER:
+        # A tree that is served later has stores of its own.
+        publish.update(f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE"))
     return Permissions(tuple(sorted(publish)), tuple(sorted(subscribe)), may_answer)
+
+
+def streams_of(party: Party) -> list[str]:
+    """The streams that a service needs, those of its buckets too."""
+    return [_of(party, store.stream) for store in STORES if store.is_used_by(party.kind)]
 
 
 def server_users(users: Mapping[Party, Mapping[str, str]]) -> str:
@@ -87,12 +95,11 @@ def _rights_in(store: Store, party: Party) -> Iterator[str]:
     """Requests of JetStream by which a service reads a store, and writes its own keys."""
     stream = _of(party, store.stream)
     keys = [key for kind, key in store.writers if kind is party.kind]
-    if not keys and party.kind not in store.readers:
+    if not store.is_used_by(party.kind):
         return
     api = "$JS.API"
     yield f"{api}.STREAM.INFO.{stream}"
     yield f"{api}.STREAM.MSG.GET.{stream}"
-    yield f"{api}.STREAM.CREATE.{stream}"
     yield f"{api}.CONSUMER.CREATE.{stream}.*"
     yield f"{api}.CONSUMER.DELETE.{stream}.*"
     yield f"{api}.CONSUMER.MSG.NEXT.{stream}.*"

@@ -23,16 +23,17 @@ class PartyKind(enum.Enum):
     ALLOCATOR = "allocator"
     NODE = "node"
     PERSON = "user"
+    PROVISIONER = "provisioner"
 
     @property
     def is_service(self) -> bool:
         """True if it is one of the four services, which lead or stand by for a role."""
-        return self not in (PartyKind.NODE, PartyKind.PERSON)
+        return self not in (PartyKind.NODE, PartyKind.PERSON, PartyKind.PROVISIONER)
 
     @property
     def inbox(self) -> str:
         """The prefix of the inboxes of this kind, with `{}` for the name of a node or a person."""
-        if self.is_service:
+        if self.is_service or self is PartyKind.PROVISIONER:
             return subjects.inbox("service", self.value.replace("_", "-"))
         return subjects.inbox(self.value, f"{{{self.value}}}")
 
@@ -62,7 +63,7 @@ class StoreKind(enum.Enum):
 
 
 class Store(msgspec.Struct, frozen=True):
-    """One bucket or stream. Nodes and persons reach none of them."""
+    """One bucket or stream. The provisioner alone makes it. Nodes and persons reach none."""
 
     kind: StoreKind
     #: Of the bucket or the stream, with `{tree}` where each tree has its own.
@@ -79,6 +80,10 @@ class Store(msgspec.Struct, frozen=True):
     def stream(self) -> str:
         """The name of its stream at the server."""
         return f"KV_{self.name}" if self.kind is StoreKind.BUCKET else self.name
+
+    def is_used_by(self, kind: PartyKind) -> bool:
+        """True if this kind of service reads it or writes to it."""
+        return kind in self.readers or kind in (writer for writer, _ in self.writers)
 
 
 def _of_person(receiver: PartyKind | tuple[PartyKind, ...], *verbs: str) -> list[Route]:

@@ -83,6 +83,14 @@ class WrongConfiguration(BusError):
     """A stream or bucket of this name exists, but it would not keep what is written."""
 
 
+class MissingStore(BusError):
+    """A bucket or stream is not there, and services make none."""
+
+    def __init__(self, stream: str) -> None:
+        kind, name = ("bucket", stream.removeprefix("KV_")) if stream.startswith("KV_") else ("stream", stream)
+        super().__init__(f"{kind} {name} is missing: `headrace bus provision` makes it")
+
+
 class WrongRevision(BusError):
     """The key was changed by somebody else since it was read."""
 
@@ -328,17 +336,17 @@ class Bus(Protocol):
         ...
 
     async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:
-        """Opens a bucket, makes it where it is missing."""
+        """Opens a bucket. Makes it where it is missing, or raises `MissingStore`, as the connection was told."""
         ...
 
     async def log(self, name: str, subject: str) -> Log:
-        """Opens a stream over one subject, makes it where it is missing."""
+        """Opens a stream over one subject. Makes it where it is missing, or raises `MissingStore`, as for a bucket."""
         ...
 
     async def records(self, name: str, subject: str, *, max_age_s: float, max_bytes: int) -> Records:
         """Opens a bounded stream over one subject.
 
-        Makes it where it is missing, gives it these bounds where it has others.
+        Makes it where it is missing, or raises `MissingStore`. Gives it these bounds where it has others.
         """
         ...
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import anyio
 
-from headrace.bus import BusError, CredentialRefused
+from headrace.bus import BusError, CredentialRefused, PermissionRefused
 from headrace.bus import connect as connect_bus
+from headrace.bus.nats.bus import NatsBus
 from headrace.client.client import Client
 from headrace.client.errors import NotAdmitted, NotRunning
 from headrace.client.place import Place, find_place, login_user
@@ -39,24 +40,35 @@ async def connect(
     """
     place = find_place(state=state, url=url, credential_file=credential_file, ca_file=ca_file, tree=tree)
     name = user_name(user) if user else login_user()
+    inbox = subjects.inbox("user", name)
+    async with open_bus(place, f"headrace client of {name}", inbox, timeout_s=timeout_s) as bus:
+        yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s)
+
+
+@asynccontextmanager
+async def open_bus(
+    place: Place, name: str, inbox_prefix: str, *, timeout_s: float = 10.0, replicas: int = 1
+) -> AsyncIterator[NatsBus]:
+    """Connects to a place. `replicas` is for what is made there. Raises `NotRunning`, `NotAdmitted`, `BadInput`."""
     await _knock(place, timeout_s)
     credential = read_credential(place.credential_file)
     opened = False
     try:
         async with connect_bus(
             [place.url],
-            name=f"headrace client of {name}",
+            name=name,
             credential=credential,
-            inbox_prefix=subjects.inbox("user", name),
+            inbox_prefix=inbox_prefix,
             connect_timeout_s=timeout_s,
             ca_file=place.ca_file,
+            replicas=replicas,
         ) as bus:
             opened = True
-            yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s)
+            yield bus
     except BusError as error:
         if opened:
             raise
-        if isinstance(error, CredentialRefused):
+        if isinstance(error, CredentialRefused | PermissionRefused):
             raise NotAdmitted(place.where, str(error)) from error
         raise NotRunning(place.where, str(error)) from error
 

@@ -22,7 +22,10 @@ import anyio.abc
 import msgspec
 
 from headrace.bus import Bus, BusClosed, BusError, Credential, ServiceInfo, connect
+from headrace.bus.nats.bus import NatsBus
+from headrace.bus.stores import needed_streams, until_there
 from headrace.errors import BadInput
+from headrace.ids import tree_name
 from headrace.obs.logging import configure, logger
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock, SystemClock
@@ -199,6 +202,7 @@ async def _run(
             version="0.1.0",
             only_pinged=not has_users,
         ),
+        makes_stores=False,
     )
     try:
         async with (
@@ -215,13 +219,28 @@ async def _run(
             if settings.metrics_port:
                 await tasks.start(runtime.metrics.serve, settings.metrics_host, settings.metrics_port)
             await runtime.terms.serve(bus)
-            await serve(runtime)
+            if await _until_provisioned(bus, name, settings, stopping):
+                await serve(runtime)
             await bus.drain()
             tasks.cancel_scope.cancel()
     except* Exception as failed:
         status = _exit_status(failed)
     logger().info("service ended", status=status)
     return status
+
+
+async def _until_provisioned(bus: NatsBus, name: str, settings: CommonSettings, stopping: anyio.Event) -> bool:
+    """False if the process was asked to stop before all that it needs was there."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_cancel_when, stopping, tasks.cancel_scope)
+        await until_there(bus, needed_streams(name, tree_name(settings.tree)))
+        tasks.cancel_scope.cancel()
+    return not stopping.is_set()
+
+
+async def _cancel_when(stopping: anyio.Event, scope: anyio.CancelScope) -> None:
+    await stopping.wait()
+    scope.cancel()
 
 
 def _labels(name: str, settings: CommonSettings) -> dict[str, str]:

@@ -25,6 +25,7 @@ from headrace.wire.operations import OperationSpec, StartAnswer, StartOperation
 from headrace.wire.pool_changes import ChangePools, PoolPlan, Set
 from headrace.wire.snapshots import SharePart
 from tests.support.nats_server import NatsServer
+from tests.support.stores import provision_stores
 from tests.support.tree_services import TREE, a_bus, ask
 
 __all__ = [
@@ -60,6 +61,7 @@ def leaves_of_a_top(pools: int) -> int:
 
 async def configure(server: NatsServer, pools: int) -> None:
     """Ten pools of a hundredth of all pools each: all that is asked for is more than there is."""
+    await provision_stores(server.url)
     most = 10**6
     tops = [Pool(PoolName(f"top-{top}"), ROOT_POOL, PoolConfig()) for top in range(_TOPS)]
     below = range(leaves_of_a_top(pools))

@@ -51,6 +51,7 @@ async def connect(
     connect_timeout_s: float = 10.0,
     service: ServiceInfo | None = None,
     replicas: int = 1,
+    makes_stores: bool = True,
     api_timeout_s: float = 5.0,
     read_all_s: float = 5.0,
     ping_interval_s: float = 5.0,
@@ -59,7 +60,8 @@ async def connect(
 ) -> AsyncIterator[NatsBus]:
     """Connects, and closes at the end of the block. Handlers run inside it.
 
-    `replicas` is for buckets and streams made anew. `api_timeout_s` limits each call of a bucket or log that names no time of its
+    Buckets and streams that are missing are made with so many `replicas`, but for a connection that `makes_stores` not: it raises
+    `MissingStore` in their place. `api_timeout_s` limits each call of a bucket or log that names no time of its
     own. `read_all_s` is the period of mirrors. A server that is silent for three `ping_interval_s` is given up. A lost one is
     tried again at most `longest_reconnect_delay_s` after the last try. The certificate of a server at `tls://` is checked by the
     authorities in `ca_file`, else by the system's.
@@ -81,7 +83,8 @@ async def connect(
     async with anyio.create_task_group() as tasks:
         link = Link(client, tasks, inbox_prefix=inbox_prefix)
         hooks.link = link
-        bus = NatsBus(link, tasks, JetStream(link, replicas=replicas, timeout_s=api_timeout_s), read_all_s=read_all_s)
+        jetstream = JetStream(link, replicas=replicas, timeout_s=api_timeout_s, makes_stores=makes_stores)
+        bus = NatsBus(link, tasks, jetstream, read_all_s=read_all_s)
         try:
             await bus.start()
             if service is not None:
@@ -104,7 +107,7 @@ class NatsBus:
     def __init__(self, link: Link, tasks: TaskGroup, jetstream: JetStream, *, read_all_s: float) -> None:
         self._link = link
         self._tasks = tasks
-        self._jetstream = jetstream
+        self.jetstream = jetstream
         self._read_all_s = read_all_s
         self._servings: list[Serving] = []
         self._inboxes: list[Mailbox] = []
@@ -175,13 +178,13 @@ class NatsBus:
         return inbox
 
     async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:
-        return await NatsKeyValue.open(self._jetstream, bucket, history=history, read_all_s=self._read_all_s)
+        return await NatsKeyValue.open(self.jetstream, bucket, history=history, read_all_s=self._read_all_s)
 
     async def log(self, name: str, subject: str) -> Log:
-        return await NatsLog.open(self._jetstream, name, subject)
+        return await NatsLog.open(self.jetstream, name, subject)
 
     async def records(self, name: str, subject: str, *, max_age_s: float, max_bytes: int) -> Records:
-        return await NatsRecords.open(self._jetstream, name, subject, max_age_s=max_age_s, max_bytes=max_bytes)
+        return await NatsRecords.open(self.jetstream, name, subject, max_age_s=max_age_s, max_bytes=max_bytes)
 
     async def barrier(self) -> None:
         await self._link.barrier()

@@ -18,6 +18,7 @@ from headrace.bus.protocol import (
     BusError,
     ConnectionLost,
     Message,
+    MissingStore,
     RequestTimeout,
     WrongConfiguration,
 )
@@ -143,9 +144,10 @@ def delivered(message: Message) -> Stored | None:
 class JetStream:
     """Requests to the API. All raise `JetStreamRefused` and what `Link.call` raises."""
 
-    def __init__(self, link: Link, *, replicas: int, timeout_s: float) -> None:
+    def __init__(self, link: Link, *, replicas: int, timeout_s: float, makes_stores: bool) -> None:
         self.link = link
         self.replicas = replicas
+        self.makes_stores = makes_stores
         self.timeout_s = timeout_s
 
     async def ask(self, what: str, body: Mapping[str, Any]) -> bytes:
@@ -169,9 +171,14 @@ class JetStream:
         return msgspec.json.decode(await self.ask(f"STREAM.INFO.{name}", {}), type=StreamInfo)
 
     async def stream_or_new(self, config: StreamConfig, *fixed: str) -> StreamConfig:
-        """The configuration of a stream, made by `config` where it is missing. Raises `WrongConfiguration` if a `fixed` field differs."""
+        """The configuration of a stream, made by `config` where it is missing and we make stores.
+
+        Raises `MissingStore`, and `WrongConfiguration` if a `fixed` field differs.
+        """
         found = await self.stream(config.name)
         if found is None:
+            if not self.makes_stores:
+                raise MissingStore(config.name)
             try:
                 await self.ask(f"STREAM.CREATE.{config.name}", msgspec.to_builtins(config))
             except JetStreamRefused as refusal:

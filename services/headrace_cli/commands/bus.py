@@ -1,0 +1,71 @@
+"""`headrace bus …`: what services keep at the NATS server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import anyio
+from cyclopts import App, Parameter
+from rich.table import Table
+
+from headrace.bus.provisioning import Provisioned
+from headrace.client import find_place
+from headrace.ids import tree_name
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.session import Common
+from headrace_cli.show.screen import Screen
+from headrace_cli.show.tables import table
+from headrace_cli.stores import as_provisioner, provision_at
+
+app = App(name="bus", help="Make the buckets and streams that services need.")
+
+
+@app.command
+def provision(
+    *,
+    tree: Annotated[list[str] | None, Parameter(negative=())] = None,
+    replicas: Literal[1, 3, 5] | None = None,
+    credential_file: Path | None = None,
+    common: Common | None = None,
+) -> int:
+    """Make the buckets and streams that services need, and say what was made, changed and found.
+
+    Services make none: they wait for what is missing. What is there stays as it is, so it can be run again at any time.
+    `headrace up` does it by itself.
+
+    Examples:
+
+        headrace bus provision
+
+        headrace bus provision --tree default --tree gpu
+
+        HEADRACE_NATS_URL=nats://a:4222,nats://b:4222 headrace bus provision --replicas 3 --credential-file provisioner
+
+    Parameters
+    ----------
+    tree
+        A tree that is served, each of which has streams of its own. May be repeated. Else `$HEADRACE_TREE`, else default.
+    replicas
+        Servers of a cluster that keep each of them. Else what is there stays so, and what is made has 1.
+    credential_file
+        Credential of the provisioner. Else that of the state folder, or `$HEADRACE_CREDENTIAL_FILE`.
+    """
+    common = common or Common()
+    place = find_place(state=common.state, credential_file=credential_file)
+    if credential_file is None:
+        place = as_provisioner(place)
+    screen = Screen(json=common.json)
+    trees = [tree_name(each) for each in tree or [place.tree]]
+    done = anyio.run(provision_at, place, trees, replicas)
+    screen.show(done, _table(done))
+    return Exit.DONE
+
+
+def _table(done: Sequence[Provisioned]) -> Table:
+    made = table("kind", "name", "", "replicas", right=("replicas",))
+    for each in done:
+        outcome = ": ".join(filter(None, (each.outcome, ", ".join(each.changes))))
+        made.add_row(each.kind.value, each.name, outcome, str(each.replicas))
+    return made

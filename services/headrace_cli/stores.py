@@ -1,0 +1,55 @@
+"""The stores of the bus: the provisioner makes them, once or for as long as `headrace up` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+import anyio
+import msgspec
+
+from headrace.access.routes import PartyKind
+from headrace.bus import BusError
+from headrace.bus.provisioning import Provisioned, provision
+from headrace.client import ClientError, Place
+from headrace.client.connecting import open_bus
+from headrace.ids import TreeName
+from headrace.obs.log_throttle import LogThrottle
+from headrace.obs.logging import logger
+from headrace_cli.up.state_folder import StateFolder
+
+#: The name of the credential in its folder.
+PROVISIONER: Final = PartyKind.PROVISIONER.value
+_TRY_AGAIN_S: Final = 0.05
+#: A store that is lost while everything runs is missed for so long.
+_LOOK_AGAIN_S: Final = 10.0
+
+
+def as_provisioner(place: Place) -> Place:
+    """The place, to be entered by the provisioner's credential of its state folder, if it has one."""
+    file = StateFolder(Path(place.where)).credentials / PROVISIONER
+    return msgspec.structs.replace(place, credential_file=str(file)) if file.exists() else place
+
+
+async def provision_at(place: Place, trees: Collection[TreeName], replicas: int | None) -> Sequence[Provisioned]:
+    """Makes what is missing. Raises `ClientError`, `BusError`, `BadInput`."""
+    async with open_bus(place, "headrace bus provision", PartyKind.PROVISIONER.inbox, replicas=replicas or 1) as bus:
+        return await provision(bus, trees, replicas=replicas)
+
+
+async def keep_stores(place: Place, trees: Collection[TreeName]) -> None:
+    """Makes what is missing, and again whatever is lost, until cancelled."""
+    throttle = LogThrottle()
+    while True:
+        try:
+            async with open_bus(place, "headrace up", PartyKind.PROVISIONER.inbox) as bus:
+                while True:
+                    for each in await provision(bus, trees):
+                        if each.outcome != "found":
+                            logger().info("store", name=each.name, outcome=each.outcome, changes=each.changes)
+                    await anyio.sleep(_LOOK_AGAIN_S)
+        except (BusError, ClientError) as error:
+            if throttle.due(str(error)):
+                logger().info("buckets and streams not looked at", error=str(error))
+        await anyio.sleep(_TRY_AGAIN_S)

@@ -1,0 +1,80 @@
+"""Provisioning: buckets and streams are made by one process, by the table of stores.
+
+Whoever may make a stream may have it take any subject and repeat it on any other. So services may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from headrace.access.routes import STORES, Store, StoreKind
+from headrace.bus.nats.bus import NatsBus
+from headrace.bus.nats.streams.api import StreamInfo
+from headrace.ids import TreeName
+
+#: Of new records. Whoever writes them gives them its own bounds.
+_MAX_AGE_S: Final = 7 * 86_400.0
+_MAX_BYTES: Final = 512 * 2**20
+
+
+class Provisioned(msgspec.Struct, frozen=True):
+    """A bucket or stream after provisioning."""
+
+    kind: StoreKind
+    name: str
+    outcome: Literal["made", "changed", "found"]
+    replicas: int
+    #: In words.
+    changes: list[str] = []
+
+
+async def provision(bus: NatsBus, trees: Collection[TreeName], *, replicas: int | None = None) -> Sequence[Provisioned]:
+    """Makes each store that is missing. Gives those that are there so many `replicas`, where that is said.
+
+    Raises `WrongConfiguration` if one would lose what is written, and other kinds of `BusError`.
+    """
+    places = [(store, tree) for store in STORES for tree in (trees if "{tree}" in store.name else ("",))]
+    return [await _provision(bus, store, tree, replicas) for store, tree in places]
+
+
+async def missing_streams(bus: NatsBus, streams: Collection[str]) -> list[str]:
+    """Those of the streams that are not there. Raises `BusError`."""
+    return [name for name in streams if await bus.jetstream.stream(name) is None]
+
+
+async def _provision(bus: NatsBus, store: Store, tree: str, replicas: int | None) -> Provisioned:
+    stream = store.stream.replace("{tree}", tree)
+    before = await bus.jetstream.stream(stream)
+    await _open(bus, store, tree, before)
+    if before is not None and replicas is not None and before.config.num_replicas != replicas:
+        await bus.jetstream.change_stream(stream, num_replicas=replicas)
+    after = await bus.jetstream.existing(stream)
+    changes = [] if before is None else _changes(before, after)
+    return Provisioned(
+        kind=store.kind,
+        name=store.name.replace("{tree}", tree),
+        outcome="made" if before is None else "changed" if changes else "found",
+        replicas=after.config.num_replicas,
+        changes=changes,
+    )
+
+
+async def _open(bus: NatsBus, store: Store, tree: str, before: StreamInfo | None) -> None:
+    subject = store.writers[0][1].replace("{tree}", tree)
+    match store.kind:
+        case StoreKind.BUCKET:
+            await bus.key_value(store.name, history=store.history)
+        case StoreKind.LOG:
+            await bus.log(store.name, subject)
+        case StoreKind.RECORDS if before is None:
+            name = store.name.replace("{tree}", tree)
+            await bus.records(name, subject, max_age_s=_MAX_AGE_S, max_bytes=_MAX_BYTES)
+
+
+def _changes(before: StreamInfo, after: StreamInfo) -> list[str]:
+    figures = {"replicas": "num_replicas", "values kept of a key": "max_msgs_per_subject"}
+    pairs = {says: (getattr(before.config, field), getattr(after.config, field)) for says, field in figures.items()}
+    return [f"{says}: {old} before, {new} now" for says, (old, new) in pairs.items() if old != new]
