@@ -3,32 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 
-from headrace.bus import Entry, KeyValue, WrongRevision
+from headrace.bus import Bus, BusError, Entry, KeyValue, WrongRevision
+from headrace.errors import BadInput
+from headrace.ids import node_name
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
+from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Moment
-from headrace.wire.nodes import ChangedNode, ChangeNode, Enrol, Enrolled, GivenUpNode, NodeChange, NodeRecord
-from headrace.wire.refusals import NotAllowed, NotFound, Refusal, WrongState
+from headrace.wire import subjects
+from headrace.wire.codec import encode
+from headrace.wire.nodes import (
+    ChangedNode,
+    ChangeNode,
+    Enrol,
+    Enrolled,
+    GivenUpNode,
+    GiveUpNode,
+    NodeChange,
+    NodeRecord,
+)
+from headrace.wire.refusals import BadRequest, NotAllowed, NotFound, NotReady, Refusal, WrongState, decode_answer
+from headrace_admission.gone_allocators import Silence, is_gone
+
+_GIVE_UP_S: Final = 2.0
 
 
 def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> NodeRecord | WrongState:
-    """The record to keep of a node. A node stays in its tree and keeps its drain."""
+    """The record to keep of a node, which keeps its drain. Of an agent that names no machine it stays in its tree."""
     tags = sorted(set(request.tags))
     if known is None:
         return NodeRecord(request.node, request.tree, tags, enrolled_at_ms=moment.wall_ms, machine=request.machine)
-    if known.tree != request.tree:
+    if known.tree != request.tree and not request.machine:
         return WrongState("node", request.node, f"in tree {known.tree}", f"a node of tree {request.tree}")
-    return msgspec.structs.replace(known, tags=tags, machine=request.machine or known.machine)
+    return msgspec.structs.replace(known, tree=request.tree, tags=tags, machine=request.machine or known.machine)
 
 
 GiveUp = Callable[[NodeRecord, str], Awaitable[GivenUpNode | Refusal]]
 
 
+class GivingUp:
+    """Asks the allocator of a node's tree to count on the node no more. On the nodes of one that is gone nothing runs."""
+
+    def __init__(self, bus: Bus, clock: Clock) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._silence = Silence()
+
+    async def __call__(self, record: NodeRecord, to_machine: str) -> GivenUpNode | Refusal:
+        request = encode(GiveUpNode(record.node, to_machine))
+        try:
+            answer = await self._bus.request(subjects.give_up_node(record.tree), request, timeout_s=_GIVE_UP_S)
+        except BusError:
+            if await is_gone(self._bus, record.tree, self._silence, self._clock):
+                return GivenUpNode(record.node, 0)
+            return NotReady(
+                f"the allocator of its tree {record.tree} does not answer, and jobs may run there as long as nodes have their lease"
+            )
+        return decode_answer(answer, GivenUpNode)
+
+
 async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp) -> Enrolled | Refusal:
-    """Enrols a node, or finds it enrolled. Its name passes to another machine once its allocator gave it up. Raises `BusError`."""
+    """Enrols a node, or finds it enrolled. Raises `BusError`.
+
+    Its name passes to another machine or tree once the allocator of its tree gave it up.
+    """
     while True:
         entry = await nodes.get(request.node)
         known = _record_in(entry)
@@ -37,8 +79,11 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp
             return record
         if entry is not None and record == known:
             return Enrolled(node=record.node, tree=record.tree, revision=entry.revision)
-        if known is not None and known.machine and not known.is_of(request.machine):
+        if known is not None and (record.tree != known.tree or (known.machine and not known.is_of(request.machine))):
             given_up = await give_up(known, request.machine)
+            if isinstance(given_up, WrongState) and record.tree != known.tree:
+                where = f"in tree {known.tree}, where jobs may run on it"
+                return WrongState("node", record.node, where, f"a node of tree {record.tree}")
             if isinstance(given_up, Refusal):
                 return given_up
         value = msgspec.json.encode(record)
@@ -54,6 +99,10 @@ async def change_node(nodes: KeyValue, request: ChangeNode, by: Person, give_up:
     """Drains, undrains or removes a node for an administrator. One is removed only once its allocator gave it up. Raises `BusError`."""
     if not by.administrator:
         return NotAllowed(who=by.name, what="change nodes; administrators may")
+    try:
+        node_name(request.node)
+    except BadInput as error:
+        return BadRequest(error.place, request.node, error.expected)
     while True:
         entry = await nodes.get(request.node)
         record = _record_in(entry)

@@ -21,15 +21,15 @@ from headrace.runtime.shell import Shell
 from headrace.wire import ledger as ledger_wire
 from headrace.wire import operations as wire
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage, encode
+from headrace.wire.codec import BadMessage
 from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.log import Event, concerned
-from headrace.wire.nodes import ChangeNode, Enrol, GivenUpNode, GiveUpNode, NodeRecord
-from headrace.wire.refusals import SLOW_BUS, BadRequest, Busy, NotReady, NotRecorded, Refusal, decode_answer
+from headrace.wire.nodes import ChangeNode, Enrol, NodeRecord
+from headrace.wire.refusals import SLOW_BUS, BadRequest, Busy, NotReady, NotRecorded
 from headrace_admission import queries
 from headrace_admission.decisions.ends_and_retries import AllocatorGone
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
-from headrace_admission.enrolment import change_node, enrol
+from headrace_admission.enrolment import GivingUp, change_node, enrol
 from headrace_admission.gone_allocators import Silence, is_gone
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
@@ -95,6 +95,7 @@ class AdmissionService:
         self._shell: Shell[Event] = Shell("admission", self.engine, runtime.clock, runtime.border, figures=self.figures)
         self._pools = pools
         self._news = News(runtime.bus)
+        self._give_up = GivingUp(runtime.bus, runtime.clock)
 
     async def start(self) -> None:
         """Reads the log to its end, shuts former appenders out, then serves."""
@@ -280,7 +281,7 @@ class AdmissionService:
             self._runtime.border.report_forged(caller.name, caller.subject, f"enrols node {request.node}")
             return BadRequest("node", request.node, f"the node of the subject, {caller.name}")
         try:
-            return await enrol(self._nodes, request, self._shell.moment(), self._give_up_node)
+            return await enrol(self._nodes, request, self._shell.moment(), self._give_up)
         except BusError as error:
             return NotReady(f"the bucket of nodes cannot be written: {error}")
 
@@ -288,15 +289,11 @@ class AdmissionService:
         person = self.engine.state.configuration.everywhere.person(caller.name)
         try:
             with anyio.fail_after(_CHANGE_NODE_S):
-                return await change_node(self._nodes, request, person, self._give_up_node)
+                return await change_node(self._nodes, request, person, self._give_up)
         except TimeoutError:
             return NotRecorded(int(_CHANGE_NODE_S * 1000), SLOW_BUS)
         except BusError as error:
             return NotReady(f"the node could not be changed: {error}")
-
-    async def _give_up_node(self, record: NodeRecord, to_machine: str) -> GivenUpNode | Refusal:
-        subject, request = subjects.give_up_node(record.tree), encode(GiveUpNode(record.node, to_machine))
-        return decode_answer(await self._runtime.bus.request(subject, request, timeout_s=2.0), GivenUpNode)
 
     # --- from a decision to an answer -----------------------------------------------------------------------------
 

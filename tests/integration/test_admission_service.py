@@ -30,6 +30,7 @@ from headrace.wire.nodes import (
     Enrolled,
     GivenUpNode,
     GiveUpNode,
+    LongestLeaseRecord,
     NodeChange,
     NodeRecord,
 )
@@ -68,12 +69,13 @@ from headrace.wire.services import ListServices, ServiceView
 from headrace_admission.decisions import updates
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.engine import AdmissionEngine
+from headrace_admission.enrolment import GivingUp, enrol
 from headrace_admission.log.restoring import LogReader
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.service import AdmissionService, serve
 from headrace_admission.settings import AdmissionSettings
 from tests.contract.waiting import eventually
-from tests.support.clocks import NOW
+from tests.support.clocks import NOW, HandClock
 from tests.support.effort import few_or_many
 from tests.support.killing import killed
 from tests.support.mutate import mutated_for
@@ -497,6 +499,43 @@ async def test_a_node_is_changed_by_an_administrator_and_removed_only_once_its_a
         assert await records.get("n1") is not None
         assert await change(NodeChange.REMOVE) == ChangedNode(NodeName("n1"))
         assert await records.get("n1") is None
+
+
+async def test_a_change_of_what_can_be_no_node_is_refused_with_the_rule(server: NatsServer) -> None:
+    async with running(server, SETTINGS, serve):
+        for name in ("", "..", "N1", "a b", "*"):
+            refused = await request(server, "node.change", ChangeNode(NodeName(name), NodeChange.DRAIN), ChangedNode)
+            assert isinstance(refused, BadRequest), name
+            assert (refused.place, refused.value) == ("node name", name)
+
+
+async def test_a_node_moves_to_another_tree_once_nothing_of_the_former_one_may_run_on_it(server: NatsServer) -> None:
+    """The former tree's allocator may have gone with its tree: its nodes then wait for their lease, and not for ever."""
+    clock, record = HandClock(), NodeRecord(NodeName("n1"), TREE, machine="m1")
+    moved = Enrol(NodeName("n1"), TreeName("west"), machine="m1")
+    answers: list[msgspec.Struct] = [WrongState("node", "n1", "online", "silent"), GivenUpNode(NodeName("n1"), 0)]
+
+    async def give_up(_message: Message) -> bytes:
+        return encode(answers.pop(0))
+
+    async with a_bus(server, "service", "admission") as bus, a_bus(server, "service", "allocator") as allocator:
+        nodes = await bus.key_value(subjects.NODES_BUCKET)
+        await nodes.update("n1", msgspec.json.encode(record), 0)
+        leases = await bus.key_value(subjects.NODE_LEASES_BUCKET)
+        await leases.update(TREE, msgspec.json.encode(LongestLeaseRecord(term=1, lease_ms=600_000)), 0)
+        giving_up = GivingUp(bus, clock)
+        for now_s, is_over in ((0.0, False), (500.0, False), (605.0, False), (607.0, True)):
+            clock.now_s = now_s
+            assert isinstance(await giving_up(record, ""), GivenUpNode if is_over else NotReady), now_s
+        serving = await allocator.serve(subjects.give_up_node(TREE), give_up)
+        refused = await enrol(nodes, moved, clock.moment(), giving_up)
+        assert isinstance(refused, WrongState)
+        assert refused.text() == "node n1 is in tree default, where jobs may run on it; expected a node of tree west"
+        assert isinstance(await enrol(nodes, moved, clock.moment(), giving_up), Enrolled)
+        await serving.close()
+        entry = await nodes.get("n1")
+        assert entry is not None
+        assert msgspec.json.decode(entry.value, type=NodeRecord).tree == "west"
 
 
 async def test_an_answer_is_never_sent_to_another_party(server: NatsServer) -> None:
