@@ -66,6 +66,7 @@ def test_each_party_gets_in_by_its_own_folder_and_a_removed_node_does_not(tmp_pa
     init(folder, url=url, listen=listen, node=["far"], beside=["near"])
     near, far = (Party(kind=PartyKind.NODE, name=name) for name in ("near", "far"))
     parties = {kind.value: Party(kind=kind) for kind in PartyKind if kind.is_service}
+    parties |= {"provisioner": Party(kind=PartyKind.PROVISIONER)}
     parties |= {"client": Party(kind=PartyKind.PERSON, name="anna"), "nodes/near": near, "client/nodes/far": far}
 
     with Server(folder) as server:

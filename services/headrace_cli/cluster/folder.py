@@ -1,7 +1,8 @@
 """The folder of a cluster: in it each party has a folder of its own, with its credential and settings.
 
-`nats/nats.conf`, `admission/`, `fair_share/`, `integral/`, `allocator/` (`credential`, `settings.toml`), `nodes/<node>/credential` of
-agents beside the services, and `client/` for people (`credential`, `endpoint.json`), with `client/nodes/<node>/` to be taken to hosts.
+`nats/nats.conf`, `provisioner/credential`, `admission/`, `fair_share/`, `integral/`, `allocator/` (`credential`, `settings.toml`),
+`nodes/<node>/credential` of agents beside the services, and `client/` for people (`credential`, `endpoint.json`), with
+`client/nodes/<node>/` to be taken to hosts.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class ClusterFolder:
         self._let_in(Party(kind=PartyKind.PERSON), client, "headrace")
         endpoint = msgspec.json.encode(Endpoint(url=url, tree=_TREE)).decode()
         self._write(client / ENDPOINT_FILE, endpoint + "\n")
+        provisioner = PartyKind.PROVISIONER
+        self._let_in(Party(kind=provisioner), self._folder(self._path / provisioner.value), provisioner.value)
         common = {"nats_url": url, "tree": _TREE, "administrators": "*"}
         for kind in (kind for kind in PartyKind if kind.is_service):
             folder = self._folder(self._path / kind.value)
