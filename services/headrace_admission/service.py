@@ -41,6 +41,7 @@ from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import GlobalRules
 from headrace_admission.state.state import State
+from headrace_admission.traced_starts import traced
 
 Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
 _STOP_FLUSH_S: Final = 3.0
@@ -179,7 +180,7 @@ class AdmissionService:
             start,
             wire.StartOperation,
             CallerKind.USER,
-            self._on_start,
+            traced(self._on_start),
             concurrency=self._settings.most_starts_at_once,
             running_bytes=self._settings.most_bytes_of_starts_at_once,
             pending=self._settings.most_waiting,

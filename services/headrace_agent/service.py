@@ -36,7 +36,8 @@ from headrace_agent.host import facts
 from headrace_agent.host.incarnation import next_incarnation
 from headrace_agent.host.state_folder import claim
 from headrace_agent.job_logs.requests import JobLogs
-from headrace_agent.runner.protocol import Ended, ToAgent
+from headrace_agent.job_spans import JobSpans
+from headrace_agent.runner.protocol import Ended, Run, ToAgent
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.link import RunnerLink
 
@@ -86,6 +87,7 @@ class Agent:
         self._machine = settings.machine_name()
         self._log = logger(node=self.node)
         self._random = random.Random()
+        self._job_spans = JobSpans(self.node)
         identity = Identity(
             node=self.node,
             tree=_tree(settings),
@@ -141,6 +143,8 @@ class Agent:
                 self._heartbeat = heartbeat
                 self._beat.set()
             case Tell(message):
+                if isinstance(message, Run):
+                    self._job_spans.on_told(message)
                 self.runner.tell(message)
             case Enrol(after_ms):
                 self._enrol_after_ms = after_ms
@@ -161,6 +165,7 @@ class Agent:
             if has_failed or message.is_host_fault:
                 # Perhaps for want of room on a disk, of which every job that starts here would die.
                 self._look.set()
+        self._job_spans.on_runner(message)
         self._do(self.engine.on_runner(message, self._shell.moment()))
 
     def _on_trouble(self, kind: Trouble, words: str) -> None:

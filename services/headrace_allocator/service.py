@@ -113,7 +113,9 @@ class AllocatorService:
         self._tree = tree
         self._log = logger(tree=tree)
         self.engine = AllocatorEngine(tree, 0, runtime.settings.timing(longest_lease_ms=0))
-        self._heartbeat_log = HeartbeatLog(self._log)
+        self._heartbeat_log = HeartbeatLog(
+            self._log, lambda operation: self.engine.facts.operations[operation].spec.trace
+        )
         self._shell: Shell[Effect] = Shell(
             "allocator",
             self.engine,

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     ),
     "node": ("headrace_cli.commands.node:app", "List nodes, drain them, and take them out."),
     "bus": ("headrace_cli.commands.bus:app", "Make the buckets and streams that services need."),
+    "trace": ("headrace_cli.traces.command:trace", "Show where the time of a start went."),
     "service": ("headrace_cli.commands.service:app", "List the processes of Headrace itself, and their figures."),
     "cluster": (
         "headrace_cli.cluster.command:app",

@@ -51,6 +51,7 @@ from headrace_fair_share.effects import (
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.exchange_with_integral import answer_to
 from headrace_fair_share.facts.usage import UsageChange
+from headrace_fair_share.first_snapshots import FirstSnapshots
 from headrace_fair_share.history.keeping import HistoryKeeper
 from headrace_fair_share.pool_figures import pool_figures
 from headrace_fair_share.settings import FairShareSettings
@@ -131,6 +132,7 @@ class FairShareService:
         self.operations = OperationsFeed(runtime.bus, runtime.border, tree, self, runtime.terms)
         self._sooner = anyio.Event()
         self._serves_whole = False
+        self._first_snapshots = FirstSnapshots()
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -202,6 +204,7 @@ class FairShareService:
 
     async def on_events(self, events: list[Event], sequence: int) -> None:
         """Events of the log, from admission."""
+        self._first_snapshots.note(events)
         outcome = self.engine.on_events(events, self._shell.moment())
         self._shell.take(outcome)
         if outcome.effects:
@@ -320,8 +323,9 @@ class FairShareService:
             await self._runtime.border.serve(subject, WholeRequest, CallerKind.SERVICE, self._on_whole)
             self._serves_whole = True
         try:
-            for part in parts:
-                await self._bus.publish(subjects.share(self._tree), part)
+            with self._first_snapshots.published(changed, str(self._publisher.version)):
+                for part in parts:
+                    await self._bus.publish(subjects.share(self._tree), part)
         except BusError as error:
             self._log.warning("shares not published", version=str(self._publisher.version), error=str(error))
 

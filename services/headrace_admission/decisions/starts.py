@@ -15,6 +15,7 @@ from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
 from headrace.wire.operations import OperationState, StartAnswer, StartOperation
 from headrace.wire.placements import TreePlacement
 from headrace.wire.refusals import BadRequest, Exists, Refusal
+from headrace.wire.trace import read_trace
 from headrace_admission.decisions.limits import blocking_pool
 from headrace_admission.decisions.start_plan import StartPlan, plan_start
 from headrace_admission.decisions.transaction import Transaction
@@ -59,6 +60,8 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
         parse_formula(spec.scheduling_tag_filter)
     except BadInput as error:
         return BadRequest("spec.scheduling_tag_filter", shortened(str(error.value)), error.expected)
+    if spec.trace and read_trace(spec.trace) is None:
+        return BadRequest("spec.trace", spec.trace, "a traceparent of W3C Trace Context, of a trace that is recorded")
     size = size_bytes(spec)
     if size > LARGEST_SPEC_BYTES:
         return BadRequest("spec", f"{size} bytes", f"at most {LARGEST_SPEC_BYTES} (command and environment together)")

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Final
 
 import anyio
 import msgspec
 
 from headrace.bus import Bus, BusError, GroupAppender, Log
 from headrace.ids import TreeName
+from headrace.obs import tracing
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, counter, gauge
@@ -21,6 +24,8 @@ from headrace.wire import subjects
 from headrace.wire.codec import MessageTooLarge, encode
 from headrace.wire.log import Event, Published
 from headrace_admission.log.byte_budget import encode_event
+
+_NO_SPAN: Final = nullcontext()
 
 
 class _RawBatch(msgspec.Struct, frozen=True):
@@ -101,7 +106,8 @@ class Recorder:
         To be called without a pause after the decision, so that the log has the order of the decisions. Cancelling the wait takes
         nothing back.
         """
-        return await self.appender.append(self._taken(events))
+        with tracing.child("append to log", {"events": len(events)}) if tracing.current() else _NO_SPAN:
+            return await self.appender.append(self._taken(events))
 
     def note(self, events: Sequence[Event]) -> None:
         """Records as `record` does, for decisions whose answer nobody waits for."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from headrace.ids import AllocationId, NodeName
 from headrace.wire.heartbeat import JobKey, JobSpec
+from headrace.wire.trace import job_trace
 
 #: Taken from the agent's own environment where they are set.
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "TMPDIR", "TZ", "USER")
@@ -48,4 +49,5 @@ def job_environment(
         "HEADRACE_ALLOCATION_ID": allocation,
         "HEADRACE_NODE": node,
         "HEADRACE_POOL": spec.pool,
+        **({"TRACEPARENT": trace} if (trace := job_trace(spec.trace, key)) else {}),
     }

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from headrace.ids import OperationId
+from headrace.obs import tracing
 from headrace.obs.logging import Logger
 from headrace.runtime.engine import Figure
 from headrace.runtime.shell import LengthsOfTime
 from headrace.wire.heartbeat import Heartbeat, Orders
+from headrace.wire.trace import has_span, placement_span, read_trace
 
 
 class HeartbeatLog:
     """Writes lines about heartbeats, and keeps the lengths of decisions."""
 
-    def __init__(self, log: Logger) -> None:
+    def __init__(self, log: Logger, trace_of: Callable[[OperationId], str]) -> None:
+        """`trace_of` tells the trace of an operation that is known."""
         self._log = log
+        self._trace_of = trace_of
         self._decisions = LengthsOfTime("heartbeat_decisions", "Times that decisions on heartbeats took.")
 
     def note(self, heartbeat: Heartbeat, orders: Orders | None, took_ms: float) -> None:
@@ -24,10 +31,23 @@ class HeartbeatLog:
                 self._log.info("allocation given back", **ids, why=report.given_back_for)
         if orders is not None:
             self._note_orders(orders)
+            if tracing.is_on():
+                self._note_placements(orders, tracing.now_ns() - int(took_ms * 1e6))
 
     def figures(self) -> list[Figure]:
         """Lengths of the decisions."""
         return self._decisions.figures()
+
+    def _note_placements(self, orders: Orders, began_ns: int) -> None:
+        """Writes a span for each place that a traced operation got. A heartbeat may be traced as well, by itself."""
+        heartbeat = tracing.current()
+        for start in orders.start:
+            operation = read_trace(self._trace_of(start.operation))
+            if operation is None or not any(map(has_span, start.slots)):
+                continue
+            about = {"operation": start.operation, "node": orders.node, "allocation": start.allocation}
+            context, links = placement_span(operation, start.allocation), [heartbeat] if heartbeat else []
+            tracing.record("placement", context, began_ns, about, parent=operation, links=links)
 
     def _note_orders(self, orders: Orders) -> None:
         log, node = self._log, orders.node

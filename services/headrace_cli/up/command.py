@@ -15,9 +15,11 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from headrace.client import state_folder
+from headrace.client.place import traces_folder
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import node_name_from_host
+from headrace.obs.trace_sinks import Traces
 from headrace.wire.nodes import StopMode
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Switch
@@ -46,6 +48,23 @@ class StopOptions:
         return StopMode.WAIT if self.wait else StopMode.LEAVE if self.leave_running else StopMode.INTERRUPT
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class TraceOptions:
+    """The traces of operations."""
+
+    trace_sample: float = 1.0
+    """Part of the operations that are traced, from 0 to 1. `headrace trace OP` shows where their time went."""
+    trace_endpoint: str = ""
+    """Collector that takes OTLP over HTTP, such as http://127.0.0.1:4318. Unless given: a file in the state folder."""
+
+    def traces(self, state: Path) -> Traces:
+        """Raises `BadInput`."""
+        if not 0.0 <= self.trace_sample <= 1.0:
+            raise BadInput("--trace-sample", self.trace_sample, "0 to 1")
+        return Traces(self.trace_endpoint, str(traces_folder(state)), self.trace_sample)
+
+
 def up(
     *,
     state: Path | None = None,
@@ -54,6 +73,7 @@ def up(
     tree: Annotated[list[str] | None, Parameter(negative=())] = None,
     standby: Switch = False,
     stop_options: StopOptions | None = None,
+    trace_options: TraceOptions | None = None,
     ready_timeout: str = "60s",
     log_level: Literal["debug", "info", "warning", "error"] = "info",
     verbose: Annotated[Switch, Parameter(name=["--verbose", "-v"])] = False,
@@ -69,7 +89,6 @@ def up(
     Examples:
 
         headrace up
-
         headrace up --port 0 --node small:cpu=1,memory=1G --node large:cpu=4,memory=8G
         headrace up --tree cpu --tree gpu --node a:cpu=4,tree=cpu --node b:cpu=2,gpu=1,tree=gpu
 
@@ -82,8 +101,7 @@ def up(
     node
         An agent NAME:cpu=2,memory=2G,tag=ssd,… with what it offers; may be repeated. Unless given: one with all that this host has.
     tree
-        A pool tree to serve; may be repeated. Each needs a `--node`, and nodes without `tree=NAME` go to the trees in turn.
-        Other commands ask the first, or `$HEADRACE_TREE`.
+        A pool tree to serve; may be repeated. Nodes without `tree=NAME` go to them in turn. Commands ask the first, or `$HEADRACE_TREE`.
     standby
         Run two of each service: one leads, the other stands by and takes over when the first is stopped or dies.
     ready_timeout
@@ -95,7 +113,7 @@ def up(
     """
     trees = parse_trees(tree or ["default"])
     options = UpOptions(
-        state=Path(os.path.abspath(state)) if state is not None else state_folder(),
+        state=_folder(state),
         port=_port(port),
         nodes=spread(parse_nodes(node) if node else [_this_host()], trees),
         trees=tuple(trees),
@@ -104,6 +122,7 @@ def up(
         verbose=verbose,
         ready_timeout_s=parse_duration_ms(ready_timeout, place="--ready-timeout") / 1000,
         stop_mode=(stop_options or StopOptions()).mode(),
+        traces=(trace_options or TraceOptions()).traces(_folder(state)),
     )
     return _run(options, Screen())
 
@@ -123,6 +142,10 @@ def _run(options: UpOptions, screen: Screen) -> int:
     if outcome.ready:
         return Exit.DONE
     return Exit.INTERRUPTED if outcome.interrupted else Exit.FAILED
+
+
+def _folder(state: Path | None) -> Path:
+    return Path(os.path.abspath(state)) if state is not None else state_folder()
 
 
 def _this_host() -> NodeOption:

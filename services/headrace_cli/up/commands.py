@@ -51,7 +51,7 @@ def write_configuration(state: StateFolder, options: UpOptions, port: int) -> No
     state.write(state.path / "nats.conf", nats_configuration(state.nats, f"127.0.0.1:{port}", users))
     for suffix in _suffixes(options):
         common = {
-            **common_settings(port, options.log_level),
+            **common_settings(port, options.log_level, options.traces),
             # It tells those from one another that do the same.
             "instance": os.uname().nodename + suffix,
             "has_standby": options.standby,
@@ -60,7 +60,8 @@ def write_configuration(state: StateFolder, options: UpOptions, port: int) -> No
             text = service_settings({**common, "tree": tree}, _own_settings(state, tree, options))
             state.write(state.path / f"{process_name('services', tree, options)}{suffix}.toml", text)
     for node in options.nodes:
-        text = agent_settings(state, port, options.log_level, node, state.credentials / f"agent-{node.node}")
+        proof = state.credentials / f"agent-{node.node}"
+        text = agent_settings(state, port, options.log_level, node, proof, options.traces)
         state.write(state.path / f"agent-{node.node}.toml", text)
 
 

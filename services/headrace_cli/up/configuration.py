@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from headrace.access.permissions import Party, server_users
+from headrace.obs.trace_sinks import Traces
 from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace_cli.up.node_option import NodeOption
 from headrace_cli.up.state_folder import StateFolder
@@ -65,7 +68,9 @@ def _new_tree_options() -> dict[str, Table]:
     return found | {f"{place}.{name}": value for name, value in NEW_TREE_OPTIONS.items() if isinstance(value, Mapping)}
 
 
-def agent_settings(state: StateFolder, port: int, log_level: str, node: NodeOption, credential: Path) -> str:
+def agent_settings(
+    state: StateFolder, port: int, log_level: str, node: NodeOption, credential: Path, traces: Traces
+) -> str:
     """The settings of the agent of one node, with the file of its credential."""
     folder = state.agents / node.node
     agent: dict[str, str | int | float | bool | list[str]] = {
@@ -76,16 +81,19 @@ def agent_settings(state: StateFolder, port: int, log_level: str, node: NodeOpti
     agent.update(node.amounts)
     if node.tags:
         agent["tags"] = node.tags
-    return to_toml({"common": {**common_settings(port, log_level), "tree": node.tree or "default"}, "agent": agent})
+    return to_toml(
+        {"common": {**common_settings(port, log_level, traces), "tree": node.tree or "default"}, "agent": agent}
+    )
 
 
-def common_settings(port: int, log_level: str) -> Table:
+def common_settings(port: int, log_level: str, traces: Traces) -> Table:
     """The settings of all that run on one machine."""
     return {
         "nats_url": f"nats://127.0.0.1:{port}",
         "log_level": log_level,
         # Whoever connects holds the credential of this machine.
         "administrators": "*",
+        **{f"trace_{name}": value for name, value in msgspec.to_builtins(traces).items()},
     }
 
 

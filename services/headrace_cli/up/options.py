@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.ids import TreeName
+from headrace.obs.trace_sinks import Traces
 from headrace.wire.nodes import StopMode
 from headrace_cli.up.node_option import NodeOption
 
@@ -30,3 +31,5 @@ class UpOptions(msgspec.Struct, frozen=True):
     ready_timeout_s: float = 60.0
     #: What the first Ctrl-C or SIGTERM does to running jobs.
     stop_mode: StopMode = StopMode.INTERRUPT
+    #: Of all processes, and of clients that find them by the state folder.
+    traces: Traces = Traces()

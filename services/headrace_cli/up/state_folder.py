@@ -2,7 +2,7 @@
 
 `lock` (flock, held while `up` or its guard lives), `credential` (for people), `endpoint.json` (while running), `nats.conf`,
 `services.toml`, `agent-<node>.toml`, and the folders `credentials` (one of each service and node), `nats` (streams and buckets),
-`agents` (one folder a node) and `logs`.
+`agents` (one folder a node), `logs` and `traces`.
 """
 
 from __future__ import annotations

@@ -279,7 +279,8 @@ class _Supervisor:
             return
         took_s = self._clock.moment().steady_s - begun.steady_s
         self._ready = True
-        self._state.announce(Endpoint(url=self._url, tree=self._options.trees[0], pid=os.getpid()))
+        tree, traces = self._options.trees[0], self._options.traces
+        self._state.announce(Endpoint(url=self._url, tree=tree, pid=os.getpid(), traces=traces))
         logger().info("ready", took_s=round(took_s, 3))
         if await self._when_ready(Ready(self._url, nodes, took_s, warnings)) and not self._engine.stopping:
             await self._events.send(_StopAsked(by_signal=False))

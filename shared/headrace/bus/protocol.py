@@ -8,6 +8,7 @@ Semantics that every implementation keeps:
 * A handler that raises answers nothing, is counted and logged, and harms no other message.
 * Payload and headers together stay under `MAX_MESSAGE_BYTES`. A larger one raises `TooLarge` before anything is sent.
 * Every wait has a limit that the caller names.
+* What is sent in a span carries it as a header, in which a handler continues and to which a reader of an inbox links.
 """
 
 from __future__ import annotations

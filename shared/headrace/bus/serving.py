@@ -10,7 +10,7 @@ import contextvars
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -22,6 +22,7 @@ from headrace.bus.lines import Lines, Waiting
 from headrace.bus.protocol import MAX_PENDING_BYTES, BusError, Handler, Message, Newest, Senders, TooLarge
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
+from headrace.obs.tracing import received
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -35,6 +36,7 @@ _TURN_NS: Final = 10_000_000
 #: Were it all that wait, a flood would be a pause, and a socket that is not read is cut off by the server with all that others sent.
 _BEGUN_IN_A_TURN: Final = 8
 _BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
+_NO_SPAN: Final = nullcontext()
 
 
 class Serving:
@@ -205,7 +207,8 @@ class Serving:
     async def _answer_one(self, message: Message) -> None:
         started = time.perf_counter_ns()
         try:
-            await self._reply(message, await self._handler(message))
+            with received(message.headers) if message.headers else _NO_SPAN:
+                await self._reply(message, await self._handler(message))
         except Exception as error:
             self.failed += 1
             self.last_error = type(error).__name__

@@ -14,12 +14,14 @@ from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
 from headrace.client.logs import JobLogReader, LogLine
 from headrace.client.operation_id import new_operation_id
-from headrace.client.place import Place
+from headrace.client.place import Place, trace_of_caller
 from headrace.client.pools import Pools
 from headrace.client.processes import Processes
 from headrace.client.trees import Trees
 from headrace.errors import BadInput
 from headrace.ids import OperationId, PoolName, TreeName, UserName, node_name, operation_id, pool_name
+from headrace.obs.trace_sinks import begin_tracing
+from headrace.obs.tracing import start_of_operation
 from headrace.resources import Resources, parse_amount
 from headrace.runtime.clock import Clock
 from headrace.wire import subjects
@@ -126,8 +128,11 @@ class Client:
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
         name = operation_id(operation) if operation else new_operation_id(self._clock)
-        request = StartOperation(operation=name, spec=spec, min_revision=self.pools.revision)
-        answer = await self._asker.ask("op.start", request, StartAnswer, timeout_s=timeout_s)
+        begin_tracing("client", self._place.traces)
+        with start_of_operation("start request", name, spec.trace or trace_of_caller()) as trace:
+            spec = msgspec.structs.replace(spec, trace=trace)
+            request = StartOperation(operation=name, spec=spec, min_revision=self.pools.revision)
+            answer = await self._asker.ask("op.start", request, StartAnswer, timeout_s=timeout_s)
         return Operation(self, name, answer)
 
     def operation(self, operation: str) -> Operation:

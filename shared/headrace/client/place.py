@@ -15,7 +15,10 @@ from pathlib import Path
 import msgspec
 
 from headrace.client.errors import NotRunning
+from headrace.errors import BadInput
 from headrace.ids import TreeName, UserName, tree_name, user_name
+from headrace.obs.trace_sinks import Traces
+from headrace.wire.trace import read_trace
 
 ENDPOINT_FILE = "endpoint.json"
 CREDENTIAL_FILE = "credential"
@@ -29,6 +32,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     tree: TreeName = TreeName("default")
     #: Process id of the `headrace up` that wrote it.
     pid: int = 0
+    traces: Traces = Traces()
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -42,6 +46,7 @@ class Place(msgspec.Struct, frozen=True):
     tree: TreeName
     #: In words: the folder or the address, for errors.
     where: str
+    traces: Traces = Traces()
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -56,6 +61,11 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     # The XDG rules call a relative path invalid and say to ignore it.
     root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
     return root / "headrace"
+
+
+def traces_folder(state: Path) -> Path:
+    """The folder of spans in a state folder."""
+    return state / "traces"
 
 
 def find_place(
@@ -79,7 +89,8 @@ def find_place(
         credential_file = credential_file or environment.get("HEADRACE_CREDENTIAL_FILE")
         ca_file = ca_file or environment.get("HEADRACE_CA_FILE")
     if url:
-        return Place(url, str(credential_file or ""), str(ca_file or ""), wanted or TreeName("default"), where=url)
+        tree, traces = wanted or TreeName("default"), _traces_in(environment)
+        return Place(url, str(credential_file or ""), str(ca_file or ""), tree, where=url, traces=traces)
     folder = Path(state) if state is not None else state_folder(environment)
     try:
         endpoint = msgspec.json.decode((folder / ENDPOINT_FILE).read_bytes(), type=Endpoint)
@@ -93,7 +104,22 @@ def find_place(
         ca_file=str(ca_file or ""),
         tree=wanted or endpoint.tree,
         where=str(folder),
+        traces=endpoint.traces,
     )
+
+
+def trace_of_caller(environment: Mapping[str, str] = os.environ) -> str:
+    """The trace that whoever runs this process is part of, by `$TRACEPARENT`. Empty for none."""
+    context = read_trace(environment.get("TRACEPARENT", ""))
+    return "" if context is None else context.header()
+
+
+def _traces_in(environment: Mapping[str, str]) -> Traces:
+    given = {name: environment.get(f"HEADRACE_TRACE_{name.upper()}", "") for name in Traces.__struct_fields__}
+    try:
+        return msgspec.convert({name: value for name, value in given.items() if value}, Traces, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadInput("HEADRACE_TRACE_SAMPLE_RATIO", given["sample_ratio"], str(error)) from None
 
 
 def login_user() -> UserName:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from headrace.bus import MAX_PENDING_BYTES, Bus, Message, Newest, Senders, Subscription
+from headrace.obs import tracing
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
@@ -27,6 +29,7 @@ T = TypeVar("T")
 
 #: Subjects of which it is kept who sends there: a node's is used every few seconds.
 _SENDERS_KEPT: Final = 16_384
+_NO_SPAN: Final = nullcontext()
 
 
 class CallerKind(enum.StrEnum):
@@ -96,7 +99,8 @@ class Border:
                 # One that was succeeded while it was frozen would tell what was.
                 await self.leads.until_sure()
             try:
-                answer = await handler(request, caller)
+                with _span(kind, request) if tracing.current() else _NO_SPAN:
+                    answer = await handler(request, caller)
             except Deposed as error:
                 # The bus keeps failures of handlers to themselves; this one is the end of the process.
                 self._deposition.depose(str(error))
@@ -179,6 +183,11 @@ def _sender(subject: str, kind: CallerKind, name_at: int) -> tuple[Caller, str]:
     name = "" if kind is CallerKind.SERVICE else subjects.nth(subject, name_at)
     prefix = subjects.inbox(kind.value, name) if name else f"_INBOX.{kind.value}"
     return Caller(kind=kind, name=name, subject=subject), prefix + "."
+
+
+def _span(kind: Any, request: object) -> AbstractContextManager[object]:
+    about = {"operation": request.operation} if hasattr(request, "operation") else {}
+    return tracing.child(_kind_name(kind), about)
 
 
 def _shorten(text: str) -> str:

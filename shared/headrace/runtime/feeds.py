@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
@@ -16,6 +17,7 @@ import msgspec
 
 from headrace.bus import Bus, BusError, Log
 from headrace.ids import TreeName
+from headrace.obs import tracing
 from headrace.obs.logging import logger
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock
@@ -37,6 +39,7 @@ T = TypeVar("T")
 
 _ASK_TIMEOUT_S = 2.0
 _RETRY_S = 0.2
+_NO_SPAN = nullcontext()
 #: Spreads retries of many readers; decides nothing.
 _jitter = random.Random()
 
@@ -242,9 +245,10 @@ class SnapshotFeed(Generic[Item, Frame]):
             tasks.start_soon(self._keep_whole)
             self._missing.set()
             async for message in inbox:
-                part = self._border.decode(message, self._part_type)
-                if part is not None:
-                    await self._apply(part)
+                with tracing.linked("apply snapshot", message.headers) if message.headers else _NO_SPAN:
+                    part = self._border.decode(message, self._part_type)
+                    if part is not None:
+                        await self._apply(part)
                 await anyio.lowlevel.checkpoint()
 
     async def _apply(self, part: Any) -> None:

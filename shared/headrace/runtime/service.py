@@ -26,7 +26,9 @@ from headrace.bus.nats.bus import NatsBus
 from headrace.bus.stores import needed_streams, until_there
 from headrace.errors import BadInput
 from headrace.ids import tree_name
+from headrace.obs import tracing
 from headrace.obs.logging import configure, logger
+from headrace.obs.trace_sinks import begin_tracing
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.metrics import Metrics
@@ -169,6 +171,7 @@ def run_service(
         settings = load(kind, name, arguments.config, os.environ)
         configure(name, settings.log_level)
         credential = read_credential(settings.credential_file)
+        begin_tracing(name, settings.traces)
     except (BadInput, KeyError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(2)
@@ -176,7 +179,9 @@ def run_service(
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     prefix = inbox(settings) if inbox else subjects.inbox("service", name.replace("_", "-"))
-    sys.exit(anyio.run(_run, name, settings, credential, prefix, serve, inbox is None))
+    status = anyio.run(_run, name, settings, credential, prefix, serve, inbox is None)
+    tracing.end()
+    sys.exit(status)
 
 
 async def _run(

@@ -17,6 +17,7 @@ import msgspec
 
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
+from headrace.obs.trace_sinks import Traces
 from headrace.pools.rights import Person, person_of
 
 S = TypeVar("S", bound="CommonSettings")
@@ -48,12 +49,23 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     #: Where `/metrics` and `/health` are served over HTTP; 0: nowhere.
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
     metrics_host: str = "127.0.0.1"
+    #: Collector of traces that takes OTLP over HTTP, such as `http://127.0.0.1:4318`; empty: none.
+    trace_endpoint: str = ""
+    #: Folder of the file that spans go to where there is no collector; empty: nothing is traced.
+    trace_folder: str = ""
+    #: Part of the operations that are traced where nobody began a trace of them before.
+    trace_sample_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 1.0
     #: Users who may change everything, separated by commas; `*` is everybody who has a credential for the server, empty nobody.
     administrators: str = ""
 
     def person(self, user: str) -> Person:
         """A user, as the connection names it, as the rules of rights know it."""
         return person_of(user, self.administrator_names)
+
+    @property
+    def traces(self) -> Traces:
+        """The place that spans go to."""
+        return Traces(self.trace_endpoint, self.trace_folder, self.trace_sample_ratio)
 
     @property
     def instance_name(self) -> str:

@@ -199,6 +199,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     interruptible: bool = False
     #: The signal that tells a job that its place is taken back.
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
+    #: The trace that the operation is part of; empty: none.
+    trace: str = ""
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

@@ -13,6 +13,7 @@ from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobSpec
 from headrace.wire.preemption import InterruptSignal
+from headrace.wire.trace import Trace
 
 LARGEST_JOB_COUNT = 1_000_000
 
@@ -109,6 +110,8 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     scheduling_tag_filter: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     #: How long an allocation may wait on its node for room. None: as its pool says.
     waiting_for_resources_on_node_timeout_ms: Millis | None = None
+    #: The trace that it is part of, which its jobs find in `TRACEPARENT`.
+    trace: Trace = ""
 
     def in_tree(self, tree: TreeName, pool: PoolName) -> OperationSpec:
         """The operation as one of its trees has it, with its pool and its weight there."""
@@ -128,4 +131,5 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             log_cap_bytes=self.log_cap_bytes,
             interruptible=self.interruptible,
             interrupt_signal=self.interrupt_signal,
+            trace=self.trace,
         )

@@ -15,6 +15,7 @@ from tests.unit.admission.desk import Desk
     ("option", "value", "expected"),
     [
         ("max_unpreemptible_allocation_count", 2, "0, or nothing"),
+        ("trace", "rubbish", "a traceparent of W3C Trace Context, of a trace that is recorded"),
         ("scheduling_tag_filter", "ssd &", "a formula over tags such as ssd & (fast | !old); wrong before character 6"),
     ],
 )

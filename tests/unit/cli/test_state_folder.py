@@ -10,6 +10,7 @@ import pytest
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.client.place import Endpoint, find_place
+from headrace.obs.trace_sinks import Traces
 from headrace_cli.up.configuration import agent_settings, nats_configuration, to_toml
 from headrace_cli.up.log_lines import last_words, tail
 from headrace_cli.up.marks import find
@@ -64,7 +65,9 @@ def test_any_text_survives_in_toml() -> None:
 
 def test_an_agent_gets_what_its_node_offers(tmp_path: Path) -> None:
     settings = tomllib.loads(
-        agent_settings(StateFolder(tmp_path), 4711, "info", parse_node("small:cpu=0.5,memory=1G"), tmp_path / "proof")
+        agent_settings(
+            StateFolder(tmp_path), 4711, "info", parse_node("small:cpu=0.5,memory=1G"), tmp_path / "proof", Traces()
+        )
     )
 
     assert settings["agent"] == {

@@ -78,6 +78,7 @@ case("interruptible", True)(job)
 case("interrupt_signal", InterruptSignal.SIGUSR1)(job)
 case("log_cap_bytes", 10)(job)
 case("job_count", 2)(job)
+case("trace", f"00-{'a' * 32}-{'b' * 16}-01")(job)
 
 
 @case("scheduling_tag_filter", "gpu")

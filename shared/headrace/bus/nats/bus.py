@@ -32,6 +32,7 @@ from headrace.bus.protocol import (
 )
 from headrace.bus.serving import Serving
 from headrace.obs.logging import logger
+from headrace.obs.tracing import with_trace
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -120,14 +121,14 @@ class NatsBus:
     async def request(
         self, subject: str, data: bytes, *, timeout_s: float, headers: Mapping[str, str] | None = None
     ) -> bytes:
-        answer = await self._link.call(subject, data, timeout_s=timeout_s, headers=_lower(headers))
+        answer = await self._link.call(subject, data, timeout_s=timeout_s, headers=with_trace(_lower(headers)))
         return answer.data
 
     async def gather(self, subject: str, data: bytes, *, wait_s: float) -> list[bytes]:
         return [answer.data for answer in await self._link.collect(subject, data, wait_s=wait_s)]
 
     async def publish(self, subject: str, data: bytes, *, headers: Mapping[str, str] | None = None) -> None:
-        await self._link.send(subject, data, headers=_lower(headers))
+        await self._link.send(subject, data, headers=with_trace(_lower(headers)))
 
     async def serve(
         self,

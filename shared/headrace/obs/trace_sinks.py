@@ -1,0 +1,33 @@
+"""The places that spans of a process may go to: a collector, or a file of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.obs import tracing
+from headrace.obs.span_file import SpanFile
+
+
+class Traces(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The place that spans go to, and the operations that are traced. Without endpoint and folder tracing is off."""
+
+    #: Of a collector that takes OTLP over HTTP, such as `http://127.0.0.1:4318`. It wins over the folder.
+    endpoint: str = ""
+    #: Of the file of spans.
+    folder: str = ""
+    #: The part of operations whose trace is begun where nobody began it before.
+    sample_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 1.0
+
+
+def begin_tracing(service: str, traces: Traces) -> None:
+    """Turns tracing on as it is wished. Raises `BadInput`."""
+    if tracing.is_on() or not traces.folder:
+        return
+    try:
+        tracing.begin(service, SpanFile(Path(traces.folder)), traces.sample_ratio)
+    except OSError as error:
+        raise BadInput("trace_folder", traces.folder, f"a folder for files ({error.strerror})") from None

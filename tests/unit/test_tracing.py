@@ -1,0 +1,186 @@
+"""Spans: their ids, which operations are sampled, what a failure leaves, and the file that never grows beyond its bound."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headrace.ids import AllocationId, OperationId
+from headrace.obs import tracing
+from headrace.obs.span_file import FILE, SpanFile, read_spans
+from headrace.obs.tracing import Span
+from headrace.wire.heartbeat import JobKey
+from headrace.wire.trace import TRACED_JOBS, SpanContext, job_span, job_trace, placement_span, read_trace
+
+HEADER = f"00-{'a' * 32}-{'b' * 16}-01"
+CONTEXT = SpanContext("a" * 32, "b" * 16)
+
+
+class Spans(list[Span]):
+    """A sink that keeps them."""
+
+    def write(self, span: Span) -> None:
+        self.append(span)
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def spans() -> Iterator[Spans]:
+    kept = Spans()
+    tracing.begin("test", kept, 1.0)
+    yield kept
+    tracing.end()
+
+
+def test_a_header_is_read_as_it_is_written_whatever_other_flags_it_has() -> None:
+    assert read_trace(HEADER) == CONTEXT
+    assert CONTEXT.header() == HEADER
+    assert read_trace(HEADER[:-2] + "03") == CONTEXT
+
+
+@pytest.mark.parametrize(
+    "header", ["", "rubbish", HEADER[:-2] + "00", HEADER.upper(), HEADER + "x", HEADER.replace("a", "0"), "00--" * 9]
+)
+def test_what_names_no_recorded_span_is_no_trace(header: str) -> None:
+    assert read_trace(header) is None
+
+
+def test_spans_of_places_and_jobs_differ_from_each_other_and_stay_in_the_trace() -> None:
+    keys = [JobKey(OperationId("one"), index, attempt) for index in (0, 1, 11) for attempt in (1, 11)]
+    made = [job_span(CONTEXT, key) for key in keys] + [placement_span(CONTEXT, AllocationId("1-1"))]
+
+    assert len({each.span_id for each in made}) == len(made)
+    assert {each.trace_id for each in made} == {CONTEXT.trace_id}
+
+
+def test_a_job_without_a_span_belongs_to_the_start_of_its_operation() -> None:
+    assert job_trace(HEADER, JobKey(OperationId("one"), TRACED_JOBS)) == HEADER
+    assert job_trace(HEADER, JobKey(OperationId("one"), 0)) == job_span(CONTEXT, JobKey(OperationId("one"), 0)).header()
+    assert job_trace("", JobKey(OperationId("one"), 0)) == ""
+
+
+def test_spans_inside_each_other_are_a_tree_and_a_failure_is_named_without_its_words(spans: Spans) -> None:
+    with (
+        pytest.raises(ValueError, match="hunter2"),
+        tracing.span("outer", {"operation": "one"}),
+        tracing.child("inner"),
+    ):
+        raise ValueError("password hunter2")
+
+    inner, outer = spans
+    assert (inner.parent_id, outer.parent_id) == (outer.span_id, "")
+    assert (inner.name, outer.name, outer.attributes) == ("inner", "outer", {"operation": "one"})
+    assert inner.error == outer.error == "ValueError"
+    assert outer.start_ns <= inner.start_ns <= inner.end_ns <= outer.end_ns
+    assert tracing.current() is None
+
+
+def test_outside_of_every_span_there_is_no_child(spans: Spans) -> None:
+    with tracing.child("lonely") as context:
+        assert context is None
+    assert spans == []
+
+
+def test_the_trace_that_the_caller_brought_is_continued(spans: Spans) -> None:
+    with tracing.start_of_operation("start", "one", HEADER) as trace:
+        continued = read_trace(trace)
+
+    assert continued is not None
+    assert (continued.trace_id, spans[0].parent_id) == (CONTEXT.trace_id, CONTEXT.span_id)
+    assert continued.span_id == spans[0].span_id
+
+
+def test_of_many_operations_the_sampled_part_is_traced_and_every_process_chooses_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tracing, "_MOST_BEGUN_A_SECOND", 10_000)
+    chosen = []
+    for service in ("client", "admission"):
+        kept = Spans()
+        tracing.begin(service, kept, 0.25)
+        for number in range(2_000):
+            with tracing.start_of_operation("start", f"op-{number}", ""):
+                pass
+        tracing.end()
+        chosen.append([span.attributes["operation"] for span in kept])
+
+    assert chosen[0] == chosen[1]
+    assert 400 < len(chosen[0]) < 600
+
+
+def test_of_a_flood_in_one_second_few_traces_are_begun(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "now_ns", lambda: 1_000_000_000)
+    for number in range(1_000):
+        with tracing.start_of_operation("start", f"op-{number}", ""):
+            pass
+    assert len(spans) == 20
+
+
+def test_a_file_of_spans_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
+    file = SpanFile(tmp_path / "traces", most_bytes=20_000)
+    for number in range(1_000):
+        file.write(_span(number))
+    file.close()
+
+    sizes = [path.stat().st_size for path in (tmp_path / "traces").iterdir()]
+    kept = [span.start_ns for span in read_spans(tmp_path / "traces")]
+    assert sum(sizes) < 2 * 20_500
+    assert kept == list(range(kept[0], 1_000))
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "traces").iterdir()} == {0o600}
+
+
+def test_processes_that_write_to_one_file_lose_and_mix_nothing(tmp_path: Path) -> None:
+    """As many as two files hold: a file is put aside once, whoever finds it full."""
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write_many, args=(tmp_path, first)) for first in (0, 300, 600)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+
+    assert (tmp_path / f"{FILE}.1").exists()
+    assert sorted(span.start_ns for span in read_spans(tmp_path)) == list(range(900))
+
+
+def test_a_line_that_is_no_span_hides_no_other(tmp_path: Path) -> None:
+    file = SpanFile(tmp_path)
+    file.write(_span(1))
+    with (tmp_path / FILE).open("ab") as broken:
+        broken.write(b'{"half": \n')
+    file.write(_span(2))
+    file.close()
+
+    assert [span.start_ns for span in read_spans(tmp_path)] == [1, 2]
+
+
+def test_a_disk_that_is_full_costs_spans_and_nothing_else(tmp_path: Path) -> None:
+    file = SpanFile(tmp_path)
+    file.write(_span(1))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(tmp_path / FILE), before[1]))
+        file.write(_span(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    file.write(_span(3))
+    file.close()
+
+    assert [span.start_ns for span in read_spans(tmp_path)] == [1, 3]
+
+
+def _span(number: int) -> Span:
+    return Span("a" * 32, f"{number:016x}", "span", "test", number, number + 1)
+
+
+def _write_many(folder: Path, first: int) -> None:
+    file = SpanFile(folder, most_bytes=len(msgspec.json.encode(_span(899))) * 600)
+    for number in range(first, first + 300):
+        file.write(_span(number))
+    file.close()
