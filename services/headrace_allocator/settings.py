@@ -31,7 +31,7 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
     enable_allocation_abort_on_zero_user_slots: bool = True
     #: Usage is published at most this often when it changes, and at least once in `usage_period_ms`.
     usage_interval_ms: int = 20
-    usage_period_ms: int = 500
+    usage_period_ms: int = 800
 
     #: Where choices are written that the check found wrong; empty: `headrace-cases` in the system's folder of temporary files.
     cases_folder: str = ""

@@ -15,7 +15,7 @@ from headrace_fair_share.hdrf.model import (
     OperationInput,
     PoolInput,
     TreeInput,
-    TreeOptions,
+    UpdateOptions,
 )
 
 __all__ = ["TOTAL", "a_large_tree", "with_one_changed"]
@@ -46,7 +46,7 @@ def a_large_tree(operations: int, shape: tuple[int, ...] = (4, 5, 6, 7), *, impr
     }
     return TreeInput(
         total=TOTAL,
-        options=TreeOptions(improved=improved, gang_step_function=True),
+        options=UpdateOptions(improved=improved, gang_step_function=True),
         pools=pools,
         operations=given,
         integral=states,

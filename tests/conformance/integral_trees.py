@@ -15,7 +15,7 @@ from headrace_fair_share.hdrf.model import (
     OperationInput,
     PoolInput,
     TreeInput,
-    TreeOptions,
+    UpdateOptions,
 )
 from tests.conformance.reporting import Comparison, Problem, only_keys
 from tests.conformance.trees import amounts, within
@@ -57,7 +57,7 @@ _POOL: Final = {
 }
 
 
-def tree_of(total_cpu: float, pools: dict[str, dict[str, Any]], options: TreeOptions | None = None) -> TreeInput:
+def tree_of(total_cpu: float, pools: dict[str, dict[str, Any]], options: UpdateOptions | None = None) -> TreeInput:
     """Pools by name, `x<y` for a pool x in y; each with an operation of its demand."""
     total = cpu_amount(total_cpu)
     inputs: list[PoolInput] = []
@@ -89,7 +89,7 @@ def tree_of(total_cpu: float, pools: dict[str, dict[str, Any]], options: TreeOpt
             operations.append(OperationInput(name=f"of {name}", pool=len(inputs), demand=demand))
         inputs.append(pool)
     if options is None:
-        options = TreeOptions(charge_skipped_relaxed_pools=True)
+        options = UpdateOptions(charge_skipped_relaxed_pools=True)
     return TreeInput(total=total, options=options, pools=inputs, operations=operations, integral=savings)
 
 

@@ -10,7 +10,7 @@ from headrace.ids import ROOT_POOL
 from headrace.pools import IntegralType
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.integral import Volume
-from headrace_fair_share.hdrf.model import ErrorKind, PoolInput, TreeInput, TreeOptions
+from headrace_fair_share.hdrf.model import ErrorKind, PoolInput, TreeInput, UpdateOptions
 from headrace_fair_share.integral_guarantees import (
     distribution,
     estimated_burst_usage_duration_seconds,
@@ -54,7 +54,7 @@ def fields(case: dict[str, Any], engine: Engine) -> list[Comparison]:
             return _totals(given["total_cpu"], pools, expect, engine)
         case {"multiplier": multiplier, "pools": pools}:
             only_keys(given, {"total_cpu", "multiplier", "pools"}, "given")
-            tree = tree_of(given["total_cpu"], pools, TreeOptions(infer_weight_multiplier=float(multiplier)))
+            tree = tree_of(given["total_cpu"], pools, UpdateOptions(infer_weight_multiplier=float(multiplier)))
             weights = {name: shares.weight for name, shares in engine.update(tree).pools.items()}
             only_keys(expect, {"weight"}, "expect")
             return all_compared(expect["weight"], weights, "weight")
@@ -106,7 +106,7 @@ def _of_pool(given: dict[str, Any]) -> dict[str, Any]:
         "burst": given.get("burst_cpu"),
         "volume": given["accumulated_volume_cpu_seconds"],
     }
-    options = TreeOptions(saturation_period_s=float(given.get("saturation_period_seconds", _DAY_S)))
+    options = UpdateOptions(saturation_period_s=float(given.get("saturation_period_seconds", _DAY_S)))
     told = shown(tree_of(given["total_cpu"], {"a": pool}, options))["a"]
     assert told.integral_pool_capacity is not None
     return {

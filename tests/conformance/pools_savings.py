@@ -13,7 +13,7 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.integral import PoolFlow, PoolVolume
 from headrace.wire.version import Version
 from headrace_fair_share.facts.advances import AdvanceChain
-from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, TreeOptions
+from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, UpdateOptions
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.conformance.engines import Engine
 from tests.conformance.integral_trees import (
@@ -55,7 +55,7 @@ def series(case: dict[str, Any], engine: Engine) -> list[Comparison]:
         "given",
     )
     total, dt = float(given["total_cpu"]), float(given["dt"])
-    options = TreeOptions(
+    options = UpdateOptions(
         saturation_period_s=float(given.get("saturation", _DAY_S)),
         smooth_period_s=float(given.get("smooth", 60.0)),
         charge_skipped_relaxed_pools=True,

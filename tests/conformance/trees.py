@@ -12,7 +12,7 @@ from headrace_fair_share.hdrf.model import (
     OperationInput,
     PoolInput,
     TreeInput,
-    TreeOptions,
+    UpdateOptions,
     Volume,
 )
 from tests.conformance.reporting import Problem, only_keys
@@ -142,9 +142,9 @@ class CaseTree:
                 self.integral[given["name"]] = IntegralState(_volume(integral["volume"]), state.last_share_ratio)
         element.update(given)
 
-    def _tree_options(self) -> TreeOptions:
+    def _tree_options(self) -> UpdateOptions:
         given = self._options
-        return TreeOptions(
+        return UpdateOptions(
             main_resource=RESOURCE_NAMES.index(given.get("main_resource", "cpu")),
             smooth_period_s=float(given.get("smooth_period", 60)),
             saturation_period_s=float(given.get("saturation_period", 86400)),

@@ -10,7 +10,7 @@ from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import ZERO, Resources, Share
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.groups import AllocationGroups, Border, Group, Protection
+from headrace_allocator.facts.groups import AllocationGroups, Group, GroupBorder, Protection
 
 TOTAL = Resources(user_slots=40, cpu=4_000, gpu=0, memory=40_000)
 STEPS = 60
@@ -103,14 +103,14 @@ def test_a_question_costs_the_same_however_many_allocations_there_are(
 ) -> None:
     """No walk over all of them: the first question after a snapshot looks at a bound as often as any other."""
     looks = 0
-    protects = Border.protects
+    protects = GroupBorder.protects
 
-    def counted(border: Border, usage: Resources) -> bool:
+    def counted(border: GroupBorder, usage: Resources) -> bool:
         nonlocal looks
         looks += 1
         return protects(border, usage)
 
-    monkeypatch.setattr(Border, "protects", counted)
+    monkeypatch.setattr(GroupBorder, "protects", counted)
     half = (0.5, 0.5, 0.0, 0.0, 0.0)
     groups = AllocationGroups()
     allocations = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.pools import IntegralType, PoolMode
 from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share
-from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, TreeOptions
+from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, UpdateOptions
 from tests.conformance.engines import Production
 from tests.reference.comparing import elements_of
 from tests.support.effort import few_or_many
@@ -179,7 +179,7 @@ def test_never_does_overcommitment_end_an_update(figures: list[tuple[int, int, i
         ]
     tree = TreeInput(
         total=total,
-        options=TreeOptions(improved=improved),
+        options=UpdateOptions(improved=improved),
         pools=pools,
         operations=operations,
         integral={

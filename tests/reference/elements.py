@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headrace.pools import FifoSortParameter, IntegralType, PoolMode
 from headrace.resources import Resources
-from headrace_fair_share.hdrf.model import IntegralState, Limits, OperationInput, PoolInput, TreeInput, TreeOptions
+from headrace_fair_share.hdrf.model import IntegralState, Limits, OperationInput, PoolInput, TreeInput, UpdateOptions
 from tests.reference.plots import Plot
 from tests.reference.values import CPU, ONES, ZEROS, Values, ensure, every, fits, largest, ratio_of, share, smaller
 
@@ -126,7 +126,7 @@ class Tree:
     pools: list[Pool]
     operations: list[Operation]
     total: Resources
-    options: TreeOptions
+    options: UpdateOptions
 
     def gangs_step(self, pool: Pool) -> bool:
         return self.options.gang_step_function and pool.given.gang_step_function

@@ -19,7 +19,7 @@ from headrace.runtime.engine import Moment, Outcome
 from headrace.runtime.service import Runtime
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace_agent.effects import Trouble
-from headrace_agent.runner.effects import About, Drop, Exit, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
+from headrace_agent.runner.effects import About, Drop, EndRunner, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, NodeLease, Run, ToAgent, ToRunner
 from headrace_agent.service import Agent
@@ -30,7 +30,7 @@ from tests.simulation.recorded import Recorded
 
 __all__ = ["Host", "JobProcess", "SimulatedAgent", "Truth"]
 
-#: Exit status after a signal, by the program.
+#: EndRunner status after a signal, by the program.
 _EXIT_AFTER_SIGNAL: Final = {"saver": 75, "hasty": 0}
 _DEFAULT_TREE: Final = TreeName("default")
 #: From a signal to the end of who obeys it, and from an order to the process.
@@ -223,7 +223,7 @@ class Host:
                 case Tell(message):
                     if self.to_agent is not None:
                         self._later(0.001, self._deliver, message, self.to_agent)
-                case Exit():
+                case EndRunner():
                     self.kill_runner()
         self._wake_when_due()
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from headrace.pools import PoolMode
 from headrace.resources import Resources
-from headrace_fair_share.hdrf.model import OperationInput, PoolInput, TreeInput, TreeOptions
+from headrace_fair_share.hdrf.model import OperationInput, PoolInput, TreeInput, UpdateOptions
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from tests.support.update_result import result_of
 
@@ -17,7 +17,7 @@ TOTAL = Resources(user_slots=100, cpu=10_000)
 
 
 def share_of_a_gang_in_a_pool_that_is_short_by(
-    short: float, options: TreeOptions, mode: PoolMode = PoolMode.FAIR_SHARE
+    short: float, options: UpdateOptions, mode: PoolMode = PoolMode.FAIR_SHARE
 ) -> float:
     """The share of a gang of 60 % in a pool whose function says so much less."""
     tree = TreeInput(

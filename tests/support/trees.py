@@ -22,7 +22,7 @@ from headrace_fair_share.hdrf.model import (
     OperationInput,
     PoolInput,
     TreeInput,
-    TreeOptions,
+    UpdateOptions,
     Volume,
 )
 from tests.support.savings import after
@@ -132,9 +132,9 @@ def _some(draw: Random, total: Resources, least: int) -> Limits:
     return (u, c, g, m, n)
 
 
-def some_options(draw: Random, steps: bool | None = None) -> TreeOptions:
+def some_options(draw: Random, steps: bool | None = None) -> UpdateOptions:
     """Any set of options, with those for gangs on or off if `steps` says so."""
-    return TreeOptions(
+    return UpdateOptions(
         main_resource=draw.choice([1, 1, 1, 0, 2, 3]),
         smooth_period_s=draw.choice([60.0, 10.0]),
         saturation_period_s=draw.choice([86_400.0, 60.0]),

@@ -28,7 +28,7 @@ class Counts:
         return self.total, self.running, self.lightweight
 
 
-class PoolCounts:
+class CountsOfTree:
     """The counts of all pools of a tree."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.wire.placements import EphemeralPool, TreePlacement
-from headrace_admission.state.counts import Counts, PoolCounts
+from headrace_admission.state.counts import Counts, CountsOfTree
 from headrace_admission.state.ephemeral_pools import EphemeralPools
 from headrace_admission.state.rules import PoolRules, TreeRules
 from headrace_admission.state.slot_indexes import SlotIndexes
@@ -53,7 +53,7 @@ class TreeBook:
         #: Waiting operations by the pool that blocks them, in the order of the tickets. No entry is empty.
         self.queues: dict[PoolName, dict[OperationId, Member]] = {}
         self.last_ticket = 0
-        self._counts = PoolCounts()
+        self._counts = CountsOfTree()
         self._slot_indexes: dict[PoolName, SlotIndexes] = {}
 
     # --- changed by events and by the configuration ----------------------------------------------------------------

@@ -41,11 +41,11 @@ class Tell(NamedTuple):
     message: ToAgent
 
 
-class Exit(NamedTuple):
+class EndRunner(NamedTuple):
     """Let the runner go: nothing runs, and nothing will."""
 
 
-RunnerEffect = Launch | Signal | Keep | Drop | Tell | Exit
+RunnerEffect = Launch | Signal | Keep | Drop | Tell | EndRunner
 
 
 class JobExit(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, gauge, run_checks
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
-from headrace_agent.runner.effects import About, Drop, Exit, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
+from headrace_agent.runner.effects import About, Drop, EndRunner, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.job_ends import Stop, job_end, result_of
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, KeptJob, NodeLease, Picture, Run, Started
@@ -186,7 +186,7 @@ class RunnerEngine:
             if late is not None and late.deadline_ns == due_ns:
                 effects += self._kill(key, late, moment)
         if self._leave_ns is not None and moment.steady_ns >= self._leave_ns:
-            effects.append(Exit())
+            effects.append(EndRunner())
         return Outcome(None, effects)
 
     def next_wake_ns(self) -> int | None:
@@ -303,4 +303,4 @@ class RunnerEngine:
         return [Keep(end), Tell(Ended(end, stop is not None and stop.is_host_fault))]
 
     def _leave(self) -> list[RunnerEffect]:
-        return [Exit()] if self._end_all is not None and not self._live else []
+        return [EndRunner()] if self._end_all is not None and not self._live else []

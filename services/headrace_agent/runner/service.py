@@ -20,7 +20,7 @@ from headrace.obs.logging import Logger, lost_lines
 from headrace.runtime.engine import NS_PER_MS, Check, Moment, Outcome
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.agent_link import AgentLink
-from headrace_agent.runner.effects import About, Drop, Exit, Keep, Launch, RunnerEffect, Signal, Tell
+from headrace_agent.runner.effects import About, Drop, EndRunner, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.files.job_log import job_fields
 from headrace_agent.runner.files.kept_jobs import KeptJobs
@@ -249,7 +249,7 @@ class Runner:
                     self._kept.forget(job)
                 case Tell(message):
                     self._link.tell(message)
-                case Exit():
+                case EndRunner():
                     self._leave_ns = self._leave_ns or self._host.processes.now().steady_ns + _LEAVE_MS * NS_PER_MS
                 case _:
                     assert_never(effect)

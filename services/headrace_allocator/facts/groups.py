@@ -80,17 +80,17 @@ class Protection(msgspec.Struct, frozen=True):
         u, c, g, m, n = self.fair_share
         return (times * u, times * c, times * g, times * m, times * n)
 
-    def covers(self, border: Border, before: Resources, own: Resources) -> bool:
+    def covers(self, border: GroupBorder, before: Resources, own: Resources) -> bool:
         """True if an allocation is left of a border: it uses `own`, and those before it use `before`."""
         usage = before + own if self.crossing_is_preemptible else before
         return border.protects(usage) or self.is_near(border, usage)
 
-    def is_near(self, border: Border, usage: Resources) -> bool:
+    def is_near(self, border: GroupBorder, usage: Resources) -> bool:
         """True if a usage is protected for reaching a bound and no more. Only what counts with the allocation itself is."""
         return self.crossing_is_preemptible and _near(border.bound, usage.share_of(self.total))
 
 
-class Border:
+class GroupBorder:
     """A border between two groups, prepared once for all usages that are held against it."""
 
     __slots__ = ("_decisive", "_needs_all", "_usage_threshold", "bound")
@@ -133,9 +133,9 @@ def _near(one: Share, other: Share) -> bool:
     return True
 
 
-def _with_borders(protection: Protection) -> tuple[Protection, Border, Border]:
-    first = Border(protection, protection.bound(_AGGRESSIVELY_PREEMPTIBLE))
-    return protection, first, Border(protection, protection.bound(_PREEMPTIBLE))
+def _with_borders(protection: Protection) -> tuple[Protection, GroupBorder, GroupBorder]:
+    first = GroupBorder(protection, protection.bound(_AGGRESSIVELY_PREEMPTIBLE))
+    return protection, first, GroupBorder(protection, protection.bound(_PREEMPTIBLE))
 
 
 _UNTOLD: Final = _with_borders(Protection())
@@ -251,7 +251,7 @@ class AllocationGroups:
                 before = before - one.usage
         return before
 
-    def _border(self, behind: Group) -> Border:
+    def _border(self, behind: Group) -> GroupBorder:
         """The border before a group."""
         return self._second if behind is _PREEMPTIBLE else self._first
 

@@ -12,7 +12,7 @@ import msgspec
 from cyclopts import App
 
 from headrace_cli.completion.bash_line import BashLine, read_line
-from headrace_cli.completion.candidates import Candidate, Mark, candidates
+from headrace_cli.completion.candidates import Completion, Mark, candidates
 from headrace_cli.completion.names import known_names
 from headrace_cli.completion.slot import find_slot
 
@@ -59,7 +59,7 @@ def answer(app: App, shell: str, words: Sequence[str]) -> None:
                 sys.stdout.write(fitting.line() + "\n")
 
 
-def _fitting(line: BashLine, candidate: Candidate) -> Candidate | None:
+def _fitting(line: BashLine, candidate: Completion) -> Completion | None:
     """The text that bash inserts. None for one that the word under the cursor does not lead to."""
     if candidate.mark not in (Mark.WORD, Mark.PART):
         return candidate

@@ -38,7 +38,7 @@ class Name(msgspec.Struct, frozen=True):
     about: str = ""
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class Completion(msgspec.Struct, frozen=True):
     """One thing that can stand there."""
 
     mark: Mark
@@ -50,19 +50,19 @@ class Candidate(msgspec.Struct, frozen=True):
         return f"{self.mark}\t{self.value}\t{self.description}"
 
 
-def candidates(slot: Slot, known: Sequence[Name]) -> list[Candidate]:
+def candidates(slot: Slot, known: Sequence[Name]) -> list[Completion]:
     """All that can stand in the slot, each once, whatever its word begins with.
 
     `known` are the names of the kind that the slot asks for, where that is one which only a running Headrace knows.
     """
-    unique: dict[str, Candidate] = {}
+    unique: dict[str, Completion] = {}
     for candidate in _all(slot, known):
         if candidate.value.isprintable():
             unique.setdefault(candidate.value, candidate)
     return list(unique.values())
 
 
-def _all(slot: Slot, known: Sequence[Name]) -> Iterator[Candidate]:
+def _all(slot: Slot, known: Sequence[Name]) -> Iterator[Completion]:
     if slot.commands and not slot.options:
         yield from _commands(slot)
     if slot.options:
@@ -71,37 +71,37 @@ def _all(slot: Slot, known: Sequence[Name]) -> Iterator[Candidate]:
         yield from _values(slot, known)
 
 
-def _commands(slot: Slot) -> Iterator[Candidate]:
+def _commands(slot: Slot) -> Iterator[Completion]:
     for name in slot.app:
         if not name.startswith("-") and slot.app[name].show:
-            yield Candidate(Mark.WORD, name, _short(slot.app[name].help))
+            yield Completion(Mark.WORD, name, _short(slot.app[name].help))
 
 
-def _options(slot: Slot) -> Iterator[Candidate]:
+def _options(slot: Slot) -> Iterator[Completion]:
     for argument in slot.arguments:
         if argument.field_info.name in slot.given and not is_repeated(argument):
             continue
         for name in argument.names:
             if name.startswith("-"):
-                yield Candidate(Mark.WORD, name, _short(argument.parameter.help or ""))
+                yield Completion(Mark.WORD, name, _short(argument.parameter.help or ""))
     flags = [*slot.app.help_flags, *(() if slot.path else slot.app.version_flags)]
     for flag in flags:
-        yield Candidate(Mark.WORD, flag, _short(slot.app[flag].help))
+        yield Completion(Mark.WORD, flag, _short(slot.app[flag].help))
 
 
-def _values(slot: Slot, known: Sequence[Name]) -> Iterator[Candidate]:
+def _values(slot: Slot, known: Sequence[Name]) -> Iterator[Completion]:
     assert slot.argument is not None
     choices = slot.argument.get_choices(force=True)
     if choices:
-        yield from (Candidate(Mark.WORD, slot.lead + choice) for choice in choices)
+        yield from (Completion(Mark.WORD, slot.lead + choice) for choice in choices)
         return
     match meaning_of(slot):
         case Meaning.FILE:
-            yield Candidate(Mark.FILES, "files")
+            yield Completion(Mark.FILES, "files")
         case Meaning.COMMAND:
-            yield Candidate(Mark.COMMAND, str(slot.words_before))
+            yield Completion(Mark.COMMAND, str(slot.words_before))
         case Meaning.STATE:
-            yield from (Candidate(Mark.WORD, slot.lead + state) for state in OperationState)
+            yield from (Completion(Mark.WORD, slot.lead + state) for state in OperationState)
         case Meaning.ASSIGNMENT:
             yield from _keys(slot, assignments(_schema(slot), slot.value))
         case Meaning.ATTRIBUTE:
@@ -111,25 +111,25 @@ def _values(slot: Slot, known: Sequence[Name]) -> Iterator[Candidate]:
             yield from _names(slot, known)
         case Meaning.FIELD:
             yield from _names(slot, known)
-            yield from (Candidate(Mark.WORD, field.name, _short(field.help)) for field in FIELDS)
+            yield from (Completion(Mark.WORD, field.name, _short(field.help)) for field in FIELDS)
         case meaning if meaning in LIVE:
             yield from _names(slot, known)
         case _:
             pass
 
 
-def _names(slot: Slot, known: Sequence[Name]) -> Iterator[Candidate]:
+def _names(slot: Slot, known: Sequence[Name]) -> Iterator[Completion]:
     assert slot.argument is not None
     given = slot.given.get(slot.argument.field_info.name, ())
     for name in known:
         if name.name not in given:
-            yield Candidate(Mark.WORD, slot.lead + name.name, _short(name.about))
+            yield Completion(Mark.WORD, slot.lead + name.name, _short(name.about))
 
 
-def _keys(slot: Slot, keys: Iterable[tuple[str, str]]) -> Iterator[Candidate]:
+def _keys(slot: Slot, keys: Iterable[tuple[str, str]]) -> Iterator[Completion]:
     for key, about in keys:
         mark = Mark.PART if key.endswith(("=", "/", ".")) else Mark.WORD
-        yield Candidate(mark, slot.lead + key, _short(about))
+        yield Completion(mark, slot.lead + key, _short(about))
 
 
 def _schema(slot: Slot) -> Schema:

@@ -68,10 +68,10 @@ def _settings(pool: Pool, tree: PoolTree) -> PoolConfig:
     return tree.settings(pool.name) if pool.name in tree.pools else pool.settings
 
 
-def tree_options(options: TreeOptions) -> model.TreeOptions:
+def tree_options(options: TreeOptions) -> model.UpdateOptions:
     """The options of a tree that the algorithm reads."""
     integral = options.integral_guarantees
-    return model.TreeOptions(
+    return model.UpdateOptions(
         main_resource=RESOURCE_NAMES.index(options.main_resource),
         smooth_period_s=integral.smooth_period / 1000,
         saturation_period_s=integral.pool_capacity_saturation_period / 1000,

@@ -14,7 +14,7 @@ from headrace.pools import IntegralType, PoolMode
 from headrace.resources import LARGEST_SUM, Resources
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, amounts_of
 from headrace_fair_share.hdrf.layout import Layout
-from headrace_fair_share.hdrf.model import OperationInput, Partial, PoolInput, TreeOptions
+from headrace_fair_share.hdrf.model import OperationInput, Partial, PoolInput, UpdateOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class OperationArrays:
     usage_average: Floats
 
 
-def pools_as_arrays(layout: Layout, pools: Sequence[PoolInput], options: TreeOptions) -> PoolArrays:
+def pools_as_arrays(layout: Layout, pools: Sequence[PoolInput], options: UpdateOptions) -> PoolArrays:
     """Makes the pools of the input arrays by element."""
     at, size = layout.of_pool, layout.size
 

@@ -35,7 +35,7 @@ class IntegralState(msgspec.Struct, frozen=True):
     last_share_ratio: float = 0.0
 
 
-class TreeOptions(msgspec.Struct, frozen=True, kw_only=True):
+class UpdateOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a tree that the algorithm reads."""
 
     #: Place of the main resource in the order of resources.
@@ -108,7 +108,7 @@ class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
     """The whole input of one update. Children stand in their order, pools before operations."""
 
     total: Resources
-    options: TreeOptions = TreeOptions()
+    options: UpdateOptions = UpdateOptions()
     pools: list[PoolInput] = []
     operations: list[OperationInput] = []
     #: By pool name; volumes as they are now.

@@ -48,7 +48,7 @@ def written(tree: TreeInput) -> str:
     return as_yaml(plan)
 
 
-def _tree_options(options: model.TreeOptions) -> TreeOptions:
+def _tree_options(options: model.UpdateOptions) -> TreeOptions:
     return TreeOptions(
         main_resource=RESOURCE_NAMES[options.main_resource],
         integral_guarantees=TreeIntegralOptions(

@@ -16,7 +16,7 @@ from headrace.wire.operations import OperationState
 from headrace_cli.__main__ import app
 from headrace_cli.commands.completion import completion
 from headrace_cli.completion.bash_line import read_line
-from headrace_cli.completion.candidates import Candidate, Mark, Name, candidates
+from headrace_cli.completion.candidates import Completion, Mark, Name, candidates
 from headrace_cli.completion.keys import assignments
 from headrace_cli.completion.meaning import Meaning, meaning_of
 from headrace_cli.completion.slot import find_slot
@@ -43,7 +43,7 @@ def test_every_command_that_help_shows_is_offered_and_no_other() -> None:
 def test_a_command_comes_with_its_first_sentence() -> None:
     found = candidates(find_slot(app, ["pool", ""]), ())
 
-    assert Candidate(Mark.WORD, "create", "Make a pool") in found
+    assert Completion(Mark.WORD, "create", "Make a pool") in found
 
 
 def test_options_are_offered_once_unless_they_may_be_repeated() -> None:
@@ -110,7 +110,7 @@ def test_names_come_with_what_is_known_of_them_and_not_twice() -> None:
     slot = find_slot(app, ["op", "abort", "aaaa-1111", ""])
     known = (Name("aaaa-1111"), Name("bbbb-2222", "running in research: train\ta\nmodel"))
 
-    assert candidates(slot, known) == [Candidate(Mark.WORD, "bbbb-2222", "running in research: train a")]
+    assert candidates(slot, known) == [Completion(Mark.WORD, "bbbb-2222", "running in research: train a")]
     assert values("run", "--pool=", known=POOLS) == ["--pool=research", "--pool=hub$ann", "--pool=team:x"]
 
 
@@ -127,9 +127,9 @@ def test_fields_of_a_pool_are_offered() -> None:
 
 
 def test_the_command_of_a_job_begins_behind_so_many_words() -> None:
-    assert candidates(find_slot(app, ["run", "--pool", "x", "--", ""]), ()) == [Candidate(Mark.COMMAND, "4")]
+    assert candidates(find_slot(app, ["run", "--pool", "x", "--", ""]), ()) == [Completion(Mark.COMMAND, "4")]
     assert candidates(find_slot(app, ["run", "--wait", "python", "--version", "w"]), ()) == [
-        Candidate(Mark.COMMAND, "2")
+        Completion(Mark.COMMAND, "2")
     ]
 
 

@@ -83,7 +83,7 @@ def test_every_field_of_a_pool_comes_from_its_settings() -> None:
 
 
 def test_every_option_of_the_algorithm_comes_from_the_tree() -> None:
-    wanted = model.TreeOptions(
+    wanted = model.UpdateOptions(
         main_resource=2,
         smooth_period_s=10.0,
         saturation_period_s=3_600.0,
@@ -97,7 +97,7 @@ def test_every_option_of_the_algorithm_comes_from_the_tree() -> None:
         charge_skipped_relaxed_pools=True,
     )
 
-    assert at_default(wanted, model.TreeOptions()) == set()
+    assert at_default(wanted, model.UpdateOptions()) == set()
     assert tree_options(TREE_ATTRIBUTES.changed(TreeOptions(), OPTIONS).value) == wanted
 
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from headrace.pools import PoolMode
-from headrace_fair_share.hdrf.model import TreeOptions
+from headrace_fair_share.hdrf.model import UpdateOptions
 from tests.support.distribution_gap import share_of_a_gang_in_a_pool_that_is_short_by
 
-IMPROVED = TreeOptions(gang_step_function=True, improved=True)
+IMPROVED = UpdateOptions(gang_step_function=True, improved=True)
 
 
 @pytest.mark.parametrize("mode", list(PoolMode))

@@ -6,7 +6,7 @@ import pytest
 from headrace.pools import IntegralType, PoolMode
 from headrace.resources import LARGEST_SUM, Resources
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
-from headrace_fair_share.hdrf.model import ErrorKind, IntegralState, OperationInput, PoolInput, TreeInput, TreeOptions
+from headrace_fair_share.hdrf.model import ErrorKind, IntegralState, OperationInput, PoolInput, TreeInput, UpdateOptions
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from tests.support.update_result import result_of, update
 
@@ -22,7 +22,7 @@ def an_operation(name: str, pool: int, demand: Resources, *, gang: bool = False)
 
 
 def a_tree_of(pools: list[PoolInput], *operations: OperationInput, improved: bool = False) -> TreeInput:
-    options = TreeOptions(improved=improved, gang_step_function=True)
+    options = UpdateOptions(improved=improved, gang_step_function=True)
     return TreeInput(total=TOTAL, options=options, pools=pools, operations=list(operations))
 
 

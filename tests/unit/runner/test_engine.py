@@ -9,7 +9,7 @@ import pytest
 from headrace.ids import OperationId
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.preemption import InterruptSignal, PreemptionReason, PreemptionRecord
-from headrace_agent.runner.effects import About, Drop, Exit, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
+from headrace_agent.runner.effects import About, Drop, EndRunner, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.engine import KILL_TIMEOUT_MS, RunnerEngine
 from headrace_agent.runner.job_states import JobState
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, NodeLease, Picture, Started
@@ -364,20 +364,20 @@ def test_when_everything_is_to_end_jobs_are_interrupted_none_starts_and_the_last
     assert effects == [Signal(a_job(0), signal.SIGTERM), Signal(a_job(1), signal.SIGTERM)]
     assert not engine.check()
     assert the_end(engine.on_run(a_run(2), at(1)).effects)[0] is JobResult.ABORTED
-    assert Exit() not in engine.on_exited(a_job(0), JobExit(signal=15), at(2)).effects
-    assert engine.on_exited(a_job(1), JobExit(signal=15), at(2)).effects[-1] == Exit()
+    assert EndRunner() not in engine.on_exited(a_job(0), JobExit(signal=15), at(2)).effects
+    assert engine.on_exited(a_job(1), JobExit(signal=15), at(2)).effects[-1] == EndRunner()
 
 
 def test_when_nothing_runs_the_runner_goes_at_once() -> None:
-    assert RunnerEngine().on_end_all(EndAll(1000, "stopping"), at(0)).effects == [Exit()]
+    assert RunnerEngine().on_end_all(EndAll(1000, "stopping"), at(0)).effects == [EndRunner()]
 
 
 def test_a_process_that_cannot_be_killed_does_not_keep_the_runner() -> None:
     engine = running()
     engine.on_end_all(EndAll(1000, "stopping"), at(0))
 
-    assert Exit() not in engine.on_time(at(1000 + KILL_TIMEOUT_MS - 1)).effects
-    assert Exit() in engine.on_time(at(1000 + KILL_TIMEOUT_MS)).effects
+    assert EndRunner() not in engine.on_time(at(1000 + KILL_TIMEOUT_MS - 1)).effects
+    assert EndRunner() in engine.on_time(at(1000 + KILL_TIMEOUT_MS)).effects
 
 
 def test_a_job_too_many_is_ended_and_says_so() -> None:
