@@ -19,7 +19,7 @@ from headrace.client.place import traces_folder
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import node_name_from_host
-from headrace.obs.trace_sinks import Traces
+from headrace.obs.trace_sinks import Traces, check_endpoint
 from headrace.wire.nodes import StopMode
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Switch
@@ -62,6 +62,8 @@ class TraceOptions:
         """Raises `BadInput`."""
         if not 0.0 <= self.trace_sample <= 1.0:
             raise BadInput("--trace-sample", self.trace_sample, "0 to 1")
+        if self.trace_endpoint:
+            check_endpoint(self.trace_endpoint, "--trace-endpoint")
         return Traces(self.trace_endpoint, str(traces_folder(state)), self.trace_sample)
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 
 from headrace.bus import BusError, CredentialRefused, PermissionRefused
 from headrace.bus import connect as connect_bus
@@ -17,6 +18,7 @@ from headrace.client.client import Client
 from headrace.client.errors import NotAdmitted, NotRunning
 from headrace.client.place import Place, find_place, login_user
 from headrace.ids import user_name
+from headrace.obs import tracing
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.service import read_credential
 from headrace.wire import subjects
@@ -42,7 +44,13 @@ async def connect(
     name = user_name(user) if user else login_user()
     inbox = subjects.inbox("user", name)
     async with open_bus(place, f"headrace client of {name}", inbox, timeout_s=timeout_s) as bus:
-        yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s)
+        try:
+            yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s)
+        finally:
+            if place.traces.endpoint:
+                # A collector may be slow to take the last spans, and others use the loop.
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(tracing.end)
 
 
 @asynccontextmanager

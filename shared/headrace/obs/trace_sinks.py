@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,9 +26,26 @@ class Traces(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def begin_tracing(service: str, traces: Traces) -> None:
     """Turns tracing on as it is wished. Raises `BadInput`."""
-    if tracing.is_on() or not traces.folder:
+    if tracing.is_on() or not (traces.endpoint or traces.folder):
+        return
+    if traces.endpoint:
+        check_endpoint(traces.endpoint, "trace_endpoint")
+        from headrace.obs.otlp import OtlpSink
+
+        tracing.begin(service, OtlpSink(traces.endpoint, service), traces.sample_ratio)
         return
     try:
         tracing.begin(service, SpanFile(Path(traces.folder)), traces.sample_ratio)
     except OSError as error:
         raise BadInput("trace_folder", traces.folder, f"a folder for files ({error.strerror})") from None
+
+
+def check_endpoint(endpoint: str, place: str) -> None:
+    """Raises `BadInput` for what cannot be the address of a collector."""
+    try:
+        address = urlsplit(endpoint)
+        is_one = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise BadInput(place, endpoint, "an address such as http://127.0.0.1:4318")

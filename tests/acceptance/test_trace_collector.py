@@ -1,0 +1,71 @@
+"""Traces that go to a collector: the tree of spans as a real receiver of OTLP over HTTP gets it, and a collector that is away."""
+
+from __future__ import annotations
+
+from headrace.client.place import traces_folder
+from tests.support.headrace_up import Up
+from tests.support.nats_server import free_port
+from tests.support.otlp_receiver import Received, otlp_receiver
+
+SECRET = "hunter2-never-in-a-trace"
+#: Each kind of span of an operation of three jobs: its service, the kind that it is a part of, and how many there are.
+TREE = {
+    ("start request", "headrace-client", "", 1),
+    ("StartOperation", "headrace-admission", "start request", 1),
+    ("append to log", "headrace-admission", "StartOperation", 1),
+    ("first snapshot", "headrace-fair-share", "StartOperation", 1),
+    ("placement", "headrace-allocator", "StartOperation", None),
+    ("process start", "headrace-agent", "placement", 3),
+    ("job", "headrace-agent", "placement", 3),
+}
+
+
+def jobs(spans: list[Received]) -> list[Received]:
+    return [span for span in spans if span.name == "job"]
+
+
+def test_a_collector_gets_one_trace_from_the_command_to_the_process_and_no_secret() -> None:
+    with otlp_receiver() as receiver, Up("--trace-endpoint", receiver.url) as up:
+        words = ("run", "--wait", "--id", "traced-op", "--jobs", "3", "--env", f"TOKEN={SECRET}")
+        up.run(*words, "--", "sh", "-c", f"sleep 0.1; : {SECRET}")
+        receiver.wait_for(lambda spans: len(jobs(spans)) == 3)
+        said = up.run("trace", "traced-op", expect=1).stderr
+        up.stop()
+        spans = list(receiver.spans)
+
+    assert receiver.url in said
+    assert "headrace.operation=traced-op" in said
+    assert not traces_folder(up.state).exists()
+    assert not any(SECRET.encode() in body for body in receiver.bodies)
+    (trace_id,) = {span.trace_id for span in jobs(spans)}
+    own = [span for span in spans if span.trace_id == trace_id]
+    names = {span.span_id: span.name for span in own}
+    assert len(names) == len(own), "every span came once"
+    found = {(span.name, span.service, names.get(span.parent_id, "")) for span in own}
+    assert found == {(name, service, parent) for name, service, parent, _ in TREE}
+    for name, _, _, count in TREE:
+        assert count in (None, sum(span.name == name for span in own)), name
+    assert {span.attributes["headrace.operation"] for span in own if span.name != "append to log"} == {"traced-op"}
+    assert sorted(span.attributes["headrace.job"] for span in jobs(spans)) == [0, 1, 2]
+    assert not any(span.failed for span in own)
+    (first,) = (span for span in own if span.name == "first snapshot")
+    published = {(span.trace_id, span.span_id): span for span in spans if span.name == "publish shares"}
+    assert first.parent_id in {span_id for _, span_id in published[first.links[0]].links}
+
+
+def test_a_collector_that_is_away_costs_its_spans_and_nothing_else() -> None:
+    with Up("--trace-endpoint", f"http://127.0.0.1:{free_port()}") as up:
+        done = up.run("run", "--wait", "--", "true")
+        assert "span" not in done.stderr
+        assert "opentelemetry" not in done.stderr
+        up.stop()
+        assert "spans not sent" in (up.state / "logs" / "admission.log").read_text()
+
+
+def test_an_address_that_is_none_is_refused_by_its_name() -> None:
+    with Up() as up:
+        up.stop()
+        said = up.run("up", "--port", "0", "--trace-endpoint", "localhost:4318", expect=2).stderr
+    assert "trace-endpoint" in said
+    assert "localhost:4318" in said
+    assert "http://" in said

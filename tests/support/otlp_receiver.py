@@ -1,0 +1,107 @@
+"""A collector for tests: takes OTLP over HTTP, and keeps the spans that it decodes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import msgspec
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+__all__ = ["Received", "Receiver", "otlp_receiver"]
+
+_LIMIT_S = 60.0
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A span as it came."""
+
+    name: str
+    service: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    start_ns: int
+    end_ns: int
+    attributes: dict[str, Any]
+    #: Ids of trace and span.
+    links: list[tuple[str, str]]
+    failed: bool
+
+
+class Receiver:
+    """Spans in the order of their coming, and every byte of them."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.bodies: list[bytes] = []
+        self.spans: list[Received] = []
+        self._came = threading.Condition()
+
+    def take(self, body: bytes) -> None:
+        request = ExportTraceServiceRequest.FromString(body)
+        spans = [
+            _received(_values(resource.resource.attributes)["service.name"], span)
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+        with self._came:
+            self.bodies.append(body)
+            self.spans += spans
+            self._came.notify_all()
+
+    def wait_for(self, there: Callable[[list[Received]], bool]) -> list[Received]:
+        """Until the spans are such."""
+        with self._came:
+            assert self._came.wait_for(lambda: there(self.spans), _LIMIT_S), [span.name for span in self.spans]
+            return list(self.spans)
+
+
+@contextmanager
+def otlp_receiver() -> Iterator[Receiver]:
+    """Listens on a free port of the loopback interface."""
+    receiver = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert self.path == "/v1/traces"
+            receiver.take(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        receiver.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield receiver
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _received(service: str, span: Any) -> Received:
+    return Received(
+        span.name,
+        service,
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex(),
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        _values(span.attributes),
+        [(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
+        span.status.code == span.status.STATUS_CODE_ERROR,
+    )
+
+
+def _values(attributes: Any) -> dict[str, Any]:
+    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
