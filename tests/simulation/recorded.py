@@ -64,6 +64,8 @@ class Recorded:
         self._attached: dict[TreeName, int] = {}
         self.operations: dict[OperationId, _Operation] = {}
         self.preempted = 0
+        #: Preempted jobs of an entry that do not run again.
+        self._over: list[tuple[OperationId, int]] = []
         #: The most that may run at once, by tree and pool; of the whole tree under "".
         self.running_limits: Mapping[tuple[TreeName, PoolName | str], int] = {}
 
@@ -83,6 +85,7 @@ class Recorded:
             self._term = batch.term
             for event in batch.events:
                 self._take(event)
+            self._judge_lost_places()
 
     def judge_answered(self, operation: OperationId) -> None:
         """Somebody was told that an operation is accepted. Raises `Violation` if the log does not have it."""
@@ -217,7 +220,14 @@ class Recorded:
         if end.result is JobResult.FAILED:
             raise Violation(f"{end.key} was preempted and counts as failed")
         if end.result is JobResult.ABORTED and operation.state is OperationState.RUNNING and logged.retry is None:
-            raise Violation(f"job {end.index} of {name} was preempted and does not run again")
+            self._over.append((name, end.index))
+
+    def _judge_lost_places(self) -> None:
+        """Ends of one report may fail their operation, which is told behind them all, in the same entry."""
+        over, self._over = self._over, []
+        for name, index in over:
+            if self.operations[name].state is OperationState.RUNNING:
+                raise Violation(f"job {index} of {name} was preempted and does not run again")
 
     def _known(self, name: OperationId) -> _Operation:
         if name not in self.operations:
