@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.access.routes import PartyKind
 from headrace.bus import BusError
+from headrace.bus.nats.streams.api import JetStreamRefused
 from headrace.bus.provisioning import Provisioned, provision
 from headrace.client import ClientError, Place
 from headrace.client.connecting import open_bus
@@ -22,6 +23,8 @@ from headrace_cli.up.state_folder import StateFolder
 #: The name of the credential in its folder.
 PROVISIONER: Final = PartyKind.PROVISIONER.value
 _TRY_AGAIN_S: Final = 0.05
+#: A server that has begun to answer refuses what it has no room for, and that stays so for a while.
+_REFUSED_S: Final = 1.0
 #: A store that is lost while everything runs is missed for so long.
 _LOOK_AGAIN_S: Final = 10.0
 
@@ -52,4 +55,4 @@ async def keep_stores(place: Place, trees: Collection[TreeName]) -> None:
         except (BusError, ClientError) as error:
             if throttle.due(str(error)):
                 logger().info("buckets and streams not looked at", error=str(error))
-        await anyio.sleep(_TRY_AGAIN_S)
+            await anyio.sleep(_REFUSED_S if isinstance(error, JetStreamRefused) else _TRY_AGAIN_S)

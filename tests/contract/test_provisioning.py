@@ -16,7 +16,8 @@ from headrace.access.permissions import Party, server_users, streams_of
 from headrace.access.routes import STORES, PartyKind
 from headrace.bus import BusError, Credential, MissingStore, connect
 from headrace.bus.nats.bus import NatsBus
-from headrace.bus.provisioning import provision
+from headrace.bus.provisioning import missing_streams, provision
+from headrace.bus.stores import needed_streams
 from headrace.ids import TreeName
 from headrace.wire import subjects
 from tests.support.nats_server import NatsServer, nats_server
@@ -57,6 +58,18 @@ async def test_every_store_is_made_once_and_is_what_services_open(server: NatsSe
     for name in ("admission", "fair_share", "integral", "allocator"):
         async with connected(server, name) as bus:
             assert [await bus.jetstream.stream(stream) is None for stream in streams_of(PARTIES[name])].count(True) == 0
+
+
+async def test_a_server_without_room_for_records_of_pools_has_all_that_services_cannot_do_without() -> None:
+    users = {party: {"user": name, "password": name} for name, party in PARTIES.items()}
+    with nats_server(server_users(users), store_bytes=100 * 2**20) as server:
+        async with connected(server, "provisioner") as bus:
+            with pytest.raises(BusError, match="HEADRACE_HISTORY_east: insufficient storage"):
+                await provision(bus, TREES)
+            for service in ("admission", "fair_share", "integral", "allocator"):
+                streams = needed_streams(service, TREES[0])
+                assert streams
+                assert await missing_streams(bus, streams) == []
 
 
 async def test_a_store_that_keeps_too_little_is_changed_and_what_it_holds_stays(server: NatsServer) -> None:

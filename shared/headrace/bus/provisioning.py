@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.access.routes import STORES, Store, StoreKind
 from headrace.bus.nats.bus import NatsBus
-from headrace.bus.nats.streams.api import StreamInfo
+from headrace.bus.nats.streams.api import JetStreamRefused, StreamInfo
 from headrace.ids import TreeName
 
 #: Of new records. Whoever writes them gives them its own bounds.
@@ -34,10 +34,21 @@ class Provisioned(msgspec.Struct, frozen=True):
 async def provision(bus: NatsBus, trees: Collection[TreeName], *, replicas: int | None = None) -> Sequence[Provisioned]:
     """Makes each store that is missing. Gives those that are there so many `replicas`, where that is said.
 
-    Raises `WrongConfiguration` if one would lose what is written, and other kinds of `BusError`.
+    Raises `WrongConfiguration` if one would lose what is written, and other kinds of `BusError`. Where the server refuses one, all
+    others are made before.
     """
     places = [(store, tree) for store in STORES for tree in (trees if "{tree}" in store.name else ("",))]
-    return [await _provision(bus, store, tree, replicas) for store, tree in places]
+    done: list[Provisioned] = []
+    refusals: list[JetStreamRefused] = []
+    for store, tree in places:
+        try:
+            done.append(await _provision(bus, store, tree, replicas))
+        except JetStreamRefused as refusal:
+            # A disk without room for the records of pools may have room for all that services cannot do without.
+            refusals.append(refusal)
+    if refusals:
+        raise refusals[0]
+    return done
 
 
 async def missing_streams(bus: NatsBus, streams: Collection[str]) -> list[str]:

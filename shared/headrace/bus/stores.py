@@ -15,6 +15,7 @@ from headrace.bus.provisioning import missing_streams
 from headrace.ids import TreeName
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
+from headrace.wire import subjects
 
 #: Whoever provisions may be at it.
 _LOOK_AGAIN_S: Final = 0.1
@@ -22,9 +23,10 @@ _WORTH_SAYING_S: Final = 2.0
 
 
 def needed_streams(service: str, tree: TreeName) -> list[str]:
-    """The streams that a service cannot do without, by its name. None for an agent."""
+    """The streams that a service cannot do without, by its name. None for an agent. The records of pools are not among them."""
     kinds = {kind.value: kind for kind in PartyKind if kind.is_service}
-    return streams_of(Party(kind=kinds[service], tree=tree)) if service in kinds else []
+    used = streams_of(Party(kind=kinds[service], tree=tree)) if service in kinds else []
+    return [stream for stream in used if stream != subjects.history_stream(tree)]
 
 
 async def until_there(bus: NatsBus, streams: Collection[str]) -> None:
