@@ -92,6 +92,19 @@ def test_with_leave_running_jobs_stay_for_the_next_up() -> None:
         assert view["aborted_jobs"] == 0
 
 
+def test_whoever_follows_events_is_told_that_all_was_stopped() -> None:
+    with Up() as up, up.begin("events", "--follow") as follower:
+        assert follower.stderr is not None
+        try:
+            assert "following" in follower.stderr.readline()
+            assert up.stop() == 0
+            assert follower.stderr.readline() == "the bus is gone: what happens meanwhile is not told\n"
+            follower.send_signal(signal.SIGINT)
+            assert (follower.wait(20), follower.stderr.read()) == (130, "")
+        finally:
+            follower.kill()
+
+
 def test_a_second_ctrl_c_kills_even_what_ignores_every_signal() -> None:
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
     with Up() as up:

@@ -30,6 +30,7 @@ def events(
 
     Operations are of all trees, places on nodes and starvation of this one. Whatever could not be told, since this command or its
     reader was too slow, is counted in a line of its own. With `--json` each line is one JSON object. Ctrl-C ends it.
+    Where the bus is gone it says so, and goes on once that is back. After a minute it ends, with exit status 3.
 
     Examples:
 
@@ -62,6 +63,11 @@ def events(
             else:
                 screen.print_raw(happening_words(happening))
 
-        await client.happenings.follow(wanted, show, lambda: screen.say("following; Ctrl-C ends it"))
+        def say_connection(is_there: bool) -> None:
+            screen.say("the bus is back" if is_there else "the bus is gone: what happens meanwhile is not told")
+
+        await client.happenings.follow(
+            wanted, show, lambda: screen.say("following; Ctrl-C ends it"), on_connection=say_connection
+        )
 
     return talk(common, work)

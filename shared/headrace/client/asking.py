@@ -21,6 +21,8 @@ from headrace.wire.refusals import Busy, NotReady, NotRecorded, Refusal, Refused
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+#: Whoever waits or follows bears a server that is away for this long, so that a restart of services or bus goes unnoticed.
+LONGEST_ABSENCE_S = 60.0
 #: How long one attempt waits for its answer; services answer within 2 s or say that they could not.
 _ATTEMPT_S = 4.0
 _FIRST_PAUSE_S = 0.02

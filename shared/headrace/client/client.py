@@ -8,7 +8,7 @@ import anyio
 import msgspec
 
 from headrace.bus import Bus
-from headrace.client.asking import Asker, Pauses
+from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses
 from headrace.client.errors import Unanswered
 from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
@@ -60,8 +60,6 @@ from headrace.wire.refusals import Refused
 START_TIMEOUT_S = 30.0
 #: A wait looks again after this long without news.
 _LOOK_AGAIN_S = 5.0
-#: A wait bears a server that is away for this long, so that a restart of services or bus goes unnoticed.
-_LONGEST_ABSENCE_S = 60.0
 
 
 class Client:
@@ -76,7 +74,7 @@ class Client:
         self.pools = Pools(self._asker, place.tree)
         self.trees = Trees(self._asker, place.tree)
         self.processes = Processes(bus, user)
-        follower = Follower(bus, clock, place.tree, self.pools.starving)
+        follower = Follower(bus, clock, place, self.pools.starving)
         self.happenings = Happenings(self._asker, follower)
 
     async def run(
@@ -256,7 +254,7 @@ class Client:
             except Unanswered as error:
                 now = self._clock.steady_s()
                 gone_at = now - error.waited_s if gone_at is None else gone_at
-                if now - gone_at >= _LONGEST_ABSENCE_S:
+                if now - gone_at >= LONGEST_ABSENCE_S:
                     raise
             await anyio.sleep(pauses.next_s())
 

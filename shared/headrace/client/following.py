@@ -10,7 +10,9 @@ import anyio
 import msgspec
 
 from headrace.bus import Bus, Inbox
-from headrace.client.errors import Unanswered
+from headrace.client.asking import LONGEST_ABSENCE_S
+from headrace.client.errors import NotRunning, Unanswered
+from headrace.client.place import Place
 from headrace.ids import OperationId, TreeName
 from headrace.runtime.clock import Clock
 from headrace.wire import subjects
@@ -32,7 +34,7 @@ from headrace.wire.operations import FINAL_STATES
 from headrace.wire.snapshots import ElementKind, ShareItem, SharePart, StarvationStatus
 from headrace.wire.version import Version
 
-#: From parts that did not come to the question what starves.
+#: From parts that did not come to the question what starves. Between two looks at the connection.
 _LOOK_AGAIN_S: Final = 1.0
 
 M = TypeVar("M", bound=msgspec.Struct)
@@ -167,19 +169,25 @@ class Follower:
     """Hands on what happens from now on. `starving` asks for whatever starves at that moment."""
 
     def __init__(
-        self, bus: Bus, clock: Clock, tree: TreeName, starving: Callable[[], Awaitable[Iterable[ShareItem]]]
+        self, bus: Bus, clock: Clock, place: Place, starving: Callable[[], Awaitable[Iterable[ShareItem]]]
     ) -> None:
         self._bus = bus
         self._clock = clock
-        self._tree = tree
+        self._where = place.where
+        self._tree = place.tree
         self._starving = starving
 
     async def run(
-        self, wanted: HappeningFilter, on_happening: Callable[[Happening], None], on_following: Callable[[], None]
+        self,
+        wanted: HappeningFilter,
+        on_happening: Callable[[Happening], None],
+        on_following: Callable[[], None],
+        on_connection: Callable[[bool], None] = lambda _: None,
     ) -> None:
         """Calls with each thing that is wanted, until cancelled. Raises `BusClosed`, and what `starving` raises at the beginning.
 
-        From the call of `on_following` on nothing is left out.
+        From the call of `on_following` on nothing is left out while the bus is there. `on_connection` is told False when it is gone,
+        and True when it is back. Raises `NotRunning` if it stays away.
         """
 
         def tell(happenings: Iterable[Happening]) -> None:
@@ -199,6 +207,7 @@ class Follower:
             starvation.know(await self._starving())
             on_following()
             tasks.start_soon(self._keep_known, starvation)
+            tasks.start_soon(self._watch_bus, on_connection)
 
     async def _read(
         self,
@@ -215,6 +224,19 @@ class Follower:
         finally:
             with anyio.CancelScope(shield=True):
                 await inbox.close()
+
+    async def _watch_bus(self, on_connection: Callable[[bool], None]) -> None:
+        """Tells of a bus that is gone, which no message does. Raises `NotRunning` if it does not come back."""
+        gone_at_s: float | None = None
+        while True:
+            await anyio.sleep(_LOOK_AGAIN_S)
+            now_s = self._clock.steady_s()
+            if self._bus.connected == (gone_at_s is None):
+                if gone_at_s is not None and now_s - gone_at_s >= LONGEST_ABSENCE_S:
+                    raise NotRunning(self._where, f"gone for {now_s - gone_at_s:.0f} s")
+                continue
+            gone_at_s = now_s if gone_at_s is None else None
+            on_connection(gone_at_s is None)
 
     async def _keep_known(self, starvation: StarvationTail) -> None:
         """Asks anew for what starves if parts did not come."""

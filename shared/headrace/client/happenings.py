@@ -32,6 +32,11 @@ class Happenings:
         wanted: HappeningFilter,
         on_happening: Callable[[Happening], None],
         on_following: Callable[[], None] = lambda: None,
+        on_connection: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """Calls with each thing that happens from now on, until cancelled. Raises `Refused`, `Unanswered`, `BusError`."""
-        await self._follower.run(wanted, on_happening, on_following)
+        """Calls with each thing that happens from now on, until cancelled.
+
+        `on_connection` is told False when the bus is gone, and True when it is back. Gone for a minute, it is `NotRunning`.
+        Raises `Refused`, `Unanswered`, `BusError` as well.
+        """
+        await self._follower.run(wanted, on_happening, on_following, on_connection)
