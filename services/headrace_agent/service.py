@@ -18,6 +18,7 @@ from anyio.abc import TaskGroup
 
 from headrace.bus import BusError
 from headrace.ids import Incarnation, TreeName, tree_name
+from headrace.obs import tracing
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.engine import Outcome
@@ -30,8 +31,10 @@ from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import Enrol as EnrolRequest
 from headrace.wire.nodes import Enrolled, StopMode
 from headrace.wire.refusals import Refusal, decode_answer
+from headrace.wire.trace import TraceHeartbeat
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
+from headrace_agent.heartbeat_traces import HeartbeatTraces
 from headrace_agent.host import facts
 from headrace_agent.host.incarnation import next_incarnation
 from headrace_agent.host.state_folder import claim
@@ -88,6 +91,7 @@ class Agent:
         self._log = logger(node=self.node)
         self._random = random.Random()
         self._job_spans = JobSpans(self.node)
+        self._heartbeat_traces = HeartbeatTraces(settings.person, self._beat_now)
         identity = Identity(
             node=self.node,
             tree=_tree(settings),
@@ -176,7 +180,12 @@ class Agent:
         border = self._runtime.border
         logs = JobLogs(self._settings.logs(), self._known_attempt, self.engine.held.by_job.__contains__)
         await border.serve(subjects.user("*", f"job.logs.{self.node}"), ReadLog, CallerKind.USER, logs.on_read)
+        asked = subjects.user("*", f"debug.heartbeat.{self.node}")
+        await border.serve(asked, TraceHeartbeat, CallerKind.USER, self._heartbeat_traces.on_asked)
         await border.serve(subjects.nudge(self.node), Nudge, CallerKind.SERVICE, self._on_nudge)
+
+    def _beat_now(self) -> None:
+        self._do(self.engine.on_nudge(Nudge(self.node, self.engine.term), self._shell.moment()))
 
     def _known_attempt(self, operation: str, index: int) -> int | None:
         return self.engine.held.newest_attempt(operation, index)
@@ -222,11 +231,13 @@ class Agent:
             heartbeat, self._heartbeat = self._heartbeat, None
             if heartbeat is None:
                 continue
-            orders = await self.ask(heartbeat)
-            if orders is not None:
-                self._do(self.engine.on_orders(orders, self._shell.moment()))
-                if self.engine.pulse.applied == heartbeat.seq:
-                    self._runtime.terms.see(f"allocator.{self._settings.tree}", orders.term)
+            with self._heartbeat_traces.span(heartbeat):
+                orders = await self.ask(heartbeat)
+                if orders is not None:
+                    with tracing.child("obey orders"):
+                        self._do(self.engine.on_orders(orders, self._shell.moment()))
+            if orders is not None and self.engine.pulse.applied == heartbeat.seq:
+                self._runtime.terms.see(f"allocator.{self._settings.tree}", orders.term)
             if self.engine.pulse.settled < heartbeat.seq:
                 self._do(self.engine.on_heartbeat_lost(heartbeat.seq, self._random.random(), self._shell.moment()))
 

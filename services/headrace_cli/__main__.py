@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "node": ("headrace_cli.commands.node:app", "List nodes, drain them, and take them out."),
     "bus": ("headrace_cli.commands.bus:app", "Make the buckets and streams that services need."),
     "trace": ("headrace_cli.traces.command:trace", "Show where the time of a start went."),
+    "debug": ("headrace_cli.traces.debug:app", "Look at single messages between processes."),
     "service": ("headrace_cli.commands.service:app", "List the processes of Headrace itself, and their figures."),
     "cluster": (
         "headrace_cli.cluster.command:app",

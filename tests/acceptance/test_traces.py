@@ -122,6 +122,26 @@ def test_a_misspelt_operation_is_guessed_and_one_without_a_trace_is_said(up: Up)
     assert "Examples" in up.run("trace", "--help").stdout
 
 
+def test_one_heartbeat_of_a_node_is_traced_on_demand_and_no_other(up: Up) -> None:
+    run(up, "ordinary")
+    assert not {"heartbeat", "Heartbeat"} & {span.name for span in all_spans(up)}
+
+    traces: list[dict[str, Any]] = json.loads(up.run("debug", "trace", "alpha", "--heartbeats", "2", "--json").stdout)
+    assert len({trace["trace_id"] for trace in traces}) == 2
+    for trace in traces:
+        assert parents(trace) >= {
+            ("heartbeat", "agent", ""),
+            ("Heartbeat", "allocator", "heartbeat"),
+            ("obey orders", "agent", "heartbeat"),
+        }
+    assert sum(span.name == "heartbeat" for span in all_spans(up)) == 2
+    lines = up.run("debug", "trace", "alpha").stdout.splitlines()
+    assert lines[0].startswith("trace ")
+    assert [line.split()[0] for line in lines[2:4]] == ["heartbeat", "Heartbeat"]
+    assert "alpha" in up.run("debug", "trace", "alpa", expect=4).stderr
+    assert "--heartbeats" in up.run("debug", "trace", "alpha", "--heartbeats", "0", expect=2).stderr
+
+
 def test_no_span_has_the_command_or_the_environment(up: Up) -> None:
     run(up, "secret-op")
     up.run("run", "--id", "secret-2", "--max-failed-job-count", "1", "--wait", "--", f"/no/{SECRET}", expect=1)

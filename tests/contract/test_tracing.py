@@ -9,29 +9,18 @@ import pytest
 
 from headrace.bus import Bus, Message, Newest, connect
 from headrace.obs import tracing
-from headrace.obs.tracing import Span
 from headrace.wire.trace import SpanContext
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer
+from tests.support.spans import Spans, tracing_on
 
 SENDER = SpanContext("a" * 32, "b" * 16)
 
 
-class Spans(list[Span]):
-    """A sink that keeps them."""
-
-    def write(self, span: Span) -> None:
-        self.append(span)
-
-    def close(self) -> None: ...
-
-
 @pytest.fixture
 def spans() -> Iterator[Spans]:
-    kept = Spans()
-    tracing.begin("test", kept, 1.0)
-    yield kept
-    tracing.end()
+    with tracing_on() as kept:
+        yield kept
 
 
 async def _heard(bus: Bus, word: str, newest: Newest | None = None) -> list[tuple[SpanContext | None, Message]]:

@@ -14,6 +14,8 @@ import pytest
 
 from headrace.obs import logging
 from headrace.obs.logging import configure, logger, lost_lines
+from headrace.obs.tracing import span
+from tests.support.spans import tracing_on
 
 
 @pytest.fixture
@@ -95,3 +97,14 @@ def test_lines_for_which_the_disk_has_no_room_end_nobody_and_are_told_of_later(w
     lines = [json.loads(line) for line in disk.getvalue().splitlines() if line.endswith("}")]
     assert [line["event"] for line in lines] == ["log lines lost", "there is room", "and more"]
     assert lines[0]["lines"] == lost_lines() == 2
+
+
+def test_a_line_written_in_a_span_names_its_trace(written: StringIO) -> None:
+    with tracing_on(), span("start") as context:
+        logger().info("inside")
+    logger().info("outside")
+
+    inside, outside = map(json.loads, written.getvalue().splitlines())
+    assert context is not None
+    assert inside["trace"] == context.trace_id
+    assert "trace" not in outside

@@ -17,26 +17,16 @@ from headrace.obs.span_file import FILE, SpanFile, read_spans
 from headrace.obs.tracing import Span
 from headrace.wire.heartbeat import JobKey
 from headrace.wire.trace import TRACED_JOBS, SpanContext, job_span, job_trace, placement_span, read_trace
+from tests.support.spans import Spans, tracing_on
 
 HEADER = f"00-{'a' * 32}-{'b' * 16}-01"
 CONTEXT = SpanContext("a" * 32, "b" * 16)
 
 
-class Spans(list[Span]):
-    """A sink that keeps them."""
-
-    def write(self, span: Span) -> None:
-        self.append(span)
-
-    def close(self) -> None: ...
-
-
 @pytest.fixture
 def spans() -> Iterator[Spans]:
-    kept = Spans()
-    tracing.begin("test", kept, 1.0)
-    yield kept
-    tracing.end()
+    with tracing_on() as kept:
+        yield kept
 
 
 def test_a_header_is_read_as_it_is_written_whatever_other_flags_it_has() -> None:
@@ -103,12 +93,10 @@ def test_of_many_operations_the_sampled_part_is_traced_and_every_process_chooses
     monkeypatch.setattr(tracing, "_MOST_BEGUN_A_SECOND", 10_000)
     chosen = []
     for service in ("client", "admission"):
-        kept = Spans()
-        tracing.begin(service, kept, 0.25)
-        for number in range(2_000):
-            with tracing.start_of_operation("start", f"op-{number}", ""):
-                pass
-        tracing.end()
+        with tracing_on(service, 0.25) as kept:
+            for number in range(2_000):
+                with tracing.start_of_operation("start", f"op-{number}", ""):
+                    pass
         chosen.append([span.attributes["operation"] for span in kept])
 
     assert chosen[0] == chosen[1]

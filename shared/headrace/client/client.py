@@ -55,6 +55,7 @@ from headrace.wire.operations import (
 )
 from headrace.wire.placements import PoolLevel
 from headrace.wire.refusals import Refused
+from headrace.wire.trace import HeartbeatTraced, TraceHeartbeat
 
 #: A start is repeated under its id for this long.
 START_TIMEOUT_S = 30.0
@@ -306,6 +307,11 @@ class Client:
         """Drains, undrains or removes a node. It is for administrators. Raises `Refused`, `Unanswered`, `BadInput`."""
         request = ChangeNode(node_name(node), change)
         return await self._asker.ask("node.change", request, ChangedNode)
+
+    async def trace_heartbeat(self, node: str) -> HeartbeatTraced:
+        """Has a node send a heartbeat and trace it. It is for administrators. Raises `Refused`, `Unanswered`, `BadInput`."""
+        name = node_name(node)
+        return await self._asker.ask(f"debug.heartbeat.{name}", TraceHeartbeat(name), HeartbeatTraced)
 
     def logs(
         self, operation: str, job: int | None = None, *, stderr: bool = False, follow: bool = False

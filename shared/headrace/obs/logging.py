@@ -1,6 +1,6 @@
 """Structured logs: one JSON object a line on stderr, with the names that every service uses.
 
-`service`, `event`, `level`, `at` stand in every line. `operation`, `node`, `allocation`, `version` wherever they are known. An
+`service`, `event`, `level`, `at` stand in every line. `operation`, `node`, `allocation`, `version`, `trace` wherever they are known. An
 operation's way through all services is `grep` for its id at level debug.
 Written here because the well-kept library for it takes 0.2 s of every process's start, and of every command's.
 """
@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 import msgspec
+
+from headrace.obs.tracing import current
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -83,6 +85,8 @@ class Logger:
 
 def _line(level: str, event: str, fields: dict[str, object]) -> str:
     line = {"at": datetime.now(UTC), "level": level, "service": _output.service, "event": event}
+    if (context := current()) is not None:
+        line["trace"] = context.trace_id
     return _encoder.encode(line | fields).decode() + "\n"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
-from headrace.ids import AllocationId
+from headrace.ids import AllocationId, NodeName
 
 if TYPE_CHECKING:
     from headrace.wire.heartbeat import JobKey, JobSlot
@@ -69,3 +69,15 @@ def job_trace(trace: str, key: JobKey) -> str:
 def has_span(job: JobKey | JobSlot) -> bool:
     """True if runs of the job have spans, should its operation be traced."""
     return job.index < TRACED_JOBS
+
+
+class TraceHeartbeat(msgspec.Struct, frozen=True):
+    """person → agent: send a heartbeat now, and trace it."""
+
+    node: NodeName
+
+
+class HeartbeatTraced(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """The heartbeat is over."""
+
+    trace_id: str

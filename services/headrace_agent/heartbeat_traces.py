@@ -1,0 +1,70 @@
+"""The trace of a heartbeat, for whoever asks for one. All other heartbeats have none: there are too many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import anyio
+
+from headrace.obs import tracing
+from headrace.pools.rights import Person
+from headrace.runtime.border import Caller
+from headrace.wire.heartbeat import Heartbeat
+from headrace.wire.refusals import NotAllowed, NotReady, WrongState
+from headrace.wire.trace import HeartbeatTraced, TraceHeartbeat
+
+#: Until the heartbeat was answered or given up.
+_WAIT_S: Final = 3.0
+
+
+class HeartbeatTraces:
+    """Traces the next heartbeat once somebody has asked. `beat` has it sent at once."""
+
+    def __init__(self, person: Callable[[str], Person], beat: Callable[[], None]) -> None:
+        self._person = person
+        self._beat = beat
+        self._asked: list[Callable[[str], None]] = []
+
+    async def on_asked(
+        self, request: TraceHeartbeat, caller: Caller
+    ) -> HeartbeatTraced | NotAllowed | NotReady | WrongState:
+        """Answers when the heartbeat is over."""
+        if not self._person(caller.name).administrator:
+            return NotAllowed(caller.name, f"have heartbeats of node {request.node} traced")
+        if not tracing.is_on():
+            return WrongState(
+                "node", request.node, "without tracing", "trace_endpoint or trace_folder among its settings"
+            )
+        sent, traces = anyio.Event(), list[str]()
+
+        def on_traced(trace_id: str) -> None:
+            traces.append(trace_id)
+            sent.set()
+
+        self._asked.append(on_traced)
+        self._beat()
+        with anyio.move_on_after(_WAIT_S):
+            await sent.wait()
+            return HeartbeatTraced(traces[0])
+        return NotReady(f"no heartbeat went within {_WAIT_S:g} s")
+
+    @contextmanager
+    def span(self, heartbeat: Heartbeat) -> Iterator[None]:
+        """Sends a heartbeat and obeys the answer, in a span if somebody asked for it."""
+        asked, self._asked = self._asked, []
+        if not asked:
+            yield
+            return
+        reason, allocations = heartbeat.reason.value, len(heartbeat.allocations)
+        about: tracing.Attributes = {
+            "node": heartbeat.node,
+            "seq": heartbeat.seq,
+            "reason": reason,
+            "allocations": allocations,
+        }
+        with tracing.span("heartbeat", about) as context:
+            yield
+        for on_traced in asked:
+            on_traced(context.trace_id if context else "")

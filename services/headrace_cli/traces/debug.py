@@ -1,0 +1,68 @@
+"""`headrace debug …`: a look at single messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cyclopts import App
+
+from headrace.client import Client, Refused
+from headrace.errors import BadInput
+from headrace.near import near
+from headrace.obs.span_file import read_spans
+from headrace.wire.refusals import NotFound
+from headrace_cli.session import Common, talk
+from headrace_cli.show.screen import Screen
+from headrace_cli.traces.command import SpansElsewhere, spans_here
+from headrace_cli.traces.waterfall import waterfall, waterfall_table
+
+_MOST_HEARTBEATS = 100
+
+app = App(name="debug", help="Look at single messages between processes.")
+
+
+@app.command
+def trace(node: str, /, *, heartbeats: int = 1, folder: Path | None = None, common: Common | None = None) -> int:
+    """Have a node send a heartbeat now, and show where the time of it went. For administrators.
+
+    Other heartbeats are not traced. The jobs that this one starts show in the trace of their operation, too.
+    Where spans go to a collector, the id of the trace is printed, by which it is found there.
+
+    Examples:
+
+        headrace debug trace alpha
+
+        headrace debug trace alpha --heartbeats 10 --json | jq '.[].took_ms'
+
+    Parameters
+    ----------
+    node
+        Its name.
+    heartbeats
+        How many, one after the other.
+    folder
+        Folder with the file of spans; that of the state folder unless given.
+    """
+    if not 1 <= heartbeats <= _MOST_HEARTBEATS:
+        raise BadInput("--heartbeats", heartbeats, f"1 to {_MOST_HEARTBEATS}")
+
+    async def work(client: Client, screen: Screen) -> None:
+        known = [each.node for each in (await client.nodes()).nodes]
+        if node not in known:
+            raise Refused(NotFound("node", node, near(node, known)))
+        traces = [(await client.trace_heartbeat(node)).trace_id for _ in range(heartbeats)]
+        try:
+            spans = list(read_spans(folder or spans_here(common, f"trace {traces[0]}")))
+        except SpansElsewhere as elsewhere:
+            screen.say(str(elsewhere))
+            for trace_id in traces:
+                screen.print_raw(trace_id)
+            return
+        found = [waterfall(spans, trace_id) for trace_id in traces]
+        if screen.json:
+            screen.show(found, waterfall_table(found[0], screen.width))
+            return
+        for each in found:
+            screen.print(f"trace {each.trace_id}", waterfall_table(each, screen.width))
+
+    return talk(common, work)
