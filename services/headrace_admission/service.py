@@ -115,7 +115,7 @@ class AdmissionService:
         self._recorder = Recorder(
             bus, log, tree, term=term, last=last, writer=writer, clock=clock, on_durable=self._on_durable
         )
-        self._runtime.presence.trouble = lambda: self._recorder.appender.trouble
+        self._runtime.presence.watches(lambda: self._recorder.appender.trouble)
         self._checkpointing = Checkpointing(
             bus, self._settings, self.engine.state, self._recorder, log, store, self._role
         )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager
 
 import anyio
 import msgspec
@@ -17,7 +15,7 @@ from headrace_admission.service import serve
 from headrace_admission.settings import AdmissionSettings
 from tests.bench.recovery import PATIENCE_S, a_user, recorded
 from tests.bench.registry import REGISTRY, Figure
-from tests.support.nats_server import NatsServer, nats_server
+from tests.support.nats_server import NatsServer, nats_cluster
 
 ROUNDS = 3
 _SERVERS = 3
@@ -47,7 +45,7 @@ def leader_loss() -> Figure:
 
 
 async def _beyond_ms() -> list[float]:
-    with _cluster() as servers:
+    with nats_cluster(_SERVERS) as servers:
         urls = [server.url for server in servers]
         async with (
             a_user(*urls) as anna,
@@ -126,21 +124,3 @@ async def _keep_admission(urls: list[str], name: str) -> None:
 def _service(urls: list[str], name: str, api_timeout_s: float = 5.0) -> AbstractAsyncContextManager[Bus]:
     inbox = subjects.inbox("service", name)
     return connect(urls, name=name, inbox_prefix=inbox, replicas=_SERVERS, api_timeout_s=api_timeout_s)
-
-
-@contextmanager
-def _cluster() -> Iterator[list[NatsServer]]:
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(_SERVERS)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        ports = [probe.getsockname()[1] for probe in probes]
-        for probe in probes:
-            probe.close()
-        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
-        yield [
-            stack.enter_context(
-                nats_server(f'cluster {{ name: bench, listen: "127.0.0.1:{port}", routes: [{routes}] }}\n')
-            )
-            for port in ports
-        ]

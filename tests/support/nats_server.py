@@ -12,10 +12,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-__all__ = ["NatsServer", "nats_server"]
+__all__ = ["NatsServer", "nats_cluster", "nats_server"]
 
 _START_TIMEOUT_S = 20.0
 
@@ -151,6 +151,20 @@ def nats_server(config: str = "", *, jetstream: bool = True, store_bytes: int | 
         yield server
     finally:
         server.remove()
+
+
+@contextmanager
+def nats_cluster(servers: int, config: str = "") -> Iterator[list[NatsServer]]:
+    """Running servers of one cluster. `s<port>` is the name of each."""
+    ports = [free_port() for _ in range(servers)]
+    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                nats_server(f'cluster {{ name: tested, listen: "127.0.0.1:{port}", routes: [{routes}] }}\n{config}')
+            )
+            for port in ports
+        ]
 
 
 def free_port() -> int:

@@ -118,3 +118,23 @@ def test_what_is_no_length_of_time_is_refused(text: str | int) -> None:
 )
 def test_lengths_of_time_are_shown_in_two_units_at_most(ms: int, expected: str) -> None:
     assert format_duration(ms) == expected
+
+
+def test_the_servers_of_a_cluster_stand_behind_one_another() -> None:
+    text = "nats://a:4222, tls://[::1]:4223,nats://b"
+
+    assert CommonSettings(nats_url=text).server_urls == ["nats://a:4222", "tls://[::1]:4223", "nats://b"]
+
+
+@pytest.mark.parametrize("wrong", ["", "a:4222", "http://a", "nats://", "nats://a:x", "nats://a:0", "nats://a:70000"])
+def test_what_is_no_address_of_a_server_is_named(wrong: str) -> None:
+    with pytest.raises(BadInput, match="nats://host:4222") as refused:
+        _ = CommonSettings(nats_url=f"nats://a:4222,{wrong}").server_urls
+
+    assert refused.value.value == wrong
+
+
+@pytest.mark.parametrize("wrong", ["2", "many"])
+def test_a_number_of_replicas_that_no_cluster_can_keep_is_named(wrong: str) -> None:
+    with pytest.raises(BadInput, match="replicas"):
+        load(CommonSettings, "brewery", None, {"HEADRACE_REPLICAS": wrong})

@@ -32,6 +32,7 @@ def provision(
 ) -> int:
     """Make the buckets and streams that services need, and say what was made, changed and found.
 
+    «Copies» counts the servers that have the whole of it by now.
     Services make none: they wait for what is missing. What is there stays as it is, so it can be run again at any time.
     `headrace up` does it by itself.
 
@@ -64,8 +65,8 @@ def provision(
 
 
 def _table(done: Sequence[Provisioned]) -> Table:
-    made = table("kind", "name", "", "replicas", right=("replicas",))
+    made = table("kind", "name", "", "replicas", "copies", right=("replicas", "copies"))
     for each in done:
         outcome = ": ".join(filter(None, (each.outcome, ", ".join(each.changes))))
-        made.add_row(each.kind.value, each.name, outcome, str(each.replicas))
+        made.add_row(each.kind.value, each.name, outcome, str(each.replicas), str(each.copies))
     return made

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, Literal
 
+import anyio
 import msgspec
 
 from headrace.access.routes import STORES, Store, StoreKind
@@ -18,6 +19,8 @@ from headrace.ids import TreeName
 #: Of new records. Whoever writes them gives them its own bounds.
 _MAX_AGE_S: Final = 7 * 86_400.0
 _MAX_BYTES: Final = 512 * 2**20
+_COPY_S: Final = 30.0
+_LOOK_AGAIN_S: Final = 0.05
 
 
 class Provisioned(msgspec.Struct, frozen=True):
@@ -27,6 +30,8 @@ class Provisioned(msgspec.Struct, frozen=True):
     name: str
     outcome: Literal["made", "changed", "found"]
     replicas: int
+    #: Servers that have the whole of it now.
+    copies: int
     #: In words.
     changes: list[str] = []
 
@@ -34,6 +39,7 @@ class Provisioned(msgspec.Struct, frozen=True):
 async def provision(bus: NatsBus, trees: Collection[TreeName], *, replicas: int | None = None) -> Sequence[Provisioned]:
     """Makes each store that is missing. Gives those that are there so many `replicas`, where that is said.
 
+    Returns when all that is new has been copied, or after half a minute.
     Raises `WrongConfiguration` if one would lose what is written, and other kinds of `BusError`. Where the server refuses one, all
     others are made before.
     """
@@ -48,6 +54,9 @@ async def provision(bus: NatsBus, trees: Collection[TreeName], *, replicas: int 
             refusals.append(refusal)
     if refusals:
         raise refusals[0]
+    with anyio.move_on_after(_COPY_S):
+        # Where its old server dies before, all that it holds is out of reach.
+        return [each if each.outcome == "found" else await _copied(bus, each) for each in done]
     return done
 
 
@@ -69,8 +78,16 @@ async def _provision(bus: NatsBus, store: Store, tree: str, replicas: int | None
         name=store.name.replace("{tree}", tree),
         outcome="made" if before is None else "changed" if changes else "found",
         replicas=after.config.num_replicas,
+        copies=after.copies,
         changes=changes,
     )
+
+
+async def _copied(bus: NatsBus, new: Provisioned) -> Provisioned:
+    stream = f"KV_{new.name}" if new.kind is StoreKind.BUCKET else new.name
+    while (copies := (await bus.jetstream.existing(stream)).copies) < new.replicas:  # noqa: ASYNC110 - each is a question
+        await anyio.sleep(_LOOK_AGAIN_S)
+    return msgspec.structs.replace(new, copies=copies)
 
 
 async def _open(bus: NatsBus, store: Store, tree: str, before: StreamInfo | None) -> None:

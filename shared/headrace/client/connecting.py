@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import urllib.parse
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from headrace.ids import user_name
 from headrace.obs import tracing
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.service import read_credential
+from headrace.server_urls import parse_server_urls
 from headrace.wire import subjects
 
 
@@ -63,7 +65,7 @@ async def open_bus(
     opened = False
     try:
         async with connect_bus(
-            [place.url],
+            parse_server_urls(place.url, place="address of the server"),
             name=name,
             credential=credential,
             inbox_prefix=inbox_prefix,
@@ -83,10 +85,20 @@ async def open_bus(
 
 async def _knock(place: Place, timeout_s: float) -> None:
     """Says at once that nobody listens, where the bus would go on trying until its time is over."""
-    address = urllib.parse.urlsplit(place.url)
-    try:
-        with anyio.fail_after(timeout_s):
-            stream = await anyio.connect_tcp(address.hostname or "127.0.0.1", address.port or 4222)
-    except (OSError, TimeoutError, socket.gaierror):
-        raise NotRunning(place.where, f"nobody listens at {address.hostname}:{address.port}") from None
-    await stream.aclose()
+    addresses = [urllib.parse.urlsplit(url) for url in parse_server_urls(place.url, place="address of the server")]
+    opened = False
+
+    async def try_one(host: str, port: int) -> None:
+        nonlocal opened
+        with contextlib.suppress(OSError, socket.gaierror):
+            await (await anyio.connect_tcp(host, port)).aclose()
+            opened = True
+            tasks.cancel_scope.cancel()
+
+    with anyio.move_on_after(timeout_s):
+        async with anyio.create_task_group() as tasks:
+            for address in addresses:
+                tasks.start_soon(try_one, address.hostname or "127.0.0.1", address.port or 4222)
+    if not opened:
+        where = " or ".join(f"{address.hostname}:{address.port}" for address in addresses)
+        raise NotRunning(place.where, f"nobody listens at {where}")

@@ -38,6 +38,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 class Place(msgspec.Struct, frozen=True):
     """A server and the means to enter."""
 
+    #: Of a cluster, several with commas between them.
     url: str
     #: Empty where the server asks for none.
     credential_file: str

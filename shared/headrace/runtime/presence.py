@@ -10,6 +10,7 @@ import anyio.lowlevel
 from headrace.bus import Bus, BusError
 from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.runtime.clock import Clock
+from headrace.runtime.engine import Figure
 from headrace.runtime.role import Role
 from headrace.wire import subjects
 from headrace.wire.services import ListServices, ServiceView
@@ -27,8 +28,8 @@ class Presence:
         self._name = ""
         self._role: Role | None = None
         self._sequence: Callable[[], int] | None = None
-        #: Tells why the log takes nothing, or nothing.
-        self.trouble: Callable[[], str] = str
+        self._troubles: list[Callable[[], str]] = []
+        self._figures: list[Callable[[], list[Figure]]] = []
 
     async def stand_by(self, name: str, border: Border, sequence: Callable[[], int] | None) -> None:
         """Answers from now on for a role that another process may lead.
@@ -38,6 +39,15 @@ class Presence:
         self._name = name
         self._sequence = sequence
         await border.serve(subjects.user("*", "service.list"), ListServices, CallerKind.USER, self._on_list)
+
+    def watches(self, trouble: Callable[[], str], figures: Callable[[], list[Figure]] = list) -> None:
+        """Tells of trouble too, in words that are empty where there is none, and in figures."""
+        self._troubles.append(trouble)
+        self._figures.append(figures)
+
+    def figures(self) -> list[Figure]:
+        """The figures of all that it tells of."""
+        return [figure for figures in self._figures for figure in figures()]
 
     def lead(self, role: Role) -> None:
         """Notes that the role is held."""
@@ -57,7 +67,7 @@ class Presence:
             lag_ms=round((now_s - asked_s) * 1000, 3),
             pid=os.getpid(),
             entries_behind=await self._entries_behind(),
-            trouble=self.trouble(),
+            trouble="; ".join(filter(None, (trouble() for trouble in self._troubles))),
         )
 
     async def _entries_behind(self) -> int | None:

@@ -23,7 +23,7 @@ import msgspec
 
 from headrace.bus import Bus, BusClosed, BusError, Credential, ServiceInfo, connect
 from headrace.bus.nats.bus import NatsBus
-from headrace.bus.stores import needed_streams, until_there
+from headrace.bus.stores import ReplicaWatch, needed_streams, until_there
 from headrace.errors import BadInput
 from headrace.ids import tree_name
 from headrace.obs import tracing
@@ -171,6 +171,7 @@ def run_service(
         settings = load(kind, name, arguments.config, os.environ)
         configure(name, settings.log_level)
         credential = read_credential(settings.credential_file)
+        _ = settings.server_urls
         begin_tracing(name, settings.traces)
     except (BadInput, KeyError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
@@ -196,7 +197,7 @@ async def _run(
     status = 0
     connection = partial(
         connect,
-        [settings.nats_url],
+        settings.server_urls,
         credential=credential,
         inbox_prefix=prefix,
         connect_timeout_s=settings.connect_timeout_ms / 1000,
@@ -224,7 +225,11 @@ async def _run(
             if settings.metrics_port:
                 await tasks.start(runtime.metrics.serve, settings.metrics_host, settings.metrics_port)
             await runtime.terms.serve(bus)
-            if await _until_provisioned(bus, name, settings, stopping):
+            streams = needed_streams(name, tree_name(settings.tree))
+            if await _until_provisioned(bus, streams, stopping):
+                replicas = ReplicaWatch(bus, streams, settings.replicas)
+                runtime.presence.watches(replicas.trouble, replicas.figures)
+                tasks.start_soon(replicas.keep_looking)
                 await serve(runtime)
             await bus.drain()
             tasks.cancel_scope.cancel()
@@ -234,11 +239,11 @@ async def _run(
     return status
 
 
-async def _until_provisioned(bus: NatsBus, name: str, settings: CommonSettings, stopping: anyio.Event) -> bool:
+async def _until_provisioned(bus: NatsBus, streams: list[str], stopping: anyio.Event) -> bool:
     """False if the process was asked to stop before all that it needs was there."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_when, stopping, tasks.cancel_scope)
-        await until_there(bus, needed_streams(name, tree_name(settings.tree)))
+        await until_there(bus, streams)
         tasks.cancel_scope.cancel()
     return not stopping.is_set()
 

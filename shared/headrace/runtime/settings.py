@@ -11,7 +11,7 @@ import socket
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.obs.trace_sinks import Traces
 from headrace.pools.rights import Person, person_of
+from headrace.server_urls import parse_server_urls
 
 S = TypeVar("S", bound="CommonSettings")
 
@@ -26,8 +27,10 @@ S = TypeVar("S", bound="CommonSettings")
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings that every service has."""
 
-    #: Where the NATS server listens.
+    #: Where the NATS server listens. Of a cluster, several of its servers with commas between them.
     nats_url: str = "nats://127.0.0.1:4222"
+    #: Servers of a cluster that are to keep each bucket and stream. `headrace bus provision --replicas` has them kept so.
+    replicas: Literal[1, 3, 5] = 1
     #: File with the credential, one line `user:password`, readable by its owner only; empty for none.
     credential_file: str = ""
     #: File with the authorities (PEM) by whose word a server at `tls://` is believed; empty: those of the system.
@@ -66,6 +69,11 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def traces(self) -> Traces:
         """The place that spans go to."""
         return Traces(self.trace_endpoint, self.trace_folder, self.trace_sample_ratio)
+
+    @property
+    def server_urls(self) -> list[str]:
+        """The addresses of the servers. Raises `BadInput`."""
+        return parse_server_urls(self.nats_url, place="nats_url")
 
     @property
     def instance_name(self) -> str:

@@ -57,6 +57,7 @@ class Shell(Generic[E]):
         self._perform = perform
         self._role: Role | None = None
         self._figures = figures
+        self._of_presence: Callable[[], list[Figure]] = list
         self._checks: Iterator[Check] = iter(())
         #: Invariants that were found broken; never anything but 0.
         self.broken_invariants = 0
@@ -79,6 +80,7 @@ class Shell(Generic[E]):
             *self._engine.figures(),
             *self._figures(),
             *self._border.figures(),
+            *self._of_presence(),
             counter(
                 "broken_invariants",
                 "invariants",
@@ -96,6 +98,7 @@ class Shell(Generic[E]):
         """
         bus = runtime.bus
         self._role = role
+        self._of_presence = runtime.presence.figures
         runtime.metrics.tell(role, self.figures, details)
         await bus.serve(subjects.FIGURES, self._on_figures, statistics=self._plain_figures)
         asked = subjects.user("*", "service.figures")

@@ -30,5 +30,5 @@ class ServiceView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     pid: Counter
     #: Entries of the log that it has not taken yet; null for a service that follows no log, or while the log cannot be read.
     entries_behind: Counter | None = None
-    #: Why nothing can be recorded at the moment; empty while it can.
+    #: Why nothing can be recorded at the moment, or is kept by too few servers; empty while all is well.
     trouble: str = ""

@@ -85,12 +85,32 @@ class _StreamState(msgspec.Struct):
     first_ts: str = ""
 
 
+class _Replica(msgspec.Struct):
+    #: It has all that the leader has.
+    current: bool = False
+    offline: bool = False
+
+
+class _Cluster(msgspec.Struct):
+    leader: str = ""
+    #: Besides the leader; null where there are none.
+    replicas: list[_Replica] | None = None
+
+
 class StreamInfo(msgspec.Struct):
     """A stream as it is."""
 
     config: StreamConfig
     created: str
     state: _StreamState
+    #: None on a server that is in no cluster.
+    cluster: _Cluster | None = None
+
+    @property
+    def copies(self) -> int:
+        """The number of servers that have the whole of it."""
+        others = self.cluster.replicas if self.cluster is not None else None
+        return 1 + sum(other.current and not other.offline for other in others or [])
 
 
 class _StoredMessage(msgspec.Struct):
