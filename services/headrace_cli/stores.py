@@ -12,7 +12,7 @@ import msgspec
 from headrace.access.routes import PartyKind
 from headrace.bus import BusError
 from headrace.bus.nats.streams.api import JetStreamRefused
-from headrace.bus.provisioning import Provisioned, provision
+from headrace.bus.provisioning import Provisioned, has_no_leader, provision
 from headrace.client import ClientError, Place
 from headrace.client.connecting import open_bus
 from headrace.ids import TreeName
@@ -22,6 +22,8 @@ from headrace_cli.up.state_folder import StateFolder
 
 #: The name of the credential in its folder.
 PROVISIONER: Final = PartyKind.PROVISIONER.value
+#: A cluster that has just begun has no leader for some seconds.
+_SERVERS_BEGIN_S: Final = 30.0
 _TRY_AGAIN_S: Final = 0.05
 #: A server that has begun to answer refuses what it has no room for, and that stays so for a while.
 _REFUSED_S: Final = 1.0
@@ -36,9 +38,16 @@ def as_provisioner(place: Place) -> Place:
 
 
 async def provision_at(place: Place, trees: Collection[TreeName], replicas: int | None) -> Sequence[Provisioned]:
-    """Makes what is missing. Raises `ClientError`, `BusError`, `BadInput`."""
+    """Makes what is missing, once the servers are ready for it. Raises `ClientError`, `BusError`, `BadInput`."""
+    until_s = anyio.current_time() + _SERVERS_BEGIN_S
     async with open_bus(place, "headrace bus provision", PartyKind.PROVISIONER.inbox, replicas=replicas or 1) as bus:
-        return await provision(bus, trees, replicas=replicas)
+        while True:
+            try:
+                return await provision(bus, trees, replicas=replicas)
+            except BusError as error:
+                if not has_no_leader(error) or anyio.current_time() > until_s:
+                    raise
+            await anyio.sleep(_TRY_AGAIN_S)
 
 
 async def keep_stores(place: Place, trees: Collection[TreeName]) -> None:

@@ -80,7 +80,7 @@ class Cluster:
         return found
 
     def logs(self) -> str:
-        return "\n".join((self._folder / f"{name}.log").read_text()[-2_000:] for name in PROCESSES)
+        return "\n".join(log.read_text()[-2_000:] for log in self._folder.glob("*.log"))
 
     def leader_of(self, stream: str) -> NatsServer:
         """The server that leads a stream."""

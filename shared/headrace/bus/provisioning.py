@@ -14,12 +14,15 @@ import msgspec
 from headrace.access.routes import STORES, Store, StoreKind
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.nats.streams.api import JetStreamRefused, StreamInfo
+from headrace.bus.protocol import BusError, NoResponders, RequestTimeout
 from headrace.ids import TreeName
 
 #: Of new records. Whoever writes them gives them its own bounds.
 _MAX_AGE_S: Final = 7 * 86_400.0
 _MAX_BYTES: Final = 512 * 2**20
 _COPY_S: Final = 30.0
+#: What JetStream answers while it has no leader.
+_NOT_AVAILABLE: Final = 10008
 _LOOK_AGAIN_S: Final = 0.05
 
 
@@ -63,6 +66,13 @@ async def provision(bus: NatsBus, trees: Collection[TreeName], *, replicas: int 
 async def missing_streams(bus: NatsBus, streams: Collection[str]) -> list[str]:
     """Those of the streams that are not there. Raises `BusError`."""
     return [name for name in streams if await bus.jetstream.stream(name) is None]
+
+
+def has_no_leader(error: BusError) -> bool:
+    """True if the servers of a cluster may have no leader for the moment."""
+    if isinstance(error, JetStreamRefused):
+        return error.err_code == _NOT_AVAILABLE
+    return isinstance(error, RequestTimeout | NoResponders)
 
 
 async def _provision(bus: NatsBus, store: Store, tree: str, replicas: int | None) -> Provisioned:
