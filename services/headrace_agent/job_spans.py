@@ -57,7 +57,9 @@ class JobSpans:
         operation = read_trace(note.spec.trace) if note is not None else None
         if operation is not None:
             allocation = AllocationId(run.allocation)
-            self._jobs[run.job] = _Job(operation, placement_span(operation, allocation), allocation, since_ns)
+            self._jobs[run.job] = _Job(
+                operation, placement_span(operation, self._node, allocation), allocation, since_ns
+            )
 
     def _on_started(self, key: JobKey) -> None:
         job = self._jobs.get(key)

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.ids import OperationId
+from headrace.ids import OperationId, TreeName
 from headrace.obs import tracing
 from headrace.wire.log import Event, OperationStarted
 from headrace.wire.snapshots import ShareItem
@@ -26,7 +26,8 @@ class _Heard(msgspec.Struct, frozen=True):
 class FirstSnapshots:
     """Knows the traced operations that no snapshot has named yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: TreeName) -> None:
+        self._tree = tree
         self._waiting: dict[OperationId, _Heard] = {}
 
     def note(self, events: Collection[Event]) -> None:
@@ -47,10 +48,10 @@ class FirstSnapshots:
             yield
             return
         with tracing.span(
-            "publish shares", {"version": version}, links=[heard.start for heard in first.values()]
+            "publish shares", {"tree": self._tree, "version": version}, links=[heard.start for heard in first.values()]
         ) as own:
             yield
         for name, heard in first.items():
-            about = {"operation": name, "version": version}
-            context, links = heard.start.of("first snapshot", name), [own] if own else []
+            about = {"operation": name, "tree": self._tree, "version": version}
+            context, links = heard.start.of("first snapshot", self._tree, name), [own] if own else []
             tracing.record("first snapshot", context, heard.at_ns, about, parent=heard.start, links=links)

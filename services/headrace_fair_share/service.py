@@ -132,7 +132,7 @@ class FairShareService:
         self.operations = OperationsFeed(runtime.bus, runtime.border, tree, self, runtime.terms)
         self._sooner = anyio.Event()
         self._serves_whole = False
-        self._first_snapshots = FirstSnapshots()
+        self._first_snapshots = FirstSnapshots(tree)
 
     # --- life -------------------------------------------------------------------------------------------------------
 

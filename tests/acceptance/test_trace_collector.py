@@ -26,8 +26,12 @@ def jobs(spans: list[Received]) -> list[Received]:
 
 def test_a_collector_gets_one_trace_from_the_command_to_the_process_and_no_secret() -> None:
     with otlp_receiver() as receiver, Up("--trace-endpoint", receiver.url) as up:
-        words = ("run", "--wait", "--id", "traced-op", "--jobs", "3", "--env", f"TOKEN={SECRET}")
-        up.run(*words, "--", "sh", "-c", f"sleep 0.1; : {SECRET}")
+        gate = up.state / "gate"
+        words = ("run", "--id", "traced-op", "--jobs", "3", "--env", f"TOKEN={SECRET}")
+        up.run(*words, "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.02; done; : {SECRET}")
+        # A heartbeat may start the jobs before.
+        receiver.wait_for(lambda spans: any(span.name == "first snapshot" for span in spans))
+        gate.touch()
         receiver.wait_for(lambda spans: len(jobs(spans)) == 3)
         said = up.run("trace", "traced-op", expect=1).stderr
         up.stop()

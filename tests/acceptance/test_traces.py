@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,9 +25,15 @@ def up() -> Iterator[Up]:
         yield running
 
 
-def run(up: Up, name: str, *words: str, command: str = "echo $TRACEPARENT") -> None:
-    script = f"{command}; : {SECRET}"
-    up.run("run", "--wait", "--id", name, "--env", f"TOKEN={SECRET}", *words, "--", "sh", "-c", script)
+def run(up: Up, name: str, *words: str) -> None:
+    """Runs an operation whose jobs end only after the first snapshot: a heartbeat may start them before."""
+    gate = up.state / f"gate-{name}"
+    script = f"echo $TRACEPARENT; until [ -e {gate} ]; do sleep 0.02; done; : {SECRET}"
+    up.run("run", "--id", name, "--env", f"TOKEN={SECRET}", *words, "--", "sh", "-c", script)
+    while not any(span.name == "first snapshot" and span.attributes["operation"] == name for span in all_spans(up)):
+        time.sleep(0.02)
+    gate.touch()
+    up.run("op", "wait", name)
 
 
 def shown(up: Up, name: str) -> dict[str, Any]:
@@ -159,7 +166,7 @@ def test_with_a_sample_of_none_nothing_is_traced_and_without_headrace_the_file_i
         up.stop()
         up.start("--trace-sample", "0")
         before = len(all_spans(up))
-        run(up, "untraced")
+        up.run("run", "--wait", "--id", "untraced", "--", "sh", "-c", "echo $TRACEPARENT")
         assert len(all_spans(up)) == before
         assert "00-" not in up.run("op", "logs", "untraced").stdout
         assert "untraced" in up.run("trace", "untraced", expect=4).stderr

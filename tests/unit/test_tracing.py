@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headrace.ids import AllocationId, OperationId
+from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.obs import tracing
 from headrace.obs.span_file import FILE, SpanFile, read_spans
 from headrace.obs.tracing import Span
@@ -44,7 +44,9 @@ def test_what_names_no_recorded_span_is_no_trace(header: str) -> None:
 
 def test_spans_of_places_and_jobs_differ_from_each_other_and_stay_in_the_trace() -> None:
     keys = [JobKey(OperationId("one"), index, attempt) for index in (0, 1, 11) for attempt in (1, 11)]
-    made = [job_span(CONTEXT, key) for key in keys] + [placement_span(CONTEXT, AllocationId("1-1"))]
+    made = [job_span(CONTEXT, key) for key in keys] + [
+        placement_span(CONTEXT, NodeName(node), AllocationId("1-1")) for node in ("alpha", "beta")
+    ]
 
     assert len({each.span_id for each in made}) == len(made)
     assert {each.trace_id for each in made} == {CONTEXT.trace_id}

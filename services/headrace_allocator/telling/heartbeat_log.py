@@ -46,7 +46,8 @@ class HeartbeatLog:
             if operation is None or not any(map(has_span, start.slots)):
                 continue
             about = {"operation": start.operation, "node": orders.node, "allocation": start.allocation}
-            context, links = placement_span(operation, start.allocation), [heartbeat] if heartbeat else []
+            context = placement_span(operation, orders.node, start.allocation)
+            links = [heartbeat] if heartbeat else []
             tracing.record("placement", context, began_ns, about, parent=operation, links=links)
 
     def _note_orders(self, orders: Orders) -> None:

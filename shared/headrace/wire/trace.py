@@ -50,9 +50,9 @@ def read_trace(text: str) -> SpanContext | None:
     return SpanContext(match[1], match[2]) if int(match[1], 16) and int(match[2], 16) else None
 
 
-def placement_span(operation: SpanContext, allocation: AllocationId) -> SpanContext:
-    """The span of the heartbeat by which an operation got an allocation."""
-    return operation.of("placement", allocation)
+def placement_span(operation: SpanContext, node: NodeName, allocation: AllocationId) -> SpanContext:
+    """The span of the heartbeat by which an operation got an allocation. Allocators of two trees may name one alike."""
+    return operation.of("placement", node, allocation)
 
 
 def job_span(operation: SpanContext, key: JobKey) -> SpanContext:

@@ -63,7 +63,7 @@ def test_a_job_that_a_former_life_of_the_agent_started_ends_in_its_span(spans: S
     later.on_runner(Ended(end_of(run.job, result=JobResult.FAILED)))
 
     started, ended = spans
-    context, placement = job_span(START, run.job), placement_span(START, start().allocation)
+    context, placement = job_span(START, run.job), placement_span(START, NODE, start().allocation)
     assert (started.name, started.parent_id) == ("process start", placement.span_id)
     assert (ended.name, ended.span_id, ended.parent_id) == ("job", context.span_id, placement.span_id)
     assert (ended.error, ended.attributes["result"]) == ("failed", "failed")
