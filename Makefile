@@ -5,6 +5,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
+.PHONY: image images-standin test-containers
 .PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
 	demo up sim soak bench docs docs-reference clean
 
@@ -63,6 +64,16 @@ test-integration: setup ## Services on a real NATS server
 
 test-acceptance: setup ## Real processes, kills, the command line
 	$(BIN)/pytest $(WAITING) tests/acceptance
+
+test-containers: setup ## The compose stack: needs Docker
+	@$(call timed,$@,$(BIN)/pytest tests/containers)
+
+image: ## Build the image that compose/compose.yaml runs, from HEADRACE_BASE=image as HEADRACE_IMAGE=name
+	docker build --quiet --file compose/Dockerfile $(if $(HEADRACE_BASE),--build-arg BASE=$(HEADRACE_BASE)) \
+		--build-arg REVISION=$(shell git rev-parse --short HEAD) --tag $(or $(HEADRACE_IMAGE),headrace:0.1.0) .
+
+images-standin: ## Build the images where no registry of images is reachable
+	@compose/images-standin
 
 soak: setup ## Kill real processes at named places, ROUNDS=n of them (200), from FIRST=f on (0)
 	$(BIN)/python -m tests.soak --rounds $(or $(ROUNDS),200) --first $(or $(FIRST),0)

@@ -1,0 +1,128 @@
+"""The compose stack for a test: a project, a port and a folder for people of its own, and nothing of it stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.nats_server import free_port
+
+ROOT = Path(__file__).parents[2]
+SERVICES = ("admission", "fair_share", "integral", "allocator")
+#: No command takes longer; it only keeps a broken one from hanging.
+_LIMIT_S = 170.0
+
+
+class Stack:
+    """One project of compose."""
+
+    def __init__(self, folder: Path) -> None:
+        self.client = folder / "client"
+        self.client.mkdir(mode=0o700)
+        self.image = os.environ.get("HEADRACE_IMAGE", "headrace:0.1.0")
+        self._project = f"headrace-test-{secrets.token_hex(4)}"
+        own = {"HEADRACE_PORT": str(free_port()), "HEADRACE_CLIENT": str(self.client), "HEADRACE_IMAGE": self.image}
+        self.environment = {
+            **os.environ,
+            **own,
+            "COMPOSE_PROJECT_NAME": self._project,
+            "HEADRACE_STATE": str(self.client),
+        }
+        has_plugin = subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0
+        program = ["docker", "compose"] if has_plugin else ["docker-compose"]
+        self._compose = [*program, "-f", str(ROOT / "compose" / "compose.yaml")]
+
+    def compose(self, *words: str, **environment: str) -> str:
+        """Runs a command of compose. Returns what it prints."""
+        return run([*self._compose, *words], self.environment | environment)
+
+    def headrace(self, *words: str, cwd: Path | str = "/tmp") -> str:
+        """Runs a command of Headrace outside of all containers."""
+        return run([sys.executable, "-m", "headrace_cli", *words], self.environment, cwd=cwd)
+
+    def container(self, service: str) -> str:
+        """The id of a service's container."""
+        return self.compose("ps", "-q", service).strip()
+
+    def inspect(self, service: str) -> dict[str, Any]:
+        """All that the engine knows of a container."""
+        (found,) = json.loads(run(["docker", "inspect", self.container(service)]))
+        return dict(found)
+
+    def events(self, since_s: int, **filters: str) -> Iterator[dict[str, Any]]:
+        """Events of this project's containers, those since then and those to come."""
+        words = [f"--filter={name.replace('_', '-')}={value}" for name, value in filters.items()]
+        words += [f"--filter=label=com.docker.compose.project={self._project}", f"--since={since_s}"]
+        with subprocess.Popen(
+            ["docker", "events", "--format={{json .}}", *words], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            try:
+                yield from map(json.loads, process.stdout)
+            finally:
+                process.terminate()
+
+    def wait_healthy(self, services: tuple[str, ...], since_s: int) -> None:
+        """Waits until each service was found healthy at some time since then."""
+        missing = set(services)
+        for event in self.events(since_s, event="health_status: healthy"):
+            missing.discard(event["Actor"]["Attributes"]["com.docker.compose.service"])
+            if not missing:
+                return
+
+    def let_join(self, node: str) -> Path:
+        """Lets a node join. Returns the folder that its host gets."""
+        self.compose("run", "--rm", "-T", "init", "--node", node)
+        self.compose("kill", "-s", "HUP", "nats")
+        return self.client / "nodes" / node
+
+
+def run(command: list[str], environment: dict[str, str] | None = None, *, cwd: Path | str = ROOT) -> str:
+    """Runs a command that must succeed. Returns what it prints."""
+    done = subprocess.run(
+        command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=_LIMIT_S, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@contextmanager
+def agent(stack: Stack, settings: Path, folder: Path, **environment: str) -> Iterator[None]:
+    """An agent outside of all containers, in the folder that was made for its host."""
+    words = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    words |= {"HEADRACE_AGENT_STATE_FOLDER": str(folder), **environment}
+    program = Path(sys.executable).with_name("headrace-agent")
+    with (
+        (folder.parent / "agent.log").open("wb") as log,
+        subprocess.Popen(
+            [program, "--config", "settings.toml"], cwd=settings, env=words, stdout=log, stderr=log
+        ) as process,
+    ):
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def running_stack(folder: Path) -> Iterator[Stack]:
+    """A stack of services that are healthy, built from this checkout, and removed at the end."""
+    assert shutil.which("docker"), "these tests need Docker; all others are `make test`"
+    run(["docker", "info"])
+    stack = Stack(folder)
+    since_s = int(run(["date", "+%s"]))
+    stack.compose("build", "init")
+    try:
+        stack.compose("up", "-d")
+        stack.wait_healthy(("nats", *SERVICES), since_s)
+        yield stack
+    finally:
+        stack.compose("--profile", "agents", "down", "--volumes", "--timeout", "5")
