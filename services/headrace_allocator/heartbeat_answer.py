@@ -46,6 +46,7 @@ from headrace_allocator.preemption.audit import record_of
 from headrace_allocator.preemption.counts import PreemptionCounts
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from headrace_allocator.preemption.observing import ObservedPreemptionLog
+from headrace_allocator.preemption.overreach import Overreach
 from headrace_allocator.preemption.stages import Preemption, StageOutcome
 from headrace_allocator.telling.decisions_made import DecisionsMade
 
@@ -112,6 +113,7 @@ class HeartbeatAnswers:
         #: The decision on the last heartbeat.
         self.decided = HeartbeatDecision()
         self.preemptions = PreemptionCounts()
+        self._overreach = Overreach()
         #: Room that was made for starts beyond what they needed.
         self._unused = ZERO
         #: Heartbeats by what kept the rest of their node's room free.
@@ -177,6 +179,7 @@ class HeartbeatAnswers:
             counter("allocations_made", "allocations", self.allocations_made, "Allocations given to operations."),
             *by_label(room_left, "room_left", "reason", {why.value: self._room_left[why] for why in RoomLeft}),
             *self.preemptions.figures(),
+            *self._overreach.figures(),
             counter(
                 "preempted_unused_cpu",
                 "hundredths of a core",
@@ -298,6 +301,7 @@ class HeartbeatAnswers:
         preempt(facts, allocation, record)
         self.made.note_preemption(allocation, operation, record)
         self.preemptions.note(operation.spec.pool, one.reason, one.group)
+        self._overreach.note(facts.pools, operation, one.reason)
         return _order_to_take_back(allocation, operation)
 
     def _extend(self, extension: Extension) -> Extend:

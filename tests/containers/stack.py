@@ -29,7 +29,9 @@ class Stack:
         self.client.mkdir(mode=0o700)
         self.image = os.environ.get("HEADRACE_IMAGE", "headrace:0.1.0")
         self._project = f"headrace-test-{secrets.token_hex(4)}"
+        self.prometheus_port = free_port()
         own = {"HEADRACE_PORT": str(free_port()), "HEADRACE_CLIENT": str(self.client), "HEADRACE_IMAGE": self.image}
+        own["PROMETHEUS_PORT"] = str(self.prometheus_port)
         self.environment = {
             **os.environ,
             **own,
@@ -125,4 +127,4 @@ def running_stack(folder: Path) -> Iterator[Stack]:
         stack.wait_healthy(("nats", *SERVICES), since_s)
         yield stack
     finally:
-        stack.compose("--profile", "agents", "down", "--volumes", "--timeout", "5")
+        stack.compose("--profile", "agents", "--profile", "metrics", "down", "--volumes", "--timeout", "5")

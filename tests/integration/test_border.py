@@ -215,6 +215,7 @@ async def test_a_flood_that_cuts_the_connection_of_users_leaves_that_of_the_serv
 
             assert decode(answer, WhoAnswer) == WhoAnswer("r", 7)
             assert bus.statistics()["reconnects"] == 0
+            assert {one.name: one.value for one in service.border.figures()}["reconnects"] >= 1  # type: ignore[operator]
 
 
 async def test_the_lead_is_handed_over_when_all_users_are_answered() -> None:

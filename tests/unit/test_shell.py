@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -34,7 +35,7 @@ class TwoBoxes:
 
 
 def a_shell(engine: TwoBoxes, performed: list[str]) -> Shell[str]:
-    bus: Any = None
+    bus: Any = SimpleNamespace(statistics=dict)
     clock = HandClock()
     return Shell("boxes", engine, clock, Border(bus, clock, Deposition()), perform=performed.append)
 
@@ -95,3 +96,10 @@ def test_a_loop_that_was_kept_shows_in_the_figures() -> None:
     assert isinstance(spread.value, Histogram)
     assert sum(spread.value.counts) == 9
     assert spread.value.counts[spread.value.bounds.index(500.0)] == 1
+
+
+def test_what_both_connections_dropped_is_counted_together() -> None:
+    bus: Any = SimpleNamespace(statistics=lambda: {"dropped": 2, "reconnects": 1})
+    users: Any = SimpleNamespace(statistics=lambda: {"dropped": 3})
+    figures = {one.name: one.value for one in Border(bus, HandClock(), Deposition(), users=users).figures()}
+    assert (figures["dropped_messages"], figures["reconnects"]) == (5, 1)

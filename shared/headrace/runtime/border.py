@@ -146,8 +146,22 @@ class Border:
             logger().warning("forged message", sender=sender, subject=subject, defect=_shorten(defect))
 
     def figures(self) -> list[Figure]:
-        """Messages that reached no engine."""
+        """Messages that reached no engine, and connections that were lost."""
+        connections = [self._bus] if self._users is self._bus else [self._bus, self._users]
+        counted = [connection.statistics() for connection in connections]
         return [
+            counter(
+                "dropped_messages",
+                "messages",
+                sum(each.get("dropped", 0) for each in counted),
+                "Messages that were dropped, since too many waited or for too long.",
+            ),
+            counter(
+                "reconnects",
+                "connections",
+                sum(each.get("reconnects", 0) for each in counted),
+                "Connections to the server that were lost and made again; it cuts off who takes too slowly.",
+            ),
             counter("malformed_messages", "messages", self.malformed, "Messages that could not be read."),
             counter("forged_messages", "messages", self.forged, "Messages whose sender may not send them."),
             counter(

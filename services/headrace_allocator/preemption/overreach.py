@@ -1,0 +1,62 @@
+"""Plain preemption that took too much: it left less than is owed, or than a pool is guaranteed.
+
+It is looked at apart from the rules by which victims are chosen, so that a fault of those shows. Each life counts anew.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+
+from headrace.pools.tree_options import VictimRules
+from headrace.resources import EPS, Share
+from headrace.runtime.engine import Figure, by_label, counter
+from headrace.wire.preemption import PreemptionReason
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import Pool, PoolTree
+
+
+class Left(enum.StrEnum):
+    """A state in which plain preemption should leave nobody."""
+
+    OPERATION_BELOW_FAIR_SHARE = "operation_below_fair_share"
+    #: It may come of an operation above its share beside one that waits below its own, both in the pool.
+    POOL_BELOW_GUARANTEE = "pool_below_guarantee"
+
+
+class Overreach:
+    """Plain preemptions that took too much in this term."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Left] = Counter()
+
+    def note(self, pools: PoolTree, loser: Operation, reason: PreemptionReason) -> None:
+        """An operation has just lost an allocation. By the older rules even plain preemption may go below a share."""
+        if reason is not PreemptionReason.PREEMPTION or pools.options.victim_rules is VictimRules.LEGACY:
+            return
+        threshold = pools.options.preemption_satisfaction_threshold
+        kept, wanted = [threshold * share for share in loser.fair_share], loser.demand_share
+        if _is_below(loser.held.share_of(pools.total), kept, loser.fair_share, wanted):
+            self._counts[Left.OPERATION_BELOW_FAIR_SHARE] += 1
+        if any(_is_below_guarantee(pool, pools) for pool in pools.pool(loser.spec.pool).path()):
+            self._counts[Left.POOL_BELOW_GUARANTEE] += 1
+
+    def figures(self) -> list[Figure]:
+        """Counts by what was left."""
+        says = "Plain preemptions that left less than is owed or guaranteed."
+        family = counter("preempted_too_much", "allocations", 0, says)
+        return by_label(family, "preempted_too_much", "left", {left.value: self._counts[left] for left in Left})
+
+
+def _is_below_guarantee(pool: Pool, pools: PoolTree) -> bool:
+    item = pool.item
+    return item is not None and _is_below(
+        pool.used.share_of(pools.total), item.strong_guarantee_share, item.fair_share.total, item.demand_share
+    )
+
+
+def _is_below(usage: Share, least: Share | list[float], fair: Share, demand: Share) -> bool:
+    """True if a usage is below `least` in each resource of which more would help, or in any if more helps in none."""
+    below = [min(some, wanted) - used > EPS for used, some, wanted in zip(usage, least, demand, strict=True)]
+    helping = [is_below for is_below, owed, wanted in zip(below, fair, demand, strict=True) if owed < wanted]
+    return all(helping) if helping else any(below)
