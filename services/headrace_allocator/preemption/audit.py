@@ -7,7 +7,6 @@ from typing import Final
 from headrace.ids import OperationId
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
-from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
@@ -32,7 +31,7 @@ def record_of(
     So much of that would be gone already, where preemption is only `observed`.
     """
     options, beneficiary = victim.options(pools), preemption.beneficiary
-    graceful = victim.spec.preemption_mode is PreemptionMode.GRACEFUL
+    graceful = preemption.reason is PreemptionReason.GRACEFUL_PREEMPTION
     before = victim.held - gone
     left = before - preemption.allocation.usage
     return PreemptionRecord(

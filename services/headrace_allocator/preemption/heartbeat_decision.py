@@ -72,8 +72,8 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
         made.placements = start_regularly(overlay, choose)
         made.refused, made.room_left = set(overlay.refused), why_room_is_left(overlay)
         may_start = most is None or len(made.placements) < most
-        if due.preempt and due.preemptive_stages and may_start:
-            made.stages = list(run_stages(overlay, choose))
+        if due.preempt and due.preemptive_stages:
+            made.stages = list(run_stages(overlay, choose, may_start=may_start))
     if due.repair_overcommit:
         # What an operation that is over left on the node has no group, and goes anyway.
         groups = groups_of(overlay, overlay.view.allocations)

@@ -83,12 +83,14 @@ class StageOutcome(msgspec.Struct, frozen=True):
     held: dict[PoolName, Resources]
 
 
-def run_stages(overlay: Overlay, choose: Choice = next_in_line) -> Iterator[StageOutcome]:
-    """Runs the stages until one started something. The normal one repairs violated limits, too, though nobody starves."""
+def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bool = True) -> Iterator[StageOutcome]:
+    """Runs the stages until one started something. The normal one repairs violated limits, too, though nobody starves or may start."""
     order = overlay.view.order
     # Classes are kept for those who come again, so that a priority may have some that nobody is of.
     starving = [
-        stage for stage in (_AGGRESSIVE, _NORMAL) if order.classes.of_priority(stage.priority) & order.root.classes
+        stage
+        for stage in (_AGGRESSIVE, _NORMAL)
+        if may_start and order.classes.of_priority(stage.priority) & order.root.classes
     ]
     if not (starving or needs_repair(overlay)):
         # A run in which nothing can happen counts as one, too.
@@ -111,7 +113,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
     # What was freed before is no candidate.
     discount = Resources.sum(one.usage for one in found.free)
     held = {pool: Resources.sum(one.usage for one in ones) for pool, ones in found.held.items()}
-    placement = _placed(overlay, stage, found, discount, choose)
+    placement = _placed(overlay, stage, found, discount, choose) if somebody_starves else None
     starter = None if placement is None else placement.operation
     may_go = found.free if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
     kept = keep_order(may_go, found.groups)

@@ -347,6 +347,20 @@ def test_a_graceful_operation_is_asked_at_once_and_gets_no_more_than_its_share()
     assert host.reasons("rich")[0:1] == ["it is a graceful operation that has its fair share, and gets no more"]
 
 
+def test_a_graceful_operation_gets_no_more_time_than_others_where_its_node_shrank() -> None:
+    host = Host()
+    operation = host.operation("rich")
+    operation.set_spec(msgspec.structs.replace(operation.spec, preemption_mode=PreemptionMode.GRACEFUL))
+    host.next_beat()
+    shrunk = cores(2, slots=4)
+    host.next_beat(total=shrunk)
+    taken = host.next_beat(after_s=16, total=shrunk).take_back
+
+    assert [(one.preemption and one.preemption.reason, one.timeout_ms) for one in taken] == [
+        (PreemptionReason.RESOURCE_OVERCOMMIT, 10_000)
+    ] * 2
+
+
 def test_only_an_aggressively_starving_operation_takes_what_is_within_the_fair_share() -> None:
     host = Host(an_operation("poor", size=cores(2, slots=1)))
     host.next_beat()
