@@ -12,6 +12,7 @@ from headrace.resources import Resources, parse_amount
 from headrace.runtime.settings import CommonSettings
 from headrace.wire.nodes import LONGEST_MACHINE, LONGEST_TAG, MOST_TAGS, StopMode
 from headrace_agent.host import facts
+from headrace_agent.host.state_folder import mark_of
 
 
 class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,7 +26,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     longest_reconnect_delay_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 2_000
     #: The node's name; empty: made from the host's name.
     node: str = ""
-    #: The machine, should two be given one node's name; empty: its host name, and a hash of its machine id.
+    #: The machine, should two be given one node's name; empty: its host name, a hash of its machine id, and its state folder.
     machine: str = ""
     #: Comma-separated, or a list: what pools and operations may ask a node to have.
     tags: list[str] | str = ""
@@ -67,8 +68,14 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         return node_name(self.node) if self.node else node_name_from_host(facts.host_name())
 
     def machine_name(self) -> str:
-        """The machine, by which this agent is told from one elsewhere that was given the same name."""
-        return (self.machine or facts.machine_name())[:LONGEST_MACHINE]
+        """The machine and its state folder, by which this agent is told from another that was given the same name.
+
+        One beside it with a folder of its own knows as little of the jobs here as one elsewhere.
+        """
+        if self.machine:
+            return self.machine[:LONGEST_MACHINE]
+        mark = mark_of(self.state())
+        return facts.machine_name() + (f", state folder {mark}" if mark else "")
 
     def tag_list(self) -> list[str]:
         """The tags, each once. Raises `BadInput` for more or longer ones than a node may have."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
 
 import msgspec
@@ -47,3 +50,29 @@ def test_a_node_is_drained_and_undrained_and_one_that_is_gone_is_removed() -> No
         await_conditions(up, beta="drained")
         up.run("node", "undrain", "beta")
         await_conditions(up, beta="online")
+
+
+def test_an_agent_with_another_state_folder_does_not_take_the_place_of_one_that_runs_jobs() -> None:
+    """It knows nothing of them: believed, it would have them run a second time."""
+    with Up(nodes=("alpha:cpu=1",)) as up:
+        operation = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.1; done")
+        up.wait_line(operation, "up")
+        settings = (up.state / "agent-alpha.toml").read_text()
+        assert settings.count("agents/alpha") == 1
+        other = up.state / "other.toml"
+        other.write_text(settings.replace("agents/alpha", "agents/other"))
+        command = [sys.executable, "-m", "headrace_agent", "--config", str(other)]
+        with subprocess.Popen(command, env=up.environment, stderr=subprocess.PIPE, text=True) as second:
+            try:
+                assert second.stderr is not None
+                refused = next(line for line in second.stderr if '"refused"' in line)
+            finally:
+                second.terminate()
+        (up.state / "go").touch()
+
+        assert re.search(
+            "node alpha is on .*, state folder [0-9a-f]{8}, heard .* s ago, and may run jobs there", refused
+        )
+        assert "completed" in up.run("op", "wait", operation).stderr
+        view = msgspec.json.decode(up.run("op", "get", operation, "--json").stdout)["operation"]
+        assert (view["lost_jobs"], view["aborted_jobs"]) == (0, 0)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 from headrace.errors import HeadraceError
@@ -37,3 +40,18 @@ def claim(state: str, holder: Holder) -> int:
     os.ftruncate(lock, 0)
     os.pwrite(lock, b"%d\n" % os.getpid(), 0)
     return lock
+
+
+def mark_of(state: str) -> str:
+    """A few letters that tell the folder from another on the machine, and move with it.
+
+    Empty where it can keep none.
+    """
+    path = Path(state, "mark")
+    with suppress(OSError, UnicodeDecodeError):
+        if not path.exists():
+            new = path.with_suffix(".new")
+            new.write_text(secrets.token_hex(4))
+            new.replace(path)
+        return path.read_text()[:8]
+    return ""

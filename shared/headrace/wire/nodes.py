@@ -21,7 +21,7 @@ Tags = Annotated[
     list[Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TAG)]], msgspec.Meta(max_length=MOST_TAGS)
 ]
 
-#: The machine on which an agent runs. Empty: of an agent that does not say.
+#: The machine on which an agent runs, and its state folder behind a comma. Empty: of an agent that does not say.
 Machine = Annotated[str, msgspec.Meta(max_length=LONGEST_MACHINE)]
 
 
@@ -38,8 +38,11 @@ class NodeRecord(msgspec.Struct, frozen=True):
     machine: Machine = ""
 
     def is_of(self, machine: str) -> bool:
-        """True if an agent on this machine may speak for the node."""
-        return machine in ("", self.machine)
+        """True if an agent on this machine may speak for the node.
+
+        A record that names no state folder is of any folder there.
+        """
+        return machine in ("", self.machine) or (self.machine != "" and machine.startswith(f"{self.machine}, "))
 
 
 class Enrol(msgspec.Struct, frozen=True):

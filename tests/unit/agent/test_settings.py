@@ -128,3 +128,26 @@ def test_the_hosts_own_language_is_not_overridden() -> None:
 
     assert environment["LANG"] == "de_DE.UTF-8"
     assert "LC_ALL" not in environment
+
+
+def test_an_agent_is_told_from_others_by_its_machine_and_the_mark_of_its_folder(tmp_path: Path) -> None:
+    def machine(folder: str) -> str:
+        return AgentSettings(state_folder=str(tmp_path / folder)).machine_name()
+
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+    one = machine("one")
+    assert one.startswith(f"{facts.machine_name()}, state folder ")
+    assert machine("other") != one
+    (tmp_path / "one").rename(tmp_path / "moved")
+    assert machine("moved") == one
+    assert machine("nowhere") == facts.machine_name()
+    assert AgentSettings(machine="rack-7", state_folder=str(tmp_path / "moved")).machine_name() == "rack-7"
+
+
+def test_a_node_that_was_enrolled_by_its_machine_alone_belongs_to_the_agent_there() -> None:
+    record = NodeRecord(NodeName("n1"), machine="host (1)")
+
+    assert record.is_of("host (1), state folder 12345678")
+    assert not record.is_of("host (12), state folder 12345678")
+    assert not NodeRecord(NodeName("n1"), machine="host (1), state folder 1").is_of("host (1), state folder 2")
