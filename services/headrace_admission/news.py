@@ -40,8 +40,10 @@ class News:
             self._wake = anyio.Event()
             while self._changed:
                 name = next(iter(self._changed))
+                operation = self._changed.pop(name)
+                subject = subjects.operation_view(operation.user, name)
                 try:
-                    await self._bus.publish(subjects.operation_view(name), encode(news_of(self._changed.pop(name))))
+                    await self._bus.publish(subject, encode(news_of(operation)))
                 except BusError as error:
                     logger().debug("view not published", operation=name, error=str(error))
                 if not len(self._changed) % _SLICE:

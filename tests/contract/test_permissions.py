@@ -136,6 +136,7 @@ async def test_a_node_answers_discovery_on_the_one_subject_that_it_may_hear() ->
         *("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO.HEADRACE_OPERATIONS", "$SYS.REQ.SERVER.PING"),
         *(f"$KV.{subjects.POOLS_BUCKET}.east", f"$KV.{subjects.TERMS_BUCKET}.allocator.east", "$SRV.STATS"),
         *("_INBOX.node.n1.x", "_INBOX.user.anna.x", "_INBOX.service.allocator.x", "headrace.v1.anything"),
+        subjects.operation_view("anna", "some-operation"),
     ],
 )
 async def test_nodes_and_persons_reach_nothing_beside_their_own_subjects(server: NatsServer, subject: str) -> None:

@@ -139,17 +139,20 @@ async def test_a_start_that_was_answered_outlives_a_kill(server: NatsServer) -> 
     assert view.user == "anna"
 
 
-async def test_news_of_an_operation_do_not_carry_its_command_and_who_waits_gets_it_whole(server: NatsServer) -> None:
+@pytest.mark.parametrize("who_waits", ["anna", "ben"])
+async def test_news_of_an_operation_do_not_carry_its_command_and_who_waits_gets_it_whole(
+    server: NatsServer, who_waits: str
+) -> None:
     argv = ["x" * 100_000, "y"]
     start = a_start(jobs=1)
     start = msgspec.structs.replace(start, spec=msgspec.structs.replace(start.spec, argv=argv, working_directory="/w"))
     async with (
         running(server, SETTINGS, serve),
-        headrace.connect(url=server.url, user="anna") as client,
+        headrace.connect(url=server.url, user=who_waits) as client,
         a_bus(server, "user", "anna") as bus,
         anyio.create_task_group() as tasks,
     ):
-        news = await bus.subscribe(subjects.operation_view("operation-1"))
+        news = await bus.subscribe(subjects.operation_view("anna", "operation-1"))
         await request(server, "op.start", start, StartAnswer)
         await as_allocator(server, "attach", ledger.Attach(TREE, 1), ledger.Attached)
         seen: list[OperationView] = []

@@ -118,7 +118,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(subjects.OPERATIONS_WHOLE, (_ALLOCATOR, _FAIR_SHARE), (_ADMISSION,)),
     Route(subjects.EVENTS, (_ADMISSION,), (_ALLOCATOR, _FAIR_SHARE, _PERSON), is_request=False),
-    Route(subjects.operation_view("*"), (_ADMISSION,), (_PERSON,), is_request=False),
+    Route(subjects.operation_view("{user}", "*"), (_ADMISSION,), (_PERSON,), is_request=False),
     Route(subjects.share("{tree}"), (_FAIR_SHARE,), (_ALLOCATOR, _PERSON), is_request=False),
     Route(subjects.share_whole("{tree}"), (_ALLOCATOR,), (_FAIR_SHARE,)),
     Route(subjects.usage("{tree}"), (_ALLOCATOR,), (_FAIR_SHARE,), is_request=False),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import anyio
 import msgspec
 
-from headrace.bus import Bus
+from headrace.bus import Bus, PermissionRefused
 from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses
 from headrace.client.errors import Unanswered
 from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
 from headrace.client.logs import JobLogReader, LogLine
+from headrace.client.news import newer, news_of
 from headrace.client.operation_id import new_operation_id
 from headrace.client.place import Place, trace_of_caller
 from headrace.client.pools import Pools
@@ -25,7 +27,6 @@ from headrace.obs.tracing import start_of_operation
 from headrace.resources import Resources, parse_amount
 from headrace.runtime.clock import Clock
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage, decode
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
 from headrace.wire.nodes import ChangedNode, ChangeNode, ListNodes, NodeChange, NodeList, OperationPlaces, WhereRequest
 from headrace.wire.operations import (
@@ -228,9 +229,15 @@ class Client:
         """
         name = operation_id(operation)
         with anyio.fail_after(timeout_s):
-            inbox = await self._bus.subscribe(subjects.operation_view(name), key=lambda _: None)
+            inbox = await news_of(self._bus, self.user, name)
             try:
                 view = await self._look(name)
+                if view.user != self.user:
+                    # Where its news are not for us, looking now and then is all there is.
+                    with contextlib.suppress(PermissionRefused):
+                        own, inbox = inbox, await news_of(self._bus, view.user, name)
+                        await own.close()
+                        view = await self._look(name)
                 while True:
                     if progress is not None:
                         progress(view)
@@ -238,7 +245,7 @@ class Client:
                         return view
                     news: OperationView | None = None
                     with anyio.move_on_after(_LOOK_AGAIN_S):
-                        news = _newer(view, (await anext(inbox)).data)
+                        news = newer(view, (await anext(inbox)).data)
                         if news is None:
                             continue
                     view = news or await self._look(name)
@@ -321,19 +328,6 @@ class Client:
         With `follow` it goes on, lines of all jobs as they come, until the operation is over and everything was read.
         """
         return JobLogReader(self, self._asker, operation_id(operation), stderr=stderr).read(job, follow=follow)
-
-
-def _newer(known: OperationView, data: bytes) -> OperationView | None:
-    try:
-        view = decode(data, OperationView)
-    except BadMessage:
-        return None
-    if view.sequence <= known.sequence and view.state == known.state:
-        return None
-    # News leave out the command, which never changes.
-    command = ("argv", "environment", "working_directory")
-    spec = msgspec.structs.replace(view.spec, **{name: getattr(known.spec, name) for name in command})
-    return msgspec.structs.replace(view, spec=spec)
 
 
 def _joined(places: Sequence[OperationPlaces]) -> OperationPlaces:

@@ -117,9 +117,9 @@ def give_up_node(tree: TreeName | str) -> str:
     return f"{_V1}.{tree}.node.give_up"
 
 
-def operation_view(operation: OperationId | str) -> str:
-    """admission publishes an operation's view whenever it changed, without its command."""
-    return f"{_V1}.view.{operation}"
+def operation_view(user_: UserName | str, operation: OperationId | str) -> str:
+    """admission publishes an operation's view to its user whenever it changed, without its command."""
+    return f"{_V1}.view.{user_}.{operation}"
 
 
 def user(user_: UserName | str, verb: str) -> str:
