@@ -249,7 +249,8 @@ class AllocatorEngine:
             return Outcome(WrongState("node", request.node, node.condition.value, expected))
         jobs = sum(len(one.slots) for one in node.allocations.values())
         self._lost.fall_silent(node)
-        return Outcome(GivenUpNode(request.node, jobs), self._lost.lose(node, moment) + self._finish_recovery(moment))
+        effects = self._lost.lose(node, moment, for_good=True)
+        return Outcome(GivenUpNode(request.node, jobs), effects + self._finish_recovery(moment))
 
     def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
         """Looks once a second for silent nodes, blocks to draw and operations to release."""

@@ -64,11 +64,13 @@ class LostNodes:
         if self._facts.set_offline(node):
             self._ranking.mark_all()
 
-    def lose(self, node: Node, moment: Moment) -> list[Effect]:
-        """Gives the jobs of a node to others, since nothing runs there any more."""
+    def lose(self, node: Node, moment: Moment, *, for_good: bool = False) -> list[Effect]:
+        """Gives the jobs of a node to others, since nothing runs there any more. Of one that is gone for good all of them."""
         self._facts.recovery.settle(node.record.node, lost=True)
         holding = {one.operation for one in node.allocations.values()}
-        lost = lose_node(self._facts, node, int(moment.steady_s - node.heard_s))
+        lost = lose_node(self._facts, node, int(moment.steady_s - node.heard_s), for_good=for_good)
+        if for_good:
+            self._facts.recovery.give_up(node.record.node)
         self._ranking.refresh_all(holding)
         return report_of(ends_of_lost(lost, moment))
 

@@ -9,8 +9,10 @@ import anyio
 import msgspec
 
 from headrace.bus import BusError
+from headrace.ids import NodeName
 from headrace.wire import subjects
-from headrace.wire.nodes import NodeRecord
+from headrace.wire.codec import encode
+from headrace.wire.nodes import ChangeNode, NodeChange, NodeRecord
 from tests.simulation.bus import connect_to
 from tests.simulation.people import flood
 from tests.simulation.server import Faults
@@ -27,6 +29,7 @@ __all__ = [
     "kill_an_agent",
     "lose",
     "lose_an_agent",
+    "remove_machines_that_are_gone",
     "take_a_name",
 ]
 
@@ -208,6 +211,22 @@ async def take_a_name(world: World) -> None:
     await anyio.sleep(world.random.choice((2.0, world.node_lease_s + 6.0)))
     world.note(f"{second} is switched off")
     world.switch_off(second)
+    world.gone[second] = name
+
+
+async def remove_machines_that_are_gone(world: World) -> None:
+    """An administrator gives up machines that never come back: operations may wait for them, and another may have the name."""
+    while True:
+        await anyio.sleep(1.0)
+        for machine, node in world.gone.items():
+            try:
+                async with connect_to(world.server, "administrator", subjects.inbox("user", "anna")) as bus:
+                    entry = await (await bus.key_value(subjects.NODES_BUCKET)).get(node)
+                    if entry is not None and msgspec.json.decode(entry.value, type=NodeRecord).machine == machine:
+                        change = ChangeNode(NodeName(node), NodeChange.REMOVE)
+                        await bus.request(subjects.user("anna", "node.change"), encode(change), timeout_s=3.0)
+            except* BusError:
+                world.note(f"{machine} is not given up yet")
 
 
 async def fill_a_disk(world: World) -> None:

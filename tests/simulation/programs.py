@@ -13,7 +13,7 @@ from headrace.ids import TreeName
 from headrace.pools import TreeOptions
 from headrace.pools.amounts import PartialResources
 from tests.simulation.aims import Aim, aim_of, befall_aimed, want_aimed
-from tests.simulation.faults import FAULTS, a_network, heal, take_a_name
+from tests.simulation.faults import FAULTS, a_network, heal, remove_machines_that_are_gone, take_a_name
 from tests.simulation.length import LONG, Length
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.people import come
@@ -85,6 +85,7 @@ async def _course(world: World, length: Length, aim: Aim | None) -> None:
         tasks.start_soon(_want, world, length, aim, people)
         await _befall(world, length, aim)
         heal(world)
+        tasks.start_soon(remove_machines_that_are_gone, world)
         with anyio.move_on_after(_HEALED_S):
             await people.wait()
             while not world.invariants.is_all_over():  # noqa: ASYNC110 - nobody tells

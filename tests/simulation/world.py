@@ -70,6 +70,8 @@ class World:
         self.recorded = Recorded(self.server.store.stream(subjects.STREAM))
         self.truth = Truth(self.recorded)
         self.invariants = Invariants(self)
+        #: Machines that never come back, with the node that each said to be.
+        self.gone: dict[str, str] = {}
         #: Read by allocators when they start.
         self.node_lease_s = 40.0
         self.length = LONG

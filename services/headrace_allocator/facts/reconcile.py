@@ -79,12 +79,12 @@ def _shows_nothing_new(node: Node, reports: Collection[AllocationReport]) -> boo
     return True
 
 
-def lose_node(facts: Facts, node: Node, lease_s: float) -> list[LostJob]:
-    """The node's lease is over: its runner has ended all jobs, others may run them."""
+def lose_node(facts: Facts, node: Node, lease_s: float, *, for_good: bool) -> list[LostJob]:
+    """The node's lease is over: its runner has ended all jobs, others may run them. Nobody waits for one that is gone for good."""
     lost: list[LostJob] = []
     for allocation in list(node.allocations.values()):
         operation = facts.operations.get(allocation.operation)
-        if operation is not None and operation.waits_for_lost_nodes:
+        if operation is not None and operation.waits_for_lost_nodes and not for_good:
             continue
         lost += _lose(facts, node, allocation, allocation.slots.values(), NodeSilent(lease_s))
         facts.remove(allocation)
@@ -103,7 +103,7 @@ def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob
         if not facts.recovery.lost_nodes:
             operation.slots.release_doubt()
             continue
-        if operation.waits_for_lost_nodes:
+        if operation.waits_for_lost_nodes and facts.recovery.some_may_return:
             continue
         node = next(iter(facts.recovery.lost_nodes))
         # Very many may be in doubt: the others stay so until the next time.

@@ -23,7 +23,8 @@ class Recovery:
         #: When doubt was over (steady clock); None before.
         self.over_s: float | None = None
         #: Nodes that lost their lease without a word and have not spoken since, so that nobody knows what they ran.
-        self.lost_nodes: dict[NodeName, None] = {}
+        #: True of those that may come back, false of those that were removed.
+        self.lost_nodes: dict[NodeName, bool] = {}
         self._enrolled = 0
         #: Nodes that may run what nobody knows of; and those of them for which usage is not complete.
         self._unheard: set[NodeName] = set()
@@ -56,9 +57,19 @@ class Recovery:
         if node in self._unheard:
             self._unheard.discard(node)
             if lost:
-                self.lost_nodes[node] = None
+                self.lost_nodes[node] = True
         elif not lost:
             self.lost_nodes.pop(node, None)
+
+    def give_up(self, node: NodeName) -> None:
+        """A lost node never comes back."""
+        if node in self.lost_nodes:
+            self.lost_nodes[node] = False
+
+    @property
+    def some_may_return(self) -> bool:
+        """True if a lost node may come back with jobs that it ran."""
+        return any(self.lost_nodes.values())
 
     @property
     def doubt_over(self) -> bool:

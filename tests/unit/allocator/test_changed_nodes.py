@@ -21,7 +21,7 @@ from headrace.wire.heartbeat import (
 from headrace.wire.ledger import ReportedEnd
 from headrace.wire.log import OperationStateChanged, StateCause
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, NodeRecord
-from headrace.wire.operations import OperationState
+from headrace.wire.operations import OnLostNode, OperationState
 from headrace.wire.refusals import WrongState
 from headrace_allocator.effects import Report
 from tests.support.allocating import Desk, an_operation, cores
@@ -120,3 +120,14 @@ def test_jobs_of_a_silent_node_that_is_given_up_are_lost_at_once() -> None:
     desk.engine.on_nodes({NodeName("n"): None}, at(161.0))
     assert desk.facts.nodes == {}
     assert desk.engine.check() == []
+
+
+def test_nobody_waits_for_a_node_that_was_removed() -> None:
+    """An administrator says that it is gone for good."""
+    desk = a_desk_with_a_job_on_a_node(on_lost_node=OnLostNode.WAIT)
+
+    answer, ends = give_up(desk, 700.0)
+
+    assert answer == GivenUpNode(NodeName("n"), 1)
+    assert [(index, result) for index, result, _ in ends] == [(0, JobResult.LOST)]
+    assert not desk.node("n").allocations

@@ -11,12 +11,13 @@ from headrace.pools.amounts import PartialResources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobKey, JobResult, JobSlot, RunningJob
 from headrace.wire.ledger import DrawAnswer, LiveOperation
 from headrace.wire.log import OperationStateChanged, StateCause
-from headrace.wire.nodes import NodeRecord
+from headrace.wire.nodes import GiveUpNode, NodeRecord
 from headrace.wire.operations import OnLostNode, OperationState
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.effects import HeldTwice, LowerLease, Release, Report
 from headrace_allocator.engine import AllocatorEngine
 from tests.support.allocating import TERM, TREE, Desk, a_share, an_operation, cores
+from tests.support.clocks import at
 
 
 def after_a_restart(
@@ -303,3 +304,14 @@ def test_an_operation_whose_jobs_in_doubt_wait_for_a_lost_node_is_released_when_
     desk.learn(aborted("op"))
 
     assert Release([OperationId("op")]) in desk.tick(801.0)
+
+
+def test_jobs_in_doubt_wait_for_no_node_that_was_removed() -> None:
+    desk = after_a_restart(waiting(former("op", jobs=2)), nodes={"dead": False})
+    desk.tick(800.0)
+
+    desk.engine.on_give_up_node(GiveUpNode(NodeName("dead")), at(800.5))
+    effects = desk.tick(801.0)
+
+    assert [len(effect.ends) for effect in effects if isinstance(effect, Report)] == [2]
+    assert desk.operation("op").slots.in_doubt() == []
