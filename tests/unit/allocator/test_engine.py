@@ -758,6 +758,8 @@ def test_figures_count_what_there_is() -> None:
         "allocations_made": 2,
         "preempted_unused_cpu": 0,
         "preempted_unused_memory": 0,
+        "preempted_too_much_operation_below_fair_share": 0,
+        "preempted_too_much_pool_below_guarantee": 0,
         "choices_checked": 0,
         "choices_differing": 0,
         "preempted_again": 0,
