@@ -21,6 +21,7 @@ from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperations
 from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.placements import PoolHolder, PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, NotFound
+from headrace_admission.failures import trouble_words
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, PAGE_OF_WHOLE_BYTES, size_bytes
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
@@ -266,7 +267,7 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         aborted_jobs=counts[JobResult.ABORTED],
         lost_jobs=counts[JobResult.LOST],
         open_jobs=spec.job_count - counts[JobResult.COMPLETED],
-        reason=operation.reason,
+        reason=operation.reason or trouble_words(operation),
         last_failures=[] if short else operation.ledger.failures[-3:],
         sequence=operation.sequence,
         placements=list(operation.placements.values()),

@@ -19,6 +19,7 @@ from headrace_admission.decisions.blocks import refused_term
 from headrace_admission.decisions.configuration import take_held_back
 from headrace_admission.decisions.promotion import offer_slots
 from headrace_admission.decisions.transaction import Transaction
+from headrace_admission.failures import failure_words
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
 from headrace_admission.state.ledger import Verdict
 from headrace_admission.state.life import is_ending, is_final
@@ -151,7 +152,7 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
     if operation.ledger.all_done:
         end_operation(transaction, operation, StateCause.JOBS_DONE)
     elif has_failed_too_often(operation, failed_jobs):
-        end_operation(transaction, operation, StateCause.TOO_MANY_FAILURES, _failure_words(operation))
+        end_operation(transaction, operation, StateCause.TOO_MANY_FAILURES, failure_words(operation))
     return impossible
 
 
@@ -159,17 +160,3 @@ def _record(transaction: Transaction, operation: Operation, new: dict[int, Logge
     for ends in runs_within(new.values(), ENDS_OF_AN_EVENT_BYTES):
         transaction.record(JobsEnded(operation=operation.id, ends=ends, at_ms=transaction.now_ms))
     new.clear()
-
-
-def _failure_words(operation: Operation) -> str:
-    count = operation.ledger.counts[JobResult.FAILED]
-    limit = operation.spec.max_failed_job_count
-    words = f"{count} failed job{'' if count == 1 else 's'}, max_failed_job_count is {limit}"
-    if operation.ledger.failures:
-        words += "; the last: " + _end_words(operation.ledger.failures[-1])
-    return words[:4000]
-
-
-def _end_words(end: JobEnd) -> str:
-    how = end.reason or (f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}")
-    return f"job {end.index} attempt {end.attempt}: {how}"

@@ -93,6 +93,13 @@ class Ledger:
     def all_done(self) -> bool:
         return self.done_count == self.job_count
 
+    def nodes_without_start(self) -> list[str]:
+        """Nodes on which no job could be started, as long as every run that ended was of that kind. The last failures tell."""
+        ended_otherwise = self.done_count + self.counts[JobResult.ABORTED] + self.counts[JobResult.LOST]
+        if ended_otherwise or not all(end.not_started for end in self.failures):
+            return []
+        return sorted({end.node for end in self.failures})
+
     def done_bits(self) -> bytes:
         """One bit per index below `block`, lowest first in each byte."""
         return bytes(self._done)
@@ -137,7 +144,7 @@ class Ledger:
         self._results.record(index, _RESULT_CODE[end.result], self._number(node), is_over=is_over)
         self._exit_codes[index] = end.exit_code or 0
         if end.result is JobResult.FAILED:
-            self.failures = [*self.failures[1 - KEPT_FAILURES :], end]
+            self.failures = [*self.failures[1 - KEPT_FAILURES :], msgspec.structs.replace(end, node=node)]
         if end.result is JobResult.COMPLETED:
             self._done[index >> 3] |= _bit(index)
             self.done_count += 1

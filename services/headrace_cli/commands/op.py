@@ -114,7 +114,7 @@ def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None
                 title = [f"in tree {tree}"] if in_trees else []
                 screen.print("", *title, share_table(share, frame.total, None, screen.width), "", facts)
         for end in view.last_failures[-1:]:
-            screen.print("", *failure_lines(end, ""))
+            screen.print("", *failure_lines(end))
         if jobs:
             screen.print("", job_table(rows, places))
 

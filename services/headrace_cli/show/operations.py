@@ -122,14 +122,14 @@ def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
     return ", ".join(words)
 
 
-def failure_lines(end: JobEnd, node: str) -> list[str]:
+def failure_lines(end: JobEnd) -> list[str]:
     """The end of a failed job in words, with the tail of its stderr."""
     how = f"exit code {end.exit_code}" if end.exit_code is not None else ""
     if end.signal is not None:
         how = f"signal {end.signal}"
     reason = ", ".join(filter(None, (how, end.reason)))
     attempt = f", attempt {end.attempt}" if end.attempt > 1 else ""
-    where = f" on node {node}" if node else ""
+    where = f" on node {end.node}" if end.node else ""
     lines = [f"job {end.index}{attempt} failed{where}: {reason or 'no reason is known'}"]
     if end.stderr_tail.strip():
         lines.append("the end of its stderr:")

@@ -12,7 +12,7 @@ import anyio
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from headrace.client import ClientError, Operation, Refused
-from headrace.wire.operations import JobRow, OperationState, OperationView
+from headrace.wire.operations import OperationState, OperationView
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.operations import failure_lines
 from headrace_cli.show.screen import Screen
@@ -150,15 +150,6 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView) ->
     if view.state is OperationState.COMPLETED or not view.last_failures:
         return
     last = view.last_failures[-1]
-    for line in failure_lines(last, await _node_of(operation, last.index)):
+    for line in failure_lines(last):
         screen.say(line)
     screen.say(f"all of its output: headrace op logs {operation.id} --job {last.index} --stderr", whole=True)
-
-
-async def _node_of(operation: Operation, index: int) -> str:
-    """The node that the job ran on, as admission tells it. Empty if it does not tell."""
-    try:
-        rows: list[JobRow] = [row for row in await operation.jobs() if row.slot.index == index]
-    except (ClientError, Refused):
-        return ""  # the failure is told without it
-    return str(rows[0].node) if rows else ""

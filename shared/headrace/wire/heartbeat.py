@@ -125,6 +125,10 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False):
     max_rss_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     #: Of a job that ended after it was told that its place is preempted.
     preemption: PreemptionRecord | None = None
+    #: True if it failed before it had a process, for want of its program or its folder.
+    not_started: bool = False
+    #: Where it happened, as admission tells it with the failures of an operation.
+    node: NodeName | str = ""
 
     @property
     def key(self) -> JobKey:

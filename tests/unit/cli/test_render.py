@@ -107,9 +107,10 @@ def test_a_failed_job_is_told_with_attempt_node_exit_code_and_tail() -> None:
         result=JobResult.FAILED,
         exit_code=3,
         stderr_tail="no [such] file\n",
+        node="alpha",
     )
 
-    assert failure_lines(end, "alpha") == [
+    assert failure_lines(end) == [
         "job 4, attempt 2 failed on node alpha: exit code 3",
         "the end of its stderr:",
         "  no [such] file",

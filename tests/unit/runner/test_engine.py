@@ -246,6 +246,8 @@ def test_a_job_that_cannot_be_started_has_failed() -> None:
     effects = engine.on_not_started(a_job(), "not started: work.py: no such file", 127, at(1)).effects
 
     assert the_end(effects) == (JobResult.FAILED, "not started: work.py: no such file")
+    assert isinstance(effects[0], Keep)
+    assert effects[0].end.not_started
 
 
 def test_a_job_that_its_host_cannot_start_or_confine_counts_against_nobody() -> None:

@@ -1,0 +1,81 @@
+"""The words of an operation whose jobs fail: on which nodes, and whether any run of it ever began."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.ids import AllocationId, NodeName
+from headrace.wire import ledger
+from headrace.wire import operations as wire
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.operations import OperationState
+from headrace_admission.queries import view_of
+from headrace_admission.state.ledger import Ledger
+from tests.support.clocks import at
+from tests.unit.admission.desk import TREE, Desk, oid
+
+MISSING = "not started: the working directory /no/such: No such file or directory"
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk()
+    desk.started("one", job_count=5, max_failed_job_count=5)
+    return desk
+
+
+def failed_on(desk: Desk, *nodes: str, not_started: bool = True, result: JobResult = JobResult.FAILED) -> None:
+    """The next attempt of its first job fails on each of these nodes."""
+    for node in nodes:
+        attempt = desk.state.operations[oid("one")].ledger.attempts[0] or 1
+        reason = MISSING if not_started else "it crashed"
+        end = JobEnd(oid("one"), 0, attempt, AllocationId("1-1"), result, reason=reason, not_started=not_started)
+        report = ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName(node), end)])
+        desk.record(desk.engine.on_report(report, at(0, attempt)).effects)
+
+
+def view(desk: Desk) -> wire.OperationView:
+    return view_of(desk.state.operations[oid("one")])
+
+
+def test_after_three_nodes_it_says_that_it_never_ran_anywhere(desk: Desk) -> None:
+    failed_on(desk, "alpha", "beta", "alpha")
+    assert view(desk).reason == ""
+
+    failed_on(desk, "gamma")
+
+    assert view(desk).state is OperationState.RUNNING
+    assert view(desk).reason == (
+        "as far as its runs ended it never ran anywhere: nodes alpha, beta, gamma could not start it; "
+        f"the last: job 0 attempt 4 on node gamma: {MISSING}"
+    )
+
+
+@pytest.mark.parametrize("other", [{"not_started": False}, {"not_started": False, "result": JobResult.ABORTED}])
+def test_one_run_that_began_is_enough_to_say_nothing(desk: Desk, other: dict[str, Any]) -> None:
+    failed_on(desk, "delta", **other)
+    failed_on(desk, "alpha", "beta", "gamma")
+
+    assert view(desk).reason == ""
+
+
+def test_an_operation_that_fails_so_says_it_whatever_the_number_of_nodes(desk: Desk) -> None:
+    failed_on(desk, *["alpha"] * 5)
+
+    reason = view(desk).reason
+    assert view(desk).state is OperationState.FAILING
+    assert reason.startswith("5 failed jobs, max_failed_job_count is 5; as far as its runs ended it never ran anywhere")
+    assert "node alpha could not start it; the last: job 0 attempt 5 on node alpha: " + MISSING in reason
+
+
+def test_a_failure_is_told_with_its_node_and_so_after_a_restart(desk: Desk) -> None:
+    failed_on(desk, "alpha", "beta", not_started=False)
+    operation = desk.state.operations[oid("one")]
+
+    kept = Ledger.from_record(5, operation.ledger.to_record())
+
+    assert [end.node for end in view(desk).last_failures] == ["alpha", "beta"]
+    assert [end.node for end in kept.failures] == ["alpha", "beta"]
+    assert [end.node for end in desk.replayed().state.operations[oid("one")].ledger.failures] == ["alpha", "beta"]
