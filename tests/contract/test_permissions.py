@@ -6,14 +6,18 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
 from headrace.access.permissions import Party, server_users
 from headrace.access.routes import ROUTES, PartyKind, Route
 from headrace.bus import Bus, BusError, Credential, Message, PermissionRefused, ServiceInfo, connect
+from headrace.runtime.service import read_credential
 from headrace.wire import subjects
-from tests.support.nats_server import NatsServer, nats_server
+from headrace_cli.cluster.authority import Operator, Passwords, Proofs
+from headrace_cli.up.state_folder import StateFolder
+from tests.support.nats_server import nats_server
 
 #: One of each service, and two of everything that has a name.
 PARTIES = {
@@ -30,19 +34,31 @@ PARTIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[NatsServer]:
-    users = {party: {"user": name, "password": name} for name, party in PARTIES.items()}
-    with nats_server(server_users(users)) as running:
-        yield running
+class Guarded:
+    """A server that lets in `PARTIES`, with the folder of their credentials."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+
+
+@pytest.fixture(scope="module", params=["passwords", "operator"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    folder = tmp_path_factory.mktemp("credentials")
+    files = StateFolder(folder)
+    proofs: Proofs = Passwords(files) if request.param == "passwords" else Operator(folder / "keys", files, lambda: 1)
+    for name, party in PARTIES.items():
+        proofs.let_in(party, folder / name, name)
+    with nats_server(proofs.server_part(folder)) as running:
+        yield Guarded(running.url, folder)
 
 
 @contextlib.asynccontextmanager
-async def everybody(server: NatsServer) -> AsyncIterator[Mapping[str, Bus]]:
+async def everybody(server: Guarded) -> AsyncIterator[Mapping[str, Bus]]:
     async with AsyncExitStack() as stack:
         buses = {}
         for name, party in PARTIES.items():
-            credential = Credential(user=name, password=name)
+            credential = read_credential(str(server.folder / name))
             connecting = connect([server.url], name=name, credential=credential, inbox_prefix=party.inbox)
             buses[name] = await stack.enter_async_context(connecting)
         yield buses
@@ -68,7 +84,7 @@ async def echo(message: Message) -> bytes:
     return message.data
 
 
-async def test_what_may_be_said_is_heard_and_answered(server: NatsServer) -> None:
+async def test_what_may_be_said_is_heard_and_answered(server: Guarded) -> None:
     async with everybody(server) as buses:
         for route in ROUTES:
             subject = subject_of(route)
@@ -87,7 +103,7 @@ async def test_what_may_be_said_is_heard_and_answered(server: NatsServer) -> Non
                     await receiver.close()
 
 
-async def test_nobody_else_may_say_or_hear_it(server: NatsServer) -> None:
+async def test_nobody_else_may_say_or_hear_it(server: Guarded) -> None:
     async with everybody(server) as buses:
         for route in ROUTES:
             subject = subject_of(route)
@@ -139,7 +155,7 @@ async def test_a_node_answers_discovery_on_the_one_subject_that_it_may_hear() ->
         subjects.operation_view("anna", "some-operation"),
     ],
 )
-async def test_nodes_and_persons_reach_nothing_beside_their_own_subjects(server: NatsServer, subject: str) -> None:
+async def test_nodes_and_persons_reach_nothing_beside_their_own_subjects(server: Guarded, subject: str) -> None:
     async with everybody(server) as buses:
         for name in ("n2", "ben"):
             assert await is_refused(buses[name].request(subject, b"", timeout_s=5)), name

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from headrace.access.permissions import Party
@@ -17,7 +18,7 @@ from headrace.runtime.service import read_credential
 from headrace.runtime.settings import load
 from headrace_admission.settings import AdmissionSettings
 from headrace_agent.settings import AgentSettings
-from headrace_cli.cluster.command import init
+from headrace_cli.cluster.command import init, push
 from headrace_cli.up.commands import find_nats_server
 from tests.support.nats_server import free_port
 
@@ -60,10 +61,11 @@ def files(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_each_party_gets_in_by_its_own_folder_and_a_removed_node_does_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("operator", [False, True])
+def test_each_party_gets_in_by_its_own_folder_and_a_removed_node_does_not(tmp_path: Path, operator: bool) -> None:
     port = free_port()
     url, listen, folder, kept = f"nats://127.0.0.1:{port}", f"127.0.0.1:{port}", tmp_path / "cluster", tmp_path / "kept"
-    init(folder, url=url, listen=listen, node=["far"], beside=["near"])
+    init(folder, url=url, listen=listen, node=["far"], beside=["near"], operator=operator)
     near, far = (Party(kind=PartyKind.NODE, name=name) for name in ("near", "far"))
     parties = {kind.value: Party(kind=kind) for kind in PartyKind if kind.is_service}
     parties |= {"provisioner": Party(kind=PartyKind.PROVISIONER)}
@@ -74,15 +76,52 @@ def test_each_party_gets_in_by_its_own_folder_and_a_removed_node_does_not(tmp_pa
 
         (folder / "client" / "nodes" / "far").rename(kept)
         init(folder, url=url, listen=listen)
-        server.process.send_signal(signal.SIGHUP)
-        server.wait_for("Reloaded server configuration")
+        if operator:
+            push(folder)
+        else:
+            server.process.send_signal(signal.SIGHUP)
+            server.wait_for("Reloaded server configuration")
         assert not lets_in(url, kept / "credential", far)
         assert lets_in(url, folder / "nodes" / "near" / "credential", near)
 
 
-def test_what_is_there_stays_and_is_for_its_owner_only(tmp_path: Path) -> None:
+def test_a_revoked_key_ends_its_connection_and_stays_revoked(tmp_path: Path) -> None:
+    port = free_port()
+    url, listen, folder, kept = f"nats://127.0.0.1:{port}", f"127.0.0.1:{port}", tmp_path / "cluster", tmp_path / "kept"
+    init(folder, url=url, listen=listen, node=["far", "near"], operator=True)
+    far, near = (Party(kind=PartyKind.NODE, name=name) for name in ("far", "near"))
+    before = (folder / "nats" / "nats.conf").read_text()
+
+    async def is_cut_off() -> bool:
+        known = read_credential(str(kept / "credential"))
+        async with connect([url], name="test", credential=known, inbox_prefix=far.inbox) as bus:
+            await anyio.to_thread.run_sync(push, folder)
+            with anyio.fail_after(20):
+                await bus.wait_closed()
+        return True
+
+    with Server(folder):
+        (folder / "client" / "nodes" / "far").rename(kept)
+        init(folder, url=url, listen=listen)
+        assert anyio.run(is_cut_off)
+
+    # Though it finds the first word again in its configuration.
+    (folder / "nats" / "nats.conf").write_text(before)
+    with Server(folder):
+        assert not lets_in(url, kept / "credential", far)
+        assert lets_in(url, folder / "client" / "nodes" / "near" / "credential", near)
+
+
+def test_only_a_cluster_with_an_operator_has_something_to_push(tmp_path: Path) -> None:
+    init(tmp_path, url="nats://127.0.0.1:1")
+    with pytest.raises(BadInput, match="authority"):
+        push(tmp_path)
+
+
+@pytest.mark.parametrize("operator", [False, True])
+def test_what_is_there_stays_and_is_for_its_owner_only(tmp_path: Path, operator: bool) -> None:
     folder = tmp_path / "cluster"
-    init(folder, url="nats://10.0.0.1:4222", node=["far"], health="127.0.0.1:8222")
+    init(folder, url="nats://10.0.0.1:4222", node=["far"], health="127.0.0.1:8222", operator=operator)
     before = files(folder)
     init(folder, url="nats://10.0.0.1:4222", health="127.0.0.1:8222")
 

@@ -6,11 +6,13 @@ import urllib.parse
 from pathlib import Path
 from typing import Annotated
 
+import anyio
 from cyclopts import App, Parameter
 
 from headrace.errors import BadInput
 from headrace.ids import node_name
 from headrace_cli.cluster.folder import ClusterFolder
+from headrace_cli.cluster.push import tell_server
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
 
@@ -19,6 +21,26 @@ app = App(
 )
 
 Nodes = Annotated[list[str] | None, Parameter(negative=())]
+
+
+@app.command
+def push(folder: Path, /) -> int:
+    """Tell the running server which keys count no more. Connections that use them end at once.
+
+    For a folder with an operator, after `headrace cluster init` without a node that was there before. The server remembers it.
+
+    Examples:
+
+        headrace cluster push cluster
+
+    Parameters
+    ----------
+    folder
+        The folder of the cluster.
+    """
+    anyio.run(tell_server, folder.absolute())
+    Screen().out.print(f"{folder}: the server knows which keys count")
+    return Exit.DONE
 
 
 @app.command
@@ -31,6 +53,7 @@ def init(
     health: str = "",
     node: Nodes = None,
     beside: Nodes = None,
+    operator: bool = False,
 ) -> int:
     """Make credentials and settings of a server, the services, agents and people, each in its own folder.
 
@@ -57,10 +80,14 @@ def init(
         A host that may join, with the files in `client/nodes/NAME`; may be repeated.
     beside
         The same for an agent that runs beside the services, with its credential in `nodes/NAME`.
+    operator
+        Let the server believe an operator's word on each credential, in place of passwords in its configuration. It stays so for this
+        folder. The keys are in `authority`, which belongs on no host of the cluster. A key that counts no more is told by
+        `headrace cluster push`.
     """
     if urllib.parse.urlsplit(url).scheme not in ("nats", "tls"):
         raise BadInput("--url", url, "an address such as nats://10.0.0.1:4222")
     nodes, inside = ([node_name(name) for name in names or []] for names in (node, beside))
-    known = ClusterFolder(folder.absolute()).write(url, listen, nodes, inside, health=health)
+    known = ClusterFolder(folder.absolute()).write(url, listen, nodes, inside, health=health, has_operator=operator)
     Screen().out.print(f"{folder}: credentials of the services, of people, and of {len(known)} nodes", *known)
     return Exit.DONE

@@ -20,6 +20,8 @@ from headrace.access.routes import PartyKind
 from headrace.client.place import CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName, node_name
+from headrace.runtime.clock import SystemClock
+from headrace_cli.cluster.authority import Operator, Passwords, Proofs
 from headrace_cli.up.configuration import nats_configuration, service_settings, to_toml
 from headrace_cli.up.state_folder import StateFolder
 
@@ -33,15 +35,26 @@ class ClusterFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files = StateFolder(path)
-        self._users: dict[Party, dict[str, str]] = {}
+        #: The keys of the operator stand here, if there is one.
+        self.authority = path / "authority"
+        self._proofs: Proofs = Passwords(self._files)
 
     def write(
-        self, url: str, listen: str, nodes: list[NodeName], beside: list[NodeName], *, health: str = ""
+        self,
+        url: str,
+        listen: str,
+        nodes: list[NodeName],
+        beside: list[NodeName],
+        *,
+        health: str = "",
+        has_operator: bool = False,
     ) -> list[NodeName]:
         """Writes all files, and returns the nodes that the server lets in. Agents `beside` the services get a credential alone.
 
         Raises `BadInput` for a node that is in both places, and OSError.
         """
+        if has_operator or self.authority.exists():
+            self._proofs = Operator(self.authority, self._files, lambda: int(SystemClock().wall_ms() / 1000))
         client = self._folder(self._path / "client")
         self._let_in(Party(kind=PartyKind.PERSON), client, "headrace")
         endpoint = msgspec.json.encode(Endpoint(url=url, tree=_TREE)).decode()
@@ -70,7 +83,9 @@ class ClusterFolder:
                 self._write(folder / _SETTINGS, to_toml({"common": {"nats_url": url, "tree": _TREE}, "agent": agent}))
         server = self._folder(self._path / "nats")
         more = f"http: {json.dumps(health)}\n" if health else ""
-        self._write(server / "nats.conf", nats_configuration(server / "store", listen, self._users, more))
+        self._write(
+            server / "nats.conf", nats_configuration(server / "store", listen, self._proofs.server_part(server), more)
+        )
         return sorted(names)
 
     def _nodes(self, folder: Path, wanted: list[NodeName]) -> Iterator[Path]:
@@ -79,7 +94,7 @@ class ClusterFolder:
 
     def _let_in(self, party: Party, folder: Path, user: str) -> Path:
         file = folder / CREDENTIAL_FILE
-        self._users[party] = {"user": user, "password": self._files.secret(file, user)}
+        self._proofs.let_in(party, file, user)
         _give_to_owner_of_folder(file)
         return file
 

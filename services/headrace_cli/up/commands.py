@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headrace.access.permissions import Party
+from headrace.access.permissions import Party, server_users
 from headrace.access.routes import PartyKind
 from headrace.errors import HeadraceError
 from headrace.ids import TreeName
@@ -48,7 +48,7 @@ def write_configuration(state: StateFolder, options: UpOptions, port: int) -> No
     for party, file in _credentials(state, options).items():
         user = "headrace" if file == state.credential else file.name
         users[party] = {"user": user, "password": state.secret(file, user)}
-    state.write(state.path / "nats.conf", nats_configuration(state.nats, f"127.0.0.1:{port}", users))
+    state.write(state.path / "nats.conf", nats_configuration(state.nats, f"127.0.0.1:{port}", server_users(users)))
     for suffix in _suffixes(options):
         common = {
             **common_settings(port, options.log_level, options.traces),

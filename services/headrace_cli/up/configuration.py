@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from headrace.access.permissions import Party, server_users
 from headrace.obs.trace_sinks import Traces
 from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace_cli.up.node_option import NodeOption
@@ -27,8 +26,8 @@ DEFAULT_PORT = 4270
 Table = Mapping[str, str | int | float | bool | list[str]]
 
 
-def nats_configuration(store: Path, listen: str, users: Mapping[Party, Mapping[str, str]], more: str = "") -> str:
-    """The configuration of a server. `users` gives each party its `user` and `password`, `more` stands at its end."""
+def nats_configuration(store: Path, listen: str, admitted: str, more: str = "") -> str:
+    """The configuration of a server. `admitted` is the part on who is let in, `more` stands at its end."""
     return f"""# Written by `headrace`, and anew at every start.
 server_name: headrace
 listen: "{listen}"
@@ -41,7 +40,7 @@ jetstream {{
   # An answer means that the disk has it.
   sync_interval: always
 }}
-{server_users(users)}{more}"""
+{admitted}{more}"""
 
 
 def service_settings(common: Table, services: Mapping[str, Table]) -> str:

@@ -21,6 +21,7 @@ import anyio
 import anyio.abc
 import msgspec
 
+from headrace.access.key_credential import KeyCredential, read_key_credential
 from headrace.bus import Bus, BusClosed, BusError, Credential, ServiceInfo, connect
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.stores import ReplicaWatch, needed_streams, until_there
@@ -135,8 +136,11 @@ def runtime_on(
     )
 
 
-def read_credential(path: str) -> Credential | None:
-    """Reads `user:password` from a file. Raises `BadInput` when it is missing, readable by others, or something else."""
+def read_credential(path: str) -> Credential | KeyCredential | None:
+    """Reads a file with `user:password`, or with a word of an operator's account and a key.
+
+    Raises `BadInput` when it is missing, readable by others, or something else.
+    """
     if not path:
         return None
     try:
@@ -146,9 +150,12 @@ def read_credential(path: str) -> Credential | None:
         raise BadInput("credential_file", path, f"a readable file ({error.strerror})") from None
     if status.st_mode & 0o077:
         raise BadInput("credential_file", path, "a file that only its owner can read (chmod 600)")
+    with_key = read_key_credential(text)
+    if with_key is not None:
+        return with_key
     user, colon, password = text.partition(":")
     if not (user and colon and password) or "\n" in text:
-        raise BadInput("credential_file", path, "one line, user:password")
+        raise BadInput("credential_file", path, "one line, user:password, or a credential of NATS with its key")
     return Credential(user=user, password=password)
 
 
@@ -188,7 +195,7 @@ def run_service(
 async def _run(
     name: str,
     settings: S,
-    credential: Credential | None,
+    credential: Credential | KeyCredential | None,
     prefix: str,
     serve: Callable[[Runtime[S]], Awaitable[None]],
     has_users: bool,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.access.permissions import Party
+from headrace.access.permissions import Party, server_users
 from headrace.access.routes import PartyKind
 from headrace.client.place import Endpoint, find_place
 from headrace.obs.trace_sinks import Traces
@@ -81,9 +81,8 @@ def test_an_agent_gets_what_its_node_offers(tmp_path: Path) -> None:
 
 
 def test_the_server_listens_to_this_machine_only_and_syncs_always(tmp_path: Path) -> None:
-    text = nats_configuration(
-        tmp_path, "127.0.0.1:4711", {Party(kind=PartyKind.PERSON): {"user": "headrace", "password": "secret"}}
-    )
+    admitted = server_users({Party(kind=PartyKind.PERSON): {"user": "headrace", "password": "secret"}})
+    text = nats_configuration(tmp_path, "127.0.0.1:4711", admitted)
 
     assert 'listen: "127.0.0.1:4711"' in text
     assert "sync_interval: always" in text

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from headrace.access.key_credential import KeyCredential
 from headrace.bus.discovery import Discovery, ServiceInfo
 from headrace.bus.inbox import Mailbox
 from headrace.bus.nats.connecting import Credential, open_client
@@ -47,7 +48,7 @@ async def connect(
     urls: Sequence[str],
     *,
     name: str,
-    credential: Credential | None = None,
+    credential: Credential | KeyCredential | None = None,
     inbox_prefix: str = "_INBOX",
     connect_timeout_s: float = 10.0,
     service: ServiceInfo | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,6 +14,7 @@ import anyio
 import msgspec
 from nats.aio.client import Client, Server
 
+from headrace.access.key_credential import KeyCredential
 from headrace.bus.nats.link import Link
 from headrace.bus.nats.trouble import CredentialLost, understand
 from headrace.bus.protocol import CredentialRefused, NotConnected, ServerTooOld
@@ -83,7 +85,7 @@ async def open_client(
     urls: Sequence[str],
     *,
     name: str,
-    credential: Credential | None,
+    credential: Credential | KeyCredential | None,
     inbox_prefix: str,
     connect_timeout_s: float,
     ping_interval_s: float,
@@ -112,7 +114,7 @@ async def open_client(
             pending_size=_PENDING_BYTES,
             flush_timeout=_ATTEMPT_TIMEOUT_S,
             **_tls(urls, ca_file),
-            **(msgspec.structs.asdict(credential) if credential else {}),
+            **_proof(credential),
         )
     if not client.is_connected or hooks.refusal:
         await discard(client)
@@ -141,6 +143,16 @@ async def discard(client: Client) -> None:
     if client._transport is not None:
         with suppress(Exception):
             client._transport.close()  # type: ignore[no-untyped-call]
+
+
+def _proof(credential: Credential | KeyCredential | None) -> dict[str, Any]:
+    if not isinstance(credential, KeyCredential):
+        return msgspec.structs.asdict(credential) if credential else {}
+    # It takes a while to import, and few need it.
+    from headrace.access.nkeys import SigningKey
+
+    key, jwt = SigningKey.from_seed(credential.seed), credential.jwt.encode()
+    return {"user_jwt_cb": lambda: jwt, "signature_cb": lambda nonce: base64.b64encode(key.sign(nonce.encode()))}
 
 
 def _tls(urls: Sequence[str], ca_file: str) -> dict[str, Any]:

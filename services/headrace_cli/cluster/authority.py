@@ -1,0 +1,165 @@
+"""Ways for a server to know who is let in: passwords in its configuration, or an operator's word.
+
+With an operator the server's configuration names no user. The folder `authority` has the keys, and no service reads any of it:
+`operator.seed`, `account.seed` and `system.seed`. Besides, `account.jwt` is the word about the account.
+`issued.json` has the public key of each credential. `headrace cluster push` enters by `credential`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from headrace.access import jwt
+from headrace.access.key_credential import KeyCredential, read_key_credential
+from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
+from headrace.access.permissions import Party, server_users
+from headrace.client.place import CREDENTIAL_FILE
+from headrace.errors import BadInput
+from headrace.wire import subjects
+from headrace_cli.up.state_folder import StateFolder
+
+#: The server takes the new word about an account here, in its own account.
+CLAIMS_UPDATE: Final = "$SYS.REQ.CLAIMS.UPDATE"
+#: The prefix of the inboxes of whoever tells it.
+OPERATOR_INBOX: Final = subjects.inbox("service", "operator")
+_ISSUED: Final = "issued.json"
+ACCOUNT_WORD: Final = "account.jwt"
+#: No key is used again once it is revoked, whatever clocks said when its word was signed: a second of the year 2242.
+_FOREVER_S: Final = 2**33
+
+
+class Proofs(Protocol):
+    """Makes the credentials of parties, and what the server is to know of them."""
+
+    def let_in(self, party: Party, file: Path, user: str) -> None:
+        """Writes a credential, or keeps the one that is there. Raises OSError."""
+        ...
+
+    def server_part(self, server: Path) -> str:
+        """The part of the server's configuration, once everybody was let in. `server` is its folder. Raises OSError."""
+        ...
+
+
+class Passwords:
+    """A password each, all of them in the server's configuration."""
+
+    def __init__(self, files: StateFolder) -> None:
+        self._files = files
+        self._users: dict[Party, dict[str, str]] = {}
+
+    def let_in(self, party: Party, file: Path, user: str) -> None:
+        self._users[party] = {"user": user, "password": self._files.secret(file, user)}
+
+    def server_part(self, server: Path) -> str:
+        return server_users(self._users)
+
+
+class Operator:
+    """A key each, with a word of the account about it. Keys of those who are let in no more are revoked."""
+
+    def __init__(self, folder: Path, files: StateFolder, now_s: Callable[[], int]) -> None:
+        """Reads the keys, or makes them. Raises OSError, `BadInput` for a file that has none."""
+        self._folder = folder
+        self._files = files
+        self._now_s = now_s
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._operator = self._key(folder / "operator.seed", KeyKind.OPERATOR)
+        self._account = self._key(folder / "account.seed", KeyKind.ACCOUNT)
+        self._system = self._key(folder / "system.seed", KeyKind.ACCOUNT)
+        self._issued: dict[str, str] = {}
+
+    def let_in(self, party: Party, file: Path, user: str) -> None:
+        key = self._issue(file, self._account, lambda key: jwt.user_claims(key, user, party))
+        self._issued[user] = key.public
+
+    def server_part(self, server: Path) -> str:
+        claims = jwt.system_claims
+        self._issue(
+            self._folder / CREDENTIAL_FILE,
+            self._system,
+            lambda key: claims(key, "operator", CLAIMS_UPDATE, OPERATOR_INBOX),
+        )
+        accounts = {self._account.public: self._word_of_account(), self._system.public: self._word_of_system()}
+        operator = self._word(
+            self._folder / "operator.jwt", self._operator, jwt.operator_claims(self._operator, self._system.public)
+        )
+        preload = "\n".join(f"  {public}: {word}" for public, word in accounts.items())
+        return (
+            "# The rights of a service stand in the first line that it sends.\nmax_control_line: 32KB\n"
+            f"operator: {operator}\nsystem_account: {self._system.public}\n"
+            f"resolver {{ type: full, dir: {json.dumps(str(server / 'accounts'))}, allow_delete: false }}\n"
+            f"resolver_preload {{\n{preload}\n}}\n"
+        )
+
+    def _word_of_account(self) -> str:
+        file = self._folder / ACCOUNT_WORD
+        revoked = _revoked_in(file)
+        for user, public in self._read_issued().items():
+            if self._issued.get(user) != public:
+                revoked[public] = _FOREVER_S
+        word = self._word(
+            file, self._operator, jwt.account_claims(self._account, "headrace", revoked, has_jetstream=True)
+        )
+        # Only after the word: a crash between the two must not lose a revocation.
+        self._files.write(self._folder / _ISSUED, json.dumps(self._issued, indent=1) + "\n")
+        return word
+
+    def _word_of_system(self) -> str:
+        claims = jwt.account_claims(self._system, "system", {}, has_jetstream=False)
+        return self._word(self._folder / "system.jwt", self._operator, claims)
+
+    def _read_issued(self) -> dict[str, str]:
+        file = self._folder / _ISSUED
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=dict[str, str])
+        except FileNotFoundError:
+            return {}
+        except msgspec.DecodeError as error:
+            raise BadInput(str(file), str(error), "names with public keys, as they were written") from None
+
+    def _issue(
+        self, file: Path, issuer: SigningKey, claims: Callable[[SigningKey], Mapping[str, object]]
+    ) -> SigningKey:
+        """Keeps the key of a credential, and signs anew where its rights changed."""
+        known = read_key_credential(file.read_text(encoding="utf-8")) if file.exists() else None
+        key = SigningKey.from_seed(known.seed) if known else _new_key(KeyKind.USER)
+        wanted = claims(key)
+        if known is None or not jwt.says(known.jwt, wanted, issuer):
+            word = jwt.signed(issuer, wanted, self._now_s())
+            self._files.write(file, KeyCredential(jwt=word, seed=key.seed).text())
+        return key
+
+    def _key(self, file: Path, kind: KeyKind) -> SigningKey:
+        if not file.exists():
+            self._files.write(file, _new_key(kind).seed + "\n")
+        key = SigningKey.from_seed(file.read_text(encoding="utf-8").strip())
+        if key.kind is not kind:
+            raise BadInput(str(file), f"the seed of {key.kind.name.lower()}", f"the seed of {kind.name.lower()}")
+        return key
+
+    def _word(self, file: Path, issuer: SigningKey, claims: Mapping[str, object]) -> str:
+        at_s = self._now_s()
+        if file.exists():
+            known = file.read_text(encoding="utf-8").strip()
+            if jwt.says(known, claims, issuer):
+                return known
+            # The server keeps the latest word of all that it was ever given, and of two of one second any.
+            at_s = max(at_s, jwt.claims_of(known)["iat"] + 1)
+        word = jwt.signed(issuer, claims, at_s)
+        self._files.write(file, word + "\n")
+        return word
+
+
+def _revoked_in(file: Path) -> dict[str, int]:
+    known = jwt.claims_of(file.read_text(encoding="utf-8").strip()) if file.exists() else {}
+    return dict(known.get("nats", {}).get("revocations", {}))
+
+
+def _new_key(kind: KeyKind) -> SigningKey:
+    return SigningKey(kind, secrets.token_bytes(SECRET_BYTES))

@@ -1,0 +1,35 @@
+"""Files of credentials for a server in operator mode: a signed word, and the seed of a key."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+_JWT_LINES: Final = ("-----BEGIN NATS USER JWT-----", "------END NATS USER JWT------")
+_SEED_LINES: Final = ("-----BEGIN USER NKEY SEED-----", "------END USER NKEY SEED------")
+
+
+class KeyCredential(msgspec.Struct, frozen=True, kw_only=True):
+    """The proof to a server in operator mode who we are. `repr` shows nothing of it."""
+
+    jwt: str
+    seed: str
+
+    def __repr__(self) -> str:
+        return "KeyCredential(...)"
+
+    def text(self) -> str:
+        """The content of its file, as all clients of NATS read it."""
+        blocks = ((_JWT_LINES, self.jwt), (_SEED_LINES, self.seed))
+        return "\n\n".join(f"{begin}\n{value}\n{end}" for (begin, end), value in blocks) + "\n"
+
+
+def read_key_credential(text: str) -> KeyCredential | None:
+    """Reads the content of a file of credentials of NATS. Returns None if it is none."""
+    jwt, seed = (_between(text, lines) for lines in (_JWT_LINES, _SEED_LINES))
+    return KeyCredential(jwt=jwt, seed=seed) if jwt and seed else None
+
+
+def _between(text: str, lines: tuple[str, str]) -> str:
+    return text.partition(lines[0])[2].partition(lines[1])[0].strip()

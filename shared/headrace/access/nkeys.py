@@ -1,0 +1,87 @@
+"""Keys of NATS: Ed25519, written in base32 behind a letter that tells the kind, with a checksum (ADR-14).
+
+`SUAM…` is the seed of a user, which stays with its holder. `UA6K…` is its public key, by which the server knows it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+from typing import Final, Self
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from headrace.errors import BadInput
+
+_SEED: Final = 18 << 3
+#: Of a secret that a key is made from.
+SECRET_BYTES: Final = 32
+_CHECKSUM_BYTES: Final = 2
+
+
+class KeyKind(enum.Enum):
+    """Kinds of keys, with the prefix of each. The first letter of the written key is the kind's."""
+
+    OPERATOR = 14 << 3
+    ACCOUNT = 0
+    USER = 20 << 3
+
+
+class SigningKey:
+    """A private key. `repr` shows the public one."""
+
+    def __init__(self, kind: KeyKind, random_bytes: bytes) -> None:
+        """`random_bytes` are the secret: 32 of a source that nobody can guess."""
+        self.kind = kind
+        self._secret = random_bytes
+        self._key = Ed25519PrivateKey.from_private_bytes(random_bytes)
+
+    @classmethod
+    def from_seed(cls, seed: str) -> Self:
+        """Reads a written seed. Raises `BadInput`, which does not show it."""
+        data = _unwritten(seed)
+        kinds = {kind.value: kind for kind in KeyKind}
+        # Two prefixes share the first two bytes: five bits each, and three that are the lower ones of the kind.
+        kind = kinds.get((data[0] & 7) << 5 | data[1] >> 3)
+        if len(data) != 2 + SECRET_BYTES or data[0] & 0xF8 != _SEED or kind is None:
+            raise _no_seed()
+        return cls(kind, data[2:])
+
+    @property
+    def seed(self) -> str:
+        """The written secret."""
+        kind = self.kind.value
+        return _written(bytes([_SEED | kind >> 5, (kind & 31) << 3]) + self._secret)
+
+    @property
+    def public(self) -> str:
+        """The written public key."""
+        return _written(bytes([self.kind.value]) + self._key.public_key().public_bytes_raw())
+
+    def sign(self, data: bytes) -> bytes:
+        """Signs data."""
+        return self._key.sign(data)
+
+    def __repr__(self) -> str:
+        return f"SigningKey({self.public})"
+
+
+def _written(data: bytes) -> str:
+    checksum = binascii.crc_hqx(data, 0).to_bytes(_CHECKSUM_BYTES, "little")
+    return base64.b32encode(data + checksum).decode().rstrip("=")
+
+
+def _unwritten(text: str) -> bytes:
+    try:
+        data = base64.b32decode(text + "=" * (-len(text) % 8))
+    except ValueError:
+        raise _no_seed() from None
+    body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+    if len(body) < 2 or binascii.crc_hqx(body, 0).to_bytes(_CHECKSUM_BYTES, "little") != checksum:
+        raise _no_seed()
+    return body
+
+
+def _no_seed() -> BadInput:
+    return BadInput("seed", "(secret)", "the seed of an operator, an account or a user of NATS, with its checksum")
