@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from headrace.errors import BadInput
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.obs import tracing
 from headrace.obs.span_file import FILE, SpanFile, read_spans
+from headrace.obs.trace_sinks import Traces, begin_tracing
 from headrace.obs.tracing import Span
 from headrace.wire.heartbeat import JobKey
 from headrace.wire.trace import TRACED_JOBS, SpanContext, job_span, job_trace, placement_span, read_trace
@@ -126,17 +129,18 @@ def test_a_file_of_spans_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "traces").iterdir()} == {0o600}
 
 
-def test_processes_that_write_to_one_file_lose_and_mix_nothing(tmp_path: Path) -> None:
-    """As many as two files hold: a file is put aside once, whoever finds it full."""
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_write_many, args=(tmp_path, first)) for first in (0, 300, 600)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
+def test_processes_that_write_to_one_file_put_it_aside_once_and_lose_nothing(tmp_path: Path) -> None:
+    line = len(msgspec.json.encode(_span(0))) + 1
+    one, other = (SpanFile(tmp_path, most_bytes=6 * line) for _ in range(2))
+    for number in range(7):
+        one.write(_span(number))
+    for number in range(7, 12):
+        other.write(_span(number))
+    for number in range(12, 16):
+        (one if number % 2 else other).write(_span(number))
 
-    assert (tmp_path / f"{FILE}.1").exists()
-    assert sorted(span.start_ns for span in read_spans(tmp_path)) == list(range(900))
+    assert len((tmp_path / f"{FILE}.1").read_text().splitlines()) == 6
+    assert [span.start_ns for span in read_spans(tmp_path)] == list(range(6, 16))
 
 
 def test_a_line_that_is_no_span_hides_no_other(tmp_path: Path) -> None:
@@ -169,8 +173,30 @@ def _span(number: int) -> Span:
     return Span("a" * 32, f"{number:016x}", "span", "test", number, number + 1)
 
 
-def _write_many(folder: Path, first: int) -> None:
-    file = SpanFile(folder, most_bytes=len(msgspec.json.encode(_span(899))) * 600)
-    for number in range(first, first + 300):
-        file.write(_span(number))
-    file.close()
+@pytest.mark.parametrize("module", ["admission", "agent", "allocator", "cli", "fair_share", "integral"])
+def test_the_library_of_the_exporter_is_loaded_only_for_a_collector(module: str, tmp_path: Path) -> None:
+    program = f"""
+import sys, headrace_{module}.__main__
+from headrace.client import Client
+from headrace.obs.trace_sinks import Traces, begin_tracing
+
+def loaded(): return any(name.startswith("opentelemetry") for name in sys.modules)
+
+begin_tracing("test", Traces(folder={str(tmp_path)!r}))
+assert not loaded()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://host", "http://", "http://host:port", "http://host:0"])
+def test_what_is_no_address_of_a_collector_is_refused(endpoint: str) -> None:
+    with pytest.raises(BadInput, match="trace_endpoint") as refused:
+        begin_tracing("test", Traces(endpoint=endpoint))
+    assert "http://127.0.0.1:4318" in str(refused.value)
+    assert not tracing.is_on()
+
+
+def test_a_folder_that_cannot_be_made_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="trace_folder"):
+        begin_tracing("test", Traces(folder=str(tmp_path / "file" / "traces")))
