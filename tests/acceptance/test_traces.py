@@ -160,6 +160,18 @@ def test_no_span_has_the_command_or_the_environment(up: Up) -> None:
         assert file.stat().st_mode & 0o077 == 0
 
 
+def test_who_cannot_write_spans_can_start_operations(up: Up) -> None:
+    folder = traces_folder(up.state)
+    folder.rename(folder.with_name("elsewhere"))
+    folder.touch()
+    try:
+        up.run("run", "--wait", "--id", "unwritten", "--", "true")
+    finally:
+        folder.unlink()
+        folder.with_name("elsewhere").rename(folder)
+    assert ("StartOperation", "admission", "") in parents(shown(up, "unwritten"))
+
+
 def test_with_a_sample_of_none_nothing_is_traced_and_without_headrace_the_file_is_still_read() -> None:
     with Up() as up:
         run(up, "kept-here")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -200,3 +201,14 @@ def test_a_folder_that_cannot_be_made_is_refused_by_its_name(tmp_path: Path) -> 
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match="trace_folder"):
         begin_tracing("test", Traces(folder=str(tmp_path / "file" / "traces")))
+
+
+def test_a_disk_without_room_leaves_tracing_off_and_the_process_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", no_room)
+    begin_tracing("test", Traces(folder=str(tmp_path / "traces")))
+    assert not tracing.is_on()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from headrace.errors import BadInput
 from headrace.obs import tracing
+from headrace.obs.logging import logger
 from headrace.obs.span_file import SpanFile
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Traces(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -25,7 +29,7 @@ class Traces(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def begin_tracing(service: str, traces: Traces) -> None:
-    """Turns tracing on as it is wished. Raises `BadInput`."""
+    """Turns tracing on as it is wished. A disk without room leaves it off. Raises `BadInput`."""
     if tracing.is_on() or not (traces.endpoint or traces.folder):
         return
     if traces.endpoint:
@@ -37,7 +41,9 @@ def begin_tracing(service: str, traces: Traces) -> None:
     try:
         tracing.begin(service, SpanFile(Path(traces.folder)), traces.sample_ratio)
     except OSError as error:
-        raise BadInput("trace_folder", traces.folder, f"a folder for files ({error.strerror})") from None
+        if error.errno not in _NO_ROOM:
+            raise BadInput("trace_folder", traces.folder, f"a folder for files ({error.strerror})") from None
+        logger().warning("nothing is traced", folder=traces.folder, why=error.strerror)
 
 
 def check_endpoint(endpoint: str, place: str) -> None:
