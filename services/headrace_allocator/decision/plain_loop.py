@@ -36,7 +36,7 @@ def next_in_line_plainly(
 ) -> Operation | None:
     """The operation whose job goes first into `room` on the node, None if none fits. `among` leaves out all others.
 
-    Each may have more room of its own, and of pools so much may be going, which is room under their limits in place of tolerance.
+    Each may have more room of its own, and of pools so much may be going, which is room under their limits.
     """
     view = overlay.view
     used = overlay.pools
@@ -53,7 +53,7 @@ def next_in_line_plainly(
         and all(matches(formula, view.tags) for formula in view.pools.filters_of(operation.spec))
         and held_back(operation, operation.slots.ready_count, operation.held, tolerant_in=tolerant_in) is None
         and held_back(operation, overlay.ready(operation), overlay.held(operation), tolerant_in=tolerant_in) is None
-        and pool_limit_reached(operation, view.pools, used, tolerant=overlay.passes_limits and going is None) is None
+        and pool_limit_reached(operation, view.pools, used, tolerant=overlay.passes_limits) is None
     ]
     chosen = _best_below(overlay, view.pools.root, able)
     return chosen.operation if chosen is not None else None

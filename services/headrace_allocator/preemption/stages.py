@@ -96,7 +96,8 @@ def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bo
         # A run in which nothing can happen counts as one, too.
         yield StageOutcome(_NORMAL, False, None, [], 0, ZERO, overlay.room, ZERO, {})
         return
-    overlay.pass_limits(True)
+    # By the older rules what may go below a limit is room under it, in place of tolerance.
+    overlay.pass_limits(overlay.view.pools.options.victim_rules is not VictimRules.LEGACY)
     for stage in (_AGGRESSIVE, _NORMAL):
         if stage is _AGGRESSIVE and stage not in starving:
             continue

@@ -38,6 +38,17 @@ def test_the_tolerance_of_an_operations_limits_is_for_preemptive_stages_only() -
     assert host.next_beat().start == []
 
 
+def test_by_the_older_rules_what_may_go_in_a_pool_is_room_under_its_limit_and_nobody_has_tolerance() -> None:
+    older = {"victim_rules": "legacy", "preemption_check_satisfaction": False}
+    at_own_limit = on_a_full_node(older, poor=AT_ITS_LIMIT).next_beat()
+    at_limit_of_pool = on_a_full_node(older, pool={"resource_limits": {"cpu": 4}}).next_beat()
+    with_tolerance = {"resource_limits": {"cpu": 4}, "resource_limits_overcommit_tolerance": {"cpu": 4}}
+    none_may_go = on_a_full_node(older, pool=with_tolerance, owed=4).next_beat()
+
+    assert at_own_limit.start == none_may_go.start == []
+    assert ([one.operation for one in at_limit_of_pool.start], len(at_limit_of_pool.take_back)) == (["poor"], 1)
+
+
 def test_an_operation_at_its_limit_may_pass_it_once_the_tree_lets_it_though_its_share_is_the_same() -> None:
     live = an_operation("poor")
     desk = Desk({"n": FOUR})
