@@ -42,6 +42,7 @@ COMMANDS: Final = {
         "headrace_cli.cluster.command:app",
         "Make credentials and settings of services that run on their own, in containers or on hosts.",
     ),
+    "tls": ("headrace_cli.cluster.tls:app", "Make certificates for a server, where nobody else makes them."),
     "pause": (
         "headrace_cli.commands.pause:pause",
         "Let no job start in a tree, or take nothing back in it, until it is resumed. It outlives every restart.",

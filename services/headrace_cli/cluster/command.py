@@ -54,6 +54,7 @@ def init(
     node: Nodes = None,
     beside: Nodes = None,
     operator: bool = False,
+    tls: Path | None = None,
 ) -> int:
     """Make credentials and settings of a server, the services, agents and people, each in its own folder.
 
@@ -84,10 +85,15 @@ def init(
         Let the server believe an operator's word on each credential, in place of passwords in its configuration. It stays so for this
         folder. The keys are in `authority`, which belongs on no host of the cluster. A key that counts no more is told by
         `headrace cluster push`.
+    tls
+        Folder of `headrace tls init`, or other files of its names: the server speaks TLS by `server.pem` and `server.key`, and is
+        believed by the word of `ca.pem` alone. Copies are kept in this folder.
     """
     if urllib.parse.urlsplit(url).scheme not in ("nats", "tls"):
         raise BadInput("--url", url, "an address such as nats://10.0.0.1:4222")
     nodes, inside = ([node_name(name) for name in names or []] for names in (node, beside))
-    known = ClusterFolder(folder.absolute()).write(url, listen, nodes, inside, health=health, has_operator=operator)
+    known = ClusterFolder(folder.absolute()).write(
+        url, listen, nodes, inside, health=health, has_operator=operator, tls=tls
+    )
     Screen().out.print(f"{folder}: credentials of the services, of people, and of {len(known)} nodes", *known)
     return Exit.DONE

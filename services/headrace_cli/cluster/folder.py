@@ -17,11 +17,12 @@ import msgspec
 
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
-from headrace.client.place import CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
+from headrace.client.place import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName, node_name
 from headrace.runtime.clock import SystemClock
 from headrace_cli.cluster.authority import Operator, Passwords, Proofs
+from headrace_cli.cluster.certificates import SERVER_FILES
 from headrace_cli.up.configuration import nats_configuration, service_settings, to_toml
 from headrace_cli.up.state_folder import StateFolder
 
@@ -48,6 +49,7 @@ class ClusterFolder:
         *,
         health: str = "",
         has_operator: bool = False,
+        tls: Path | None = None,
     ) -> list[NodeName]:
         """Writes all files, and returns the nodes that the server lets in. Agents `beside` the services get a credential alone.
 
@@ -55,8 +57,11 @@ class ClusterFolder:
         """
         if has_operator or self.authority.exists():
             self._proofs = Operator(self.authority, self._files, lambda: int(SystemClock().wall_ms() / 1000))
+        server = self._folder(self._path / "nats")
+        authority, tls_part = self._take_certificates(server, url, tls)
         client = self._folder(self._path / "client")
         self._let_in(Party(kind=PartyKind.PERSON), client, "headrace")
+        self._write_authority(client, authority)
         endpoint = msgspec.json.encode(Endpoint(url=url, tree=_TREE)).decode()
         self._write(client / ENDPOINT_FILE, endpoint + "\n")
         provisioner = PartyKind.PROVISIONER
@@ -66,7 +71,7 @@ class ClusterFolder:
             folder = self._folder(self._path / kind.value)
             tree = "*" if kind is PartyKind.ADMISSION else _TREE
             credential = self._let_in(Party(kind=kind, tree=tree), folder, kind.value)
-            own = {kind.value: {"credential_file": str(credential)}}
+            own = {kind.value: {"credential_file": str(credential), **self._write_authority(folder, authority)}}
             self._write(folder / _SETTINGS, service_settings(common, own))
         handed_out, inside = self._folder(client / "nodes"), self._folder(self._path / "nodes")
         known = [*self._nodes(handed_out, nodes), *self._nodes(inside, beside)]
@@ -78,15 +83,38 @@ class ClusterFolder:
             credential = self._let_in(
                 Party(kind=PartyKind.NODE, name=folder.name, tree=_TREE), self._folder(folder), f"agent-{folder.name}"
             )
+            ca_file = self._write_authority(folder, authority)
             if folder.parent == handed_out:
-                agent = {"node": folder.name, "credential_file": credential.name}
+                # Wherever the folder is taken, the agent starts in it.
+                relative = {name: Path(path).name for name, path in ca_file.items()}
+                agent = {"node": folder.name, "credential_file": credential.name, **relative}
                 self._write(folder / _SETTINGS, to_toml({"common": {"nats_url": url, "tree": _TREE}, "agent": agent}))
-        server = self._folder(self._path / "nats")
-        more = f"http: {json.dumps(health)}\n" if health else ""
+        more = tls_part + (f"http: {json.dumps(health)}\n" if health else "")
         self._write(
             server / "nats.conf", nats_configuration(server / "store", listen, self._proofs.server_part(server), more)
         )
         return sorted(names)
+
+    def _take_certificates(self, server: Path, url: str, tls: Path | None) -> tuple[str, str]:
+        """Returns the authority in PEM and the server's configuration, both empty without TLS."""
+        if tls is None and not (server / AUTHORITY_FILE).exists():
+            return "", ""
+        if not url.startswith("tls://"):
+            raise BadInput("--url", url, f"an address with tls://, since there is {(tls or server) / AUTHORITY_FILE}")
+        for name in (*SERVER_FILES, AUTHORITY_FILE):
+            if tls is not None:
+                self._write(server / name, (tls / name).read_text(encoding="ascii"))
+        certificate, key = (json.dumps(str(server / name)) for name in SERVER_FILES)
+        # Else a client that was told to speak TLS would begin in the clear.
+        files = f"cert_file: {certificate}, key_file: {key}, handshake_first: true"
+        return (server / AUTHORITY_FILE).read_text(encoding="ascii"), f"tls {{ {files} }}\n"
+
+    def _write_authority(self, folder: Path, authority: str) -> dict[str, str]:
+        """Writes the authority where there is one, and returns the setting that names it."""
+        if not authority:
+            return {}
+        self._write(folder / AUTHORITY_FILE, authority)
+        return {"ca_file": str(folder / AUTHORITY_FILE)}
 
     def _nodes(self, folder: Path, wanted: list[NodeName]) -> Iterator[Path]:
         there = [path.name for path in folder.iterdir() if path.is_dir()]

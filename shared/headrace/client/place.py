@@ -22,6 +22,8 @@ from headrace.wire.trace import read_trace
 
 ENDPOINT_FILE = "endpoint.json"
 CREDENTIAL_FILE = "credential"
+#: The authority by whose word the server is believed, where it is none of the system's.
+AUTHORITY_FILE = "ca.pem"
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -99,10 +101,11 @@ def find_place(
         raise NotRunning(str(folder), "no endpoint.json in this state folder") from None
     except msgspec.DecodeError as error:
         raise NotRunning(str(folder / ENDPOINT_FILE), str(error)) from None
+    authority = folder / AUTHORITY_FILE
     return Place(
         url=endpoint.url,
         credential_file=str(credential_file or folder / CREDENTIAL_FILE),
-        ca_file=str(ca_file or ""),
+        ca_file=str(ca_file or (authority if authority.exists() else "")),
         tree=wanted or endpoint.tree,
         where=str(folder),
         traces=endpoint.traces,

@@ -1,0 +1,40 @@
+"""`headrace tls …`: certificates, where nobody else makes them."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+from cyclopts import App
+
+from headrace_cli.cluster.certificates import write_certificates
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.show.screen import Screen
+
+app = App(name="tls", help="Make certificates for a server, where nobody else makes them.")
+
+
+@app.command
+def init(folder: Path, name: str, /, *others: str) -> int:
+    """Make an authority for development, and the certificate of a server by its word.
+
+    Called again, it keeps the authority and makes a new certificate for the server, which is good for 397 days.
+
+    Examples:
+
+        headrace tls init tls 10.0.0.1
+
+        headrace tls init tls headrace.example 10.0.0.1
+
+    Parameters
+    ----------
+    folder
+        Made if it is missing. `ca.key` in it belongs on no host of the cluster.
+    name
+        DNS name or address at which the server is reached.
+    others
+        More of them.
+    """
+    fingerprint = write_certificates(folder.absolute(), [name, *others], datetime.datetime.now(datetime.UTC))
+    Screen().out.print(f"{folder}: server.pem, server.key, and ca.pem with SHA-256 {fingerprint}", soft_wrap=True)
+    return Exit.DONE
