@@ -57,6 +57,7 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
         settings.require_specified_pools_existence,
         settings.pool_change_is_allowed,
         settings.administrator_names,
+        settings.most_operations_of_a_user,
     )
     engine = AdmissionEngine(everywhere, keep_finished=settings.keep_finished)
     reader, pools = LogReader(runtime.bus, engine, runtime.clock), PoolsWatch(runtime)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 from headrace.runtime.settings import CommonSettings
 
 
@@ -31,9 +35,17 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     tell_period_ms: int = 1_000
     #: Operations of all trees together; one more is refused.
     max_operation_count: int = 5_000
+    #: The same for each user; nothing: half of that, so that nobody alone shuts all others out.
+    max_operation_count_per_user: Annotated[int, msgspec.Meta(ge=1)] | None = None
     #: No operation makes an ephemeral pool by naming one that does not exist.
     require_specified_pools_existence: bool = False
     #: Operations may be moved to another pool.
     pool_change_is_allowed: bool = True
     #: How often everybody who waits at a pool is judged anew.
     pending_by_pool_operation_scan_period_ms: int = 60_000
+
+    @property
+    def most_operations_of_a_user(self) -> int:
+        """The limit for each user."""
+        own = self.max_operation_count_per_user
+        return (self.max_operation_count + 1) // 2 if own is None else own

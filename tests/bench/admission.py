@@ -159,7 +159,8 @@ async def _a_process(server: NatsServer, folder: Path) -> AsyncIterator[None]:
     config = folder / "services.toml"
     await provision_stores(server.url)
     config.write_text(
-        f'[common]\nnats_url = "{server.url}"\nlog_level = "warning"\n[admission]\nmax_operation_count = {CAP}\n',
+        f'[common]\nnats_url = "{server.url}"\nlog_level = "warning"\n[admission]\nmax_operation_count = {CAP}\n'
+        f"max_operation_count_per_user = {CAP}\n",
         encoding="utf-8",
     )
     process = await anyio.open_process(

@@ -153,7 +153,7 @@ class _Admissions:
         config = self._folder / f"{instance}.toml"
         config.write_text(
             f'[common]\nnats_url = "{self._server.url}"\nlog_level = "error"\ninstance = "{instance}"\n'
-            f"[admission]\nmax_operation_count = {2 * OPERATIONS}\n"
+            f"[admission]\nmax_operation_count = {2 * OPERATIONS}\nmax_operation_count_per_user = {2 * OPERATIONS}\n"
         )
         command = [sys.executable, "-m", "headrace_admission", "--config", str(config)]
         self._processes[instance] = await anyio.open_process(command, stdout=None, stderr=None)

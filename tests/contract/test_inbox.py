@@ -182,6 +182,17 @@ async def test_lines_take_turns_and_the_largest_gives_up_its_newest() -> None:
     assert len(lines) == 0
 
 
+async def test_a_line_beyond_its_own_bounds_gives_up_its_newest_and_says_how_many_wait() -> None:
+    lines = Lines(most_messages=100, most_bytes=1_000_000, most_of_one=2, most_bytes_of_one=1_000)
+    given_up = [
+        [(waiting.message.data, waiting.over_quota) for waiting in lines.put(sender, a_message(sender, data))]
+        for sender, data in [("m", b"1"), ("m", b"2"), ("m", b"3"), ("a", bytes(700)), ("a", bytes(701)), ("b", b"4")]
+    ]
+
+    assert given_up == [[], [], [(b"3", 2)], [], [(bytes(701), 1)], []]
+    assert [lines.take().subject for _ in range(4)] == ["m", "a", "b", "m"]
+
+
 async def test_lines_are_bounded_by_bytes_whoever_sent_them() -> None:
     lines = Lines(most_messages=1_000, most_bytes=100_000)
     for number in range(10):

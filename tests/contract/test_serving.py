@@ -13,7 +13,7 @@ import anyio.lowlevel
 import pytest
 
 from headrace.bus import BusClosed, Message, Newest, NotConnected, RequestTimeout, ServiceInfo, connect
-from headrace.bus.protocol import Senders
+from headrace.bus.protocol import Refused, Senders
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer, nats_server
 
@@ -76,7 +76,7 @@ async def test_what_a_burst_has_no_room_for_is_refused_a_few_a_turn(server: Nats
     async def handler(_message: Message) -> None:
         await anyio.sleep_forever()
 
-    def refusal(_message: Message, _waiting: int, _waited_s: float) -> None:
+    def refusal(_message: Message, _reason: Refused) -> None:
         refused.append(turn)
 
     async def count_turns() -> None:

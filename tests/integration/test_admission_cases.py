@@ -44,7 +44,10 @@ async def test_services_agree_with_the_cases_of_the_cap_on_all_trees_together() 
     wrong = []
     capped = [case for case in CASES if CAP in case["tree_config"]]
     for case in capped:
-        settings = AdmissionSettings(administrators=ADMINISTRATOR, max_operation_count=case["tree_config"][CAP])
+        cap = case["tree_config"][CAP]
+        settings = AdmissionSettings(
+            administrators=ADMINISTRATOR, max_operation_count=cap, max_operation_count_per_user=cap
+        )
         with nats_server() as server:
             async with (
                 running(server, FairShareSettings(administrators=ADMINISTRATOR), serve_fair_share, "fair-share"),

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.bus import Bus, BusError
 from headrace.bus.protocol import MAX_PENDING_BYTES
-from headrace.runtime.border import Border, Caller, CallerKind
+from headrace.runtime.border import Border, Caller, CallerKind, UserQuota
 from headrace.runtime.lease import LeaseRecord
 from headrace.runtime.role import Deposition, Role
 from headrace.runtime.service import runtime_on
@@ -190,6 +190,49 @@ async def test_a_flood_is_refused_beyond_its_room_and_nobody_else_waits_behind_i
             service.let_go_on(3)
 
     assert "anna" in service.asked[:3]
+
+
+@pytest.mark.parametrize(("quota", "size_bytes"), [(UserQuota(requests=5), 10), (UserQuota(request_bytes=1_500), 10)])
+async def test_a_user_over_the_quota_is_refused_alone_and_nobody_is_behind_them(
+    server: NatsServer, quota: UserQuota, size_bytes: int
+) -> None:
+    service, others = HeldService(), ("anna", "ben")
+    async with (
+        a_bus(server, "service", "tested") as bus,
+        a_bus(server, "user", "mallory") as mallory,
+        a_bus(server, "user", "anna") as anna,
+        a_bus(server, "user", "ben") as ben,
+        anyio.create_task_group() as tasks,
+    ):
+        border = Border(bus, HandClock(), Deposition(), quota=quota)
+        serving = await border.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask, concurrency=1)
+        inbox = f"{subjects.inbox('user', 'mallory')}.flood"
+        answers = await mallory.subscribe(inbox)
+        await flood(mallory, inbox, 50, size_bytes)
+        await eventually(lambda: serving.statistics()["received"] == 50)
+        waiting = serving.statistics()["pending"]
+        refusals = [decode((await anext(answers)).data, Busy) for _ in range(50 - 1 - waiting)]
+
+        answered: list[str] = []
+
+        async def ask(user: Bus, name: str) -> None:
+            decode(
+                await user.request(subjects.user(name, "test.ask"), encode(WhoRequest("a")), timeout_s=20), WhoAnswer
+            )
+            answered.append(name)
+
+        for _ in range(3):
+            tasks.start_soon(ask, anna, "anna")
+            tasks.start_soon(ask, ben, "ben")
+        await eventually(lambda: serving.statistics()["received"] == 56)
+        # Each of the others has a turn for each of mallory's.
+        service.let_go_on(10)
+        await eventually(lambda: len(answered) == 6)
+
+    assert waiting == 5
+    assert {(each.waiting, each.most_requests_of_a_user) for each in refusals} == {(5, quota.requests)}
+    assert "5 of your requests wait here" in refusals[0].text()
+    assert [service.asked[:10].count(name) for name in others] == [3, 3]
 
 
 async def test_a_flood_that_cuts_the_connection_of_users_leaves_that_of_the_service_alone() -> None:

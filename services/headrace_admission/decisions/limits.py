@@ -36,6 +36,14 @@ def global_limit(state: State) -> LimitBroken | None:
     return LimitBroken("max_operation_count", limit, count) if count >= limit else None
 
 
+def user_limit(state: State, user: str) -> LimitBroken | None:
+    """The limit on operations of one user in all trees together, if one more would break it."""
+    limit, count = state.configuration.everywhere.max_operation_count_per_user, state.live_of_user[user]
+    if limit is None or count < limit:
+        return None
+    return LimitBroken("max_operation_count_per_user", limit, count, user=user)
+
+
 def pool_limit(
     tree: TreeName, book: TreeBook, target: Target, *, running: bool = False, skipped: frozenset[PoolName] = frozenset()
 ) -> LimitBroken | None:

@@ -36,6 +36,8 @@ class GlobalRules(msgspec.Struct, frozen=True):
     pool_change_is_allowed: bool = True
     #: Users who may do everything; `*` is everybody.
     administrators: frozenset[str] = frozenset({EVERYBODY})
+    #: Of each user, None for no limit.
+    max_operation_count_per_user: int | None = None
 
     def person(self, user: str) -> Person:
         """The user, and whether they are an administrator."""

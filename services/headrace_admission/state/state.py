@@ -8,6 +8,7 @@ books of the trees have the same members as there are live operations in them; a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import assert_never
 
@@ -54,6 +55,8 @@ class State:
         #: In the order of their starts.
         self.operations: dict[OperationId, Operation] = {}
         self.live: dict[OperationId, Operation] = {}
+        #: How many of them each user has.
+        self.live_of_user: Counter[str] = Counter()
         #: In the order of their ends.
         self.finished: dict[OperationId, None] = {}
         self.books: dict[TreeName, TreeBook] = {}
@@ -128,6 +131,7 @@ class State:
                 self.finished[operation.id] = None
             else:
                 self.live[operation.id] = operation
+                self._count(operation, 1)
                 waiting += [(each.ticket, operation, each) for each in operation.placements.values()]
         for _, operation, placement in sorted(waiting, key=lambda each: each[0]):
             self._place(operation, placement)
@@ -264,9 +268,15 @@ class State:
             operation.ledger.draw_in(event.spec.tree, [], event.block, event.block_term)
         self.operations[operation.id] = operation
         self.live[operation.id] = operation
+        self._count(operation, 1)
         for placement in placements:
             self._place(operation, placement)
         return operation
+
+    def _count(self, operation: Operation, by: int) -> None:
+        self.live_of_user[operation.user] += by
+        if not self.live_of_user[operation.user]:
+            del self.live_of_user[operation.user]
 
     def _place(self, operation: Operation, placement: TreePlacement) -> None:
         known = operation.placements.get(placement.tree)
@@ -300,6 +310,7 @@ class State:
         if is_final(event.state):
             operation.ended_at_ms = event.at_ms
             del self.live[operation.id]
+            self._count(operation, -1)
             for tree in operation.placements:
                 self.books[tree].remove(operation.id)
             self.finished[operation.id] = None

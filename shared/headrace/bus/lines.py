@@ -18,6 +18,8 @@ class Waiting(msgspec.Struct, frozen=True):
 
     message: Message
     since_s: float
+    #: Messages of its sender that waited when these alone were too many, 0 if they were not.
+    over_quota: int = 0
 
 
 class _Line:
@@ -29,12 +31,22 @@ class _Line:
 class Lines:
     """Messages that wait, bounded in number and in bytes. The lines of the senders take turns.
 
-    Full, they give up the newest of the line that takes most room: a flood crowds out nothing but itself.
+    A line beyond its own bounds gives up its newest. Full, they give up the newest of the line that takes most room: a flood
+    crowds out nothing but itself.
     """
 
-    def __init__(self, most_messages: int, most_bytes: int) -> None:
+    def __init__(
+        self,
+        most_messages: int,
+        most_bytes: int,
+        *,
+        most_of_one: int | None = None,
+        most_bytes_of_one: int | None = None,
+    ) -> None:
         self._most_messages = most_messages
         self._most_bytes = most_bytes
+        self._most_of_one = most_messages if most_of_one is None else most_of_one
+        self._most_bytes_of_one = most_bytes if most_bytes_of_one is None else most_bytes_of_one
         #: By sender, in the order of their turns. None is empty.
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         self._messages = 0
@@ -48,6 +60,10 @@ class Lines:
         line = self._lines.setdefault(sender, _Line())
         line.waiting.append(Waiting(message, anyio.current_time()))
         self._count(sender, message, 1)
+        if len(line.waiting) > self._most_of_one or line.bytes > self._most_bytes_of_one:
+            newest = msgspec.structs.replace(line.waiting.pop(), over_quota=len(line.waiting))
+            self._count(sender, message, -1)
+            return [newest]
         given_up = []
         while self._messages > self._most_messages or self._bytes > self._most_bytes:
             largest = max(self._lines, key=lambda each: self._lines[each].bytes)

@@ -115,12 +115,24 @@ class Message(msgspec.Struct, frozen=True):
     reply_to: str = ""
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """The reason why there is no room for a message."""
+
+    #: All messages, or those of its sender where these alone are too many.
+    waiting: int
+    is_sender_over_quota: bool
+    #: So long it has waited itself.
+    waited_s: float
+
+
 class Senders(msgspec.Struct, frozen=True):
     """Tells messages apart by sender, and refuses those that there is no room for."""
 
     name: Callable[[Message], str]
-    #: From the message, how many wait, and how many seconds it has waited; None if there is nobody to tell.
-    refusal: Callable[[Message, int, float], bytes | None]
+    refusal: Callable[[Message, Refused], bytes | None]
+    #: More of one sender than this do not wait.
+    most_messages: int = 10_000
+    most_bytes: int = MAX_PENDING_BYTES
 
 
 class Newest(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ import msgspec
 
 from headrace.bus.inbox import Mailbox
 from headrace.bus.lines import Lines, Waiting
-from headrace.bus.protocol import MAX_PENDING_BYTES, BusError, Handler, Message, Newest, Senders, TooLarge
+from headrace.bus.protocol import MAX_PENDING_BYTES, BusError, Handler, Message, Newest, Refused, Senders, TooLarge
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 from headrace.obs.tracing import received
@@ -76,7 +76,12 @@ class Serving:
         self._most_running_bytes = running_bytes
         self._senders = senders
         self._more_statistics = statistics
-        self._waiting = Lines(pending, MAX_PENDING_BYTES)
+        self._waiting = Lines(
+            pending,
+            MAX_PENDING_BYTES,
+            most_of_one=senders.most_messages if senders else None,
+            most_bytes_of_one=senders.most_bytes if senders else None,
+        )
         self._newest: Mailbox | None = None
         if newest is not None:
             self._newest = Mailbox(
@@ -116,7 +121,8 @@ class Serving:
                     self._refuses = True
                     self._tasks.start_soon(self._refuse, self._senders)
                 # Without its data, of which there may be very much.
-                self._refused.append(Waiting(msgspec.structs.replace(given_up.message, data=b""), given_up.since_s))
+                message = msgspec.structs.replace(given_up.message, data=b"")
+                self._refused.append(msgspec.structs.replace(given_up, message=message))
         self._start_waiting()
 
     async def close(self) -> None:
@@ -221,9 +227,12 @@ class Serving:
         """Refuses what was given up, a few in each turn of the loop. The socket of whoever floods us must be read."""
         while self._refused:
             for given_up in [self._refused.popleft() for _ in range(min(_BEGUN_IN_A_TURN, len(self._refused)))]:
-                waited_s = anyio.current_time() - given_up.since_s
-                refusal = senders.refusal(given_up.message, len(self._waiting), waited_s)
-                await self._reply(given_up.message, refusal)
+                reason = Refused(
+                    waiting=given_up.over_quota or len(self._waiting),
+                    is_sender_over_quota=given_up.over_quota > 0,
+                    waited_s=anyio.current_time() - given_up.since_s,
+                )
+                await self._reply(given_up.message, senders.refusal(given_up.message, reason))
             await anyio.lowlevel.checkpoint()
         self._refuses = False
 

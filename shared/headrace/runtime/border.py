@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headrace.bus import MAX_PENDING_BYTES, Bus, Message, Newest, Senders, Subscription
+from headrace.bus.protocol import Refused
 from headrace.obs import tracing
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
@@ -51,12 +52,34 @@ class Caller(msgspec.Struct, frozen=True):
     subject: str
 
 
+class UserQuota(msgspec.Struct, frozen=True):
+    """The requests of one user that may wait at each subject of a service. All others have as much room of their own."""
+
+    requests: int = 10_000
+    request_bytes: int = MAX_PENDING_BYTES
+
+    def refusal_of(self, busy: Busy) -> Busy:
+        """The refusal of a request beyond it."""
+        return msgspec.structs.replace(
+            busy, most_requests_of_a_user=self.requests, most_request_bytes_of_a_user=self.request_bytes
+        )
+
+
 class Border:
     """Wraps handlers of one service."""
 
-    def __init__(self, bus: Bus, clock: Clock, deposition: Deposition, *, users: Bus | None = None) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        deposition: Deposition,
+        *,
+        users: Bus | None = None,
+        quota: UserQuota | None = None,
+    ) -> None:
         """`users` is the connection for requests of users, where it is another one."""
         self._bus = bus
+        self._quota = quota or UserQuota()
         self._users = users or bus
         self._deposition = deposition
         self._throttle = LogThrottle(clock.steady_s)
@@ -109,11 +132,6 @@ class Border:
                 return None
             return answer if isinstance(answer, bytes) else self._encode(answer, message.subject)
 
-        def refusal(message: Message, waiting: int, waited_s: float) -> bytes | None:
-            is_ours = self._caller(message, caller_kind, name_at) is not None
-            return encode(Busy(waiting=waiting, oldest_waiting_ms=int(waited_s * 1000))) if is_ours else None
-
-        of_users = Senders(lambda message: subjects.nth(message.subject, name_at), refusal)
         is_of_users = caller_kind is CallerKind.USER
         return await (self._users if is_of_users else self._bus).serve(
             subject,
@@ -121,7 +139,7 @@ class Border:
             concurrency=concurrency,
             running_bytes=running_bytes,
             pending=pending,
-            senders=of_users if is_of_users else None,
+            senders=self._lines_of_users(name_at) if is_of_users else None,
             newest=newest,
         )
 
@@ -171,6 +189,20 @@ class Border:
                 "Answers that were larger than a message may be.",
             ),
         ]
+
+    def _lines_of_users(self, name_at: int) -> Senders:
+        def refusal(message: Message, reason: Refused) -> bytes | None:
+            if self._caller(message, CallerKind.USER, name_at) is None:
+                return None
+            busy = Busy(waiting=reason.waiting, oldest_waiting_ms=int(reason.waited_s * 1000))
+            return encode(self._quota.refusal_of(busy) if reason.is_sender_over_quota else busy)
+
+        return Senders(
+            lambda message: subjects.nth(message.subject, name_at),
+            refusal,
+            most_messages=self._quota.requests,
+            most_bytes=self._quota.request_bytes,
+        )
 
     def _caller(self, message: Message, kind: CallerKind, name_at: int) -> Caller | None:
         caller, prefix = _sender(message.subject, kind, name_at)

@@ -30,7 +30,7 @@ from headrace.ids import tree_name
 from headrace.obs import tracing
 from headrace.obs.logging import configure, logger
 from headrace.obs.trace_sinks import begin_tracing
-from headrace.runtime.border import Border
+from headrace.runtime.border import Border, UserQuota
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.metrics import Metrics
 from headrace.runtime.presence import Presence
@@ -126,7 +126,13 @@ def runtime_on(
         bus=bus,
         users=users or bus,
         clock=clock,
-        border=Border(bus, clock, deposition, users=users),
+        border=Border(
+            bus,
+            clock,
+            deposition,
+            users=users,
+            quota=UserQuota(settings.most_waiting_of_a_user, settings.most_waiting_bytes_of_a_user),
+        ),
         terms=TermBook(name),
         deposition=deposition,
         presence=Presence(bus, name, settings.instance_name, clock),

@@ -58,6 +58,9 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     trace_folder: str = ""
     #: Part of the operations that are traced where nobody began a trace of them before.
     trace_sample_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 1.0
+    #: Requests of one user that wait at each subject of a service, and their bytes. One more is answered «busy», to that user alone.
+    most_waiting_of_a_user: Annotated[int, msgspec.Meta(ge=1)] = 2_000
+    most_waiting_bytes_of_a_user: Annotated[int, msgspec.Meta(ge=2**20)] = 16 * 2**20
     #: Users who may change everything, separated by commas; `*` is everybody who has a credential for the server, empty nobody.
     administrators: str = ""
 

@@ -83,8 +83,16 @@ class Busy(_Refusal, frozen=True, tag="busy"):
     oldest_waiting_ms: int
     #: Why the log takes nothing, where that is known.
     why: str = ""
+    #: Where the requests of the one user alone are too many: how many of them may wait, and how many bytes; else 0.
+    most_requests_of_a_user: int = 0
+    most_request_bytes_of_a_user: int = 0
 
     def text(self) -> str:
+        if self.most_requests_of_a_user:
+            return (
+                f"busy: {self.waiting} of your requests wait here, and at most {self.most_requests_of_a_user} of one user may, "
+                f"or {self.most_request_bytes_of_a_user} bytes; nothing was done, try again"
+            )
         why = f" ({self.why})" if self.why else ""
         return (
             f"busy: {self.waiting} requests wait, the oldest for {self.oldest_waiting_ms} ms{why}; "
@@ -157,6 +165,8 @@ class LimitBroken(msgspec.Struct, frozen=True):
     holders: list[str] = []
 
     def text(self) -> str:
+        if not self.pool and self.user:
+            return f"{self.user} has {self.count} operations in all trees together; {self.name} is {self.limit}"
         if not self.pool:
             return f"{self.count} operations are registered in all trees together; {self.name} is {self.limit}"
         if self.user:

@@ -196,7 +196,7 @@ def services(server: NatsServer, folder: Path, operations: int) -> Processes:
     """All services, for as long as the block that they are entered in."""
     (folder / "services.toml").write_text(
         f'[common]\nnats_url = "{server.url}"\nlog_level = "warning"\nadministrators = "anna"\n'
-        f"[admission]\nmax_operation_count = {2 * operations}\n",
+        f"[admission]\nmax_operation_count = {2 * operations}\nmax_operation_count_per_user = {2 * operations}\n",
         encoding="utf-8",
     )
     return Processes(server, folder)

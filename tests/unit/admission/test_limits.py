@@ -195,6 +195,30 @@ def test_the_cap_on_all_trees_together_is_told_without_a_pool() -> None:
     )
 
 
+def test_a_user_at_the_limit_of_their_own_is_refused_and_nobody_else() -> None:
+    desk = Desk({"p": {}}, everywhere=GlobalRules(max_operation_count=10, max_operation_count_per_user=2))
+    desk.started("a", "b", pool="p")
+
+    refused = desk.start("c", "p")
+
+    assert isinstance(refused, OverLimit)
+    assert refused.text() == (
+        "too many operations: anna has 2 operations in all trees together; max_operation_count_per_user is 2"
+    )
+    assert not isinstance(desk.start("d", "p", user="ben"), OverLimit)
+    # What was started before is answered again.
+    assert not isinstance(desk.start("b", "p"), OverLimit)
+    desk.finish("a")
+    desk.started("e", pool="p")
+    desk.abort("b")
+    desk.released("b")
+    desk.started("f", pool="p")
+    assert desk.state.live_of_user == {"anna": 2, "ben": 1}
+    restored = desk.state.emptied()
+    restored.restore([each.to_record() for each in desk.state.operations.values()])
+    assert restored.live_of_user == desk.state.live_of_user
+
+
 def test_a_refusal_names_pool_tree_count_and_limit() -> None:
     desk = Desk({"p": {"max_operation_count": 1}})
     desk.started("a", pool="p")
