@@ -2,6 +2,7 @@
 
 A service answers wherever it serves, into the inboxes of those who may ask it, and nowhere else: a forged reply subject leads nowhere.
 A node and a person are named in their subjects, so that nobody speaks or listens for another.
+Services trust one another so far: whoever may make a consumer may have it deliver on any subject, which the server does not check.
 """
 
 from __future__ import annotations
