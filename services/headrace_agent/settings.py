@@ -27,6 +27,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     #: The node's name; empty: made from the host's name.
     node: str = ""
     #: The machine, should two be given one node's name; empty: its host name, a hash of its machine id, and its state folder.
+    #: `*`: any may have the name.
     machine: str = ""
     #: Comma-separated, or a list: what pools and operations may ask a node to have.
     tags: list[str] | str = ""
@@ -72,6 +73,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
         One beside it with a folder of its own knows as little of the jobs here as one elsewhere.
         """
+        if self.machine == "*":
+            return ""
         if self.machine:
             return self.machine[:LONGEST_MACHINE]
         mark = mark_of(self.state())

@@ -54,7 +54,10 @@ def test_a_node_is_drained_and_undrained_and_one_that_is_gone_is_removed() -> No
 
 def test_an_agent_with_another_state_folder_does_not_take_the_place_of_one_that_runs_jobs() -> None:
     """It knows nothing of them: believed, it would have them run a second time."""
-    with Up(nodes=("alpha:cpu=1",)) as up:
+    up = Up(nodes=("alpha:cpu=1",))
+    # As on a host of its own.
+    up.environment["HEADRACE_AGENT_MACHINE"] = ""
+    with up:
         operation = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.1; done")
         up.wait_line(operation, "up")
         settings = (up.state / "agent-alpha.toml").read_text()

@@ -75,6 +75,8 @@ def agent_settings(
     agent: dict[str, str | int | float | bool | list[str]] = {
         "node": node.node,
         "state_folder": str(folder),
+        # Nobody else has this server's credentials, and what is put back from a copy may lack the folders of agents.
+        "machine": "*",
         "credential_file": str(credential),
     }
     agent.update(node.amounts)

@@ -143,6 +143,7 @@ def test_an_agent_is_told_from_others_by_its_machine_and_the_mark_of_its_folder(
     assert machine("moved") == one
     assert machine("nowhere") == facts.machine_name()
     assert AgentSettings(machine="rack-7", state_folder=str(tmp_path / "moved")).machine_name() == "rack-7"
+    assert AgentSettings(machine="*", state_folder=str(tmp_path / "moved")).machine_name() == ""
 
 
 def test_a_node_that_was_enrolled_by_its_machine_alone_belongs_to_the_agent_there() -> None:
