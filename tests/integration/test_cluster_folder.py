@@ -150,3 +150,16 @@ def test_services_and_agents_start_with_the_settings(tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_named(tmp_path: Path, options: dict[str, object], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         init(tmp_path, **options)  # type: ignore[arg-type]
+
+
+def test_servers_of_a_cluster_know_each_other_by_one_secret(tmp_path: Path) -> None:
+    for _ in range(2):
+        init(tmp_path, url="nats://a:4222,nats://b:4222", servers="one,two")
+        found = [(tmp_path / name / "nats.conf").read_text() for name in ("one", "two")]
+        password = (tmp_path / "one" / "routes").read_text().strip().partition(":")[2]
+
+        assert len(password) >= 32
+        for name, text in zip(("one", "two"), found, strict=True):
+            assert f'server_name: "{name}"' in text
+            assert f'store_dir: "{tmp_path}/{name}/store"' in text
+            assert all(f"nats-route://routes:{password}@{other}:6222" in text for other in ("one", "two"))

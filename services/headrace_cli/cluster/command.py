@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import urllib.parse
 from pathlib import Path
 from typing import Annotated
 
 import anyio
 from cyclopts import App, Parameter
 
-from headrace.errors import BadInput
 from headrace.ids import node_name
+from headrace.server_urls import parse_server_urls
 from headrace_cli.cluster.folder import ClusterFolder
 from headrace_cli.cluster.push import tell_server
 from headrace_cli.exit_statuses import Exit
@@ -55,6 +54,7 @@ def init(
     beside: Nodes = None,
     operator: bool = False,
     tls: Path | None = None,
+    servers: str = "nats",
 ) -> int:
     """Make credentials and settings of a server, the services, agents and people, each in its own folder.
 
@@ -66,6 +66,8 @@ def init(
         headrace cluster init cluster --url nats://10.0.0.1:4222
 
         headrace cluster init cluster --url nats://10.0.0.1:4222 --node host-17
+
+        headrace cluster init cluster --url nats://a:4222,nats://b:4222,nats://c:4222 --servers a,b,c
 
     Parameters
     ----------
@@ -88,12 +90,14 @@ def init(
     tls
         Folder of `headrace tls init`, or other files of its names: the server speaks TLS by `server.pem` and `server.key`, and is
         believed by the word of `ca.pem` alone. Copies are kept in this folder.
+    servers
+        The hosts of a cluster of servers, separated by commas: each has its `nats.conf` in a folder of its name.
     """
-    if urllib.parse.urlsplit(url).scheme not in ("nats", "tls"):
-        raise BadInput("--url", url, "an address such as nats://10.0.0.1:4222")
+    parse_server_urls(url, place="--url")
     nodes, inside = ([node_name(name) for name in names or []] for names in (node, beside))
+    hosts = [node_name(name) for name in servers.split(",")]
     known = ClusterFolder(folder.absolute()).write(
-        url, listen, nodes, inside, health=health, has_operator=operator, tls=tls
+        url, listen, nodes, inside, health=health, has_operator=operator, tls=tls, servers=hosts
     )
     Screen().out.print(f"{folder}: credentials of the services, of people, and of {len(known)} nodes", *known)
     return Exit.DONE

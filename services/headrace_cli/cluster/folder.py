@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,7 @@ from headrace_cli.up.state_folder import StateFolder
 
 _TREE: Final = TreeName("default")
 _SETTINGS: Final = "settings.toml"
+_ROUTES_PORT: Final = 6222
 
 
 class ClusterFolder:
@@ -50,6 +51,7 @@ class ClusterFolder:
         health: str = "",
         has_operator: bool = False,
         tls: Path | None = None,
+        servers: Sequence[str] = ("nats",),
     ) -> list[NodeName]:
         """Writes all files, and returns the nodes that the server lets in. Agents `beside` the services get a credential alone.
 
@@ -57,8 +59,10 @@ class ClusterFolder:
         """
         if has_operator or self.authority.exists():
             self._proofs = Operator(self.authority, self._files, lambda: int(SystemClock().wall_ms() / 1000))
-        server = self._folder(self._path / "nats")
+        server = self._folder(self._path / servers[0])
         authority, tls_part = self._take_certificates(server, url, tls)
+        if len(servers) > 1 and (authority or self.authority.exists() or has_operator):
+            raise BadInput("--servers", ",".join(servers), "one server, where there is --tls or --operator")
         client = self._folder(self._path / "client")
         self._let_in(Party(kind=PartyKind.PERSON), client, "headrace")
         self._write_authority(client, authority)
@@ -90,9 +94,11 @@ class ClusterFolder:
                 agent = {"node": folder.name, "credential_file": credential.name, **relative}
                 self._write(folder / _SETTINGS, to_toml({"common": {"nats_url": url, "tree": _TREE}, "agent": agent}))
         more = tls_part + (f"http: {json.dumps(health)}\n" if health else "")
-        self._write(
-            server / "nats.conf", nats_configuration(server / "store", listen, self._proofs.server_part(server), more)
-        )
+        more += self._routes(servers) if len(servers) > 1 else ""
+        for host in servers:
+            server = self._folder(self._path / host)
+            admitted = self._proofs.server_part(server)
+            self._write(server / "nats.conf", nats_configuration(server / "store", listen, admitted, more, name=host))
         return sorted(names)
 
     def _take_certificates(self, server: Path, url: str, tls: Path | None) -> tuple[str, str]:
@@ -115,6 +121,20 @@ class ClusterFolder:
             return {}
         self._write(folder / AUTHORITY_FILE, authority)
         return {"ca_file": str(folder / AUTHORITY_FILE)}
+
+    def _routes(self, servers: Sequence[str]) -> str:
+        """How the servers of a cluster find each other, and know that it is one of them."""
+        file = self._folder(self._path / servers[0]) / "routes"
+        password = self._files.secret(file, "routes")
+        _give_to_owner_of_folder(file)
+        routes = [f"nats-route://routes:{password}@{server}:{_ROUTES_PORT}" for server in servers]
+        return f"""cluster {{
+  name: headrace
+  listen: "0.0.0.0:{_ROUTES_PORT}"
+  authorization {{ user: routes, password: {json.dumps(password)} }}
+  routes: {json.dumps(routes)}
+}}
+"""
 
     def _nodes(self, folder: Path, wanted: list[NodeName]) -> Iterator[Path]:
         there = [path.name for path in folder.iterdir() if path.is_dir()]

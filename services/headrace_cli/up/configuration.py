@@ -26,10 +26,10 @@ DEFAULT_PORT = 4270
 Table = Mapping[str, str | int | float | bool | list[str]]
 
 
-def nats_configuration(store: Path, listen: str, admitted: str, more: str = "") -> str:
+def nats_configuration(store: Path, listen: str, admitted: str, more: str = "", *, name: str = "headrace") -> str:
     """The configuration of a server. `admitted` is the part on who is let in, `more` stands at its end."""
     return f"""# Written by `headrace`, and anew at every start.
-server_name: headrace
+server_name: {json.dumps(name)}
 listen: "{listen}"
 max_payload: 1MB
 # Whoever has more than this waiting is cut off and loses it. A flood of one user should cost the others a moment, not their requests.
