@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 import msgspec
+import psutil
 import pytest
 
 from headrace.access.permissions import Party, server_users
@@ -59,6 +60,10 @@ class Cluster:
         for keeper in self._keepers:
             if keeper.ident is not None:
                 keeper.join()
+        # The runner outlives its agent.
+        for each in psutil.process_iter(["cmdline"]):
+            if any(str(self._folder) in word for word in each.info["cmdline"] or []):
+                each.kill()
 
     def environment(self, party: str, **more: str) -> dict[str, str]:
         return {
