@@ -272,6 +272,7 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         sequence=operation.sequence,
         placements=list(operation.placements.values()),
         waiting=list(waiting),
+        accounts=[] if short else operation.ledger.accounts(),
         erased_trees=[tree for tree in named if tree not in operation.placements],
     )
 

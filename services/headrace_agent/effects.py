@@ -11,6 +11,7 @@ from headrace.ids import Incarnation, NodeName, TreeName
 from headrace.resources import Resources
 from headrace.wire.heartbeat import Heartbeat, JobEnd
 from headrace_agent.allocations.allocation import Allocation
+from headrace_agent.host.accounts import Accounts
 from headrace_agent.runner.protocol import ToRunner
 
 
@@ -28,6 +29,7 @@ class Identity(msgspec.Struct, frozen=True):
     stop_timeout_ms: int
     #: The machine of this agent, as people tell it from others.
     machine: str = ""
+    accounts: Accounts = Accounts()
 
 
 class Trouble(enum.StrEnum):

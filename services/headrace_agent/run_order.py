@@ -10,7 +10,7 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import JobKey, JobSpec
 from headrace_agent.allocations.allocation import Allocation
 from headrace_agent.effects import Identity
-from headrace_agent.host.environment import job_environment
+from headrace_agent.host.environment import job_environment, without_account
 from headrace_agent.runner.protocol import Interrupt, Run
 
 #: The runner reads no larger figures.
@@ -30,11 +30,13 @@ _decoder = msgspec.msgpack.Decoder(AdoptionNote)
 
 def run_order(identity: Identity, allocation: Allocation, key: JobKey, spec: JobSpec) -> Run:
     """The order that starts a job of an allocation."""
+    account = identity.accounts.account_of(spec.user)
+    host = without_account(identity.environment) if account else identity.environment
     return Run(
         job=key,
         allocation=allocation.id,
         argv=spec.argv,
-        environment=job_environment(identity.environment, spec, key, allocation.id, identity.node),
+        environment=job_environment(host, spec, key, allocation.id, identity.node),
         working_directory=spec.working_directory,
         cpu=allocation.resources.cpu,
         memory_bytes=allocation.resources.memory,
@@ -42,6 +44,7 @@ def run_order(identity: Identity, allocation: Allocation, key: JobKey, spec: Job
         note=_encoder.encode(AdoptionNote(allocation.resources, spec)),
         interruptible=spec.interruptible,
         interrupt_signal=spec.interrupt_signal,
+        account=account,
     )
 
 

@@ -100,7 +100,10 @@ class Agent:
             environment=facts.jobs_environment(settings.path),
             stop_timeout_ms=settings.stop_timeout_ms,
             machine=self._machine,
+            accounts=settings.accounts(),
         )
+        if settings.users and not facts.is_root():
+            self._log.warning("jobs run as the agent", why="only an agent that is root starts them as other accounts")
         self.engine = AgentEngine(identity)
         self._shell = Shell("agent", self.engine, runtime.clock, runtime.border, perform=self._perform)
         self._runtime = runtime

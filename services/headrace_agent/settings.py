@@ -12,6 +12,7 @@ from headrace.resources import Resources, parse_amount
 from headrace.runtime.settings import CommonSettings
 from headrace.wire.nodes import LONGEST_MACHINE, LONGEST_TAG, MOST_TAGS, StopMode
 from headrace_agent.host import facts
+from headrace_agent.host.accounts import Accounts, parse_accounts
 from headrace_agent.host.state_folder import mark_of
 
 
@@ -47,6 +48,9 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     logs_folder: str = ""
     #: PATH of the jobs; empty: the agent's own, with the folder of its interpreter at the end.
     path: str = ""
+    #: Accounts as which jobs run where the agent is root: `same` for that of the person's name, or a table such as
+    #: `{alice = "research"}`; empty, and for whoever is not named: the agent's own.
+    users: dict[str, str] | str = ""
     #: An unanswered heartbeat is given up after this.
     heartbeat_timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 2_000
     #: An unanswered request to be enrolled, likewise.
@@ -67,6 +71,11 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     def node_name(self) -> NodeName:
         """Raises `BadInput` when the setting is no legal name, or nothing usable is left of the host's."""
         return node_name(self.node) if self.node else node_name_from_host(facts.host_name())
+
+    def accounts(self) -> Accounts:
+        """The accounts of persons, none unless the agent is root. Raises `BadInput`."""
+        accounts = parse_accounts(self.users)
+        return accounts if facts.is_root() else Accounts()
 
     def machine_name(self) -> str:
         """The machine and its state folder, by which this agent is told from another that was given the same name.

@@ -46,7 +46,7 @@ def operation_places(facts: Facts, operation: Operation, moment: Moment) -> Oper
         job = allocation.job
         if job is not None and len(running) < _MOST_PLACES:
             ran_ms = job.ran_ms + max(0, _age_ms(facts.nodes[allocation.node], moment))
-            running.append(JobPlace(job.index, job.attempt, allocation.node, allocation.id, ran_ms))
+            running.append(JobPlace(job.index, job.attempt, allocation.node, allocation.id, ran_ms, job.account))
     return OperationPlaces(
         operation=operation.id,
         running=sorted(running, key=lambda place: place.index),

@@ -16,7 +16,7 @@ import msgspec
 from headrace.ids import TreeName
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.log import IndexRun
-from headrace.wire.operations import JobRow
+from headrace.wire.operations import MOST_ACCOUNTS, JobRow
 from headrace_admission.state.index_owners import IndexOwners, OwnersRecord
 from headrace_admission.state.indexed_numbers import IndexedNumbers
 from headrace_admission.state.job_results import JobResults, ResultPage
@@ -85,6 +85,7 @@ class Ledger:
         self._done = bytearray()
         self._not_retried = bytearray()
         self._results = JobResults(job_count)
+        #: Nodes where jobs ended, each with its account behind a blank where that is not its agent's.
         self._node_names: list[str] = [""]
         self._node_numbers: dict[str, int] = {"": 0}
         self._exit_codes = IndexedNumbers()
@@ -94,11 +95,15 @@ class Ledger:
         return self.done_count == self.job_count
 
     def nodes_without_start(self) -> list[str]:
-        """Nodes on which no job could be started, as long as every run that ended was of that kind. The last failures tell."""
+        """Nodes on which no job could be started, as long as every run that ended was of that kind."""
         ended_otherwise = self.done_count + self.counts[JobResult.ABORTED] + self.counts[JobResult.LOST]
         if ended_otherwise or not all(end.not_started for end in self.failures):
             return []
         return sorted({end.node for end in self.failures})
+
+    def accounts(self) -> list[str]:
+        """The accounts as which jobs that ended were run, empty for that of the node's agent. The first by name are told."""
+        return sorted({name.partition(" ")[2] for name in self._node_names[1:]})[:MOST_ACCOUNTS]
 
     def done_bits(self) -> bytes:
         """One bit per index below `block`, lowest first in each byte."""
@@ -141,7 +146,8 @@ class Ledger:
         index = end.index
         self.counts[end.result] += 1
         is_over = retry is None or end.result is JobResult.COMPLETED
-        self._results.record(index, _RESULT_CODE[end.result], self._number(node), is_over=is_over)
+        where = f"{node} {end.account}" if end.account else node
+        self._results.record(index, _RESULT_CODE[end.result], self._number(where), is_over=is_over)
         self._exit_codes[index] = end.exit_code or 0
         if end.result is JobResult.FAILED:
             self.failures = [*self.failures[1 - KEPT_FAILURES :], msgspec.structs.replace(end, node=node)]
@@ -239,7 +245,8 @@ class Ledger:
             result = _CODE_RESULT[code]
             ended = attempt if self._has_ended(index) or attempt == 1 else attempt - 1
             exit_code = 0 if result is JobResult.COMPLETED else self._exit_codes[index] or None
-            yield JobRow(JobSlot(index, ended), result, self._node_names[node], exit_code)
+            name, _, account = self._node_names[node].partition(" ")
+            yield JobRow(JobSlot(index, ended), result, name, exit_code, account)
 
     def _number(self, node: str) -> int:
         number = self._node_numbers.get(node)

@@ -83,7 +83,9 @@ class Allocation(msgspec.Struct):
             started = self.job.started
             at_ms = started.started_at_ms if started is not None else 0
             ran_ns = moment.steady_ns - started.started_boottime_ns if started is not None else 0
-            job = RunningJob(self.job.key.index, self.job.key.attempt, max(0, at_ms), max(0, ran_ns) // NS_PER_MS)
+            ran_ms = max(0, ran_ns) // NS_PER_MS
+            account = started.account if started is not None else ""
+            job = RunningJob(self.job.key.index, self.job.key.attempt, max(0, at_ms), ran_ms, account)
         return AllocationReport(
             id=self.id,
             operation=self.operation,

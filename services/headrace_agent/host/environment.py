@@ -13,6 +13,7 @@ from headrace.wire.trace import job_trace
 
 #: Taken from the agent's own environment where they are set.
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "TMPDIR", "TZ", "USER")
+_OF_ACCOUNT = ("HOME", "LOGNAME", "TMPDIR", "USER")
 _LOCALE = "C.UTF-8"
 
 
@@ -33,6 +34,11 @@ def host_environment(own: Mapping[str, str], *, path: str, home: str, user: str)
         del environment["LC_ALL"]  # the host's LANG is meant, and LC_ALL would override it
     environment["PATH"] = path
     return environment
+
+
+def without_account(host: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what only the agent's own account has. The runner adds that of the job's account."""
+    return {name: value for name, value in host.items() if name not in _OF_ACCOUNT}
 
 
 def job_environment(

@@ -31,6 +31,11 @@ def machine_name() -> str:
     return f"{host_name()} ({hashlib.sha256(identity.encode()).hexdigest()[:8]})" if identity else host_name()
 
 
+def is_root() -> bool:
+    """True if this process may start others as any account of the host."""
+    return os.geteuid() == 0
+
+
 def cpu_centi(cgroup: Path = _CGROUP) -> int:
     """Hundredths of cores that this process may use: by affinity, and by the quota of a container."""
     cores = len(os.sched_getaffinity(0)) * 100

@@ -100,7 +100,7 @@ class RunnerEngine:
         """The job has a process since `moment`. One that was to be stopped meanwhile is stopped now."""
         job = self._live[key]
         job.state = next_state(job.state, JobEvent.STARTED)
-        job.started = Started(key, pid, moment.wall_ms, moment.steady_ns)
+        job.started = Started(key, pid, moment.wall_ms, moment.steady_ns, job.run.account)
         stopping = self._stop(key, job, job.stop, moment) if job.stop is not None else []
         return Outcome(None, [Tell(job.started), *stopping])
 

@@ -84,6 +84,7 @@ def job_end(
         cpu_ms=exit.cpu_ms,
         max_rss_bytes=exit.max_rss_bytes,
         preemption=None if stop is None else read_record(stop.note),
+        account=run.account,
         not_started=started is None and result is JobResult.FAILED,
     )
 

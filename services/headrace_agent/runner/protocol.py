@@ -14,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from headrace.wire.heartbeat import JobEnd, JobKey, Millis
+from headrace.wire.heartbeat import AccountName, JobEnd, JobKey, Millis
 from headrace.wire.preemption import InterruptSignal
 
 #: Of one frame to the runner; a longer one closes the connection.
@@ -34,7 +34,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     argv: list[str]
     #: The whole environment; the runner adds only `HEADRACE_JOB=<operation>.<index>.<attempt>`, by which it finds its processes.
     environment: dict[str, str]
-    #: Absolute; empty: a scratch folder that the runner makes and removes.
+    #: Absolute; empty: a scratch folder that the runner makes and removes, or the home of the account.
     working_directory: str
     #: Hundredths of a core and bytes, enforced as far as the isolation of the host goes; 0 is no limit.
     cpu: _Natural
@@ -46,6 +46,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     #: The job understands the signal, so that its exit status after it says what it did.
     interruptible: bool = False
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
+    #: The account of the host as which it runs; empty: the runner's own.
+    account: AccountName = ""
 
 
 class Interrupt(msgspec.Struct, frozen=True, tag="interrupt"):
@@ -99,6 +101,8 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     #: Unix time, and CLOCK_BOOTTIME of the same moment.
     started_at_ms: int
     started_boottime_ns: int
+    #: The account of the host as which it runs; empty: the runner's own.
+    account: AccountName = ""
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):

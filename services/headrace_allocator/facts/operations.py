@@ -127,7 +127,7 @@ class Operation:
         """Notes what was asked for, and the part of it that travels to nodes with its length on the wire."""
         self.spec, self.limited = spec, spec.resource_limits != NOTHING
         self.is_graceful = spec.preemption_mode is _GRACEFUL
-        self.job_spec = spec.job_spec(self.id)
+        self.job_spec = spec.job_spec(self.id, self.user)
         self.job_spec_bytes = len(encode(self.job_spec))
         self.set_task_groups([])
         self._options_at = self._cut_at = _NEVER

@@ -88,6 +88,9 @@ def operation_facts(
     if view.waiting:
         facts.add_row("waits for", waiting_words(view))
     facts.add_row("user", view.user)
+    accounts = {*view.accounts, *(place.account for place in places.running)} if places is not None else view.accounts
+    if accounts:
+        facts.add_row("jobs run as", ", ".join(account_words(each) for each in sorted(accounts)))
     facts.add_row("time", _age(view, now_ms))
     facts.add_row("command", Text(" ".join(spec.argv)))
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
@@ -122,6 +125,11 @@ def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
     return ", ".join(words)
 
 
+def account_words(account: str) -> str:
+    """The account of a node as which jobs run."""
+    return account or "the agent's own account"
+
+
 def failure_lines(end: JobEnd) -> list[str]:
     """The end of a failed job in words, with the tail of its stderr."""
     how = f"exit code {end.exit_code}" if end.exit_code is not None else ""
@@ -130,6 +138,7 @@ def failure_lines(end: JobEnd) -> list[str]:
     reason = ", ".join(filter(None, (how, end.reason)))
     attempt = f", attempt {end.attempt}" if end.attempt > 1 else ""
     where = f" on node {end.node}" if end.node else ""
+    where += f" as {end.account}" if end.account else ""
     lines = [f"job {end.index}{attempt} failed{where}: {reason or 'no reason is known'}"]
     if end.stderr_tail.strip():
         lines.append("the end of its stderr:")
@@ -139,14 +148,22 @@ def failure_lines(end: JobEnd) -> list[str]:
 
 def job_table(rows: Sequence[JobRow], places: OperationPlaces | None) -> Table:
     """One line a job."""
-    made = table("job", "attempt", "state", "node", "exit code", right=("job", "attempt", "exit code"))
+    made = table("job", "attempt", "state", "node", "as", "exit code", right=("job", "attempt", "exit code"))
     running = {place.index: place for place in places.running} if places is not None else {}
     for row in rows:
         place = running.get(row.slot.index)
         if place is not None:
-            made.add_row(str(place.index), str(place.attempt), Text("running", style="cyan"), place.node, "")
+            made.add_row(
+                str(place.index),
+                str(place.attempt),
+                Text("running", style="cyan"),
+                place.node,
+                account_words(place.account),
+                "",
+            )
             continue
         state = row.result.value if row.result is not None else "pending"
         code = "" if row.exit_code is None else str(row.exit_code)
-        made.add_row(str(row.slot.index), str(row.slot.attempt), state, str(row.node), code)
+        account = account_words(row.account) if row.result is not None else ""
+        made.add_row(str(row.slot.index), str(row.slot.attempt), state, str(row.node), account, code)
     return made

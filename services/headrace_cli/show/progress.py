@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from headrace.client import ClientError, Operation, Refused
 from headrace.wire.operations import OperationState, OperationView
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.show.operations import failure_lines
+from headrace_cli.show.operations import account_words, failure_lines
 from headrace_cli.show.screen import Screen
 
 #: The display asks where jobs run this often; the waiting itself is told and does not ask.
@@ -144,6 +144,8 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView) ->
     style = "green" if view.state is OperationState.COMPLETED else "red"
     jobs = f"{view.completed_jobs} of {view.spec.job_count} jobs completed"
     failed = f", {view.failed_jobs} runs failed" if view.failed_jobs else ""
+    if view.accounts:
+        failed += f", run as {', '.join(account_words(each) for each in view.accounts)}"
     screen.say(
         f"{operation.id} {view.state.value}: {jobs}{failed}" + (f" ({view.reason})" if view.reason else ""), style=style
     )

@@ -32,6 +32,9 @@ def picture_bytes(allocations: int, unstarted: int) -> int:
     return 250 * allocations + 12 * unstarted
 
 
+#: Longer than any that Linux lets a host have.
+LONGEST_ACCOUNT = 64
+AccountName = Annotated[str, msgspec.Meta(max_length=LONGEST_ACCOUNT)]
 ShortText = Annotated[str, msgspec.Meta(max_length=4096)]
 Millis = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -71,6 +74,8 @@ class RunningJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
     started_at_ms: Millis = 0
     #: How long it has run by the node's own monotonic clock.
     ran_ms: Millis = 0
+    #: The account of the host as which it runs; empty: the agent's.
+    account: AccountName = ""
 
 
 class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -127,6 +132,8 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False):
     preemption: PreemptionRecord | None = None
     #: True if it failed before it had a process, for want of its program or its folder.
     not_started: bool = False
+    #: The account of the host as which it ran, or was to run; empty: the agent's.
+    account: AccountName = ""
     #: Where it happened, as admission tells it with the failures of an operation.
     node: NodeName | str = ""
 
@@ -196,6 +203,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     working_directory: str = ""
     job_count: Annotated[int, msgspec.Meta(ge=1)] = 1
     pool: str = ""
+    #: The person whose operation it is.
+    user: str = ""
     #: Between the request to end and the kill, when an allocation is taken back.
     interruption_timeout_ms: Millis = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -156,6 +156,8 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True):
     node: NodeName
     allocation: str
     ran_ms: Counter
+    #: The account of the node as which it runs; empty: its agent's.
+    account: str = ""
 
 
 class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

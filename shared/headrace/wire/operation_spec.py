@@ -118,7 +118,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         weight = self.scheduling_options_per_pool_tree.get(tree, PerTree()).weight or self.weight
         return msgspec.structs.replace(self, tree=tree, pool=pool, weight=weight)
 
-    def job_spec(self, operation: OperationId) -> JobSpec:
+    def job_spec(self, operation: OperationId, user: str) -> JobSpec:
         """The part that a node needs to run a job of this."""
         return JobSpec(
             operation=operation,
@@ -127,6 +127,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             working_directory=self.working_directory,
             job_count=self.job_count,
             pool=self.pool,
+            user=user,
             interruption_timeout_ms=self.interruption_timeout_ms,
             log_cap_bytes=self.log_cap_bytes,
             interruptible=self.interruptible,

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
-from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot, ShortText
+from headrace.wire.heartbeat import AccountName, JobEnd, JobResult, JobSlot, ShortText
 from headrace.wire.operation_spec import LARGEST_JOB_COUNT, OnLostNode, OperationSpec, PerTree, Weight
 from headrace.wire.placements import PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.version import Counter
@@ -41,6 +41,10 @@ __all__ = [
     "SuspendOperation",
     "UpdateOperation",
 ]
+
+
+#: Accounts that are told of an operation.
+MOST_ACCOUNTS = 10
 
 
 class OperationState(enum.StrEnum):
@@ -127,6 +131,8 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     waiting: list[WaitingFor] = []
     #: Trees that it named and is not in: they had no room, or were removed.
     erased_trees: list[TreeName] = []
+    #: The accounts of nodes as which runs of its jobs that ended were run; empty: that of the node's agent.
+    accounts: Annotated[list[AccountName], msgspec.Meta(max_length=MOST_ACCOUNTS)] = []
 
 
 class GetOperation(msgspec.Struct, frozen=True):
@@ -273,6 +279,8 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
     result: JobResult | None
     node: NodeName | str
     exit_code: int | None = None
+    #: The account of that node as which it ran; empty: its agent's.
+    account: str = ""
 
 
 class JobPage(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.subreaper import adopt_orphans
+from headrace_agent.runner.host.accounts import Account, acting_as
 
 #: Every process of a job carries it: `HEADRACE_JOB=<operation>.<index>.<attempt>`.
 MARKER = "HEADRACE_JOB"
@@ -30,6 +31,8 @@ class Spawn(NamedTuple):
     working_directory: str
     stdout_fd: int
     stderr_fd: int
+    #: None: the runner's own.
+    account: Account | None = None
 
 
 class Reaped(NamedTuple):
@@ -62,6 +65,17 @@ class LinuxProcesses:
 
     def spawn(self, order: Spawn) -> int:
         """Starts a session of its own and returns its pid. Raises OSError, and ValueError for what no process can be given."""
+        account = order.account
+        if account is None:
+            return self._spawn(order)
+        for fd in (order.stdout_fd, order.stderr_fd):
+            # It may open them by name, as /dev/stderr.
+            os.fchown(fd, account.uid, account.gid)
+        # The folder and the program are found with the rights of the account.
+        with acting_as(account):
+            return self._spawn(order, user=account.uid, group=account.gid)
+
+    def _spawn(self, order: Spawn, *, user: int | None = None, group: int | None = None) -> int:
         process = subprocess.Popen(
             order.argv,
             env=order.environment,
@@ -71,6 +85,8 @@ class LinuxProcesses:
             stderr=order.stderr_fd,
             start_new_session=True,
             close_fds=True,
+            user=user,
+            group=group,
         )
         # We collect it ourselves, with its usage; Popen must not try to when the object goes.
         process.returncode = 0

@@ -13,6 +13,7 @@ import msgspec
 from headrace.runtime.engine import Moment
 from headrace_agent.runner.files.job_log import LogUnwritable, job_name, open_folder
 from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRecord
+from headrace_agent.runner.host.accounts import Account, NoAccount, account_named
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import MARKER, Spawn
 from headrace_agent.runner.jobs.isolation import Isolation
@@ -64,10 +65,12 @@ class Launcher:
     def launch(self, run: Run) -> Launched:
         """Starts a job. Raises `NotStarted`, and nothing of the job is left then."""
         _refuse_nonsense(run)
-        scratch = "" if run.working_directory else f"{self._settings.state}/scratch/{job_name(run.job)}"
+        account = _account_of(run)
+        has_folder = run.working_directory or account is not None
+        scratch = "" if has_folder else f"{self._settings.state}/scratch/{job_name(run.job)}"
         try:
             self._prepare(run, scratch)
-            return self._start(run, scratch)
+            return self._start(run, scratch, account)
         except NotStarted:
             self._isolation.remove(run.job)
             if scratch:
@@ -87,15 +90,16 @@ class Launcher:
         except OSError as error:
             raise NotStarted(f"not started: {error.filename} cannot be written: {error.strerror}", None) from None
 
-    def _start(self, run: Run, scratch: str) -> Launched:
-        folder = scratch or run.working_directory
+    def _start(self, run: Run, scratch: str, account: Account | None) -> Launched:
+        folder = scratch or run.working_directory or (account.home if account is not None else "")
         pipes: list[int] = []
         try:
             pipes += self._host.processes.pipe()
             pipes += self._host.processes.pipe()
             out, out_end, err, err_end = pipes
-            environment = {**run.environment, MARKER: job_name(run.job)}
-            pid = self._host.processes.spawn(Spawn(run.argv, environment, folder, out_end, err_end))
+            own = account.environment() if account is not None else {}
+            environment = {**own, **run.environment, MARKER: job_name(run.job)}
+            pid = self._host.processes.spawn(Spawn(run.argv, environment, folder, out_end, err_end, account))
             pidfd = self._watch(pid)
         except (OSError, ValueError) as error:
             for fd in pipes:
@@ -139,6 +143,13 @@ def _refuse_nonsense(run: Run) -> None:
         raise NotStarted("not started: no command is given", _NOT_FOUND)
     if run.working_directory and not run.working_directory.startswith("/"):
         raise NotStarted(f"not started: the working directory {run.working_directory} is not absolute", _NOT_RUNNABLE)
+
+
+def _account_of(run: Run) -> Account | None:
+    try:
+        return account_named(run.account) if run.account else None
+    except NoAccount as error:
+        raise NotStarted(f"not started: {error}", _NOT_RUNNABLE) from None
 
 
 def _not_started(run: Run, folder: str, error: OSError | ValueError) -> NotStarted:

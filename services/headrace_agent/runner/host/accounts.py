@@ -1,0 +1,56 @@
+"""Accounts of the host, and acting as one of them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from headrace.errors import HeadraceError
+
+
+class NoAccount(HeadraceError):
+    """Jobs cannot run as the account: the host has none of that name, or it is the superuser's."""
+
+
+class Account(NamedTuple):
+    """An account of the host."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: list[int]
+    home: str
+
+    def environment(self) -> dict[str, str]:
+        """The variables that depend on the account."""
+        return {"HOME": self.home, "LOGNAME": self.name, "USER": self.name}
+
+
+def account_named(name: str) -> Account:
+    """The account of that name. Raises `NoAccount`."""
+    try:
+        found = pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        raise NoAccount(f"this host has no account {name}") from None
+    if found.pw_uid == 0:
+        raise NoAccount(f"account {name} is the superuser's, as which nobody's jobs run by a mapping")
+    groups = os.getgrouplist(name, found.pw_gid)
+    return Account(name, found.pw_uid, found.pw_gid, groups, found.pw_dir)
+
+
+@contextmanager
+def acting_as(account: Account) -> Iterator[None]:
+    """Has the rights of the account meanwhile, and no others. Only a process of one thread may do it. Raises OSError."""
+    groups, gid = os.getgroups(), os.getegid()
+    try:
+        os.setgroups(account.groups)
+        os.setegid(account.gid)
+        os.seteuid(account.uid)
+        yield
+    finally:
+        os.seteuid(os.getuid())
+        os.setegid(gid)
+        os.setgroups(groups)

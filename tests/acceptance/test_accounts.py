@@ -1,0 +1,122 @@
+"""Jobs run as the account of the person who started them, where the agent is root and its settings say so; and everybody sees which."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.client import login_user
+from tests.support.headrace_up import Up
+
+#: Each process of a test run makes its own, one after the other.
+ACCOUNT = f"headrace-{os.getpid()}"
+ALONE = ("flock", f"{tempfile.gettempdir()}/headrace-test-accounts.lock")
+
+
+@pytest.fixture(scope="module")
+def account() -> Iterator[pwd.struct_passwd]:
+    """An account of this host, made for these tests."""
+    subprocess.run([*ALONE, "useradd", "--create-home", "--shell", "/bin/sh", ACCOUNT], check=True)
+    try:
+        yield pwd.getpwnam(ACCOUNT)
+    finally:
+        subprocess.run([*ALONE, "userdel", "--remove", ACCOUNT], check=True, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module")
+def up(account: pwd.struct_passwd) -> Iterator[Up]:
+    running = Up()
+    running.environment["HEADRACE_AGENT_USERS"] = f"{login_user()}={account.pw_name}"
+    with running:
+        yield running
+
+
+def jobs(up: Up, operation: str) -> Any:
+    return json.loads(up.run("op", "get", operation, "--jobs", "--json").stdout)
+
+
+def test_a_job_runs_as_the_account_with_its_groups_its_home_and_no_rights_of_root(
+    up: Up, account: pwd.struct_passwd
+) -> None:
+    script = 'id -un; id -G; echo "$HOME $USER $LOGNAME"; echo said > /dev/stderr; cat /etc/shadow; grep Cap /proc/self/status'
+    operation = up.start_operation("--cwd", "/", "--", "sh", "-c", script)
+    up.run("op", "wait", operation, expect=None)
+
+    lines = up.run("op", "logs", operation).stdout.splitlines()
+    assert lines[0] == account.pw_name
+    assert lines[1].split() == [str(group) for group in os.getgrouplist(account.pw_name, account.pw_gid)]
+    assert lines[2] == f"{account.pw_dir} {account.pw_name} {account.pw_name}"
+    assert {line.split()[1] for line in lines if line.startswith(("CapPrm", "CapEff"))} == {"0" * 16}
+    said = up.run("op", "logs", operation, "--stderr").stdout
+    assert "said" in said
+    assert "Permission denied" in said
+
+
+def test_run_op_get_and_the_table_of_jobs_say_as_whom(up: Up, account: pwd.struct_passwd) -> None:
+    done = up.run("run", "--cwd", "/", "--wait", "--", "true")
+    operation = done.stderr.split()[1]
+
+    assert f"run as {account.pw_name}" in done.stderr
+    assert jobs(up, operation)["jobs"][0]["account"] == account.pw_name
+    shown = up.run("op", "get", operation, "--jobs").stdout
+    assert any(line.split() == ["jobs", "run", "as", account.pw_name] for line in shown.splitlines())
+    assert f"alpha  {account.pw_name}" in shown
+
+
+def test_a_job_that_runs_is_shown_with_its_account(up: Up, account: pwd.struct_passwd) -> None:
+    operation = up.start_operation("--cwd", "/", "--", "sh", "-c", "echo began; exec sleep 1000")
+    up.wait_line(operation, "began")
+
+    (place,) = jobs(up, operation)["places"]["running"]
+    up.run("op", "abort", operation)
+
+    assert place["account"] == account.pw_name
+
+
+def test_a_folder_that_the_account_may_not_enter_is_named(up: Up, account: pwd.struct_passwd, tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    (private / "inside").mkdir(parents=True, mode=0o755)
+    private.chmod(0o700)
+
+    done = up.run(
+        *("run", "--cwd", str(private / "inside"), "--max-failed-job-count", "1", "--wait", "--", "pwd"), expect=1
+    )
+
+    assert f"failed on node alpha as {account.pw_name}" in done.stderr
+    assert f"not started: the working directory {private}/inside: Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("users", "said"),
+    [
+        ("{person}=no-such-account", "this host has no account no-such-account"),
+        ("{person}=root", "account root is the superuser's"),
+    ],
+)
+def test_an_account_that_cannot_be_is_named(users: str, said: str) -> None:
+    running = Up()
+    running.environment["HEADRACE_AGENT_USERS"] = users.format(person=login_user())
+    with running as up:
+        done = up.run("run", "--max-failed-job-count", "1", "--wait", "--", "true", expect=1)
+
+    assert said in done.stderr
+
+
+def test_without_a_mapping_jobs_run_as_the_agent_and_that_is_said() -> None:
+    running = Up()
+    running.environment["HEADRACE_AGENT_USERS"] = "somebody-else=nobody"
+    with running as up:
+        done = up.run("run", "--wait", "--", "id", "-u")
+        operation = done.stderr.split()[1]
+
+        assert up.run("op", "logs", operation).stdout.strip() == str(os.geteuid())
+        assert "run as the agent's own account" in done.stderr
+        assert "the agent's own account" in up.run("op", "get", operation, "--jobs").stdout

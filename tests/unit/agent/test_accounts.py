@@ -1,0 +1,42 @@
+"""The setting `users` of the agent: which person's jobs run as which account."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import BadInput
+from headrace_agent.host import facts
+from headrace_agent.host.accounts import Accounts, parse_accounts
+from headrace_agent.settings import AgentSettings
+
+
+@pytest.mark.parametrize(
+    ("users", "found"),
+    [
+        ("", {"ada": "", "bob": ""}),
+        ("same", {"ada": "ada", "bob": "bob"}),
+        ("ada=science, bob=bob", {"ada": "science", "bob": "bob", "eve": ""}),
+        ({"ada": "science"}, {"ada": "science", "bob": ""}),
+    ],
+)
+def test_a_person_has_the_account_that_the_setting_says(users: dict[str, str] | str, found: dict[str, str]) -> None:
+    accounts = parse_accounts(users)
+
+    assert {person: accounts.account_of(person) for person in found} == found
+
+
+@pytest.mark.parametrize("users", ["ada", "ada=", "=ada", {"ada": ""}, {"ada": "a" * 65}])
+def test_what_names_no_account_is_refused(users: dict[str, str] | str) -> None:
+    with pytest.raises(BadInput, match="users"):
+        parse_accounts(users)
+
+
+def test_an_agent_that_is_not_root_maps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = AgentSettings(users="same")
+    monkeypatch.setattr(facts, "is_root", lambda: False)
+
+    assert settings.accounts() == Accounts()
+
+    monkeypatch.setattr(facts, "is_root", lambda: True)
+
+    assert settings.accounts() == Accounts(is_same=True)
