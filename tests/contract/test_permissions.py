@@ -6,17 +6,14 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
 from headrace.access.permissions import Party, server_users
 from headrace.access.routes import ROUTES, PartyKind, Route
 from headrace.bus import Bus, BusError, Credential, Message, PermissionRefused, ServiceInfo, connect
-from headrace.runtime.service import read_credential
 from headrace.wire import subjects
-from headrace_cli.cluster.authority import Operator, Passwords, Proofs
-from headrace_cli.up.state_folder import StateFolder
+from tests.support.guarded import WAYS, Guarded, guarded_server
 from tests.support.nats_server import nats_server
 
 #: One of each service, and two of everything that has a name.
@@ -34,23 +31,10 @@ PARTIES = {
 }
 
 
-class Guarded:
-    """A server that lets in `PARTIES`, with the folder of their credentials."""
-
-    def __init__(self, url: str, folder: Path) -> None:
-        self.url = url
-        self.folder = folder
-
-
-@pytest.fixture(scope="module", params=["passwords", "operator"])
+@pytest.fixture(scope="module", params=WAYS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    folder = tmp_path_factory.mktemp("credentials")
-    files = StateFolder(folder)
-    proofs: Proofs = Passwords(files) if request.param == "passwords" else Operator(folder / "keys", files, lambda: 1)
-    for name, party in PARTIES.items():
-        proofs.let_in(party, folder / name, name)
-    with nats_server(proofs.server_part(folder)) as running:
-        yield Guarded(running.url, folder)
+    with guarded_server(request.param, PARTIES, tmp_path_factory.mktemp("credentials")) as running:
+        yield running
 
 
 @contextlib.asynccontextmanager
@@ -58,7 +42,7 @@ async def everybody(server: Guarded) -> AsyncIterator[Mapping[str, Bus]]:
     async with AsyncExitStack() as stack:
         buses = {}
         for name, party in PARTIES.items():
-            credential = read_credential(str(server.folder / name))
+            credential = server.credential(name)
             connecting = connect([server.url], name=name, credential=credential, inbox_prefix=party.inbox)
             buses[name] = await stack.enter_async_context(connecting)
         yield buses

@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack
 import msgspec
 import pytest
 
-from headrace.access.permissions import Party, server_users
+from headrace.access.permissions import Party
 from headrace.access.routes import STORES, PartyKind, Store, StoreKind
-from headrace.bus import BusError, Credential, PermissionRefused, connect
+from headrace.bus import BusError, PermissionRefused, connect
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.provisioning import provision
 from headrace.ids import TreeName
@@ -20,7 +20,7 @@ from headrace.runtime.role import Deposition
 from headrace.wire import subjects
 from headrace.wire.version import WhoAnswer, WhoRequest
 from tests.support.clocks import HandClock
-from tests.support.nats_server import NatsServer, nats_server
+from tests.support.guarded import WAYS, Guarded, guarded_server
 
 #: Each service of one tree, two of another, and those who reach no store.
 PARTIES = {
@@ -39,20 +39,19 @@ PARTIES = {
 ANYTHING = "anything"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[NatsServer]:
-    users = {party: {"user": name, "password": name} for name, party in PARTIES.items()}
-    with nats_server(server_users(users)) as running:
+@pytest.fixture(scope="module", params=WAYS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    with guarded_server(request.param, PARTIES, tmp_path_factory.mktemp("credentials")) as running:
         yield running
 
 
 @contextlib.asynccontextmanager
-async def everybody(server: NatsServer) -> AsyncIterator[Mapping[str, NatsBus]]:
+async def everybody(server: Guarded) -> AsyncIterator[Mapping[str, NatsBus]]:
     """All parties, once the stores of both trees are there."""
     async with AsyncExitStack() as stack:
         buses = {}
         for name, party in PARTIES.items():
-            credential = Credential(user=name, password=name)
+            credential = server.credential(name)
             connecting = connect([server.url], name=name, credential=credential, inbox_prefix=party.inbox)
             buses[name] = await stack.enter_async_context(connecting)
         await provision(buses["provisioner"], [TreeName("east"), TreeName("west")])
@@ -101,7 +100,7 @@ def may_write(party: Party, store: Store, key: str) -> bool:
 
 
 @pytest.mark.parametrize("store", STORES, ids=lambda store: store.name)
-async def test_each_service_writes_its_keys_and_nobody_else_does(server: NatsServer, store: Store) -> None:
+async def test_each_service_writes_its_keys_and_nobody_else_does(server: Guarded, store: Store) -> None:
     async with everybody(server) as buses:
         for key in keys_of(store):
             for name, party in PARTIES.items():
@@ -113,7 +112,7 @@ async def test_each_service_writes_its_keys_and_nobody_else_does(server: NatsSer
 
 
 @pytest.mark.parametrize("store", STORES, ids=lambda store: store.name)
-async def test_whoever_uses_a_store_reads_and_follows_the_whole_of_it(server: NatsServer, store: Store) -> None:
+async def test_whoever_uses_a_store_reads_and_follows_the_whole_of_it(server: Guarded, store: Store) -> None:
     async with everybody(server) as buses:
         for name in (name for name, party in PARTIES.items() if store.is_used_by(party.kind)):
             if store.kind is not StoreKind.BUCKET:
@@ -158,7 +157,7 @@ VERBS = {
 
 
 @pytest.mark.parametrize("store", STORES, ids=lambda store: store.name)
-async def test_nobody_reaches_more_of_a_stream_than_they_need(server: NatsServer, store: Store) -> None:
+async def test_nobody_reaches_more_of_a_stream_than_they_need(server: Guarded, store: Store) -> None:
     async with everybody(server) as buses:
         for stream in streams_of(store):
             for verb, more in VERBS.items():
@@ -177,7 +176,7 @@ async def test_nobody_reaches_more_of_a_stream_than_they_need(server: NatsServer
         *("$SYS.REQ.SERVER.PING", "$SYS.REQ.USER.INFO", "$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.ACCOUNT.$G.CONNECT"),
     ],
 )
-async def test_nobody_reaches_the_account_or_the_system(server: NatsServer, subject: str) -> None:
+async def test_nobody_reaches_the_account_or_the_system(server: Guarded, subject: str) -> None:
     async with everybody(server) as buses:
         for name, bus in buses.items():
             assert await is_refused(bus.request(subject, b"", timeout_s=5)), name
@@ -191,9 +190,7 @@ async def test_nobody_reaches_the_account_or_the_system(server: NatsServer, subj
         *("_INBOX.node.n2.x", "_INBOX.user.anna.x", "_INBOX.service.allocator.x"),
     ],
 )
-async def test_an_answer_that_is_wanted_at_somebody_elses_subject_goes_nowhere(
-    server: NatsServer, elsewhere: str
-) -> None:
+async def test_an_answer_that_is_wanted_at_somebody_elses_subject_goes_nowhere(server: Guarded, elsewhere: str) -> None:
     """A service may publish where a node may not, and would be the node's hand there."""
 
     async def answer(request: WhoRequest, _caller: Caller) -> WhoAnswer:

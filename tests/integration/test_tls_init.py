@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 
 import anyio
@@ -17,10 +19,12 @@ from headrace.runtime.service import read_credential
 from headrace.runtime.settings import load
 from headrace_admission.settings import AdmissionSettings
 from headrace_agent.settings import AgentSettings
-from headrace_cli.cluster.command import init, push
+from headrace_cli.cluster.command import init
 from headrace_cli.cluster.tls import init as init_tls
 from tests.integration.test_cluster_folder import Server
 from tests.support.nats_server import free_port
+
+HEADRACE = Path(sys.executable).with_name("headrace")
 
 
 def test_everybody_finds_the_authority_in_its_folder_and_believes_no_other(tmp_path: Path) -> None:
@@ -52,7 +56,8 @@ def test_everybody_finds_the_authority_in_its_folder_and_believes_no_other(tmp_p
 
     with Server(folder):
         anyio.run(enter_all)
-        push(folder)
+        pushed = subprocess.run([HEADRACE, "cluster", "push", folder], check=True, capture_output=True, text=True)
+    assert pushed.stderr == ""
 
 
 def test_called_again_it_keeps_the_authority_and_renews_the_server(tmp_path: Path) -> None:
