@@ -5,7 +5,10 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
-.PHONY: image images-standin test-containers
+.PHONY: image images-standin test-containers test-as_root
+test-as_root: setup ## Jobs under accounts of their own: needs root and useradd
+	@$(call timed,$@,$(BIN)/pytest tests/as_root)
+
 .PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
 	demo up sim soak bench docs docs-reference clean
 

@@ -26,11 +26,15 @@ TRACED_JOBS: Final = 16
 Trace = Annotated[str, msgspec.Meta(max_length=55)]
 
 
+TraceId = Annotated[str, msgspec.Meta(max_length=32)]
+SpanId = Annotated[str, msgspec.Meta(max_length=16)]
+
+
 class SpanContext(msgspec.Struct, frozen=True):
     """The ids of a span."""
 
-    trace_id: str
-    span_id: str
+    trace_id: TraceId
+    span_id: SpanId
 
     def header(self) -> str:
         """The value of a `traceparent` header, of a trace that is recorded."""
@@ -80,4 +84,4 @@ class TraceHeartbeat(msgspec.Struct, frozen=True):
 class HeartbeatTraced(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The heartbeat is over."""
 
-    trace_id: str
+    trace_id: TraceId
