@@ -64,9 +64,6 @@ def test_always_the_shares_of_larger_trees_are_those_of_the_twin(tree: TreeInput
     compared(tree, IMPROVED if tree.options.improved else STANDARD)
 
 
-@pytest.mark.xfail(
-    reason="the engine takes a part of a jump that the twin leaves out", raises=AssertionError, strict=True
-)
 def test_a_jump_across_the_end_of_the_cluster_is_not_begun() -> None:
     """The second pool's slots are used up at 0.7 %. From there on its cpu jumps, further than the cluster has."""
     tree = TreeInput(

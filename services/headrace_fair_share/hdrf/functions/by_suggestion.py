@@ -43,11 +43,11 @@ def functions_by_suggestion(curves: Curves, guarantees: Floats, limits: Floats) 
     over = beyond(curves.y, floor.take(owner, axis=1))
     suggestion = np.maximum(over.max(axis=0), 0.0)
     same = owner[1:] == owner[:-1]
-    after, t = _bends(curves, over, suggestion, same)
+    after, t, flat = _bends(curves, over, suggestion, same)
     jumps = np.flatnonzero((curves.x[1:] == curves.x[:-1]) & same)
     points = _Points(suggestion, curves.x, curves.y, owner)
     if len(after) or len(jumps):
-        points = _merged(points, floor, after, t, jumps)
+        points = _merged(points, floor, after, t, flat, jumps)
     return _tidied(points, len(curves))
 
 
@@ -86,8 +86,10 @@ def _end_at_crossing(curves: Curves, stop: Ints, ceiling: Floats) -> None:
     curves.x[stop] = curves.x[stop - 1] + (curves.x[stop] - curves.x[stop - 1]) * t
 
 
-def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tuple[Ints, Floats]:
-    """The bends within stretches, where another resource begins to exceed most: the point before, and the distance behind it.
+def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tuple[Ints, Floats, Bools]:
+    """The bends within stretches, where another resource begins to exceed most.
+
+    Each with the point before, the distance behind it, and whether the suggestion stands still up to there.
 
     The suggestion is the upper envelope of a line for every resource and of 0. It is walked from left to right, the next line being
     the first one to cross. Few stretches bend at all, and those that do not are left aside.
@@ -98,7 +100,7 @@ def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tup
     at = np.flatnonzero((level + steepest < suggestion[1:]) & (curves.x[1:] > curves.x[:-1]) & same)
     height, slope = over[:, at], rise[:, at]
     top, top_slope, t = level[at], steepest[at], np.zeros(len(at))
-    found: list[tuple[Ints, Floats]] = []
+    found: list[tuple[Ints, Floats, Bools]] = []
     for _ in range(RESOURCES + 1):
         # Only a line that meets the top within the stretch is divided: two slopes may differ by less than a quotient can hold.
         closer = slope - top_slope
@@ -108,25 +110,28 @@ def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tup
         nearest = meets.min(axis=0)
         going = nearest < 1.0
         at, height, slope, meets, t = at[going], height[:, going], slope[:, going], meets[:, going], nearest[going]
+        flat = top_slope[going] == 0.0
         if not len(at):
             break
         line = np.where(meets == t, slope, -1.0).argmax(axis=0)
         rows = np.arange(len(at))
         top, top_slope = height[line, rows], slope[line, rows]
         inside = t > 0.0
-        found.append((at[inside], t[inside]))
+        found.append((at[inside], t[inside], flat[inside]))
     if not found:
-        return np.zeros(0, np.int64), np.zeros(0)
-    return np.concatenate([at for at, _ in found]), np.concatenate([t for _, t in found])
+        return np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.bool_)
+    places, distances, still = zip(*found, strict=True)
+    return np.concatenate(places), np.concatenate(distances), np.concatenate(still)
 
 
-def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, jumps: Ints) -> _Points:
+def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, flat: Bools, jumps: Ints) -> _Points:
     """The points with a point at every bend, and one before every jump that waits for its upper end."""
     bend = np.argsort(after, kind="stable")
-    after, t = after[bend], t[bend]
+    after, t, flat = after[bend], t[bend], flat[bend]
     y = between(points.shares[:, after], points.shares[:, after + 1], t)
     owner = points.owner[after]
-    needs = np.maximum(beyond(y, floor[:, owner]).max(axis=0), 0.0)
+    # Where the suggestion stood still the functions jump. A last bit more would make a slope of it, on which shares could stop half-way.
+    needs = np.where(flat, points.suggestion[after], np.maximum(beyond(y, floor[:, owner]).max(axis=0), 0.0))
     places = np.concatenate((after, jumps))
     order = np.argsort(places, kind="stable")
     count = len(points.fit) + len(places)
