@@ -12,7 +12,7 @@ import msgspec
 from headrace.access.routes import PartyKind
 from headrace.bus import BusError
 from headrace.bus.nats.streams.api import JetStreamRefused
-from headrace.bus.provisioning import Provisioned, has_no_leader, provision
+from headrace.bus.provisioning import Provisioned, has_all_stores, has_no_leader, provision
 from headrace.client import ClientError, Place
 from headrace.client.connecting import open_bus
 from headrace.ids import TreeName
@@ -57,7 +57,7 @@ async def keep_stores(place: Place, trees: Collection[TreeName]) -> None:
         try:
             async with open_bus(place, "headrace up", PartyKind.PROVISIONER.inbox) as bus:
                 while True:
-                    for each in await provision(bus, trees):
+                    for each in () if await has_all_stores(bus, trees) else await provision(bus, trees):
                         if each.outcome != "found":
                             logger().info("store", name=each.name, outcome=each.outcome, changes=each.changes)
                     await anyio.sleep(_LOOK_AGAIN_S)

@@ -69,6 +69,7 @@ def permissions_of(party: Party) -> Permissions:
     if party.kind is PartyKind.PROVISIONER:
         # A tree that is served later has stores of its own.
         publish.update(f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE"))
+        publish.add("$JS.API.STREAM.NAMES")
     return Permissions(tuple(sorted(publish)), tuple(sorted(subscribe)), may_answer)
 
 

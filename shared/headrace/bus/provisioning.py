@@ -5,7 +5,7 @@ Whoever may make a stream may have it take any subject and repeat it on any othe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, Literal
 
 import anyio
@@ -46,10 +46,9 @@ async def provision(bus: NatsBus, trees: Collection[TreeName], *, replicas: int 
     Raises `WrongConfiguration` if one would lose what is written, and other kinds of `BusError`. Where the server refuses one, all
     others are made before.
     """
-    places = [(store, tree) for store in STORES for tree in (trees if "{tree}" in store.name else ("",))]
     done: list[Provisioned] = []
     refusals: list[JetStreamRefused] = []
-    for store, tree in places:
+    for store, tree, _ in _places(trees):
         try:
             done.append(await _provision(bus, store, tree, replicas))
         except JetStreamRefused as refusal:
@@ -63,6 +62,11 @@ async def provision(bus: NatsBus, trees: Collection[TreeName], *, replicas: int 
     return done
 
 
+async def has_all_stores(bus: NatsBus, trees: Collection[TreeName]) -> bool:
+    """True if every store of these trees is there. Asks the server once. Raises `BusError`."""
+    return {stream for _, _, stream in _places(trees)} <= await bus.jetstream.names()
+
+
 async def missing_streams(bus: NatsBus, streams: Collection[str]) -> list[str]:
     """Those of the streams that are not there. Raises `BusError`."""
     return [name for name in streams if await bus.jetstream.stream(name) is None]
@@ -73,6 +77,13 @@ def has_no_leader(error: BusError) -> bool:
     if isinstance(error, JetStreamRefused):
         return error.err_code == _NOT_AVAILABLE
     return isinstance(error, RequestTimeout | NoResponders)
+
+
+def _places(trees: Collection[TreeName]) -> Iterator[tuple[Store, str, str]]:
+    """Each store, the tree whose it is or "", and its stream."""
+    for store in STORES:
+        for tree in trees if "{tree}" in store.name else ("",):
+            yield store, tree, store.stream.replace("{tree}", tree)
 
 
 async def _provision(bus: NatsBus, store: Store, tree: str, replicas: int | None) -> Provisioned:

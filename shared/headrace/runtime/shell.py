@@ -30,9 +30,9 @@ E = TypeVar("E")
 
 FIGURES_PERIOD_S: Final = 60.0
 #: A pause shorter than this may be missed; a shorter time would cost an idle service more.
-PAUSE_LOOK_S: Final = 0.25
+PAUSE_LOOK_S: Final = 0.5
 #: Looks for pauses from the check of one structure to that of the next.
-LOOKS_OF_A_CHECK: Final = 4
+LOOKS_OF_A_CHECK: Final = 2
 _BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0)
 
 

@@ -97,6 +97,12 @@ class _Cluster(msgspec.Struct):
     replicas: list[_Replica] | None = None
 
 
+class _NamesAnswer(msgspec.Struct):
+    total: int = 0
+    #: null where there are none.
+    streams: list[str] | None = None
+
+
 class StreamInfo(msgspec.Struct):
     """A stream as it is."""
 
@@ -189,6 +195,15 @@ class JetStream:
     async def existing(self, name: str) -> StreamInfo:
         """A stream that must be there."""
         return msgspec.json.decode(await self.ask(f"STREAM.INFO.{name}", {}), type=StreamInfo)
+
+    async def names(self) -> set[str]:
+        """The names of all streams."""
+        found: set[str] = set()
+        while True:
+            page = msgspec.json.decode(await self.ask("STREAM.NAMES", {"offset": len(found)}), type=_NamesAnswer)
+            found.update(page.streams or [])
+            if not page.streams or len(found) >= page.total:
+                return found
 
     async def stream_or_new(self, config: StreamConfig, *fixed: str) -> StreamConfig:
         """The configuration of a stream, made by `config` where it is missing and we make stores.

@@ -11,9 +11,10 @@ from headrace.bus.nats.streams.api import JetStream, Stored, delivered, seconds_
 from headrace.bus.nats.streams.consumer import Consumer
 from headrace.bus.protocol import Message, RequestTimeout
 
-#: A consumer says this often that it lives; three times as long without a word and it is made anew.
-IDLE_HEARTBEAT_S: Final = 1.0
-_SILENCE_S = 3.0
+#: A consumer says this often that it lives. It wakes server and service, for every watch of every service with nothing to do.
+IDLE_HEARTBEAT_S: Final = 2.0
+#: So long without a word and it is made anew, at the next look at the bucket.
+_SILENCE_S = 5.0
 #: A consumer that nobody listens to is gone after this time.
 _FORGOTTEN_S = 10.0
 #: Status of a heartbeat; every other one is bad news.
